@@ -1,0 +1,113 @@
+"""Every error that ox raises, and the one format in which all of them speak.
+
+    OxError
+    ├── ShapeError          (ValueError)     shapes that do not fit
+    ├── DTypeError          (TypeError)      element types that do not fit
+    ├── ArgumentError       (ValueError)     an argument out of range or of the wrong kind
+    ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
+    ├── DeviceError         (RuntimeError)   a device or its runtime is not there
+    ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
+    ├── ExportError         (RuntimeError)   a file that could not be written or proven
+    ├── LoadError           (ValueError)     a file that is damaged, hostile or not what was expected
+    ├── TrainError          (RuntimeError)   a run that cannot start, go on or resume
+    ├── RecipeError         (ValueError)     a page that is not a recipe
+    └── ServeError          (RuntimeError)   a request or model that the server refuses (carries an HTTP status)
+
+Each is also the built-in class in brackets, so code that catches `ValueError` or `TypeError` keeps working.
+"""
+
+from __future__ import annotations
+
+
+class OxError(Exception):
+    """What happened, where, what was expected, what came, and what to try.
+
+    Args:
+        what: one sentence that names the thing and the problem.
+        where: the user's line, module, model or input.
+        expected: what would have been right.
+        got: what came instead.
+        hint: what to try next; shown as ``try``.
+        extra: further labelled lines, shown in order after ``in``.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        expected: str | None = None,
+        got: str | None = None,
+        hint: str | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> None:
+        self.what, self.where, self.expected, self.got, self.hint = what, where, expected, got, hint
+        self.extra = dict(extra or {})
+        super().__init__(what)
+
+    def fields(self) -> dict[str, str]:
+        """The labelled lines that are present, in the order in which they are shown."""
+        lines = {"in": self.where, **self.extra, "expected": self.expected, "got": self.got, "try": self.hint}
+        return {label: text for label, text in lines.items() if text}
+
+    def __str__(self) -> str:
+        fields = self.fields()
+        width = max([6, *map(len, fields)])
+        body = [f"  {label:<{width}} " + text.replace("\n", "\n" + " " * (width + 3)) for label, text in fields.items()]
+        return "\n".join([self.what, *body])
+
+    def one_line(self) -> str:
+        """The same in one sentence, for HTTP replies and log lines."""
+        return "; ".join([self.what, *(f"{label} {text}" for label, text in self.fields().items())])
+
+
+class ShapeError(OxError, ValueError):
+    """Shapes that do not fit together or do not fit what an operator or a file declares."""
+
+
+class DTypeError(OxError, TypeError):
+    """An element type that an operator, a module or a file does not take."""
+
+
+class ArgumentError(OxError, ValueError):
+    """An argument that is out of range or of the wrong kind."""
+
+
+class GradientError(OxError, RuntimeError):
+    """Autograd cannot go on: a freed graph, a saved tensor changed in place, an operator without a gradient."""
+
+
+class DeviceError(OxError, RuntimeError):
+    """A device, or the library that drives it, is missing, or tensors live on different devices."""
+
+
+class RecordError(OxError, RuntimeError):
+    """Code that cannot be recorded as a graph."""
+
+
+class ExportError(OxError, RuntimeError):
+    """A model file could not be written, or did not prove itself."""
+
+
+class LoadError(OxError, ValueError):
+    """A file is damaged, hostile, or of another kind than expected."""
+
+
+class TrainError(OxError, RuntimeError):
+    """A training run cannot start, go on or resume."""
+
+
+class RecipeError(OxError, ValueError):
+    """A recipe is unknown, or a page is not one."""
+
+
+class ServeError(OxError, RuntimeError):
+    """The server refuses a request or a model. `status` is the HTTP status that says so."""
+
+    status = 400
+
+    def __init__(self, what: str, *, status: int = 400, **fields: str | None) -> None:
+        super().__init__(what, **fields)  # type: ignore[arg-type]
+        self.status = status
