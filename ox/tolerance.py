@@ -1,0 +1,53 @@
+"""The one table of numerical tolerances: tests, export's proof and the server's batch proof all read it here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+# dtype -> (absolute, relative to max|expected|)
+TABLE: dict[np.dtype[Any], tuple[float, float]] = {
+    np.dtype(np.float64): (1e-9, 1e-9),
+    np.dtype(np.float32): (1e-5, 1e-4),
+    np.dtype(np.float16): (1e-2, 1e-2),
+    np.dtype(ml_dtypes.bfloat16): (4e-2, 4e-2),
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two arrays are apart, and how far they may be."""
+
+    max_abs: float
+    allowed: float
+
+    @property
+    def ok(self) -> bool:
+        return self.max_abs <= self.allowed
+
+
+def allowed(expected: np.ndarray[Any, Any]) -> float:
+    """The largest absolute difference from `expected` that counts as equal; 0 for integers, booleans and strings."""
+    if expected.dtype not in TABLE:
+        return 0.0
+    absolute, relative = TABLE[expected.dtype]
+    finite = np.abs(expected.astype(np.float64))
+    finite = finite[np.isfinite(finite)]
+    return absolute + relative * (float(finite.max()) if finite.size else 0.0)
+
+
+def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Difference:
+    """The largest absolute difference. NaN equals NaN, an infinity equals the same infinity; another shape is infinitely far."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return Difference(float("inf"), allowed(expected))
+    if expected.dtype not in TABLE:
+        return Difference(0.0 if np.array_equal(got, expected) else float("inf"), 0.0)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        delta = np.where(same, 0.0, np.abs(a - b))
+    delta = np.where(np.isnan(delta), np.inf, delta)
+    return Difference(float(delta.max()) if delta.size else 0.0, allowed(expected))
