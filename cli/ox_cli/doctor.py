@@ -1,0 +1,91 @@
+"""`ox doctor`: what this machine really has, each line tried out rather than looked up."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata, util
+
+import typer
+
+
+def doctor() -> None:
+    """Say what this machine really has: threads, runtimes, devices. Exit code 0 if a runtime works."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    lines, works = report()
+    for label, text in lines:
+        console.print(Text.assemble((f"{label:<9} ", "bold") if label else "", text), soft_wrap=True)
+    if not works:
+        raise typer.Exit(1)
+
+
+def report() -> tuple[list[tuple[str, str]], bool]:
+    """The lines as (label, text), and whether a working ONNX Runtime is there."""
+    from ox.devices import machine
+    from ox.devices.probe import runtime_distributions
+
+    runtimes = runtime_distributions()
+    lines = [("", _versions(runtimes)), ("threads", str(machine.limit()))]
+    if len(runtimes) > 1:
+        lines.append(("conflict", _conflict(runtimes)))
+    cpu, works = _cpu()
+    return [*lines, ("cpu", cpu), ("cuda", _cuda(runtimes)), ("mpi", _mpi())], works
+
+
+def _versions(runtimes: dict[str, str]) -> str:
+    from ox import __version__
+
+    parts = [f"python {platform.python_version()}", f"ox {__version__}"]
+    parts += [f"{name} {metadata.version(name)}" for name in ("numpy", "onnx")]
+    kinds = {"onnxruntime": "cpu", "onnxruntime-gpu": "cuda"}
+    parts += [f"onnxruntime {version} ({kinds.get(name, name)})" for name, version in runtimes.items()]
+    return " · ".join(parts if runtimes else [*parts, "no onnxruntime"])
+
+
+def _conflict(runtimes: dict[str, str]) -> str:
+    names = list(runtimes)
+    return (
+        f"{' and '.join(names)} overwrite each other's files · "
+        f'pip uninstall {" ".join(names)}, then pip install one of "ox-onnx[cpu]", "ox-onnx[cuda13]", "ox-onnx[cuda12]"'
+    )
+
+
+def _cpu() -> tuple[str, bool]:
+    from ox.devices import machine
+    from ox.devices.probe import CPU, probe
+    from ox.errors import DeviceError
+
+    instructions = machine.instruction_set() or f"{platform.machine()}, vector instructions unknown"
+    try:
+        result = probe(CPU)
+    except DeviceError as error:
+        return f"{error.what} · {error.hint} · {instructions}", False
+    state = "loads" if result.loads else f"does not work: {result.reason}"
+    return f"{CPU}, {state} · {instructions}", result.loads
+
+
+def _cuda(runtimes: dict[str, str]) -> str:
+    from ox.devices import machine
+    from ox.devices.probe import CUDA, cupy_state, probe
+
+    driver = machine.nvidia_driver()
+    if driver is None:
+        return 'no driver · for a GPU: pip install "ox-onnx[cuda13]"'
+    major, minor = driver.cuda
+    devices = ", ".join(driver.devices) or "no device"
+    head = f"{devices} · driver for CUDA {major}.{minor}"
+    extra = "cuda13" if major >= 13 else "cuda12"
+    if "onnxruntime-gpu" not in runtimes:
+        swap = "pip uninstall onnxruntime, then " if "onnxruntime" in runtimes else ""
+        return f'{head} · onnxruntime-gpu is not installed · {swap}pip install "ox-onnx[{extra}]"'
+    result = probe(CUDA)
+    state = "loads" if result.loads else f'does not load: {result.reason} · pip install "ox-onnx[{extra}]"'
+    return f"{head} · {CUDA}, {state} · {cupy_state()}"
+
+
+def _mpi() -> str:
+    if util.find_spec("mpi4py") is None:
+        return "mpi4py is not installed · ox 0.1 trains in one process and does not need it"
+    return f"mpi4py {metadata.version('mpi4py')} · ox 0.1 trains in one process and does not use it"

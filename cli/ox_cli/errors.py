@@ -1,0 +1,66 @@
+"""How an error looks on the terminal: the one format, on stderr, coloured only where a person looks."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from ox.errors import OxError
+
+
+class UsageError(OxError, ValueError):
+    """A command line that does not say what to do."""
+
+    exit_code = 2
+
+
+class UnexpectedError(OxError, RuntimeError):
+    """Something that ox did not foresee: most likely a defect of ox."""
+
+
+def report(error: Exception) -> int:
+    """Prints `error` to stderr and returns the exit code that fits it."""
+    shown = as_ox(error)
+    if shown is None:
+        return int(getattr(error, "exit_code", 1))
+    _print(shown)
+    return shown.exit_code
+
+
+def as_ox(error: Exception) -> OxError | None:
+    """`error` in the one format; None where nothing more needs saying."""
+    if isinstance(error, OxError):
+        return error
+    if isinstance(error, typer.Abort):  # a question that was answered with the end of input
+        return None
+    # Typer's usage errors have no public base class that all of its versions share; this pair of names they do share.
+    message, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)
+    if callable(message) and isinstance(code, int):
+        path = getattr(getattr(error, "ctx", None), "command_path", "ox")
+        text = str(message()).strip()  # empty: `ox` alone, whose help has already been shown
+        return UsageError(text, hint=f"{path} --help") if text else None
+    return UnexpectedError(
+        f"{type(error).__name__}: {error}" if str(error) else type(error).__name__,
+        where=_place(error),
+        hint="OX_TRACEBACK=1 in the environment shows the whole traceback",
+    )
+
+
+def _place(error: Exception) -> str | None:
+    """The innermost line of a real file; frames such as `<frozen importlib._bootstrap>` tell nobody anything."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    files = [f"{name}:{line}" for name, line in lines if not name.startswith("<")]
+    return files[-1] if files else None
+
+
+def _print(error: OxError) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    name = type(error).__name__
+    Console(stderr=True, highlight=False).print(
+        Text.assemble((f"{name}:", "bold red"), " ", str(error)), soft_wrap=True, emoji=False
+    )
+    sys.stderr.flush()

@@ -1,0 +1,108 @@
+"""Does a runtime really work here? Asked of a session that runs, because lists of providers promise too much.
+
+`get_available_providers()` names CUDA on machines without a GPU, and a session that was asked for CUDA falls back to
+the CPU without a word; only `session.get_providers()[0]` tells the truth.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from types import ModuleType
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Whether a provider ran one node with the right result; `reason` says why it did not."""
+
+    provider: str
+    loads: bool
+    reason: str | None = None
+
+
+def runtime_distributions() -> dict[str, str]:
+    """The installed distributions that bring the module `onnxruntime`, with versions.
+
+    More than one is a broken installation: they overwrite each other's files without a word.
+    """
+    found = {}
+    for name in ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml", "onnxruntime-qnn"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def probe(provider: str) -> Probe:
+    """Runs a one-node model on `provider`. Needs ONNX Runtime.
+
+    Raises:
+        DeviceError: ONNX Runtime is not installed.
+    """
+    import numpy as np
+
+    from ox.devices.runtime import onnxruntime
+
+    runtime = onnxruntime()
+    if provider not in runtime.get_available_providers():
+        return Probe(provider, False, "this ONNX Runtime was built without it")
+    if provider == CUDA and hasattr(runtime, "preload_dlls"):
+        runtime.preload_dlls()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = runtime.InferenceSession(_one_node(), options, providers=[provider])
+        chosen = session.get_providers()[0]
+        if chosen != provider:
+            return Probe(provider, False, missing_library(runtime, provider) or f"the session chose {chosen}")
+        (result,) = session.run(None, {"x": np.array([1.5, -2.0], np.float32)})
+    except Exception as error:  # whatever a broken installation throws is the answer
+        return Probe(provider, False, str(error).splitlines()[0] if str(error) else type(error).__name__)
+    if result.tolist() != [3.0, -4.0]:
+        return Probe(provider, False, f"wrong result {result.tolist()} for 2 * [1.5, -2.0]")
+    return Probe(provider, True)
+
+
+def missing_library(runtime: ModuleType, provider: str) -> str | None:
+    """What the loader says about the provider's shared library, such as a libcudnn that is not installed."""
+    stem = provider.removesuffix("ExecutionProvider").lower()
+    path = Path(str(runtime.__file__)).parent / "capi" / f"libonnxruntime_providers_{stem}.so"
+    if not path.exists():
+        return None
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:
+        return str(error).partition(": cannot open shared object")[0] + " is not installed"
+    return None
+
+
+def cupy_state() -> str:
+    """CuPy in a few words: its version and whether an array on the device can be made."""
+    if util.find_spec("cupy") is None:
+        return "CuPy is not installed"
+    try:
+        import cupy
+
+        cupy.arange(2).sum().get()
+    except Exception as error:  # a missing driver, a wrong CUDA version: the message is what the user needs
+        return f"CuPy does not work: {(str(error) or type(error).__name__).splitlines()[0]}"
+    return f"CuPy {cupy.__version__} works"
+
+
+def _one_node() -> bytes:
+    """x + x, as a file of opset 21."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "probe", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())

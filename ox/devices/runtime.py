@@ -1,0 +1,31 @@
+"""The one door to ONNX Runtime: the base install does not bring it, so its absence must explain itself."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from ox.errors import DeviceError
+
+
+def onnxruntime() -> ModuleType:
+    """The module `onnxruntime`.
+
+    Raises:
+        DeviceError: it is not installed, or its installation is broken; names the extras that bring it.
+    """
+    try:
+        module = import_module("onnxruntime")
+    except ImportError as error:
+        raise DeviceError(
+            "ONNX Runtime is not installed" if isinstance(error, ModuleNotFoundError) else "ONNX Runtime does not load",
+            got=str(error),
+            hint='pip install "ox-onnx[cpu]" (or with an NVIDIA GPU: "ox-onnx[cuda13]", "ox-onnx[cuda12]")',
+        ) from error
+    if not hasattr(module, "InferenceSession"):
+        raise DeviceError(
+            "the installation of ONNX Runtime is damaged",
+            got=f"{module.__name__} at {getattr(module, '__path__', '?')} without InferenceSession",
+            hint='pip uninstall onnxruntime onnxruntime-gpu, then pip install "ox-onnx[cpu]" or "ox-onnx[cuda13]"',
+        )
+    return module
