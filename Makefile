@@ -1,0 +1,56 @@
+# Every habit is one word. Each target makes its own virtual environment, and makes it anew when pyproject.toml changes.
+# Another interpreter: make demo PYTHON=python3.13. With an NVIDIA GPU: make test EXTRAS=cuda13,test,dev (never both runtimes).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_QUIET := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint format types bench docs clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.installed-run ## train on real digits, export a proven file, serve it, ask it over HTTP
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
+
+test: $(VENV)/.installed-dev ## the tests that take seconds (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.installed-dev ## every test (up to an hour)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev ## rewrite the files as `make lint` wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.installed-dev ## mypy --strict over ox, ox_cli and ox_models
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-bench ## every measurement in benchmarks/, beside its peers
+	@set -e; for page in benchmarks/bench_*.py; do echo "== $$page"; $(BIN)/python $$page; done
+
+docs: $(VENV)/.installed-dev ## run every code block of README.md and docs/
+	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+
+clean: ## remove what the targets made, the virtual environment too
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What each environment holds. `run` is what a user has; `dev` adds the tests; `bench` adds the peers.
+$(VENV)/.installed-run: EXTRAS := cpu
+$(VENV)/.installed-dev: EXTRAS := cpu,test,dev
+$(VENV)/.installed-bench: EXTRAS := cpu,test,dev,bench
+
+$(VENV)/.installed-%: pyproject.toml
+	@$(PYTHON) scripts/python_version.py
+	@test -x $(BIN)/python || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; }
+	@echo 'installing ox-onnx[$(EXTRAS)] into $(VENV) (once)'
+	@$(BIN)/python -m pip install -e ".[$(EXTRAS)]"
+	@touch $@
