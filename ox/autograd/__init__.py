@@ -1,0 +1,1 @@
+"""The tape's walk, the switches, functional gradients and their check."""

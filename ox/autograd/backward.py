@@ -1,0 +1,180 @@
+"""The walk from results back to leaves, newest node first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.errors import GradientError, ShapeError
+from ox.ops import operator
+from ox.ops.gradient import gradients
+from ox.ops.mode import switched
+from ox.ops.node import Leaf, Node
+from ox.ops.operator import OPS
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+Edge = tuple[Any, int]  # a Node or Leaf, and which of its outputs
+
+
+def backward(
+    tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None], *, retain_graph: bool | None, create_graph: bool
+) -> None:
+    """Add gradients to `.grad` of every leaf. `torch.autograd.backward`."""
+    for leaf, g in walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None).items():
+        tensor = leaf[0].tensor()
+        if tensor is not None:
+            tensor.grad = g if tensor.grad is None else _sum(tensor.grad, g, create_graph)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor, ...]:
+    """The gradients of `outputs` with respect to `inputs`, without touching `.grad`. `torch.autograd.grad`.
+
+    Raises:
+        GradientError: an input does not require a gradient, or was not used and `allow_unused` is False.
+    """
+    outputs = [outputs] if hasattr(outputs, "node") else list(outputs)  # type: ignore[list-item,arg-type]
+    inputs = [inputs] if hasattr(inputs, "node") else list(inputs)  # type: ignore[list-item,arg-type]
+    if grad_outputs is None:
+        grad_outputs = [None] * len(outputs)
+    elif hasattr(grad_outputs, "node"):
+        grad_outputs = [grad_outputs]  # type: ignore[list-item]
+    for i, x in enumerate(inputs):
+        if x.node is None:
+            raise GradientError(f"input {i} does not require a gradient", where=users_line(2), hint="x.requires_grad_()")
+    edges: list[Edge] = [(x.node, x.port) for x in inputs]
+    found = walk(outputs, list(grad_outputs), retain_graph=retain_graph, create_graph=create_graph, into=edges)
+    result = [found.get(edge) for edge in edges]
+    if not allow_unused and None in [r if r is None else 0 for r in result]:
+        raise GradientError(
+            f"input {[r is None for r in result].index(True)} was not used to compute the outputs",
+            where=users_line(2),
+            hint="allow_unused=True gives None for it",
+        )
+    return tuple(result)  # type: ignore[arg-type]
+
+
+def walk(
+    tensors: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    *,
+    retain_graph: bool | None,
+    create_graph: bool,
+    into: list[Edge] | None,
+) -> dict[Edge, Tensor]:
+    """Gradients by edge: of every leaf reached, or with `into` of those edges only."""
+    if retain_graph is None:
+        retain_graph = create_graph
+    pending: dict[Edge, Tensor] = {}
+    with switched(grad=create_graph):
+        for t, g in zip(tensors, cotangents, strict=True):
+            if t.node is None:
+                raise GradientError(
+                    "this tensor does not depend on anything that requires a gradient",
+                    where=users_line(3),
+                    hint="x.requires_grad_() before the forward, and no ox.no_grad() around it",
+                )
+            _accumulate(pending, (t.node, t.port), _start(t, g), create_graph)
+        order = _order([t.node for t in tensors], into)
+        wanted = None if into is None else set(into)
+        for node in order:
+            if isinstance(node, Leaf):
+                continue
+            outputs = len(node.op.schema.outputs) if not node.op.schema.variadic_output else 1 + max(
+                (port for n, port in pending if n is node), default=0
+            )
+            arrived = []
+            for port in range(outputs):
+                edge = (node, port)
+                g = pending.get(edge)
+                if g is not None:
+                    if node.hooks:
+                        g = pending[edge] = _run_hooks(node.hooks, port, g)
+                    if wanted is None or edge not in wanted:
+                        del pending[edge]
+                arrived.append(g)
+            if all(g is None for g in arrived):
+                continue
+            for source, port, g in zip(node.inputs, node.ports, gradients(node, arrived, create_graph), strict=True):
+                if g is not None:
+                    _accumulate(pending, (source, port), g, create_graph)
+            if not retain_graph:
+                node.release()
+        for edge in [e for e in pending if isinstance(e[0], Leaf) and e[0].hooks]:
+            pending[edge] = _run_hooks(edge[0].hooks, 0, pending[edge])
+    return {e: g for e, g in pending.items() if (isinstance(e[0], Leaf) if wanted is None else e in wanted)}
+
+
+def _start(t: Tensor, g: Tensor | None) -> Tensor:
+    if g is None:
+        if t.data.size != 1:
+            raise GradientError(
+                "backward needs a gradient for a tensor of more than one element",
+                where=users_line(4),
+                got=f"shape {list(t.data.shape)}",
+                hint="loss.mean().backward(), or backward(gradient)",
+            )
+        return operator.make_tensor(np.ones(t.data.shape, t.data.dtype) if isinstance(t.data, np.ndarray) else t.data * 0 + 1)
+    g = operator.as_input(g)
+    if g.data.shape != t.data.shape:
+        raise ShapeError(
+            "the gradient given to backward has another shape than the tensor",
+            where=users_line(4),
+            expected=str(list(t.data.shape)),
+            got=str(list(g.data.shape)),
+        )
+    return g
+
+
+def _order(roots: Sequence[Any], into: list[Edge] | None) -> list[Any]:
+    """Every node that can be reached, newest first; with `into`, only those on a path to it."""
+    seen: set[Any] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Node):
+            stack.extend(node.inputs)
+    order = sorted(seen, key=attrgetter("sequence"), reverse=True)
+    if into is None:
+        return order
+    targets = {node for node, _ in into}
+    useful: set[Any] = set()
+    for node in reversed(order):  # oldest first, so what a node depends on is decided before it
+        if isinstance(node, Node) and any(source in targets or source in useful for source in node.inputs):
+            useful.add(node)
+    return [node for node in order if node in useful]
+
+
+def _accumulate(pending: dict[Edge, Tensor], edge: Edge, g: Tensor, differentiable: bool) -> None:
+    before = pending.get(edge)
+    pending[edge] = g if before is None else _sum(before, g, differentiable)
+
+
+def _sum(a: Tensor, b: Tensor, differentiable: bool) -> Tensor:
+    with switched(grad=differentiable):
+        return OPS["Add"](a, b)
+
+
+def _run_hooks(hooks: list[Any], port: int, g: Tensor) -> Tensor:
+    for hook_port, hook in list(hooks):
+        if hook_port == port:
+            replaced = hook(g)
+            g = g if replaced is None else replaced
+    return g
+
+

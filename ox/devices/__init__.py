@@ -1,0 +1,9 @@
+"""Executors: where and how a kernel runs. NumPy for everything; ONNX Runtime for large float32 work; CuPy on a GPU."""
+
+from __future__ import annotations
+
+from ox.devices.choice import Accelerated, accelerated, accelerators, cpu, namespace
+
+cuda_in_use = False  # set by ox.devices.cuda when the first array is made there; until then no call looks for one
+
+__all__ = ["Accelerated", "accelerated", "accelerators", "cpu", "cuda_in_use", "namespace"]

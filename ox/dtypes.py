@@ -1,0 +1,82 @@
+"""Element types: NumPy dtypes under PyTorch's names, and the groups that operator schemas speak of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+DType = np.dtype[Any]
+
+float16: DType = np.dtype(np.float16)
+float32: DType = np.dtype(np.float32)
+float64: DType = np.dtype(np.float64)
+bfloat16: DType = np.dtype(ml_dtypes.bfloat16)
+int8: DType = np.dtype(np.int8)
+int16: DType = np.dtype(np.int16)
+int32: DType = np.dtype(np.int32)
+int64: DType = np.dtype(np.int64)
+uint8: DType = np.dtype(np.uint8)
+uint16: DType = np.dtype(np.uint16)
+uint32: DType = np.dtype(np.uint32)
+uint64: DType = np.dtype(np.uint64)
+bool_: DType = np.dtype(np.bool_)
+
+half, float_, double, long, int_ = float16, float32, float64, int64, int32
+
+FLOATS = (float16, float32, float64, bfloat16)
+SIGNED = (int8, int16, int32, int64)
+UNSIGNED = (uint8, uint16, uint32, uint64)
+INTEGERS = UNSIGNED + SIGNED
+NUMERIC = INTEGERS + FLOATS
+ALL = (*NUMERIC, bool_)
+
+# NumPy's `kind` of every floating type; ml_dtypes reports bfloat16 as a void ('V')
+_FLOATING = frozenset(FLOATS)
+
+
+def is_floating(dtype: DType) -> bool:
+    """Whether gradients can flow through values of `dtype`."""
+    return dtype in _FLOATING
+
+
+_default: DType = float32
+
+
+def get_default_dtype() -> DType:
+    """The type that Python floats become; `torch.get_default_dtype`."""
+    return _default
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """Make Python floats become `dtype` from now on; `torch.set_default_dtype`."""
+    global _default
+    _default = np.dtype(dtype)
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The type in which two tensors meet, by PyTorch's rule: a float beats an integer, an integer beats a bool, the wider wins."""
+    if a == b:
+        return a
+    fa, fb = is_floating(a), is_floating(b)
+    if fa and fb:
+        # float16 with bfloat16 meets in float32; NumPy knows no common type for the two
+        return float32 if {a, b} == {float16, bfloat16} else (a if a.itemsize > b.itemsize else b)
+    if fa or fb:
+        return a if fa else b
+    both = np.promote_types(a, b)
+    return int64 if both == float64 else both
+
+
+# numbers in onnx.TensorProto.DataType
+ONNX_TYPES: dict[DType, int] = {
+    float32: 1, uint8: 2, int8: 3, uint16: 4, int16: 5, int32: 6, int64: 7, bool_: 9,
+    float16: 10, float64: 11, uint32: 12, uint64: 13, bfloat16: 16,
+}  # fmt: skip
+FROM_ONNX: dict[int, DType] = {number: dtype for dtype, number in ONNX_TYPES.items()}
+
+
+def onnx_type(dtype: DType) -> int:
+    """The number of an element type in `onnx.TensorProto.DataType`."""
+    return ONNX_TYPES[dtype]

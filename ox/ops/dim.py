@@ -1,0 +1,75 @@
+"""A size under a recording: an int that knows the operators which compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.ops import operator
+from ox.ops.operator import OPS
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+class Dim(int):
+    """An `int` with the value of this run, which carries the tensor that computes it in every run.
+
+    `+ - * //` with ints and other Dims give Dims. Comparing or branching uses the value of this run; export records
+    at two batch sizes and compares, so a size that leaked into a constant is found.
+    """
+
+    _make: Callable[[], Tensor]
+    _tensor: Tensor | None
+
+    def __new__(cls, value: int, make: Callable[[], Tensor]) -> Dim:
+        self = super().__new__(cls, value)
+        self._make, self._tensor = make, None
+        return self
+
+    @property
+    def tensor(self) -> Tensor:
+        """int64 tensor of shape [1]; recorded when first asked for."""
+        if self._tensor is None:
+            self._tensor = self._make()
+        return self._tensor
+
+    def __add__(self, other: Any) -> Any:
+        return _combine(int.__add__, OPS["Add"], self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return _combine(int.__sub__, OPS["Sub"], self, other)
+
+    def __mul__(self, other: Any) -> Any:
+        return _combine(int.__mul__, OPS["Mul"], self, other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _combine(int.__floordiv__, OPS["Div"], self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _combine(lambda a, b: int.__sub__(b, a), lambda a, b: OPS["Sub"](b, a), self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _combine(lambda a, b: int.__floordiv__(b, a), lambda a, b: OPS["Div"](b, a), self, other)
+
+    def __neg__(self) -> Any:
+        return 0 - self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _combine(value: Callable[[int, int], Any], op: Callable[[Any, Any], Tensor], a: Dim, b: Any) -> Any:
+    if isinstance(b, (int, np.integer)) and not isinstance(b, bool):
+        return Dim(value(int(a), int(b)), lambda: op(a.tensor, size_tensor([b])))
+    return NotImplemented
+
+
+def size_tensor(sizes: Iterable[int]) -> Tensor:
+    """int64 [n] from ints and Dims: a constant where all are plain, else the operators that compute it."""
+    sizes = list(sizes)
+    if not any(isinstance(size, Dim) for size in sizes):
+        return operator.as_input(np.array(sizes, np.int64))
+    parts = [s.tensor if isinstance(s, Dim) else operator.as_input(np.array([s], np.int64)) for s in sizes]
+    return parts[0] if len(parts) == 1 else OPS["Concat"](*parts, axis=0)

@@ -1,0 +1,42 @@
+"""What is switched on in this context: gradients, a recording, a forced executor. Context-local, so threads never meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+
+class Recorder(Protocol):
+    """What the choke point tells: every call, every write in place, and which tensors are the same value."""
+
+    def add(self, op: Any, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None: ...
+
+    def alias(self, new: Any, old: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The switches. Immutable: a context manager puts a changed copy in place and the old one back."""
+
+    grad: bool = True
+    inference: bool = False
+    recording: Recorder | None = None
+    executor: Callable[..., Any] | None = None  # forced for every operator; None picks by device, dtype and size
+    modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
+
+
+MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
+
+
+@contextmanager
+def switched(**changes: Any) -> Iterator[Mode]:
+    """Run a block with some switches changed."""
+    mode = replace(MODE.get(), **changes)
+    token = MODE.set(mode)
+    try:
+        yield mode
+    finally:
+        MODE.reset(token)

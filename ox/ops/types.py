@@ -1,0 +1,21 @@
+"""The type variables of ONNX schemas, as annotations that an operator definition carries and `Operator` reads.
+
+``A: T`` says that the input has the element type bound to the variable T; ``axes: HostInt64`` says that it is an int64
+tensor that stays in host memory on every device (axes, shapes, pads: what a kernel needs as Python numbers).
+"""
+
+from typing import Annotated, Any
+
+XP = Any  # numpy or cupy
+Array = Any  # numpy.ndarray or cupy.ndarray
+
+T = Annotated[Any, "T"]
+T1 = Annotated[Any, "T1"]
+T2 = Annotated[Any, "T2"]
+Tind = Annotated[Any, "Tind"]
+U = Annotated[Any, "U"]
+Bool = Annotated[Any, "bool"]
+Int64 = Annotated[Any, "int64"]
+HostInt64 = Annotated[Any, "int64", "host"]
+HostTind = Annotated[Any, "Tind", "host"]
+HostT = Annotated[Any, "T", "host"]

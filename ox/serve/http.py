@@ -1,0 +1,373 @@
+"""HTTP/1.1 on a bare asyncio.Protocol: keep-alive, pipelining in order, limits and timeouts on everything.
+
+No framework stands here because none keeps up with the models (docs/serving.md has the figures). The layer knows
+nothing of inference: a whole request becomes an `Exchange`, the handler calls its `reply` now or later, and answers
+leave in the order of the requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from http import HTTPStatus
+from time import perf_counter
+from typing import cast
+
+import httptools
+import orjson
+
+from ox.errors import OxError, ServeError
+from ox.serve.limits import Limits
+
+log = logging.getLogger("ox.serve")
+
+JSON = b"application/json"
+START = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+CONTINUE = START[100] + b"\r\n"
+SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two readers may disagree where a request ends
+
+
+class Exchange:
+    """One request and the answer to it."""
+
+    __slots__ = ("_connection", "arrived", "body", "headers", "keep_alive", "method", "on_abandon", "response", "target")
+
+    def __init__(
+        self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
+    ) -> None:
+        self._connection = connection
+        self.method, self.target, self.headers, self.body = method, target, headers, body
+        self.keep_alive = keep
+        self.arrived = perf_counter()
+        self.response: bytes | None = None
+        self.on_abandon: Callable[[], None] | None = None  # called if the client goes away before the answer
+
+    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+        """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
+        front = self._connection.front
+        front.replies[status] += 1
+        if front.draining:
+            self.keep_alive = False
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
+        self.response = head if self.method == b"HEAD" else head + body
+        self._connection.advance()
+
+    def refuse(self, error: OxError) -> None:
+        """Answers with an error in the protocol's form."""
+        status = error.status if isinstance(error, ServeError) else 500
+        extra = b"retry-after: 1\r\n" if status == 503 else b""
+        self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
+
+
+class Front:
+    """What all connections of a server share."""
+
+    def __init__(self, handle: Callable[[Exchange], None], limits: Limits) -> None:
+        self.handle, self.limits = handle, limits
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.replies: Counter[int] = Counter()  # answers by status
+        self.buffered = 0  # bytes of bodies that are held
+        self.draining = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> Connection:
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._empty.clear()
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(self._sweep_s, self._sweep)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            if now > connection.deadline:
+                connection.overdue(now)
+        self._sweeper = self.loop.call_later(self._sweep_s, self._sweep) if self.connections else None
+
+    async def drain(self) -> None:
+        """Finishes what was accepted, then closes every connection; gives up after `limits.drain_s`."""
+        self.draining = True  # from here on every answer says "connection: close"
+        give_up = self.loop.time() + self.limits.drain_s
+        # A client that has just got an answer may have its next request on the wire: answer that one rather than reset.
+        await self._wait(0.1)
+        for connection in list(self.connections):
+            if connection.idle:
+                connection.transport.close()
+        await self._wait(give_up - self.loop.time())
+        for connection in list(self.connections):
+            connection.transport.abort()
+        await self._wait(0.5)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._empty.wait(), max(0.0, seconds))
+        except TimeoutError:
+            return
+
+
+class Connection(asyncio.Protocol):
+    """One client. httptools calls the `on_...` methods while it parses."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, front: Front) -> None:
+        self.front, self.limits = front, front.limits
+        self.parser = httptools.HttpRequestParser(self)
+        self.exchanges: deque[Exchange] = deque()  # in order of arrival, not yet written
+        self.backlog: deque[Exchange] = deque()  # those of them that nobody has begun
+        self.receiving = False  # a request has begun and is not yet whole
+        self.stopped = False  # nothing more is read
+        self.half_closed = False  # the client will send no more
+        self.write_paused = self.read_paused = self.advancing = False
+        self.messages = 0  # requests that arrived whole
+        self.raw = 0  # bytes since the last of them, counted by what the socket gave
+        self.unsent = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.target = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.head_bytes = self.header_count = 0
+        self.in_head = True
+        self.chunks: list[bytes] = []
+        self.size = 0
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.deadline = self.front.loop.time() + self.limits.idle_s
+        self.front.opened(self)
+        if len(self.front.connections) > self.limits.connections:
+            self._refuse(ServeError("too many connections", status=503, expected=f"at most {self.limits.connections}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.stopped = True
+        self.front.closed(self)
+        self.front.buffered -= self.size + sum(len(exchange.body) for exchange in self.exchanges)
+        for exchange in self.exchanges:
+            if exchange.on_abandon is not None:
+                exchange.on_abandon()
+        self.exchanges.clear()
+        self.backlog.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self.stopped:
+            return
+        messages = self.messages
+        try:
+            self.parser.feed_data(data)
+            self.raw = self.raw + len(data) if messages == self.messages else 0
+            if self.in_head and self.raw > self.limits.header_bytes:
+                raise self._head_too_large()
+            # Chunk sizes, extensions and trailers are not body, so the body's own limit does not see them.
+            if self.raw > 2 * self.limits.body + 2 * self.limits.header_bytes:
+                raise self._body_too_large()
+        except httptools.HttpParserUpgrade:
+            # The request was answered as if it had not asked to upgrade; what follows is in another language.
+            self.stopped = True
+        except httptools.HttpParserCallbackError as error:
+            self._refuse(error.__context__)
+        except httptools.HttpParserError as error:
+            self._refuse(ServeError("the request is not valid HTTP/1.1", got=str(error)))
+        except ServeError as error:
+            self._refuse(error)
+
+    def eof_received(self) -> bool:
+        self.half_closed = True
+        return bool(self.exchanges)  # whoever closes one half still gets the answers
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self.unsent = self.transport.get_write_buffer_size()
+        self.deadline = self.front.loop.time() + self.limits.write_s
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self.deadline = self.front.loop.time() + self.limits.idle_s
+        self.advance()
+
+    # ---- httptools
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self.receiving = True
+        self.deadline = self.front.loop.time() + self.limits.request_s
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+        if len(self.target) > self.limits.url:
+            raise ServeError("the URL is too long", status=414, expected=f"at most {self.limits.url} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.header_count += 1
+        self.head_bytes += len(name) + len(value)
+        if self.head_bytes > self.limits.header_bytes or self.header_count > self.limits.header_count:
+            raise self._head_too_large()
+        if not self.in_head:  # a trailer: it may not change what was already decided
+            return
+        name = name.lower()
+        if name not in self.headers:
+            self.headers[name] = value
+        elif name in SINGLE:
+            raise ServeError(f"the header {name.decode('latin-1')} appears twice")
+        else:
+            self.headers[name] += b", " + value
+
+    def on_headers_complete(self) -> None:
+        self.in_head = False
+        headers = self.headers
+        if b"host" not in headers and self.parser.get_http_version() == "1.1":
+            raise ServeError("the header host is missing")
+        if b"transfer-encoding" in headers:
+            if b"content-length" in headers:
+                raise ServeError("content-length and transfer-encoding exclude each other")
+            if headers[b"transfer-encoding"].lower() != b"chunked":
+                raise ServeError("unknown transfer-encoding", status=501, expected="chunked")
+        elif int(headers.get(b"content-length", b"0")) > self.limits.body:
+            raise self._body_too_large()
+        if b"expect" in headers:
+            if headers[b"expect"].lower() != b"100-continue":
+                raise ServeError("unknown expectation", status=417, expected="100-continue")
+            interim = Exchange(self, b"", b"", headers, b"", True)
+            interim.response = CONTINUE
+            self.exchanges.append(interim)
+            self.advance()
+
+    def on_body(self, data: bytes) -> None:
+        self.size += len(data)
+        self.front.buffered += len(data)
+        if self.size > self.limits.body:
+            raise self._body_too_large()
+        if self.front.buffered > self.limits.buffered:
+            raise ServeError("the server holds as many request bodies as it may", status=503, hint="again in a moment")
+        self.chunks.append(data)
+
+    def on_message_complete(self) -> None:
+        self.messages += 1
+        self.receiving = False
+        self.in_head = True
+        body = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.chunks = []
+        self.size = 0  # from here on the exchange accounts for it
+        keep = self.parser.should_keep_alive() and not self.parser.should_upgrade()
+        exchange = Exchange(self, self.parser.get_method(), self.target, self.headers, body, keep)
+        self.exchanges.append(exchange)
+        self.backlog.append(exchange)
+        self.advance()
+
+    # ---- the order of things
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being received, worked on or written."""
+        return not (self.receiving or self.exchanges or self.transport.get_write_buffer_size())
+
+    def advance(self) -> None:
+        """Writes the answers whose turn it is and begins the requests that may begin. Never recurses, however many."""
+        if self.advancing:
+            return
+        self.advancing = True
+        exchanges, backlog = self.exchanges, self.backlog
+        while not self.write_paused:
+            if exchanges and (response := exchanges[0].response) is not None:
+                exchange = exchanges.popleft()
+                self.front.buffered -= len(exchange.body)
+                self.transport.write(response)
+                if not exchange.keep_alive:
+                    self._finish()
+            elif backlog and len(exchanges) - len(backlog) < self.limits.pipeline:
+                self._handle(backlog.popleft())
+            else:
+                break
+        self.advancing = False
+        if not exchanges:
+            if self.half_closed or (self.front.draining and not self.receiving):
+                self.transport.close()
+            elif not (self.receiving or self.stopped):
+                self.deadline = self.front.loop.time() + self.limits.idle_s
+        busy = bool(backlog) or self.write_paused
+        if busy is not self.read_paused and not self.transport.is_closing():
+            self.read_paused = busy
+            if busy:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def _handle(self, exchange: Exchange) -> None:
+        try:
+            self.front.handle(exchange)
+        except OxError as error:
+            exchange.refuse(error)
+        except Exception:
+            log.exception("%s %s failed", exchange.method.decode(), exchange.target.decode("latin-1"))
+            exchange.refuse(ServeError("the server failed on this request", status=500, hint="see its log"))
+
+    def _refuse(self, error: BaseException | None) -> None:
+        """Answers what was not a whole valid request, in its turn, and stops reading."""
+        if not isinstance(error, OxError):
+            log.error("a connection failed", exc_info=error)
+            error = ServeError("the server failed on this request", status=500, hint="see its log")
+        self.stopped = True
+        self.receiving = True  # whatever else arrives belongs to it and is thrown away
+        self.chunks.clear()
+        exchange = Exchange(self, b"", b"", {}, b"", False)
+        self.exchanges.append(exchange)
+        exchange.refuse(error)
+
+    def _finish(self) -> None:
+        """The last answer of this connection is on its way."""
+        self.stopped = True
+        for exchange in self.exchanges:
+            self.front.buffered -= len(exchange.body)
+            if exchange.on_abandon is not None:
+                exchange.on_abandon()
+        self.exchanges.clear()
+        self.backlog.clear()
+        if not self.receiving:
+            self.transport.close()  # once everything is written
+        elif not self.transport.is_closing():
+            # Closing with unread bytes would reset the connection, and the client might never see the refusal.
+            self.deadline = self.front.loop.time() + self.limits.linger_s
+            self.transport.write_eof()
+
+    def overdue(self, now: float) -> None:
+        """The deadline has passed: of a slow reader, a slow sender, a refused client or an idle one."""
+        if self.write_paused:
+            unsent = self.transport.get_write_buffer_size()
+            if unsent >= self.unsent:
+                self.transport.abort()
+            self.unsent, self.deadline = unsent, now + self.limits.write_s
+        elif self.exchanges:
+            self.deadline = now + self.limits.idle_s  # the client waits for us
+        elif self.stopped:
+            self.transport.abort()
+        elif self.receiving:
+            got = f"{self.size} bytes of a body in {self.limits.request_s:g} s" if not self.in_head else "half a head"
+            self._refuse(ServeError("the request did not arrive whole in time", status=408, got=got))
+        else:
+            self.transport.close()
+
+    def _head_too_large(self) -> ServeError:
+        most = f"at most {self.limits.header_bytes} bytes in {self.limits.header_count} headers"
+        return ServeError("the headers are too large", status=431, expected=most)
+
+    def _body_too_large(self) -> ServeError:
+        return ServeError("the body is too large", status=413, expected=f"at most {self.limits.body} bytes")

@@ -1,0 +1,26 @@
+"""How much the server reads, holds and waits for: everything is bounded before it is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes, times in seconds."""
+
+    url: int = 8 << 10
+    header_bytes: int = 32 << 10
+    header_count: int = 100
+    body: int = 16 * MIB  # one request, before and after decompression; JSON text costs up to 20 times its size in memory
+    buffered: int = 256 * MIB  # all bodies of all connections together
+    connections: int = 4096
+    pipeline: int = 16  # requests of one connection that are worked on at once
+    rows: int = 4096  # of one request
+    request_s: float = 30.0  # a request must have arrived whole this long after its first byte
+    idle_s: float = 75.0  # between two requests of one connection
+    write_s: float = 30.0  # without the client taking a single byte of its answer
+    linger_s: float = 2.0  # to read what a refused client still sends, so that it gets to see the refusal
+    drain_s: float = 10.0  # to finish what was accepted once the server was told to stop

@@ -1,0 +1,315 @@
+"""The Tensor: an array, who made it, and PyTorch's names over ONNX's operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ox.dtypes import DType, is_floating
+from ox.errors import ArgumentError, DTypeError, GradientError, RecordError
+from ox.methods import Methods
+from ox.ops import operator
+from ox.ops.mode import MODE
+from ox.ops.node import Leaf, Node
+from ox.where import users_line
+
+
+class Tensor(Methods):
+    """A NumPy or CuPy array that remembers how it was computed. `torch.Tensor`.
+
+    Args:
+        data: anything `numpy.asarray` takes; an array is shared, not copied.
+        dtype: element type; None keeps the array's, and makes Python floats `ox.get_default_dtype()`.
+        requires_grad: whether `backward` fills `.grad`.
+    """
+
+    data: Any
+    node: Node | Leaf | None = None  # who made it; a Leaf when requires_grad was set on it
+    port: int = 0  # as which output
+    grad: Tensor | None = None
+    _version: list[Any] | None = None  # [count, who wrote last], shared by all that share the memory; None: never shared
+    _base: Tensor | None = None
+    _viewed: bool = False
+    _recorded: Any = None  # the value of a recording that this tensor is; ox.graph
+    _retain: bool = False
+
+    __array_priority__ = 1000  # numpy_array + tensor asks the tensor
+
+    def __init__(self, data: Any, dtype: DType | None = None, *, requires_grad: bool = False) -> None:
+        from ox.creation import as_array
+
+        self.data = as_array(data, dtype)
+        if requires_grad:
+            self.requires_grad = True
+
+    # -- what it is --------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes; under a recording those that can depend on an input are `ox.Dim`."""
+        recorded = self._recorded
+        return self.data.shape if recorded is None else recorded.shape_of(self)  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> DType:
+        return self.data.dtype  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        return self.data.ndim  # type: ignore[no-any-return]
+
+    @property
+    def device(self) -> str:
+        """``"cpu"`` or ``"cuda:0"``."""
+        return "cpu" if isinstance(self.data, ndarray) else f"cuda:{self.data.device.id}"
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value == (self.node is not None):
+            return
+        if not value:
+            if not self.is_leaf:
+                raise GradientError(
+                    "only a leaf can stop requiring a gradient", where=users_line(2), hint="x.detach(), or with ox.no_grad()"
+                )
+            self.node = None
+            return
+        if not is_floating(self.data.dtype):
+            raise DTypeError(
+                f"a {self.data.dtype} tensor cannot require a gradient",
+                where=users_line(2),
+                expected="a floating type",
+                hint="x.float().requires_grad_()",
+            )
+        if MODE.get().inference:
+            raise GradientError("a tensor made in inference_mode cannot require a gradient", where=users_line(2))
+        self.node = Leaf(self)
+
+    @property
+    def grad_fn(self) -> Node | None:
+        return self.node if isinstance(self.node, Node) else None
+
+    @property
+    def is_leaf(self) -> bool:
+        return not isinstance(self.node, Node)
+
+    # -- aliases and versions ----------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """How often its memory was written in place."""
+        return 0 if self._version is None else self._version[0]  # type: ignore[no-any-return]
+
+    def _shared_version(self) -> list[Any]:
+        if self._version is None:
+            self._version = [0, ""]
+        return self._version
+
+    def last_write(self) -> str:
+        """The operation and line that last wrote in place."""
+        return self._version[1] if self._version else "nobody"
+
+    def alias_of(self, base: Tensor) -> None:
+        """Called on the output of a view operator: share the version of the memory if it is the same memory."""
+        own, other = self.data, base.data
+        if own is not other and own.base is not other and (own.base is None or own.base is not other.base):
+            return
+        root = base._base or base
+        self._base, root._viewed = root, True
+        self._version = root._shared_version()
+
+    def twin(self) -> Tensor:
+        """The same value and memory without its history: what a node keeps of its own output, lest it hold itself."""
+        other = operator.make_tensor(self.data)
+        other._version = self._shared_version()
+        other._recorded = self._recorded
+        return other
+
+    def attached(self, node: Node, port: int) -> Tensor:
+        """A twin with its history back, for a differentiable backward."""
+        other = self.twin()
+        other.node, other.port = node, port
+        return other
+
+    def detach(self) -> Tensor:
+        """The same memory, outside the graph."""
+        other = self.twin()
+        other._base = self._base or self
+        return other
+
+    def assign(self, result: Tensor, operation: str) -> Tensor:
+        """Make this tensor hold `result`: the one way in which anything is written in place.
+
+        Memory is written, so views and shared NumPy arrays see it, and the version counts up, so a backward that
+        needed the old value is an error. Where a gradient or a recording follows, the name is rebound to the result,
+        which a view cannot be.
+
+        Raises:
+            GradientError: a leaf that requires a gradient, or a view that a gradient follows.
+            RecordError: a view under a recording.
+        """
+        mode = MODE.get()
+        followed = mode.grad and (self.node is not None or result.node is not None)
+        if result.data.shape != self.data.shape:
+            raise ArgumentError(
+                f"{operation} cannot change a shape in place",
+                where=users_line(2),
+                expected=str(list(self.data.shape)),
+                got=str(list(result.data.shape)),
+                hint="the out-of-place form",
+            )
+        if result.data.dtype != self.data.dtype:
+            result = result.to(self.data.dtype)
+        if followed and isinstance(self.node, Leaf):
+            raise GradientError(
+                f"{operation} writes in place to a leaf that requires a gradient",
+                where=users_line(2),
+                hint="with ox.no_grad(): ..., or the out-of-place form",
+            )
+        if (followed or mode.recording is not None) and (self._base is not None or self._viewed):
+            kind = RecordError if mode.recording is not None else GradientError
+            raise kind(
+                f"{operation} writes in place to memory that has views, which a graph cannot follow",
+                where=users_line(2),
+                hint="the out-of-place form, or .clone() before the write",
+            )
+        version = self._shared_version()
+        if self.data.flags.writeable if isinstance(self.data, ndarray) else True:
+            self.data[...] = result.data
+        else:
+            self.data = result.data
+        version[0] += 1
+        version[1] = f"{operation}, {users_line(2)}"
+        if mode.recording is not None:
+            mode.recording.alias(self, result)
+        if followed:
+            self.node, self.port = result.node, result.port
+        return self
+
+    # -- autograd ----------------------------------------------------------------------------------------------
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        self.requires_grad = requires_grad
+        return self
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Add the gradient of this tensor to `.grad` of every leaf it was computed from. `torch.Tensor.backward`.
+
+        Args:
+            gradient: cotangent of this tensor's shape; may be left out for a single element.
+            retain_graph: keep what was saved, so that backward can run again; default `create_graph`.
+            create_graph: make the gradients differentiable themselves.
+
+        Raises:
+            GradientError: nothing requires a gradient, the graph was freed, or a saved tensor changed in place.
+        """
+        from ox.autograd.backward import backward
+
+        backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
+
+    def retain_grad(self) -> None:
+        """Fill `.grad` of this tensor too, though it is not a leaf."""
+        self._retain = True
+        self.register_hook(self._keep_grad)
+
+    def _keep_grad(self, grad: Tensor) -> None:
+        self.grad = grad
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call `hook(grad)` when this tensor's gradient is known; what it returns, if not None, replaces it."""
+        from ox.autograd.hooks import register
+
+        return register(self, hook)
+
+    # -- out to Python and NumPy -------------------------------------------------------------------------------
+
+    def _refuse_under_recording(self, what: str) -> None:
+        recorded = self._recorded
+        if recorded is not None and recorded.active():
+            raise RecordError(
+                f"{what} needs the value of a tensor, which a recording does not have",
+                where=users_line(3),
+                hint="ox.where(condition, a, b) for a choice of values; shapes are known: x.shape[0]",
+            )
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        self._refuse_under_recording("item()")
+        if self.data.size != 1:
+            raise ArgumentError(
+                "item() needs a tensor of one element",
+                where=users_line(2),
+                got=str(list(self.data.shape)),
+                hint="x.tolist(), or x[i].item()",
+            )
+        value = self.data.item()
+        return float(value) if is_floating(self.data.dtype) else value
+
+    def tolist(self) -> Any:
+        self._refuse_under_recording("tolist()")
+        return self.data.tolist()
+
+    def numpy(self) -> ndarray[Any, Any]:
+        """The array itself, sharing memory. Raises GradientError for a tensor that requires a gradient."""
+        self._refuse_under_recording("numpy()")
+        if self.node is not None and MODE.get().grad:
+            raise GradientError("numpy() on a tensor that requires a gradient", where=users_line(2), hint="x.detach().numpy()")
+        if not isinstance(self.data, ndarray):
+            raise ArgumentError("numpy() on a CUDA tensor", where=users_line(2), hint="x.cpu().numpy()")
+        return self.data
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> ndarray[Any, Any]:
+        self._refuse_under_recording("numpy conversion")
+        array = self.detach().cpu().data
+        return np.array(array, dtype, copy=copy) if copy is not None else np.asarray(array, dtype)
+
+    def __bool__(self) -> bool:
+        self._refuse_under_recording("bool() (an `if` or `while`)")
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __len__(self) -> int:
+        if not self.data.ndim:
+            raise ArgumentError("a tensor of no dimensions has no length", where=users_line(2))
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+
+    __hash__ = object.__hash__
+
+
+def make_tensor(array: Any) -> Tensor:
+    """The cheapest way from a kernel's result to a Tensor."""
+    t = Tensor.__new__(Tensor)
+    t.data = array if type(array) is ndarray or not isinstance(array, np.generic) else np.asarray(array)
+    return t
+
+
+def as_input(x: Any) -> Tensor:
+    """A Tensor from what an operator may be given besides one: an array, or Python numbers (in NumPy's types)."""
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, np.generic) or not hasattr(x, "dtype"):
+        x = np.asarray(x)
+    return make_tensor(x)
+
+
+operator.make_tensor, operator.as_input = make_tensor, as_input

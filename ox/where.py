@@ -1,0 +1,36 @@
+"""Which line of the user's code made a call: for errors, for recorded nodes, for in-place writes."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OURS = (_HERE, f"{os.sep}ox_cli{os.sep}", "<frozen ", f"{os.sep}contextlib.py", f"{os.sep}functools.py")
+
+
+def users_line(depth: int = 1) -> str:
+    """``train.py:31   x = self.fc1(x)``: the innermost frame outside ox, or an empty string when there is none."""
+    frame: Any = sys._getframe(depth)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_HERE) and not any(mark in name for mark in _OURS[1:]):
+            text = linecache.getline(name, frame.f_lineno).strip()
+            return f"{os.path.basename(name)}:{frame.f_lineno}   {text}".rstrip()
+        frame = frame.f_back
+    return ""
+
+
+def module_path(modules: tuple[Any, ...]) -> str:
+    """``LeNet.head.fc1 (Linear)`` for the modules that are running, outermost first; empty when there are none."""
+    if not modules:
+        return ""
+    parts = [type(modules[0]).__name__]
+    for parent, child in zip(modules, modules[1:], strict=False):
+        name = next((n for n, m in parent.named_modules() if m is child and n), None)
+        if name is not None:
+            parts.append(name)
+    last = type(modules[-1]).__name__
+    return ".".join(parts) + (f" ({last})" if len(modules) > 1 else "")
