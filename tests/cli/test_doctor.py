@@ -1,0 +1,110 @@
+"""ox doctor tells the truth, also on machines that are not this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ox.devices import machine, probe
+from ox.devices.probe import CPU, CUDA, Probe
+from ox.errors import DeviceError
+from ox_cli import doctor
+from ox_cli.main import main
+
+
+def lines_of(report: tuple[list[tuple[str, str]], bool]) -> dict[str, str]:
+    return dict(report[0])
+
+
+def test_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "python 3." in shown
+    assert "onnxruntime 1." in shown
+    assert f"threads   {machine.threads()} (" in shown
+    assert "cpu       CPUExecutionProvider, loads" in shown
+    assert "\ncuda " in shown
+    assert "\nmpi " in shown
+
+
+def test_without_a_runtime_it_names_the_extra_and_fails() -> None:
+    """An import blocker stands for a base install without extras."""
+    code = (
+        "import sys; sys.modules['onnxruntime'] = None\n"
+        "from importlib import metadata; real = metadata.version\n"
+        "def version(name):\n"
+        "    if name.startswith('onnxruntime'): raise metadata.PackageNotFoundError(name)\n"
+        "    return real(name)\n"
+        "metadata.version = version\n"
+        "from ox_cli.main import main; sys.exit(main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert "no onnxruntime" in done.stdout
+    assert 'pip install "ox-onnx[cpu]"' in done.stdout
+
+
+def test_both_runtimes_installed_is_named(tmp_path: Path) -> None:
+    for name in ("onnxruntime", "onnxruntime_gpu"):
+        folder = tmp_path / f"{name}-1.31.1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.31.1\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "ox_cli", "doctor"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert "conflict  onnxruntime and onnxruntime-gpu overwrite each other's files" in done.stdout, done.stderr
+    assert "pip uninstall onnxruntime onnxruntime-gpu" in done.stdout
+
+
+def test_a_broken_runtime_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "probe", lambda provider: Probe(provider, False, "cannot map libonnxruntime.so"))
+    report = doctor.report()
+    assert not report[1]
+    assert "does not work: cannot map libonnxruntime.so" in lines_of(report)["cpu"]
+
+
+def test_a_gpu_without_its_packages_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "nvidia_driver", lambda: machine.Driver((12, 8), ("A card",)))
+    text = lines_of(doctor.report())["cuda"]
+    assert text.startswith("A card · driver for CUDA 12.8 · onnxruntime-gpu is not installed")
+    assert 'pip install "ox-onnx[cuda12]"' in text
+
+
+def test_a_gpu_whose_provider_does_not_load_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "nvidia_driver", lambda: machine.Driver((13, 0), ("A card",)))
+    monkeypatch.setattr(probe, "runtime_distributions", lambda: {"onnxruntime-gpu": "1.31.1"})
+
+    def answer(provider: str) -> Probe:
+        return Probe(provider, provider == CPU, None if provider == CPU else "libcudnn.so.9 is not installed")
+
+    monkeypatch.setattr(probe, "probe", answer)
+    text = lines_of(doctor.report())["cuda"]
+    assert f"{CUDA}, does not load: libcudnn.so.9 is not installed" in text
+    assert 'pip install "ox-onnx[cuda13]"' in text
+
+
+def test_the_cpu_provider_is_really_run() -> None:
+    assert probe.probe(CPU) == Probe(CPU, True)
+
+
+def test_a_provider_that_is_not_built_in_is_not_believed() -> None:
+    assert not probe.probe("NoSuchExecutionProvider").loads
+
+
+def test_a_damaged_runtime_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    import types
+
+    from ox.devices.runtime import onnxruntime
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
+    with pytest.raises(DeviceError, match="damaged"):
+        onnxruntime()
