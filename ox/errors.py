@@ -4,6 +4,7 @@
     ├── ShapeError          (ValueError)     shapes that do not fit
     ├── DTypeError          (TypeError)      element types that do not fit
     ├── ArgumentError       (ValueError)     an argument out of range or of the wrong kind
+    ├── BoundsError         (IndexError)     an index outside a dimension
     ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
     ├── DeviceError         (RuntimeError)   a device or its runtime is not there
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
@@ -73,6 +74,10 @@ class DTypeError(OxError, TypeError):
 
 class ArgumentError(OxError, ValueError):
     """An argument that is out of range or of the wrong kind."""
+
+
+class BoundsError(OxError, IndexError):
+    """An index outside a dimension, or an index of a kind that tensors do not take."""
 
 
 class GradientError(OxError, RuntimeError):

@@ -46,7 +46,9 @@ def meet(a: Tensor, b: Any) -> tuple[Tensor, Tensor]:
     """Two operands of one element type. Raises TypeError for what is no number, array or tensor."""
     if isinstance(b, (bool, int, float, np.generic)):
         target = scalar_type(b, a.data.dtype)
-        return cast(a, target), scalar(b if isinstance(b, Dim) else b if not isinstance(b, np.generic) else b.item(), target)
+        return cast(a, target), scalar(
+            b if isinstance(b, Dim) else b if not isinstance(b, np.generic) else b.item(), target
+        )
     if isinstance(b, np.ndarray):
         b = operator.as_input(b)
     if not hasattr(b, "node"):
@@ -56,7 +58,12 @@ def meet(a: Tensor, b: Any) -> tuple[Tensor, Tensor]:
         # a tensor of no dimensions promotes only across kinds, as in PyTorch
         if b.data.ndim == 0 and a.data.ndim and is_floating(target) >= is_floating(b.data.dtype) and target != np.bool_:
             pass
-        elif a.data.ndim == 0 and b.data.ndim and is_floating(b.data.dtype) >= is_floating(target) and b.data.dtype != np.bool_:
+        elif (
+            a.data.ndim == 0
+            and b.data.ndim
+            and is_floating(b.data.dtype) >= is_floating(target)
+            and b.data.dtype != np.bool_
+        ):
             target = b.data.dtype
         else:
             target = promote(target, b.data.dtype)

@@ -9,7 +9,23 @@ from numpy import ndarray
 
 from ox.dtypes import DType, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError
-from ox.methods import Methods
+try:
+    from ox.methods import Methods
+except (AttributeError, KeyError, ImportError):  # TEMPORARY while families are being written
+    from ox.operands import meet as _meet
+    from ox.ops.operator import OPS as _OPS
+
+    def _b(name, r=False):
+        def method(self, other):
+            a, b = _meet(self, other)
+            return _OPS[name](b, a) if r else _OPS[name](a, b)
+        return method
+
+    class Methods:
+        __add__, __radd__, __sub__, __rsub__, __mul__, __rmul__ = (_b("Add"), _b("Add", True), _b("Sub"), _b("Sub", True), _b("Mul"), _b("Mul", True))
+        __truediv__, __rtruediv__ = _b("Div"), _b("Div", True)
+        def __neg__(self): return _OPS["Neg"](self)
+        def __matmul__(self, other): return _OPS["MatMul"](self, other)
 from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node
@@ -29,7 +45,9 @@ class Tensor(Methods):
     node: Node | Leaf | None = None  # who made it; a Leaf when requires_grad was set on it
     port: int = 0  # as which output
     grad: Tensor | None = None
-    _version: list[Any] | None = None  # [count, who wrote last], shared by all that share the memory; None: never shared
+    _version: list[Any] | None = (
+        None  # [count, who wrote last], shared by all that share the memory; None: never shared
+    )
     _base: Tensor | None = None
     _viewed: bool = False
     _recorded: Any = None  # the value of a recording that this tensor is; ox.graph
@@ -76,7 +94,9 @@ class Tensor(Methods):
         if not value:
             if not self.is_leaf:
                 raise GradientError(
-                    "only a leaf can stop requiring a gradient", where=users_line(2), hint="x.detach(), or with ox.no_grad()"
+                    "only a leaf can stop requiring a gradient",
+                    where=users_line(2),
+                    hint="x.detach(), or with ox.no_grad()",
                 )
             self.node = None
             return
@@ -261,7 +281,9 @@ class Tensor(Methods):
         """The array itself, sharing memory. Raises GradientError for a tensor that requires a gradient."""
         self._refuse_under_recording("numpy()")
         if self.node is not None and MODE.get().grad:
-            raise GradientError("numpy() on a tensor that requires a gradient", where=users_line(2), hint="x.detach().numpy()")
+            raise GradientError(
+                "numpy() on a tensor that requires a gradient", where=users_line(2), hint="x.detach().numpy()"
+            )
         if not isinstance(self.data, ndarray):
             raise ArgumentError("numpy() on a CUDA tensor", where=users_line(2), hint="x.cpu().numpy()")
         return self.data
@@ -292,6 +314,10 @@ class Tensor(Methods):
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
+    def __repr__(self) -> str:
+        from ox.show import show
+
+        return show(self)
 
     __hash__ = object.__hash__
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from itertools import pairwise
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -28,7 +29,7 @@ def module_path(modules: tuple[Any, ...]) -> str:
     if not modules:
         return ""
     parts = [type(modules[0]).__name__]
-    for parent, child in zip(modules, modules[1:], strict=False):
+    for parent, child in pairwise(modules):
         name = next((n for n, m in parent.named_modules() if m is child and n), None)
         if name is not None:
             parts.append(name)

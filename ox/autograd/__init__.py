@@ -1,1 +1,22 @@
-"""The tape's walk, the switches, functional gradients and their check."""
+"""The tape's walk, the switches, functional gradients and their check. `torch.autograd`."""
+
+from ox.autograd.backward import backward, grad
+from ox.autograd.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+
+__all__ = [
+    "backward",
+    "enable_grad",
+    "grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

@@ -53,7 +53,9 @@ def grad(
         grad_outputs = [grad_outputs]  # type: ignore[list-item]
     for i, x in enumerate(inputs):
         if x.node is None:
-            raise GradientError(f"input {i} does not require a gradient", where=users_line(2), hint="x.requires_grad_()")
+            raise GradientError(
+                f"input {i} does not require a gradient", where=users_line(2), hint="x.requires_grad_()"
+            )
     edges: list[Edge] = [(x.node, x.port) for x in inputs]
     found = walk(outputs, list(grad_outputs), retain_graph=retain_graph, create_graph=create_graph, into=edges)
     result = [found.get(edge) for edge in edges]
@@ -92,8 +94,10 @@ def walk(
         for node in order:
             if isinstance(node, Leaf):
                 continue
-            outputs = len(node.op.schema.outputs) if not node.op.schema.variadic_output else 1 + max(
-                (port for n, port in pending if n is node), default=0
+            outputs = (
+                len(node.op.schema.outputs)
+                if not node.op.schema.variadic_output
+                else 1 + max((port for n, port in pending if n is node), default=0)
             )
             arrived = []
             for port in range(outputs):
@@ -126,7 +130,9 @@ def _start(t: Tensor, g: Tensor | None) -> Tensor:
                 got=f"shape {list(t.data.shape)}",
                 hint="loss.mean().backward(), or backward(gradient)",
             )
-        return operator.make_tensor(np.ones(t.data.shape, t.data.dtype) if isinstance(t.data, np.ndarray) else t.data * 0 + 1)
+        return operator.make_tensor(
+            np.ones(t.data.shape, t.data.dtype) if isinstance(t.data, np.ndarray) else t.data * 0 + 1
+        )
     g = operator.as_input(g)
     if g.data.shape != t.data.shape:
         raise ShapeError(
@@ -176,5 +182,3 @@ def _run_hooks(hooks: list[Any], port: int, g: Tensor) -> Tensor:
             replaced = hook(g)
             g = g if replaced is None else replaced
     return g
-
-

@@ -121,7 +121,9 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
             where=node.where or None,
             hint="x.detach() before it, if no gradient should flow there",
         )
-    values = {entry: _unpack(node, entry, kept, differentiable) for entry, kept in zip(keep.entries, node.saved, strict=True)}
+    values = {
+        entry: _unpack(node, entry, kept, differentiable) for entry, kept in zip(keep.entries, node.saved, strict=True)
+    }
     result: dict[int, Tensor | None] = {}
     for rule in keep.rules:
         wanted = tuple(p in keep.tracked for p in rule.positions)

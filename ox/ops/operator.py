@@ -45,7 +45,9 @@ class Operator:
 
     domain = ""
 
-    def __init__(self, kernel: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]], view: bool) -> None:
+    def __init__(
+        self, kernel: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]], view: bool
+    ) -> None:
         self.kernel = kernel
         self.name = kernel.__name__
         self.schema = schema.read(kernel, outputs, types)
@@ -159,7 +161,9 @@ class Operator:
             plan = self._plans[key] = devices.accelerated(self, arrays)
             return plan
 
-    def _remember(self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: tuple[int, ...]) -> None:
+    def _remember(
+        self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: tuple[int, ...]
+    ) -> None:
         keep = self._keeps.get(tracked)
         if keep is None:
             keep = self._keeps[tracked] = Keep(self.schema, self.rules, tracked)

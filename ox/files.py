@@ -1,0 +1,124 @@
+"""Files that are written whole or not at all, and `save` / `load` without pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import bfloat16
+from ox.errors import ArgumentError, LoadError
+
+_KEY = "ox.tree"
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+    """Call `write` with a temporary name beside `path`, make it durable, and rename it into place.
+
+    Whatever goes wrong, a file that was at `path` stays as it was.
+    """
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with open(temporary, "rb+") as f:
+            os.fsync(f.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        os.replace(temporary, path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)  # the rename itself
+        finally:
+            os.close(directory)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save(value: Any, path: str | os.PathLike[str]) -> None:
+    """Write nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None as one safetensors file.
+
+    Raises:
+        ArgumentError: something else is inside; the message says where.
+    """
+    from safetensors.numpy import save_file
+
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    tree = json.dumps(_flatten(value, arrays, "value"))
+    write_whole(path, lambda temporary: save_file(arrays, temporary, metadata={_KEY: tree}))
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what `save` wrote. Nothing in the file is executed.
+
+    Raises:
+        LoadError: the file is missing, damaged, or was not written by `save`.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as f:
+            tree = (f.metadata() or {}).get(_KEY)
+            if tree is None:
+                raise LoadError(f"{path} was not written by ox.save", hint="safetensors.numpy.load_file reads plain files")
+            return _unflatten(json.loads(tree), f)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(f"{path} cannot be read", got=str(error), hint="an earlier checkpoint; this one is damaged") from error
+
+
+def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)):
+        # JSON has no infinities; hex keeps every bit of a float
+        return {"float": value.hex()} if isinstance(value, float) else int(value)
+    if isinstance(value, np.generic):
+        return _flatten(value.item(), arrays, where)
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__ if type(value) in (list, tuple) else "tuple": [_flatten(v, arrays, f"{where}[{i}]") for i, v in enumerate(value)]}
+    if isinstance(value, dict):
+        return {"dict": [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]}
+    kind = "tensor" if hasattr(value, "node") else "array"
+    array = value.detach().cpu().data if kind == "tensor" else value
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(
+            f"ox.save cannot write a {type(value).__name__}",
+            where=where,
+            expected="dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None",
+            hint="model.state_dict() instead of the model",
+        )
+    name = str(len(arrays))
+    # safetensors' NumPy loader does not know bfloat16, so its bits travel as uint16
+    arrays[name] = np.ascontiguousarray(array.view(np.uint16) if array.dtype == bfloat16 else array)
+    return {kind: [name, str(array.dtype), list(array.shape)]}
+
+
+def _unflatten(tree: Any, f: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content),) = tree.items()
+    if kind == "float":
+        return float.fromhex(content)
+    if kind in ("list", "tuple"):
+        values = [_unflatten(v, f) for v in content]
+        return values if kind == "list" else tuple(values)
+    if kind == "dict":
+        return {_unflatten(k, f): _unflatten(v, f) for k, v in content}
+    name, dtype, shape = content
+    array = f.get_tensor(name)
+    array = (array.view(bfloat16) if dtype == "bfloat16" else array).reshape(shape)
+    if kind == "array":
+        return array
+    from ox.tensor import Tensor
+
+    return Tensor(array)
