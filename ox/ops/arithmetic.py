@@ -1,11 +1,14 @@
-"""Elementwise arithmetic: Add Sub Mul Div Neg Abs Sqrt Reciprocal Exp Log Pow Min Max Clip."""
+"""Elementwise arithmetic: Add Sub Mul Div Neg Abs Sign Sqrt Reciprocal Exp Log Sin Cos Pow Min Max Clip Floor Mod."""
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from ox.dtypes import FLOATS, INTEGERS, NUMERIC, SIGNED, float32, float64, int32, int64
+from ox.dtypes import FLOATS, NUMERIC, SIGNED, DType, float32, float64, int32, int64, onnx_type
 from ox.ops.broadcast import sum_to
+from ox.ops.comparison import Equal, Where
+from ox.ops.numeric import HALVES, constant, narrowed
 from ox.ops.operator import OPS, operator
-from ox.ops.types import XP, Array, T, T1
+from ox.ops.types import T1, XP, T
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -40,7 +43,7 @@ def _(g: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
 
 @Sub.gradient("B")
 def _(g: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
-    return sum_to(Neg(g), B_shape)
+    return Neg(sum_to(g, B_shape))
 
 
 @operator("C", T=NUMERIC)
@@ -59,6 +62,25 @@ def _(g: "Tensor", A: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
     return sum_to(Mul(g, A), B_shape)
 
 
+@operator("C", T=NUMERIC, quiet=True)
+def Div(xp: XP, A: T, B: T) -> T:
+    """Quotient, with NumPy broadcasting; of integers, rounded toward zero. ONNX Div."""
+    kind = A.dtype.kind
+    if kind == "i":
+        return xp.floor_divide(xp.subtract(A, xp.fmod(A, B)), B)
+    return xp.floor_divide(A, B) if kind == "u" else xp.divide(A, B)
+
+
+@Div.gradient("A")
+def _(g: "Tensor", B: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
+    return sum_to(Div(g, B), A_shape)
+
+
+@Div.gradient("B")
+def _(g: "Tensor", C: "Tensor", B: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
+    return Neg(sum_to(Div(Mul(g, C), B), B_shape))
+
+
 @operator("Y", T=(*FLOATS, *SIGNED))
 def Neg(xp: XP, X: T) -> T:
     """Negation. ONNX Neg."""
@@ -68,3 +90,211 @@ def Neg(xp: XP, X: T) -> T:
 @Neg.gradient("X")
 def _(g: "Tensor") -> "Tensor":
     return Neg(g)
+
+
+@operator("Y", T=NUMERIC)
+def Abs(xp: XP, X: T) -> T:
+    """Absolute value; its gradient at 0 is 0. ONNX Abs."""
+    return xp.absolute(X)
+
+
+@Abs.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    return Mul(g, Sign(X))
+
+
+@operator("output", T=NUMERIC)
+def Sign(xp: XP, input: T) -> T:
+    """-1, 0 or 1; its gradient is 0. ONNX Sign."""
+    return xp.sign(input)
+
+
+@Sign.gradient("input")
+def _(g: "Tensor") -> "Tensor":
+    return Mul(g, constant(0, g))
+
+
+@operator("Y", T=FLOATS, quiet=True)
+def Sqrt(xp: XP, X: T) -> T:
+    """Square root; NaN for negative values. ONNX Sqrt."""
+    return xp.sqrt(X)
+
+
+@Sqrt.gradient("X")
+def _(g: "Tensor", Y: "Tensor") -> "Tensor":
+    return Div(Mul(g, constant(0.5, g)), Y)
+
+
+@operator("Y", T=FLOATS, quiet=True)
+def Reciprocal(xp: XP, X: T) -> T:
+    """1 / X. ONNX Reciprocal."""
+    return xp.reciprocal(X)
+
+
+@Reciprocal.gradient("X")
+def _(g: "Tensor", Y: "Tensor") -> "Tensor":
+    return Neg(Mul(g, Mul(Y, Y)))
+
+
+@operator("output", T=FLOATS, quiet=True)
+def Exp(xp: XP, input: T) -> T:
+    """e to the power of the input. ONNX Exp."""
+    return xp.exp(input)
+
+
+@Exp.gradient("input")
+def _(g: "Tensor", output: "Tensor") -> "Tensor":
+    return Mul(g, output)
+
+
+@operator("output", T=FLOATS, quiet=True)
+def Log(xp: XP, input: T) -> T:
+    """Natural logarithm; NaN for negative values. ONNX Log."""
+    return xp.log(input)
+
+
+@Log.gradient("input")
+def _(g: "Tensor", input: "Tensor") -> "Tensor":
+    return Div(g, input)
+
+
+@operator("output", T=FLOATS, quiet=True)
+def Sin(xp: XP, input: T) -> T:
+    """Sine of radians. ONNX Sin."""
+    return xp.sin(input)
+
+
+@Sin.gradient("input")
+def _(g: "Tensor", input: "Tensor") -> "Tensor":
+    return Mul(g, Cos(input))
+
+
+@operator("output", T=FLOATS, quiet=True)
+def Cos(xp: XP, input: T) -> T:
+    """Cosine of radians. ONNX Cos."""
+    return xp.cos(input)
+
+
+@Cos.gradient("input")
+def _(g: "Tensor", input: "Tensor") -> "Tensor":
+    return Neg(Mul(g, Sin(input)))
+
+
+@operator("Z", T=(int32, int64, *FLOATS), T1=NUMERIC, quiet=True)
+def Pow(xp: XP, X: T, Y: T1) -> T:
+    """X to the power of Y, in X's type. ONNX Pow.
+
+    An integer to a negative integer power is rounded toward zero.
+    """
+    dtype = X.dtype
+    if dtype.kind == "i":
+        if Y.dtype.kind in "iu":
+            if Y.dtype.kind == "u":
+                return xp.power(X, Y.astype(dtype))
+            whole = xp.power(X, xp.maximum(Y, 0).astype(dtype))
+            # 1/X is 0 but for X of 1 and -1; 1/0 is whatever an infinity casts to
+            return xp.where(Y < 0, xp.power(X.astype(float64), Y).astype(dtype), whole) if (Y < 0).any() else whole
+        return xp.power(X.astype(float64), Y.astype(float64)).astype(dtype)
+    if dtype in HALVES:
+        X = X.astype(float32)
+    if Y.size == 1 and Y.ndim <= X.ndim and xp.__name__ == "numpy":
+        # NumPy's power takes 20 times as long as a product; on a GPU looking at Y would wait for it
+        exponent = Y.item()
+        if exponent == 2.0:
+            return narrowed(xp.multiply(X, X), dtype) if X.dtype != dtype else xp.multiply(X, X)
+    Z = xp.power(X, Y.astype(X.dtype) if Y.dtype != float64 else Y)
+    return Z if Z.dtype == dtype else narrowed(Z, dtype)
+
+
+@Pow.gradient("X")
+def _(g: "Tensor", X: "Tensor", Y: "Tensor", X_shape: tuple[int, ...]) -> "Tensor":
+    # Y X^(Y-1), where Y is 0 with another exponent: at X = 0 that is 0 * 0 and not 0 * infinity
+    if Y.dtype != X.dtype:
+        Y = OPS["Cast"](Y, to=onnx_type(X.dtype))
+    one = constant(1, Y)
+    exponent = Where(Equal(Y, constant(0, Y)), one, Sub(Y, one))
+    return sum_to(Mul(g, Mul(Y, Pow(X, exponent))), X_shape)
+
+
+@Pow.gradient("Y")
+def _(g: "Tensor", X: "Tensor", Z: "Tensor", Y_shape: tuple[int, ...], Y_dtype: DType) -> "Tensor":
+    # Z log X; at X = 0 it is 0, for Z is, and the logarithm must not be infinite
+    log = Log(Where(Equal(X, constant(0, X)), constant(1, X), X))
+    dY = sum_to(Mul(g, Mul(Z, log)), Y_shape)
+    return dY if dY.dtype == Y_dtype else OPS["Cast"](dY, to=onnx_type(Y_dtype))
+
+
+@operator("min", T=NUMERIC)
+def Min(xp: XP, *data_0: T) -> T:
+    """The smallest of the inputs at each place, with NumPy broadcasting; NaN wins.
+
+    The gradient is shared evenly among the inputs that are smallest. ONNX Min.
+    """
+    return reduce(xp.minimum, data_0) if len(data_0) > 1 else data_0[0].copy()
+
+
+@operator("max", T=NUMERIC)
+def Max(xp: XP, *data_0: T) -> T:
+    """The greatest of the inputs at each place, with NumPy broadcasting; NaN wins.
+
+    The gradient is shared evenly among the inputs that are greatest. ONNX Max.
+    """
+    return reduce(xp.maximum, data_0) if len(data_0) > 1 else data_0[0].copy()
+
+
+def _share(g: "Tensor", inputs: list["Tensor"], chosen: "Tensor") -> list["Tensor"]:
+    to = onnx_type(g.dtype)
+    masks = [OPS["Cast"](Equal(x, chosen), to=to) for x in inputs]
+    g = Div(g, reduce(Add, masks))
+    return [sum_to(Mul(g, mask), x.shape) for mask, x in zip(masks, inputs, strict=True)]
+
+
+@Min.gradient("data_0")
+def _(g: "Tensor", data_0: list["Tensor"], min: "Tensor") -> list["Tensor"]:
+    return _share(g, data_0, min)
+
+
+@Max.gradient("data_0")
+def _(g: "Tensor", data_0: list["Tensor"], max: "Tensor") -> list["Tensor"]:
+    return _share(g, data_0, max)
+
+
+@operator("output", T=NUMERIC)
+def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
+    """The input held between two scalars; where min > max, max everywhere. ONNX Clip.
+
+    The gradient passes where the value was not changed, so also on the bounds.
+    """
+    if min is None and max is None:
+        return input.copy()
+    result = input if min is None else xp.maximum(input, min)
+    return result if max is None else xp.minimum(result, max)
+
+
+@Clip.gradient("input")
+def _(g: "Tensor", input: "Tensor", output: "Tensor") -> "Tensor":
+    return Where(Equal(input, output), g, constant(0, g))
+
+
+@operator("Y", T=FLOATS)
+def Floor(xp: XP, X: T) -> T:
+    """The greatest whole number that is not above. ONNX Floor."""
+    return xp.floor(X)
+
+
+@Floor.gradient("X")
+def _(g: "Tensor") -> "Tensor":
+    return Mul(g, constant(0, g))
+
+
+@operator("C", T=NUMERIC, quiet=True)
+def Mod(xp: XP, A: T, B: T, *, fmod: int = 0) -> T:
+    """Remainder: with the sign of B, or with `fmod` that of A. ONNX Mod."""
+    return xp.fmod(A, B) if fmod else xp.remainder(A, B)
+
+
+@Mod.gradient("A")
+def _(g: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
+    return sum_to(g, A_shape)
+
+

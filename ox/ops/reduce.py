@@ -3,10 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ox.dtypes import FLOATS, NUMERIC, int32, int64, uint32, uint64
+import numpy as np
+
+from ox.dtypes import FLOATS, NUMERIC, bool_, float32, int8, int32, int64, onnx_type, uint8, uint32, uint64
+from ox.ops.arithmetic import Div, Mul
 from ox.ops.broadcast import expand_to, reshape_to
-from ox.ops.operator import operator
-from ox.ops.types import XP, Array, HostInt64, T
+from ox.ops.comparison import Equal
+from ox.ops.dim import Dim
+from ox.ops.numeric import HALVES, constant, narrowed
+from ox.ops.operator import OPS, operator
+from ox.ops.types import XP, HostInt64, Int64, T
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -18,26 +24,109 @@ def reduced_axes(axes: Any, noop_with_empty_axes: int, rank: int) -> tuple[int, 
     """The axes that a Reduce operator reduces, as non-negative ints."""
     if axes is None or len(axes) == 0:
         return () if noop_with_empty_axes else tuple(range(rank))
-    return tuple(int(a) % rank for a in axes)
+    chosen = []
+    for a in axes.tolist():
+        if not -rank <= a < rank:
+            raise IndexError(f"axis {a} of a tensor of {rank} dimensions")
+        chosen.append(a + rank if a < 0 else a)
+    return tuple(chosen)
 
 
 @operator("reduced", T=ACCUMULATING)
 def ReduceSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Sum over axes; over all when none are given. ONNX ReduceSum."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    return xp.sum(data, axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+    dtype = data.dtype
+    if dtype in HALVES:
+        return narrowed(data.sum(axis=chosen, keepdims=bool(keepdims), dtype=float32), dtype)
+    return data.sum(axis=chosen, keepdims=bool(keepdims), dtype=dtype)
 
 
-def undo_reduction(g: "Tensor", shape: Sequence[int], axes: Any, keepdims: int, noop: int) -> "Tensor":
-    """A reduction's cotangent with its reduced axes back as size 1, then broadcast to the input's shape."""
-    chosen = reduced_axes(None if axes is None else axes.data, noop, len(shape))
-    if not keepdims and chosen:
-        g = reshape_to(g, [1 if i in chosen else size for i, size in enumerate(shape)])
-    return expand_to(g, shape)
+def undo_reduction(g: "Tensor", shape: Sequence[int], chosen: tuple[int, ...], keepdims: int) -> "Tensor":
+    """A reduction's cotangent with its reduced axes back as size 1; a single number stays as it is."""
+    if keepdims or not chosen or len(chosen) == len(shape):
+        return g
+    return reshape_to(g, [1 if i in chosen else size for i, size in enumerate(shape)])
 
 
 @ReduceSum.gradient("data")
 def _(
     g: "Tensor", data_shape: tuple[int, ...], axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int
 ) -> "Tensor":
-    return undo_reduction(g, data_shape, axes, keepdims, noop_with_empty_axes)
+    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(data_shape))
+    return expand_to(undo_reduction(g, data_shape, chosen, keepdims), data_shape)
+
+
+@operator("reduced", T=ACCUMULATING, quiet=True)
+def ReduceMean(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Mean over axes, of integers rounded toward zero; over all when none are given. ONNX ReduceMean."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    dtype = data.dtype
+    count = 1
+    for axis in chosen:
+        count *= data.shape[axis]
+    if dtype.kind in "iu":
+        total = data.sum(axis=chosen, keepdims=bool(keepdims), dtype=dtype)
+        # the magnitude divides without a sign to round the wrong way
+        return xp.sign(total) * (xp.absolute(total) // dtype.type(count)) if count else total
+    total = data.sum(axis=chosen, keepdims=bool(keepdims), dtype=float32 if dtype in HALVES else dtype)
+    mean = total / total.dtype.type(count)
+    return mean if mean.dtype == dtype else mean.astype(dtype)
+
+
+@ReduceMean.gradient("data")
+def _(
+    g: "Tensor", data_shape: tuple[int, ...], axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int
+) -> "Tensor":
+    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(data_shape))
+    count: int = 1
+    for axis in chosen:
+        count = data_shape[axis] * count
+    g = undo_reduction(g, data_shape, chosen, keepdims)
+    if isinstance(count, Dim):
+        g = Div(g, OPS["Cast"](count.tensor, to=onnx_type(g.dtype)))
+    elif count != 1:
+        g = Div(g, constant(count, g))
+    return expand_to(g, data_shape)
+
+
+@operator("reduced", T=(*ACCUMULATING, uint8, int8, bool_))
+def ReduceMax(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Greatest value over axes; over all when none are given; the type's lowest where there are no values.
+
+    The gradient is shared evenly among the values that are greatest, as in `torch.amax`. ONNX ReduceMax.
+    """
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    if data.size:
+        return data.max(axis=chosen, keepdims=bool(keepdims))
+    dtype = data.dtype
+    lowest = False if dtype == bool_ else np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+    sizes = [1 if i in chosen else n for i, n in enumerate(data.shape) if keepdims or i not in chosen]
+    return xp.full(sizes, lowest, dtype)
+
+
+@ReduceMax.gradient("data")
+def _(
+    g: "Tensor",
+    data: "Tensor",
+    reduced: "Tensor",
+    axes: "Tensor | None",
+    keepdims: int,
+    noop_with_empty_axes: int,
+) -> "Tensor":
+    shape = data.shape
+    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(shape))
+    greatest = undo_reduction(reduced, shape, chosen, keepdims)
+    mask = OPS["Cast"](Equal(data, greatest), to=onnx_type(g.dtype))
+    count = ReduceSum(mask, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)
+    return Mul(Div(undo_reduction(g, shape, chosen, keepdims), count), mask)
+
+
+@operator("reduced", T=NUMERIC)
+def ArgMax(xp: XP, data: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Int64:
+    """Position of the greatest value along an axis, the first of equals or with `select_last_index` the last. ONNX ArgMax."""
+    if select_last_index:
+        found = data.shape[axis] - 1 - xp.argmax(xp.flip(data, axis), axis=axis)
+    else:
+        found = xp.argmax(data, axis=axis)
+    return xp.expand_dims(found, axis).astype(int64, copy=False) if keepdims else found.astype(int64, copy=False)

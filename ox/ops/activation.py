@@ -1,0 +1,143 @@
+"""Activations: Relu Tanh Sigmoid Erf Gelu Softmax LogSoftmax."""
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING
+
+from ox.dtypes import FLOATS, SIGNED
+from ox.errors import ArgumentError
+from ox.ops.arithmetic import Add, Exp, Mul, Neg, Sub
+from ox.ops.broadcast import axes_tensor
+from ox.ops.comparison import LessOrEqual, Where
+from ox.ops.numeric import constant, widened
+from ox.ops.operator import operator
+from ox.ops.reduce import ReduceSum
+from ox.ops.special import erf
+from ox.ops.types import XP, T
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+@operator("Y", T=(*FLOATS, *SIGNED))
+def Relu(xp: XP, X: T) -> T:
+    """max(X, 0); its gradient at 0 is 0. ONNX Relu."""
+    return xp.maximum(X, X.dtype.type(0))
+
+
+@Relu.gradient("X")
+def _(g: "Tensor", Y: "Tensor") -> "Tensor":
+    zero = constant(0, g)
+    return Where(LessOrEqual(Y, zero), zero, g)
+
+
+@operator("output", T=FLOATS)
+def Tanh(xp: XP, input: T) -> T:
+    """Hyperbolic tangent. ONNX Tanh."""
+    return xp.tanh(input)
+
+
+@Tanh.gradient("input")
+def _(g: "Tensor", output: "Tensor") -> "Tensor":
+    return Mul(g, Sub(constant(1, g), Mul(output, output)))
+
+
+@operator("Y", T=FLOATS, quiet=True)
+@widened
+def Sigmoid(xp: XP, X: T) -> T:
+    """1 / (1 + exp(-X)). ONNX Sigmoid."""
+    y = xp.asarray(xp.negative(X))
+    xp.exp(y, out=y)
+    y += 1
+    return xp.reciprocal(y, out=y)
+
+
+@Sigmoid.gradient("X")
+def _(g: "Tensor", Y: "Tensor") -> "Tensor":
+    return Mul(g, Sub(Y, Mul(Y, Y)))
+
+
+@operator("output", T=FLOATS, quiet=True)
+@widened
+def Erf(xp: XP, input: T) -> T:
+    """The error function, 2/sqrt(pi) times the integral of exp(-t²) from 0. ONNX Erf."""
+    return erf(xp, input)
+
+
+@Erf.gradient("input")
+def _(g: "Tensor", input: "Tensor") -> "Tensor":
+    return Mul(Mul(g, constant(2 / sqrt(pi), g)), Exp(Neg(Mul(input, input))))
+
+
+@operator("Y", T=FLOATS, quiet=True)
+@widened
+def Gelu(xp: XP, X: T, *, approximate: str = "none") -> T:
+    """X times the normal distribution function of X; `approximate="tanh"` for the formula with tanh. ONNX Gelu."""
+    if approximate == "none":
+        y = erf(xp, X * X.dtype.type(sqrt(0.5)))
+    elif approximate == "tanh":
+        y = xp.asarray(xp.multiply(X, X))
+        y *= CUBE
+        y += 1
+        y *= X
+        y *= SLOPE
+        xp.tanh(y, out=y)
+    else:
+        raise ArgumentError(
+            f"Gelu does not know the approximation {approximate!r}", expected="'none' or 'tanh'", got=repr(approximate)
+        )
+    y += 1
+    y *= X
+    y *= 0.5
+    return y
+
+
+SLOPE, CUBE = sqrt(2 / pi), 0.044715
+
+
+@Gelu.gradient("X")
+def _(g: "Tensor", X: "Tensor", approximate: str) -> "Tensor":
+    one = constant(1, g)
+    if approximate == "none":
+        u = Mul(X, constant(sqrt(0.5), g))
+        slope = Mul(Mul(u, Exp(Neg(Mul(u, u)))), constant(2 / sqrt(pi), g))
+        total = Add(Add(Erf(u), slope), one)
+    else:
+        square = Mul(X, X)
+        t = Tanh(Mul(Mul(X, constant(SLOPE, g)), Add(Mul(square, constant(CUBE, g)), one)))
+        inner = Mul(Mul(X, constant(SLOPE, g)), Add(Mul(square, constant(3 * CUBE, g)), one))
+        total = Add(Add(t, one), Mul(Sub(one, Mul(t, t)), inner))
+    return Mul(Mul(g, constant(0.5, g)), total)
+
+
+@operator("output", T=FLOATS, quiet=True)
+@widened
+def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
+    """exp(input) normalised to sum 1 along an axis. ONNX Softmax."""
+    if not input.size:
+        return input.copy()
+    y = xp.asarray(input - input.max(axis=axis, keepdims=True))
+    xp.exp(y, out=y)
+    y /= y.sum(axis=axis, keepdims=True)
+    return y
+
+
+@Softmax.gradient("input")
+def _(g: "Tensor", output: "Tensor", axis: int) -> "Tensor":
+    product = Mul(g, output)
+    return Sub(product, Mul(output, ReduceSum(product, axes_tensor([axis]), keepdims=1)))
+
+
+@operator("output", T=FLOATS, quiet=True)
+@widened
+def LogSoftmax(xp: XP, input: T, *, axis: int = -1) -> T:
+    """log(Softmax(input)), computed without the quotient. ONNX LogSoftmax."""
+    if not input.size:
+        return input.copy()
+    y = xp.asarray(input - input.max(axis=axis, keepdims=True))
+    y -= xp.log(xp.exp(y).sum(axis=axis, keepdims=True))
+    return y
+
+
+@LogSoftmax.gradient("input")
+def _(g: "Tensor", output: "Tensor", axis: int) -> "Tensor":
+    return Sub(g, Mul(Exp(output), ReduceSum(g, axes_tensor([axis]), keepdims=1)))

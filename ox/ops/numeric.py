@@ -1,0 +1,47 @@
+"""What kernels share: half-width floats computed in float32 and rounded once, constants for gradient rules."""
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import DType, bfloat16, float16, float32
+from ox.ops import operator
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+HALVES = (float16, bfloat16)
+_constants: dict[tuple[Any, DType], "Tensor"] = {}
+
+
+def widened(kernel: Any) -> Any:
+    """Give a kernel of one floating type float32 where its inputs are float16 or bfloat16, and round its result once."""
+
+    @wraps(kernel)
+    def wide(xp: Any, *inputs: Any, **attributes: Any) -> Any:
+        dtype = inputs[0].dtype
+        if dtype not in HALVES:
+            return kernel(xp, *inputs, **attributes)
+        inputs = tuple([x.astype(float32) if x is not None and x.dtype == dtype else x for x in inputs])
+        return narrowed(kernel(xp, *inputs, **attributes), dtype)
+
+    return wide
+
+
+def narrowed(array: Any, dtype: DType) -> Any:
+    """The array in a smaller type; what does not fit is infinite, without a warning."""
+    with np.errstate(all="ignore"):
+        return array.astype(dtype)
+
+
+def constant(value: float, like: "Tensor") -> "Tensor":
+    """A number as a tensor of no dimensions in the type of `like`, made once."""
+    dtype = like.data.dtype
+    try:
+        return _constants[value, dtype]
+    except KeyError:
+        array = np.asarray(value, dtype)
+        array.flags.writeable = False
+        made = _constants[value, dtype] = operator.make_tensor(array)
+        return made
