@@ -19,7 +19,9 @@ def as_array(data: Any, dtype: DType | None) -> Any:
     if hasattr(data, "node"):
         data = data.data
     if not hasattr(data, "dtype"):
-        data = np.asarray([as_array(d, None) if hasattr(d, "node") else d for d in data] if isinstance(data, (list, tuple)) else data)
+        data = np.asarray(
+            [as_array(d, None) if hasattr(d, "node") else d for d in data] if isinstance(data, (list, tuple)) else data
+        )
         if data.dtype == object or data.dtype.kind in "USMm":
             raise DTypeError("these values do not make a tensor", got=str(data.dtype), expected="numbers in equal rows")
         if dtype is None and data.dtype == np.float64:
@@ -59,7 +61,11 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def full(
-    *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False, fill_value: Any = None
+    *shape: Any,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    fill_value: Any = None,
 ) -> Tensor:
     """``full(shape, value)``: a shape full of one number. `torch.full`."""
     if fill_value is None:

@@ -68,12 +68,16 @@ def load(path: str | os.PathLike[str]) -> Any:
         with safe_open(os.fspath(path), framework="numpy") as f:
             tree = (f.metadata() or {}).get(_KEY)
             if tree is None:
-                raise LoadError(f"{path} was not written by ox.save", hint="safetensors.numpy.load_file reads plain files")
+                raise LoadError(
+                    f"{path} was not written by ox.save", hint="safetensors.numpy.load_file reads plain files"
+                )
             return _unflatten(json.loads(tree), f)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         if isinstance(error, LoadError):
             raise
-        raise LoadError(f"{path} cannot be read", got=str(error), hint="an earlier checkpoint; this one is damaged") from error
+        raise LoadError(
+            f"{path} cannot be read", got=str(error), hint="an earlier checkpoint; this one is damaged"
+        ) from error
 
 
 def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) -> Any:
@@ -85,9 +89,15 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
     if isinstance(value, np.generic):
         return _flatten(value.item(), arrays, where)
     if isinstance(value, (list, tuple)):
-        return {type(value).__name__ if type(value) in (list, tuple) else "tuple": [_flatten(v, arrays, f"{where}[{i}]") for i, v in enumerate(value)]}
+        return {
+            type(value).__name__ if type(value) in (list, tuple) else "tuple": [
+                _flatten(v, arrays, f"{where}[{i}]") for i, v in enumerate(value)
+            ]
+        }
     if isinstance(value, dict):
-        return {"dict": [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]}
+        return {
+            "dict": [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]
+        }
     kind = "tensor" if hasattr(value, "node") else "array"
     array = value.detach().cpu().data if kind == "tensor" else value
     if not isinstance(array, np.ndarray):

@@ -66,7 +66,9 @@ def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
     used = sum(p is not None and p is not Ellipsis for p in parts)
     rank = x.data.ndim
     if used > rank:
-        raise BoundsError(f"{used} indices for a tensor of {rank} dimensions", where=users_line(4), got=str(list(x.data.shape)))
+        raise BoundsError(
+            f"{used} indices for a tensor of {rank} dimensions", where=users_line(4), got=str(list(x.data.shape))
+        )
     fill = [slice(None)] * (rank - used)
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), None)
     return [*parts, *fill] if at is None else [*parts[:at], *fill, *parts[at + 1 :]]
@@ -85,7 +87,9 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             size = x.data.shape[d]
             if not -size <= part < size:
                 raise BoundsError(
-                    f"index {int(part)} is outside dimension {d}", where=users_line(4), expected=f"{-size} to {size - 1}"
+                    f"index {int(part)} is outside dimension {d}",
+                    where=users_line(4),
+                    expected=f"{-size} to {size - 1}",
                 )
             starts.append(part)
             ends.append(_END if part == -1 else part + 1)
@@ -96,7 +100,9 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             if isinstance(part, slice) and part != slice(None):
                 step = 1 if part.step is None else part.step
                 if step <= 0:
-                    raise BoundsError("a slice of a tensor needs a step above 0", where=users_line(4), got=f"step {step}")
+                    raise BoundsError(
+                        "a slice of a tensor needs a step above 0", where=users_line(4), got=f"step {step}"
+                    )
                 starts.append(0 if part.start is None else part.start)
                 ends.append(_END if part.stop is None else part.stop)
                 axes.append(d)

@@ -28,7 +28,9 @@ def call(op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], erro
         error.where = error.where or place()
         return error
     given = [
-        f"{op.schema.input_at(i).name} {describe(x)}" for i, x in enumerate(inputs) if x is not None and op.schema.inputs
+        f"{op.schema.input_at(i).name} {describe(x)}"
+        for i, x in enumerate(inputs)
+        if x is not None and op.schema.inputs
     ]
     given += [f"{name}={value!r}" for name, value in attributes.items() if name != "outputs"]
     got = ", ".join(given) or "no inputs"
@@ -42,8 +44,9 @@ def call(op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], erro
 
 
 def _signature(op: Operator) -> str:
-    inputs = [
-        ("*" if p.variadic else "") + p.name + ("=None" if p.optional else "") for p in op.schema.inputs
+    inputs = [("*" if p.variadic else "") + p.name + ("=None" if p.optional else "") for p in op.schema.inputs]
+    attributes = [
+        f"{k}={v!r}" if isinstance(v, (int, float, str, list)) or v is None else k
+        for k, v in op.schema.attributes.items()
     ]
-    attributes = [f"{k}={v!r}" if isinstance(v, (int, float, str, list)) or v is None else k for k, v in op.schema.attributes.items()]
     return f"{op.name}({', '.join(inputs)}{', *, ' + ', '.join(attributes) if attributes else ''})"

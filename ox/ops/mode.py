@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from ox.devices import executors
+
 
 class Recorder(Protocol):
     """What the choke point tells: every call, every write in place, and which tensors are the same value."""
@@ -40,3 +42,6 @@ def switched(**changes: Any) -> Iterator[Mode]:
         yield mode
     finally:
         MODE.reset(token)
+
+
+executors.switched = switched

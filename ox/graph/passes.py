@@ -1,0 +1,95 @@
+"""Clean-up of a recorded graph. Each pass keeps what the graph computes, its inputs and its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from ox.autograd.modes import no_grad
+from ox.graph.form import Graph, Node, Value
+from ox.graph.replay import call
+from ox.ops import operator
+
+LARGEST_FOLD = 1 << 16  # elements; a larger constant is cheaper to compute than to store
+
+
+def remove_dead(graph: Graph) -> None:
+    """Drop nodes and constants that no output needs."""
+    needed = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any(v in needed for v in node.outputs):
+            kept.append(node)
+            needed.update(v for v in node.inputs if v is not None)
+    graph.nodes = kept[::-1]
+    graph.constants = {v: a for v, a in graph.constants.items() if v in needed}
+
+
+def remove_identities(graph: Graph) -> None:
+    """Let readers of an Identity read its input, unless it makes a graph output out of an input or a constant."""
+    ends = set(graph.inputs) | set(graph.constants)
+    for node in list(graph.nodes):
+        if node.op_type != "Identity" or node.domain:
+            continue
+        (source,), (result,) = node.inputs, node.outputs
+        assert source is not None
+        if result in graph.outputs:
+            if source in ends or source in graph.outputs:
+                continue
+            source.name, source.dims = result.name, result.dims or source.dims
+        graph.nodes.remove(node)
+        graph.replace(result, source)
+
+
+def fold_constants(graph: Graph) -> bool:
+    """Run nodes whose inputs are all constants, and keep the result as a constant. Whether anything was folded."""
+    folded = False
+    with no_grad():
+        for node in list(graph.nodes):
+            if node.domain or not all(v is None or v in graph.constants for v in node.inputs):
+                continue
+            results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
+            if any(r.data.size > LARGEST_FOLD for r in results) or any(v in graph.outputs for v in node.outputs):
+                continue
+            for value, result in zip(node.outputs, results, strict=False):
+                graph.constants[value] = np.ascontiguousarray(result.data)
+                value.shape = value.dims = result.data.shape
+            graph.nodes.remove(node)
+            folded = True
+    return folded
+
+
+def fold_shapes(graph: Graph, dims: dict[str, tuple[int | str | None, ...]]) -> bool:
+    """Replace a Shape whose sizes are all known numbers by a constant.
+
+    Args:
+        dims: inferred sizes by value name; a string or None is a size that may change.
+    """
+    folded = False
+    for node in list(graph.nodes):
+        source = node.inputs[0] if node.inputs else None
+        if node.op_type != "Shape" or source is None:
+            continue
+        known = source.dims if source in graph.constants else dims.get(source.name)
+        if known is None or node.outputs[0] in graph.outputs:
+            continue
+        sizes = known[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
+        if all(isinstance(size, int) for size in sizes):
+            graph.constants[node.outputs[0]] = np.array(sizes, np.int64)
+            graph.nodes.remove(node)
+            folded = True
+    return folded
+
+
+def merge_constants(graph: Graph, named: Collection[str]) -> None:
+    """One constant for equal small ones that code made anew at each use; the `named` (parameters) stay apart."""
+    first: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
+    for value, array in list(graph.constants.items()):
+        if array.size > 64 or value.name in named:
+            continue
+        key = (str(array.dtype), array.shape, array.tobytes())
+        kept = first.setdefault(key, value)
+        if kept is not value:
+            graph.replace(value, kept)
+            del graph.constants[value]

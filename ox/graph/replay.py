@@ -1,0 +1,41 @@
+"""Running a graph: each node is a call of the operator of that name. Importing is replaying."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ox.errors import LoadError
+from ox.graph.form import Graph, Node, Value
+from ox.ops import operator
+from ox.ops.operator import OPS
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def replay(graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None) -> list[Tensor]:
+    """The graph's outputs for these inputs; differentiable and recordable like any other code.
+
+    Args:
+        inputs: one tensor for each graph input, in order.
+        constants: tensors to stand for constants of these names (trainable parameters).
+    """
+    given = constants or {}
+    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    for value, array in graph.constants.items():
+        known[value] = given[value.name] if value.name in given else operator.make_tensor(array)
+    for node in graph.nodes:
+        results = call(node, [None if v is None else known[v] for v in node.inputs])
+        known.update(zip(node.outputs, results, strict=False))
+    return [known[v] for v in graph.outputs]
+
+
+def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """Run one node. Raises LoadError for an operator that ox does not have."""
+    op = OPS.get(node.key)
+    if op is None:
+        raise LoadError(f"ox has no operator {node.key}", where=node.place or node.name)
+    count = len(node.outputs)
+    result = op(*inputs, outputs=count, **node.attributes)
+    return result if isinstance(result, tuple) else (result,)

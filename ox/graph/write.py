@@ -1,0 +1,130 @@
+"""A graph as an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ox import __version__
+from ox.dtypes import onnx_type
+from ox.graph import opset as opsets
+from ox.graph.form import Graph, Node, Value
+
+IR = 10  # what opset 21 came with; every runtime that reads opset 21 reads it
+
+
+def to_model(graph: Graph, *, opset: int | None = None, metadata: Mapping[str, str] | None = None) -> onnx.ModelProto:
+    """Write a graph as a model. Operators of the domain ``ox`` become model-local functions.
+
+    Args:
+        opset: the `ai.onnx` opset; None takes the lowest from 21 that the graph needs.
+        metadata: `metadata_props` of the model.
+
+    Raises:
+        ExportError: the opset is out of range or cannot express a node.
+    """
+    from ox.graph.functions import functions_of
+
+    functions = functions_of(graph)
+    opset = opsets.choose(graph, opset)
+    for body in functions.values():
+        opset = max(opset, opsets.choose(body, None))
+    name_nodes(graph.nodes)
+    proto = helper.make_graph(
+        [node_proto(n, opset) for n in graph.nodes],
+        graph.name,
+        [value_info(v) for v in graph.inputs],
+        [value_info(v) for v in graph.outputs],
+        [tensor_proto(array, v.name) for v, array in graph.constants.items()],
+    )
+    imports = [helper.make_operatorsetid("", opset)]
+    if functions:
+        imports.append(helper.make_operatorsetid("ox", 1))
+    model = helper.make_model(
+        proto,
+        opset_imports=imports,
+        ir_version=max(IR, helper.find_min_ir_version_for(imports, ignore_unknown=True)),
+        producer_name="ox",
+        producer_version=__version__,
+        functions=[function_proto(name, body, opset) for name, body in functions.items()],
+    )
+    helper.set_model_props(model, dict(metadata or {}))
+    return model
+
+
+def name_nodes(nodes: Iterable[Node]) -> None:
+    """Unique names made of module path and operator: ``LeNet.conv1/Conv``."""
+    used: set[str] = set()
+    for node in nodes:
+        stem = f"{node.module.split(' ')[0]}/{node.op_type}" if node.module else node.op_type
+        name, k = stem, 1
+        while name in used:
+            name, k = f"{stem}_{k}", k + 1
+        used.add(name)
+        node.name = name
+
+
+def node_proto(node: Node, opset: int) -> onnx.NodeProto:
+    """One node as the target opset spells it; attributes at their default are left out."""
+    schema = opsets.schema_of(node, opset) if not node.domain else None
+    proto = helper.make_node(
+        node.op_type,
+        ["" if v is None else v.name for v in node.inputs],
+        [v.name for v in node.outputs],
+        name=node.name,
+        domain=node.domain,
+        doc_string=node.place,
+    )
+    for name, value in node.attributes.items():
+        if value is None or (schema is not None and name not in schema.attributes):
+            continue
+        if schema is not None and not schema.attributes[name].required:
+            default = opsets.default_of(schema, name)
+            if default is not None and opsets.same_default(value, default):
+                continue
+        proto.attribute.append(attribute_proto(name, value))
+    return proto
+
+
+def attribute_proto(name: str, value: Any) -> onnx.AttributeProto:
+    if isinstance(value, np.ndarray):
+        return helper.make_attribute(name, tensor_proto(value, ""))
+    if isinstance(value, (list, tuple)):
+        kind = onnx.AttributeProto.FLOATS if value and isinstance(value[0], float) else onnx.AttributeProto.INTS
+        return helper.make_attribute(
+            name, [float(v) if kind == onnx.AttributeProto.FLOATS else int(v) for v in value], attr_type=kind
+        )
+    return helper.make_attribute(name, int(value) if isinstance(value, (int, np.integer)) else value)
+
+
+def tensor_proto(array: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
+    """An array as a TensorProto in raw bytes."""
+    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+
+
+def value_info(value: Value) -> onnx.ValueInfoProto:
+    assert value.dtype is not None
+    return helper.make_tensor_value_info(
+        value.name, onnx_type(value.dtype), None if value.dims is None else list(value.dims)
+    )
+
+
+def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
+    """A model-local function of the domain ``ox``; constants of its body become Constant nodes."""
+    name_nodes(body.nodes)
+    constants = [
+        helper.make_node("Constant", [], [v.name], name=f"Constant/{v.name}", value=tensor_proto(array, v.name))
+        for v, array in body.constants.items()
+    ]
+    return helper.make_function(
+        "ox",
+        name,
+        [v.name for v in body.inputs],
+        [v.name for v in body.outputs],
+        [*constants, *(node_proto(n, opset) for n in body.nodes)],
+        [helper.make_operatorsetid("", opset)],
+    )
