@@ -1,0 +1,71 @@
+"""Choosing an executor by hand: `with ox.devices.forced("numpy")` or `forced("onnxruntime")`.
+
+Without it a call picks by device, element type and size; see `ox.devices.choice` and `ox.devices.worth`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.devices import single_node
+from ox.devices.single_node import NoKernelError
+from ox.errors import ArgumentError, DeviceError
+
+if TYPE_CHECKING:
+    from ox.ops.operator import Operator
+
+switched: Callable[..., AbstractContextManager[Any]]  # ox.ops.mode, one floor up, registers its switch here
+
+
+def on_numpy(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """The reference kernel, whatever the size."""
+    _check_host(op, arrays)
+    return op.kernel(np, *arrays, **attributes)
+
+
+def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """A one-node ONNX Runtime session on the CPU, in any element type that has a kernel there.
+
+    Raises:
+        NoKernelError: ONNX Runtime has no kernel for it.
+        DeviceError: ONNX Runtime is not installed.
+    """
+    _check_host(op, arrays)
+    found = single_node.call(op, arrays, attributes)
+    if not isinstance(found, str):
+        try:
+            return found.any_type(arrays)
+        except single_node.runtime().binding.NotImplemented as error:
+            found = str(error).splitlines()[0]
+    types = ", ".join(sorted({str(a.dtype) for a in arrays if a is not None}))
+    raise NoKernelError(
+        f"ONNX Runtime has no CPU kernel for {op.name}" + (f" in {types}" if types else ""),
+        got=found,
+        hint='ox.devices.forced("numpy"), which has every operator in every element type',
+    )
+
+
+EXECUTORS = {"numpy": on_numpy, "onnxruntime": on_onnxruntime}
+
+
+def forced(name: str) -> AbstractContextManager[Any]:
+    """Run every operator of a block on one executor, ``"numpy"`` or ``"onnxruntime"``; None picks again by itself.
+
+    For tests, for measurements, and for bit-equal results on machines of different size. Holds for this context
+    (thread or task) only. Under ``"onnxruntime"`` a call for which it has no kernel raises `NoKernelError`.
+
+    Raises:
+        ArgumentError: no such executor.
+    """
+    if name is not None and name not in EXECUTORS:
+        raise ArgumentError(f"there is no executor '{name}'", expected=" or ".join(EXECUTORS), got=repr(name))
+    return switched(executor=None if name is None else EXECUTORS[name])
+
+
+def _check_host(op: Operator, arrays: list[Any]) -> None:
+    if any(a is not None and not isinstance(a, np.ndarray) for a in arrays):
+        raise DeviceError(f"{op.name} got a tensor on cuda while a CPU executor is forced", hint="x.cpu()")

@@ -1,0 +1,146 @@
+"""One operator call as one ONNX Runtime session: the fast path of large float32 work on the CPU.
+
+All sessions share one thread pool and one memory arena. With a pool each, a transformer's step takes ten times as long;
+with an arena each, every session keeps the memory of its largest output. Sessions are made without optimization
+(0.1 ms, tens of kB), take inputs of any rank, and live in one cache of the least recently used.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.devices import one_node
+from ox.devices.machine import threads
+from ox.devices.runtime import onnxruntime
+from ox.dtypes import FROM_ONNX, DType, bfloat16, onnx_type
+from ox.errors import DeviceError
+
+if TYPE_CHECKING:
+    from ox.ops.operator import Operator
+
+SESSIONS = 4096  # kept; the least recently used goes
+
+
+class NoKernelError(DeviceError):
+    """ONNX Runtime has no kernel for this operator, these element types or these attributes."""
+
+
+class Runtime:
+    """ONNX Runtime with what all sessions share. Made once, by the first call that needs it."""
+
+    def __init__(self) -> None:
+        ort = onnxruntime()
+        from onnxruntime.capi import onnxruntime_pybind11_state as binding
+
+        self.module, self.binding = ort, binding
+        # The pool belongs to the process: a program that made its own before us keeps it.
+        ort.set_global_thread_pool_sizes(threads(), 1)
+        options = ort.SessionOptions()
+        options.use_per_session_threads = False
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4  # errors come back as exceptions; do not print them too
+        memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+        # (no limit, extend by what is asked rather than by powers of two, default chunk and waste)
+        ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        self.options = options
+        self.device = binding.OrtDevice(binding.OrtDevice.cpu(), binding.OrtDevice.default_memory(), 0)
+        self.refusals = tuple(getattr(binding, n) for n in ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument"))
+
+    def session(self, file: bytes) -> Any:
+        return self.module.InferenceSession(file, self.options, providers=["CPUExecutionProvider"])
+
+
+@cache
+def runtime() -> Runtime:
+    """The one `Runtime`. Raises DeviceError where ONNX Runtime is not installed."""
+    return Runtime()
+
+
+@cache
+def installed() -> bool:
+    """Whether ONNX Runtime could be imported; looks without importing."""
+    return find_spec("onnxruntime") is not None
+
+
+class Session:
+    """A one-node session, called with arrays."""
+
+    __slots__ = ("_keep", "_run", "inputs", "outputs")
+
+    def __init__(self, session: Any, inputs: tuple[str, ...], outputs: int) -> None:
+        self._keep = session
+        self._run = session._sess.run  # past the Python wrapper, which costs as much as the call
+        self.inputs, self.outputs = inputs, [f"y{i}" for i in range(outputs)]
+
+    def __call__(self, arrays: list[Any]) -> Any:
+        """Outputs as arrays in the shared arena (not copied); one, or a tuple of several."""
+        if len(self.inputs) == len(arrays):
+            feeds = dict(zip(self.inputs, arrays, strict=True))
+        else:
+            feeds = dict(zip(self.inputs, [a for a in arrays if a is not None], strict=True))
+        result = self._run(self.outputs, feeds, None)
+        return result[0] if len(result) == 1 else tuple(result)
+
+    def any_type(self, arrays: list[Any]) -> Any:
+        """The same for element types that NumPy does not share with ONNX Runtime: bfloat16 passes as its bits."""
+        value = runtime().module.OrtValue
+        given = [a for a in arrays if a is not None]
+        feeds = {n: value.ortvalue_from_numpy_with_onnx_type(_bits(a), onnx_type(a.dtype)) for n, a in zip(self.inputs, given, strict=True)}
+        result = tuple(_array(v) for v in self._keep.run_with_ort_values(self.outputs, feeds))
+        return result[0] if len(result) == 1 else result
+
+
+def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    a = a if a.flags.c_contiguous else a.copy(order="C")
+    return a.view(np.uint16) if a.dtype == bfloat16 else a
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    """A copy of an output: OrtValue.numpy() refuses bfloat16, so its bytes are read."""
+    dtype = FROM_ONNX[value.element_type()]
+    if dtype != bfloat16:
+        return value.numpy()  # type: ignore[no-any-return]
+    import ctypes
+
+    count = int(np.prod(value.shape()))
+    raw = ctypes.string_at(value.data_ptr(), count * dtype.itemsize) if count else b""
+    return np.frombuffer(raw, dtype).reshape(value.shape()).copy()
+
+
+@lru_cache(maxsize=SESSIONS)
+def session(op: Operator, types: tuple[DType | None, ...], outputs: int, key: one_node.Key) -> Session | str:
+    """The session for a call, or why ONNX Runtime cannot have one."""
+    attributes = one_node.thaw(key)
+    names = tuple(f"x{i}" for i, dtype in enumerate(types) if dtype is not None)
+    while types and types[-1] is None:
+        types = types[:-1]
+    reason = "its signature fits no opset that ONNX Runtime knows"
+    for opset in one_node.opsets(op.name, attributes, op.schema.attributes, len(types), outputs):
+        try:
+            made = runtime().session(one_node.write(op.name, types, attributes, outputs, opset))
+        except runtime().refusals as error:
+            reason = str(error).splitlines()[0]
+        else:
+            return Session(made, names, outputs)
+    return reason
+
+
+@lru_cache(maxsize=SESSIONS)
+def vendor_session(name: str, types: tuple[DType, ...], key: one_node.Key) -> Session:
+    """A session of one of ONNX Runtime's own operators: a faster way to the same result, for this machine only."""
+    file = one_node.write(name, types, one_node.thaw(key), 1, one_node.USUAL, one_node.VENDOR)
+    return Session(runtime().session(file), tuple(f"x{i}" for i in range(len(types))), 1)
+
+
+def call(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Session | str:
+    """The session that runs this call, or the reason why there is none."""
+    outputs = one_node.output_count(op, attributes, arrays)
+    if "outputs" in attributes:
+        attributes = {k: v for k, v in attributes.items() if k != "outputs"}
+    types = tuple([None if a is None else a.dtype for a in arrays])
+    return session(op, types, outputs, one_node.freeze(attributes))
