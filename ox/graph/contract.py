@@ -95,7 +95,8 @@ def from_bytes(data: bytes, dtype: str, shape: tuple[int, ...]) -> Array:
 
 
 def _strings(data: bytes, count: int) -> Array:
-    items, at = [], 0
+    items: list[str] = []
+    at = 0
     while at < len(data):
         if len(items) == count:
             raise ValueError(f"more than the {count} strings of the shape")

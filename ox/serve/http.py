@@ -32,7 +32,17 @@ SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two re
 class Exchange:
     """One request and the answer to it."""
 
-    __slots__ = ("_connection", "arrived", "body", "headers", "keep_alive", "method", "on_abandon", "response", "target")
+    __slots__ = (
+        "_connection",
+        "arrived",
+        "body",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_abandon",
+        "response",
+        "target",
+    )
 
     def __init__(
         self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
@@ -56,10 +66,11 @@ class Exchange:
         self.response = head if self.method == b"HEAD" else head + body
         self._connection.advance()
 
-    def refuse(self, error: OxError) -> None:
+    def refuse(self, error: OxError, extra: bytes = b"") -> None:
         """Answers with an error in the protocol's form."""
         status = error.status if isinstance(error, ServeError) else 500
-        extra = b"retry-after: 1\r\n" if status == 503 else b""
+        if status == 503:
+            extra += b"retry-after: 1\r\n"
         self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
 
 

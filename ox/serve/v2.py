@@ -26,13 +26,14 @@ CODES = {
     "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
 LARGEST_DIM = 1 << 40
+MOST_DIMS = 32
 UNSUPPORTED = ("classification", "shared_memory_region")  # parameters that change the meaning of a tensor
 
 
 class Wanted(NamedTuple):
     """An output that the client asks for: its place among the model's outputs, and whether as raw bytes."""
 
-    index: int
+    place: int
     binary: bool
 
 
@@ -63,8 +64,8 @@ class Codec:
         self.outputs = outputs
         self.max_rows = max_rows
         self._inputs = {info.name: InputCodec(info) for info in inputs}
-        self._indices = {info.name: index for index, info in enumerate(outputs)}
-        self._all = {binary: [Wanted(index, binary) for index in range(len(outputs))] for binary in (False, True)}
+        self._places = {info.name: place for place, info in enumerate(outputs)}
+        self._all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
         # One varying size at most means that each input can be checked alone, and batches need no grouping.
         tails = [info.dims[1:] for info in inputs]
         self._named = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
@@ -90,7 +91,8 @@ class Codec:
             else:
                 if at is None:
                     raise ServeError(
-                        f"input '{codec.name}' is announced as binary", hint="the header Inference-Header-Content-Length"
+                        f"input '{codec.name}' is announced as binary",
+                        hint="the header Inference-Header-Content-Length",
                     )
                 if type(size) is not int or not 0 <= size <= len(body) - at:
                     got = f"binary_data_size {size!r}, {len(body) - at} bytes left"
@@ -128,7 +130,9 @@ class Codec:
         name = tensor.get("name")
         codec = self._inputs.get(name) if type(name) is str else None
         if codec is None:
-            raise ServeError(f"there is no input {_quote(name)}", expected=self._names(), hint=_nearest(name, self._inputs))
+            raise ServeError(
+                f"there is no input {_quote(name)}", expected=self._names(), hint=_nearest(name, self._inputs)
+            )
         if name in feed:
             raise ServeError(f"input '{name}' appears twice")
         return codec
@@ -143,15 +147,17 @@ class Codec:
         wanted = []
         for output in listed:
             name = output.get("name") if type(output) is dict else output
-            index = self._indices.get(name) if type(name) is str else None
-            if index is None:
+            place = self._places.get(name) if type(name) is str else None
+            if place is None:
                 names = ", ".join(f"'{info.name}'" for info in self.outputs)
-                raise ServeError(f"there is no output {_quote(name)}", expected=names, hint=_nearest(name, self._indices))
+                raise ServeError(
+                    f"there is no output {_quote(name)}", expected=names, hint=_nearest(name, self._places)
+                )
             parameters = _parameters(output)
             for unsupported in UNSUPPORTED:
                 if parameters.get(unsupported):
                     raise ServeError(f"output '{name}' asks for {unsupported}, which this server does not have")
-            wanted.append(Wanted(index, _flag(parameters, "binary_data") if "binary_data" in parameters else binary))
+            wanted.append(Wanted(place, _flag(parameters, "binary_data") if "binary_data" in parameters else binary))
         return wanted
 
     def _names(self) -> str:
@@ -171,8 +177,8 @@ class Codec:
         """
         outputs: list[dict[str, Any]] = []
         blobs: list[bytes] = []
-        for index, binary in request.outputs:
-            info, array = self.outputs[index], arrays[index]
+        for place, binary in request.outputs:
+            info, array = self.outputs[place], arrays[place]
             tensor: dict[str, Any] = {"name": info.name, "datatype": info.dtype, "shape": array.shape}
             if binary:
                 blob = to_bytes(array)
@@ -192,10 +198,10 @@ class Codec:
         return (text + b"".join(blobs), len(text)) if blobs else (text, None)
 
     def _refuse_nan(self, request: Request, arrays: Sequence[Array]) -> None:
-        for index, binary in request.outputs:
-            if not binary and arrays[index].dtype.kind == "f" and not np.isfinite(arrays[index]).all():
+        for place, binary in request.outputs:
+            if not binary and arrays[place].dtype.kind == "f" and not np.isfinite(arrays[place]).all():
                 raise ServeError(
-                    f"output '{self.outputs[index].name}' holds NaN or an infinity, which JSON cannot carry",
+                    f"output '{self.outputs[place].name}' holds NaN or an infinity, which JSON cannot carry",
                     status=500,
                     hint=BINARY_OUTPUT,
                 )
@@ -224,6 +230,9 @@ class InputCodec:
             raise ServeError(f"input '{self.name}' has no shape", expected=show_dims(self.info.dims), got=_quote(shape))
         if self._free_first and self._fixed is not None and shape[1:] == self._fixed and 0 < shape[0] < LARGEST_DIM:
             return shape  # nearly always
+        if len(shape) > MOST_DIMS:
+            got = f"{len(shape)} dimensions"
+            raise ServeError(f"input '{self.name}' has another rank", expected=show_dims(self.info.dims), got=got)
         if self._free_first and shape and shape[0] == 0:
             raise ServeError(f"input '{self.name}' has no rows", expected=show_dims(self.info.dims), got=str(shape))
         fits = len(shape) == len(self.info.dims) and all(
@@ -290,6 +299,8 @@ class InputCodec:
                 return from_bytes(body[at : at + size], self.info.dtype, tuple(shape))
             except ValueError as error:
                 raise ServeError(f"the bytes of input '{self.name}' do not fit", got=str(error)) from None
+        if not size:
+            return np.empty(shape, self.dtype)
         array = np.frombuffer(body, self.dtype, math.prod(shape), at).reshape(shape)
         return array if array.flags.aligned else array.copy()
 
@@ -303,7 +314,9 @@ def load_json(text: bytes) -> dict[str, Any]:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if any(text[max(0, error.pos - 1) : error.pos + 8].lstrip(b"-, [:").startswith(word) for word in (b"NaN", b"Inf")):
+        if any(
+            text[max(0, error.pos - 1) : error.pos + 8].lstrip(b"-, [:").startswith(word) for word in (b"NaN", b"Inf")
+        ):
             raise ServeError(
                 "NaN and Infinity are not JSON", got=str(error), hint="sending that tensor as binary data"
             ) from None
@@ -338,12 +351,12 @@ def _identifier(document: dict[str, Any]) -> str | None:
 
 def _quote(value: Any) -> str:
     """What the client sent, short enough for a message."""
-    text = f"'{value}'" if isinstance(value, str) else repr(value)
+    if isinstance(value, list | dict):  # may be as large and as deep as the body allows
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    text = f"'{value[:80]}'" if isinstance(value, str) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _nearest(name: Any, names: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(name[:100], list(names), 1) if isinstance(name, str) else []
     return f"'{close[0]}'" if close else None
-
-

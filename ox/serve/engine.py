@@ -1,0 +1,181 @@
+"""ONNX Runtime behind the server: the only file here that knows it. Sessions, providers, and what failures mean."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ox.devices.probe import CPU, CUDA, missing_library
+from ox.devices.runtime import onnxruntime
+from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
+from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.source import Source
+
+Feed = dict[str, Array]
+Run = Callable[[Feed], list[Array]]
+
+TYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "float16": "FP16", "float": "FP32", "double": "FP64", "bfloat16": "BF16", "string": "BYTES",
+}  # fmt: skip
+BFLOAT16 = 16  # TensorProto.BFLOAT16
+
+
+class Engine:
+    """A model in ONNX Runtime, able to run on several threads at once.
+
+    Args:
+        source: the checked file.
+        device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works).
+        instances: how many threads will run it.
+        threads: how many threads one run uses.
+
+    Raises:
+        DeviceError: ONNX Runtime is missing, or the device that was asked for does not work.
+        LoadError: ONNX Runtime refuses the file.
+    """
+
+    def __init__(self, source: Source, device: str, instances: int, threads: int) -> None:
+        if device not in ("cpu", "cuda", "auto"):
+            raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=device)
+        runtime = onnxruntime()
+        self.providers = _providers(runtime, device)
+        # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
+        # more than one thread each get sessions, and pools, of their own.
+        count = instances if threads > 1 and self.providers[0] == CPU else 1
+        sessions = [_session(runtime, source, self.providers, threads) for _ in range(count)]
+        self.provider: str = sessions[0].get_providers()[0]
+        if device == "cuda" and self.provider != CUDA:
+            got = f"{self.provider} ({missing_library(runtime, CUDA) or 'no device, or no driver'})"
+            raise DeviceError("the CUDA execution provider did not load", got=got, hint=CUDA_HINT)
+        self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
+        self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
+        names = [info.name for info in self.outputs]
+        half = any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs))
+        make = _bfloat16_runner if half else _runner
+        self.runs: list[Run] = [make(runtime, session, names) for session in sessions]
+        self.run: Run = self.runs[0]
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.provider == CUDA else "cpu"
+
+
+CUDA_HINT = 'pip install "ox-onnx[cuda13]", or --device auto to accept the CPU'
+
+
+def _providers(runtime: ModuleType, device: str) -> list[str]:
+    available = runtime.get_available_providers()
+    if device == "cuda" and CUDA not in available:
+        got = f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)"
+        raise DeviceError("the CUDA execution provider did not load", got=got, hint=CUDA_HINT)
+    if device == "cpu" or CUDA not in available:
+        return [CPU]
+    if hasattr(runtime, "preload_dlls"):
+        runtime.preload_dlls()
+    return [CUDA, CPU]
+
+
+def _session(runtime: ModuleType, source: Source, providers: list[str], threads: int) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what goes wrong is raised; the log would say it twice
+    # A spinning pool takes the cores that the event loop and the other instances need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return runtime.InferenceSession(str(source.path), options, providers=providers)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise _refusal(source, runtime, str(error)) from error
+
+
+def _refusal(source: Source, runtime: ModuleType, text: str) -> LoadError:
+    """ONNX Runtime's reason, in the one format."""
+    what = f"ONNX Runtime {runtime.__version__} cannot load {source.path}"
+    supported = re.search(r"support for domain ai\.onnx is till opset (\d+)", text)
+    if supported:
+        expected = f"opset {supported[1]} or lower"
+        return LoadError(what, expected=expected, got=f"opset {source.opset}", hint="ox export --opset 21")
+    version = re.search(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", text)
+    if version:
+        hint = "write the file with a lower ir_version"
+        return LoadError(what, expected=f"IR version {version[2]} or lower", got=f"IR version {version[1]}", hint=hint)
+    unknown = re.search(r"No Op registered for (\S+) with domain_version of (\d+)", text)
+    if unknown:
+        got = f"operator {unknown[1]}, unknown at version {unknown[2]} of its domain"
+        return LoadError(what, got=got, hint="a file of ai.onnx operators alone; ox export writes no others")
+    return LoadError(what, got=reason(text))
+
+
+def reason(text: str) -> str:
+    """One line of what ONNX Runtime says, without error codes and its own source files."""
+    line = next((line for line in text.splitlines() if line.strip()), text).strip()
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
+    line = re.sub(r"(Exception during initialization|Status Message|Load model from \S+ failed): ?", "", line)
+    line = re.sub(r"\S*/(onnxruntime|_deps)/\S+\.(cc|h|cpp)(:\d+)?\s?", "", line)
+    return line[:300]
+
+
+def _info(source: Source, entry: Any, role: str) -> TensorInfo:
+    inner = re.fullmatch(r"tensor\((\w+)\)", entry.type)
+    dtype = TYPES.get(inner[1]) if inner else None
+    if dtype is None:
+        raise LoadError(
+            f"{source.path} cannot be served: the protocol carries only tensors of its own types",
+            where=f"{role} '{entry.name}'",
+            expected=", ".join(DTYPES),
+            got=entry.type,
+        )
+    dims = (entry.shape or []) if entry.shape is not None else []
+    return TensorInfo(
+        entry.name, dtype, tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in dims)
+    )
+
+
+def _runner(runtime: ModuleType, session: Any, names: list[str]) -> Run:
+    def run(feed: Feed) -> list[Array]:
+        try:
+            return session.run(names, feed)  # type: ignore[no-any-return]
+        except Exception as error:
+            raise _failure(error) from error
+
+    return run
+
+
+def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> Run:
+    """ONNX Runtime knows bfloat16 only as an OrtValue over its bits, and cannot give it back as an array."""
+    value = runtime.OrtValue
+    bfloat16 = DTYPES["BF16"]
+
+    def enter(array: Array) -> Any:
+        if array.dtype != bfloat16:
+            return value.ortvalue_from_numpy(array)
+        return value.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array).view(np.uint16), BFLOAT16)
+
+    def leave(result: Any) -> Array:
+        if result.element_type() != BFLOAT16:
+            return result.numpy()  # type: ignore[no-any-return]
+        shape = tuple(result.shape())
+        return np.frombuffer(ctypes.string_at(result.data_ptr(), 2 * math.prod(shape)), bfloat16).reshape(shape)
+
+    def run(feed: Feed) -> list[Array]:
+        try:
+            results = session.run_with_ort_values(names, {name: enter(array) for name, array in feed.items()})
+            return [leave(result) for result in results]
+        except Exception as error:
+            raise _failure(error) from error
+
+    return run
+
+
+def _failure(error: Exception) -> ServeError:
+    """A run that failed: the input's fault where ONNX Runtime says so, ours otherwise."""
+    status = 400 if type(error).__name__ == "InvalidArgument" else 500
+    return ServeError("the model cannot run on this input", status=status, got=reason(str(error)))

@@ -1,0 +1,160 @@
+"""A model on the server: its engine, its proof, its codec and its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from ox.devices.machine import threads as usable_threads
+from ox.errors import ArgumentError, LoadError
+from ox.graph.contract import Contract, TensorInfo
+from ox.serve.batcher import Batcher, Job, as_error
+from ox.serve.engine import Engine
+from ox.serve.limits import Limits
+from ox.serve.metrics import Stages
+from ox.serve.proof import check_golden, prove
+from ox.serve.source import read
+from ox.serve.v2 import Codec, Request
+
+INLINE_S = 60e-6  # a run shorter than this costs less than handing it to another thread
+SLOWEST_INLINE_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Options:
+    """How models are run.
+
+    Args:
+        device: "cpu", "cuda" or "auto".
+        max_rows: the most rows of a batch; None for 8 on a CPU and 32 on a GPU.
+        max_wait_ms: how long a free instance waits for a batch to fill.
+        deadline_ms: how long a request may wait in the queue.
+        instances: threads that run the model; None for the usable cores, or 1 on a GPU.
+        threads: threads of one run.
+        max_queue: the most requests that wait.
+    """
+
+    device: str = "cpu"
+    max_rows: int | None = None
+    max_wait_ms: float = 0.0
+    deadline_ms: float = 10_000.0
+    instances: int | None = None
+    threads: int = 1
+    max_queue: int = 1024
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_rows", 1), ("instances", 1), ("threads", 1), ("max_queue", 1), ("max_wait_ms", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= 1 << 20:
+                raise ArgumentError(f"{name} is out of range", expected=f"{least} or more", got=str(value))
+        if not 0 < self.deadline_ms <= 1e9:
+            raise ArgumentError("deadline_ms is out of range", expected="more than 0", got=str(self.deadline_ms))
+
+
+class Model:
+    """Loads a file, proves it and makes it ready to answer. `start` needs the running event loop.
+
+    Raises:
+        LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
+        DeviceError: no runtime, or not the device that was asked for.
+    """
+
+    version = "1"
+
+    def __init__(self, path: str | Path, options: Options, limits: Limits) -> None:
+        begun = perf_counter()
+        source = read(Path(path))
+        self.name = source.path.stem
+        contract = Contract.from_metadata(source.metadata)
+        self.instances = options.instances or usable_threads()
+        self.engine = Engine(source, options.device, self.instances, options.threads)
+        on_gpu = self.engine.device == "cuda"
+        if on_gpu and options.instances is None:
+            self.instances = 1
+        self.threads = options.threads
+        self.inputs = _described(self.name, "input", self.engine.inputs, contract.inputs)
+        self.outputs = _described(self.name, "output", self.engine.outputs, contract.outputs)
+        check_golden(self.name, self.engine, contract.samples)
+        self.proof = prove(self.engine, contract.samples, options.max_rows or (32 if on_gpu else 8))
+        for run in self.engine.runs[1:]:  # the proof has warmed the first
+            if self.proof.row is not None:
+                run(self.proof.row)
+        self.codec = Codec(self.name, self.version, self.inputs, self.outputs, limits.rows)
+        self.stages = Stages()
+        fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
+        self.inline = self.proof.row_s < INLINE_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
+        self._mean_s = self.proof.row_s
+        self.batcher = Batcher(
+            [self.engine.runs[index % len(self.engine.runs)] for index in range(self.instances)],
+            max_rows=self.proof.max_rows,
+            max_wait_s=options.max_wait_ms / 1000,
+            deadline_s=options.deadline_ms / 1000,
+            max_queue=options.max_queue,
+            observe=self.stages.batch_rows.observe,
+        )
+        self.warm_s = perf_counter() - begun
+
+    def submit(self, request: Request, done: Callable[[Job], None]) -> Job:
+        """Runs a request, at once where that is cheapest; `done(job)` is called on the event loop.
+
+        Raises:
+            ServeError: the queue is full.
+        """
+        job = Job(request, done)
+        if self.inline and request.rows <= self.proof.max_rows:
+            self._run_here(job)
+        else:
+            self.batcher.submit(job)
+        return job
+
+    def _run_here(self, job: Job) -> None:
+        job.started = job.arrived
+        try:
+            job.outputs = self.engine.run(job.request.feed)
+        except Exception as error:
+            job.error = as_error(error)
+        job.run_s = perf_counter() - job.started
+        self.stages.batch_rows.observe(job.request.rows)
+        # A model that turns out slower than it was when it was measured may not hold up everybody else.
+        self._mean_s += (min(job.run_s, SLOWEST_INLINE_S) - self._mean_s) / 64
+        if self._mean_s > 4 * INLINE_S:
+            self.inline = False
+        job.done(job)
+
+    def describe(self) -> str:
+        """The line that the server prints: device, instances, batching."""
+
+        def count(number: int, noun: str) -> str:
+            return f"{number} {noun}" + ("s" if number > 1 else "")
+
+        size = f"{count(self.instances, 'instance')} × {count(self.threads, 'thread')}"
+        batches = f"batches up to {self.proof.max_rows}, proven row by row"
+        if self.proof.why is not None:
+            batches = f"batching off: {self.proof.why}"
+        parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
+        if self.inline:
+            parts.append(f"{1e6 * self.proof.row_s:.0f} µs a row: answered at once")
+        return " · ".join(parts)
+
+
+def _described(
+    name: str, kind: str, actual: tuple[TensorInfo, ...], declared: tuple[TensorInfo, ...]
+) -> tuple[TensorInfo, ...]:
+    """The graph's interface, with meanings and labels from the contract, which may not contradict it."""
+    if not declared:
+        return actual
+    contract = {info.name: info for info in declared}
+    for info in actual:
+        if info.name not in contract or contract[info.name].dtype != info.dtype:
+            raise LoadError(
+                f"{name}: the contract in the file contradicts its graph",
+                where=f"{kind} '{info.name}'",
+                expected=str(info),
+                got=", ".join(map(str, declared)),
+                hint="export the model again",
+            )
+    return tuple(
+        replace(info, meaning=contract[info.name].meaning, labels=contract[info.name].labels) for info in actual
+    )

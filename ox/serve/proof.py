@@ -1,0 +1,186 @@
+"""May requests share a batch? A file's symbolic first dimension promises it; here the promise is tried out.
+
+Rows are run alone and in batches of every bucket, and must come out the same within the one tolerance table. Golden
+samples are used where the file carries them; where it does not, rows are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from ox.errors import LoadError, ServeError
+from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
+from ox.serve.engine import Engine, Feed, Run
+from ox.tolerance import compare
+
+SIZES = (8, 32, 224, 1)  # tried in turn for sizes that the file leaves open
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was found out.
+
+    `max_rows` is what one batch may hold; with 1 batching is off, and `why` says why. `row` is a valid input, if one is
+    known, and `row_s` the seconds that it takes.
+    """
+
+    max_rows: int
+    why: str | None
+    row: Feed | None
+    row_s: float
+
+
+def buckets(max_rows: int) -> list[int]:
+    """1, 2, 4, ... and max_rows itself."""
+    powers = [1 << power for power in range(max_rows.bit_length())]
+    return sorted({*powers, max_rows})
+
+
+def check_golden(name: str, engine: Engine, samples: Sequence[Sample]) -> None:
+    """Runs the file's golden samples.
+
+    Raises:
+        LoadError: a sample does not fit the model, or gives other outputs than the file says; names it.
+    """
+    for index, sample in enumerate(samples):
+        where = f"golden sample {index} of {len(samples)}"
+        try:
+            got = dict(zip((info.name for info in engine.outputs), engine.run(sample.inputs), strict=True))
+        except ServeError as error:
+            raise LoadError(f"{name} does not run its own golden sample", where=where, got=error.got) from error
+        for output, expected in sample.outputs.items():
+            if output not in got:
+                raise LoadError(
+                    f"{name} has a golden sample for an output that it does not have", where=where, got=output
+                )
+            difference = compare(got[output], expected)
+            if not difference.ok:
+                raise LoadError(
+                    f"{name} does not give its own golden outputs",
+                    where=f"{where}, output '{output}'",
+                    expected=f"max |Δ| ≤ {difference.allowed:.1e}",
+                    got=f"max |Δ| {difference.max_abs:.1e}",
+                    hint="export the model again; the file or its runtime has changed",
+                )
+
+
+def prove(engine: Engine, samples: Sequence[Sample], max_rows: int) -> Proof:
+    """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way."""
+    rows = _rows(engine, samples, max(2, max_rows))
+    row = rows[0] if rows else None
+    why = "--max-rows 1" if max_rows == 1 else _promise(engine.inputs, engine.outputs)
+    if why is None and len(rows) < 2:
+        why = "no valid inputs to try it with; export with golden samples"
+    why = why or _try(engine.run, rows, max_rows)
+    return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
+
+
+def _promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str | None:
+    """Why the interface rules batching out, None if it promises it."""
+    for kind, infos in (("input", inputs), ("output", outputs)):
+        for info in infos:
+            if not info.dims or isinstance(info.dims[0], int):
+                first = f"the fixed first dimension {info.dims[0]}" if info.dims else "no dimensions"
+                return f"{kind} '{info.name}' has {first}"
+    names = {info.dims[0] for info in inputs}
+    if not inputs or len(names) > 1 or (len(inputs) > 1 and None in names):
+        return "the inputs do not share one named first dimension"
+    if any(dim in info.dims[1:] for info in inputs for dim in names if dim is not None):
+        return f"'{inputs[0].dims[0]}' is more than the first dimension"
+    return None
+
+
+def _try(run: Run, rows: Sequence[Feed], max_rows: int) -> str | None:
+    """Why batches cannot be trusted, None if every row came out of every batch as it does alone."""
+    try:
+        alone = [run(row) for row in rows]
+        if any(output.ndim == 0 or output.shape[0] != 1 for outputs in alone for output in outputs):
+            return "one row in does not give one row out"
+        if not any(_tells(position) for position in zip(*alone, strict=True)):
+            return "the outputs do not depend on the inputs tried"
+        # Three, because powers of two alone would let pass what pairs up rows; each batch begins at another row.
+        for size in sorted({*buckets(max_rows), min(3, max_rows)} - {1}):
+            order = [(size + place) % len(rows) for place in range(size)]
+            outputs = run({name: np.concatenate([rows[index][name] for index in order]) for name in rows[0]})
+            for output, *expected in zip(outputs, *(alone[index] for index in order), strict=True):
+                if output.shape[:1] != (size,):
+                    return f"{size} rows in do not give {size} rows out"
+                for place, value in enumerate(expected):
+                    difference = compare(output[place : place + 1], value)
+                    if not difference.ok:
+                        return f"a row in a batch of {size} differs from the same row alone by {difference.max_abs:.1e}"
+    except ServeError as error:
+        return f"the rows tried do not run in a batch ({error.got})"
+    return None
+
+
+def _tells(values: Sequence[Array]) -> bool:
+    """Whether these rows' outputs differ from one another: equal ones would hide a mix-up."""
+    first = values[0]
+    return any(not compare(value, first).ok for value in values[1:]) and (
+        first.dtype.kind != "f" or any(bool(np.isfinite(value).any()) for value in values)
+    )
+
+
+def _rows(engine: Engine, samples: Sequence[Sample], count: int) -> list[Feed]:
+    """Up to `count` valid rows of one shape, different from one another: golden ones first, then drawn ones."""
+    golden = [sample.inputs for sample in samples[:count] if _shapes(sample.inputs) == _shapes(samples[0].inputs)]
+    for size in SIZES:
+        random = np.random.default_rng(0)
+        draw = [_draw(engine.inputs, golden, size, random) for _ in range(count - len(golden))]
+        if _runs(engine.run, draw):
+            return golden + draw
+    return golden
+
+
+def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in feed.items()}
+
+
+def _runs(run: Run, rows: Sequence[Feed]) -> bool:
+    try:
+        for row in rows:
+            run(row)
+    except ServeError:
+        return False
+    return True
+
+
+def _draw(inputs: Sequence[TensorInfo], golden: Sequence[Feed], size: int, random: np.random.Generator) -> Feed:
+    """One row: within the range of the golden rows; without them normal floats and the integers 0 and 1, which are
+    valid indices nearly everywhere."""
+    feed = {}
+    for info in inputs:
+        known = np.concatenate([row[info.name].ravel() for row in golden]) if golden else np.empty(0)
+        dims = [1, *(dim if isinstance(dim, int) else size for dim in info.dims[1:])]
+        if info.dims and isinstance(info.dims[0], int):
+            dims[0] = info.dims[0]
+        shape = golden[0][info.name].shape if golden else tuple(dims[: len(info.dims)])
+        dtype = DTYPES[info.dtype]
+        if info.dtype == "BYTES":
+            feed[info.name] = random.choice(np.array(known if known.size else ["a", "b"], object), shape)
+        elif info.dtype == "BOOL":
+            feed[info.name] = random.integers(0, 2, shape).astype(dtype)
+        elif dtype.kind in "iu":
+            low, high = (known.min(), known.max()) if known.size else (0, 1)
+            feed[info.name] = random.integers(low, high, shape, dtype, endpoint=True)
+        elif known.size:
+            low, high = float(known.min()), float(known.max())
+            feed[info.name] = (low + (high - low) * random.random(shape)).astype(dtype)
+        else:
+            feed[info.name] = random.standard_normal(shape).astype(dtype)
+    return feed
+
+
+def _time(run: Run, row: Feed) -> float:
+    """Seconds of one run, the median of up to 20."""
+    times: list[float] = []
+    while len(times) < 20 and sum(times) < 0.05:
+        start = perf_counter()
+        run(row)
+        times.append(perf_counter() - start)
+    return sorted(times)[len(times) // 2]

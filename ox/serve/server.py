@@ -1,0 +1,197 @@
+"""The server: loads models, opens a port, drains when it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+
+from ox.errors import ArgumentError, ServeError
+from ox.serve.http import Front
+from ox.serve.limits import Limits
+from ox.serve.model import Model, Options
+from ox.serve.service import Service
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop where it exists, asyncio's own elsewhere."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class Server:
+    """Models behind a port. `start` and `stop` run on an event loop; `with server:` runs both in a thread of its own.
+
+    Args:
+        paths: ONNX files; each is served under its stem.
+        host, port: where to listen; port 0 takes a free one, which `port` then names.
+        options: how models run.
+        limits: what clients may do.
+
+    Raises:
+        LoadError, DeviceError: a model cannot be served.
+        ArgumentError: two files have one name, or an option is out of range.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        options: Options | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if not paths:
+            raise ArgumentError("no model to serve", hint="ox serve model.onnx")
+        stems = [Path(path).stem for path in paths]
+        twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+        if twice is not None:
+            raise ArgumentError("two models of one name", got=twice, hint="another file name for one of them")
+        if not 0 <= port <= 65535:
+            raise ArgumentError("the port is out of range", expected="0 to 65535", got=str(port))
+        self.host, self.port = host, port
+        self.limits = limits or Limits()
+        self.models = [Model(path, options or Options(), self.limits) for path in paths]
+        self._service = Service(self.models, self.limits)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def replies(self) -> Counter[int]:
+        """Answers so far, by HTTP status."""
+        return self._front.replies
+
+    async def start(self) -> None:
+        """Listens.
+
+        Raises:
+            ServeError: the address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        self._front = Front(self._service, self.limits)
+        self._service.attach(self._front)
+        try:
+            self._listener = await loop.create_server(self._front, self.host, self.port, backlog=2048)
+        except (OSError, OverflowError) as error:
+            raise _unavailable(self.host, self.port, error) from error
+        self.port = self._listener.sockets[0].getsockname()[1]
+        for model in self.models:
+            model.batcher.start(loop)
+
+    async def stop(self) -> None:
+        """Accepts nothing new, finishes what was accepted, then closes."""
+        self._listener.close()
+        await self._front.drain()
+        for model in self.models:
+            model.batcher.close()
+
+    def __enter__(self) -> Server:
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="ox-server", daemon=True)
+        self._thread.start()
+        started.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, started: Future[None]) -> None:
+        self._loop = new_loop()
+        self._stopping = asyncio.Event()
+
+        async def body() -> None:
+            try:
+                await self.start()
+            except Exception as error:
+                started.set_exception(error)
+                return
+            started.set_result(None)
+            await self._stopping.wait()
+            await self.stop()
+
+        try:
+            self._loop.run_until_complete(body())
+        finally:
+            self._loop.close()
+
+
+def _unavailable(host: str, port: int, error: Exception) -> ServeError:
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
+        return ServeError(f"port {port} is in use", where=host, hint=f"--port {port + 1}, or --port 0 for a free one")
+    if number == errno.EACCES:
+        return ServeError(f"port {port} may not be opened", where=host, hint="a port from 1024 on, such as --port 8000")
+    return ServeError(f"cannot listen on {host}, port {port}", got=str(error), hint="--host 127.0.0.1")
+
+
+def serve(
+    paths: Sequence[str | Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    device: str = "auto",
+    max_rows: int | None = None,
+    max_wait_ms: float = 0.0,
+    deadline_ms: float = 10_000.0,
+    instances: int | None = None,
+    threads: int = 1,
+    max_queue: int = 1024,
+    limits: Limits | None = None,
+    show: Callable[[str], None] = print,
+) -> None:
+    """Serves ONNX files until SIGINT or SIGTERM, then drains. Blocks; what it says goes to `show`.
+
+    The parameters are those of `Server`, `Options` and `Limits`.
+
+    Raises:
+        LoadError, DeviceError, ArgumentError: see `Server`.
+        ServeError: the address cannot be had.
+    """
+    options = Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue)
+    server = Server(paths, host=host, port=port, options=options, limits=limits)
+    sys.setswitchinterval(2e-4)  # the loop and the instances' threads take turns; 5 ms is too long a turn
+    gc.collect()
+    gc.freeze()  # what was loaded stays: no collection need look at it again
+    loop = new_loop()
+    try:
+        loop.run_until_complete(_until_signalled(server, show))
+    finally:
+        loop.close()
+
+
+async def _until_signalled(server: Server, show: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    await server.start()
+    for model in server.models:
+        show(model.describe())
+    warm = 1000 * sum(model.warm_s for model in server.models)
+    show(f"warm in {warm:.0f} ms · {server.url} · V2 protocol · metrics /metrics · Ctrl-C drains and stops")
+    await stopping.wait()
+    show("draining")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)  # a second one stops at once
+    await server.stop()
+    show(f"stopped after {sum(server.replies.values()):,} answers")
