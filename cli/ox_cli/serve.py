@@ -1,0 +1,45 @@
+"""`ox serve`: ONNX files behind the Open Inference Protocol V2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    models: Annotated[list[Path], typer.Argument(help="ONNX files; each is served under its stem", metavar="MODEL...")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one and says which.")] = 8000,
+    device: Annotated[str, typer.Option(help="cpu, cuda (that or an error) or auto (says what it chose).")] = "auto",
+    max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; 8 on a CPU, 32 on a GPU.")] = None,
+    max_wait_ms: Annotated[float, typer.Option(help="How long a free instance waits for a batch to fill.")] = 0.0,
+    deadline_ms: Annotated[float, typer.Option(help="How long a request may wait in the queue.")] = 10_000.0,
+    instances: Annotated[int | None, typer.Option(help="Threads that run a model; the cores, or 1 on a GPU.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
+    max_queue: Annotated[int, typer.Option(help="Most requests that wait; more are refused with 503.")] = 1024,
+    max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
+) -> None:
+    """Serve ONNX files over HTTP (Open Inference Protocol V2) until Ctrl-C, then drain."""
+    from ox.serve import Limits
+    from ox.serve import serve as run
+
+    def show(line: str) -> None:
+        typer.echo(line)
+
+    body = max_body_mib << 20
+    run(
+        models,
+        host=host,
+        port=port,
+        device=device,
+        max_rows=max_rows,
+        max_wait_ms=max_wait_ms,
+        deadline_ms=deadline_ms,
+        instances=instances,
+        threads=threads,
+        max_queue=max_queue,
+        limits=Limits(body=body, buffered=max(16 * body, Limits().buffered)),
+        show=show,
+    )
