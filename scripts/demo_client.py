@@ -21,8 +21,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
-from ox_models.digits_data import split
 
+from ox_models.digits_data import split
 
 ROWS, BATCHES = "ox_batch_rows_sum", "ox_batch_rows_count"  # as /metrics names them
 

@@ -25,6 +25,7 @@ FLOORS = {
     "ox.graph": 4,
     "ox.tensor": 3,
     "ox.autograd": 3,
+    "ox.functions": 3,
     "ox.ops": 2,
     "ox.devices": 1,
     "ox.ground": 0,
@@ -104,7 +105,8 @@ def imports(path: Path) -> list[Import]:
                 inner = f"{base}.{alias.name}"
                 place = ROOT / inner.replace(".", "/")
                 is_module = base == "ox" and (place.is_dir() or place.with_suffix(".py").exists())
-                found.append(Import(file, node.lineno, inner if is_module else base, lazy))
+                if inner != "ox.__version__":  # a name that everybody may know
+                    found.append(Import(file, node.lineno, inner if is_module else base, lazy))
         lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             visit(child, lazy)

@@ -1,0 +1,185 @@
+"""Every code block of README.md and docs/ runs, page by page, top to bottom, in an empty folder.
+
+- ```python: executed; the blocks of one page share their names.
+- ```console: each `$ ox ...` is run (output is not compared: figures differ from machine to machine). `$ ox serve ...`
+  is started in the background, waited for until it prints its address, and stopped at the end of the page.
+- other fences show text and are not run, except that ```bash and ```sh need a marker like blocks that cannot run.
+
+Markers, as HTML comments on the line before a block (or anywhere on the page for the last two):
+
+    <!-- not run: REASON -->     the block is left out; pytest's summary lists it with its reason
+    <!-- raises: ShapeError -->  the block (python), or its last command (console), must end in that error
+    <!-- first: COMMAND -->      an `ox` command that the page silently needs
+    <!-- slow page -->           this page belongs to `make test-all` only
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.exists()]
+BLOCK = re.compile(
+    r"(?:^[ ]*<!--(?P<marker>[^\n]*)-->[ ]*\n\n?)?^```(?P<kind>\w*)[^\n]*\n(?P<text>.*?)^```", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int  # of the first line inside the fence
+    kind: str
+    text: str
+    not_run: str | None
+    raises: str | None
+
+    def commands(self) -> list[str]:
+        """The `ox` commands of a console block; a backslash at a line's end goes on below."""
+        joined = self.text.replace("\\\n", " ")
+        return [line[2:] for line in joined.splitlines() if line.startswith("$ ox ")]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = []
+    for match in BLOCK.finditer(text):
+        marker = (match["marker"] or "").strip()
+        reason = re.fullmatch(r"not run:(.*)", marker)
+        error = re.fullmatch(r"raises: *(\w+)", marker)
+        line = text.count("\n", 0, match.start("text")) + 1
+        name = page.relative_to(ROOT).as_posix()
+        not_run, raises = reason and reason[1].strip(), error and error[1]
+        found.append(Block(name, line, match["kind"], match["text"], not_run, raises))
+    return found
+
+
+class Runner:
+    """Runs one page in the current folder; this file, called as a script, is its process."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, object] = {"__name__": "__main__"}
+        self.servers: list[subprocess.Popen[str]] = []
+
+    def run(self, page: Path) -> None:
+        for command in re.findall(r"<!-- first: *(ox .*?) *-->", page.read_text()):
+            self.command(command, None)
+        try:
+            for block in blocks_of(page):
+                if block.not_run is not None:
+                    continue
+                print(f"-- {block.page}:{block.line}", flush=True)
+                if block.kind == "python":
+                    self.python(block)
+                elif block.kind == "console":
+                    commands = block.commands()
+                    for number, command in enumerate(commands, 1):
+                        self.command(command, block.raises if number == len(commands) else None)
+        finally:
+            for server in self.servers:
+                server.send_signal(signal.SIGTERM)
+                server.wait(timeout=30)
+
+    def python(self, block: Block) -> None:
+        # The blank lines make a traceback name the page's own line.
+        code = compile("\n" * (block.line - 1) + block.text, str(ROOT / block.page), "exec")
+        try:
+            exec(code, self.names)
+        except Exception as error:
+            if type(error).__name__ != block.raises:
+                raise
+        else:
+            assert not block.raises, f"{block.page}:{block.line} should raise {block.raises}"
+
+    def command(self, command: str, raises: str | None) -> None:
+        print(f"$ {command}", flush=True)
+        words = [sys.executable, "-m", "ox_cli", *shlex.split(command, comments=True)[1:]]
+        if words[3] == "serve" and raises is None:
+            self.serve(words)
+            return
+        done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+        print(done.stdout, done.stderr, flush=True)
+        if raises is None:
+            assert done.returncode == 0, f"{command} ended with {done.returncode}"
+        else:
+            assert done.returncode != 0, f"{command} should fail"
+            assert f"{raises}:" in done.stderr, f"{command} should end in {raises}"
+
+    def serve(self, words: list[str]) -> None:
+        server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.servers.append(server)
+        assert server.stdout is not None
+        watchdog = threading.Timer(60, server.kill)
+        watchdog.start()
+        for line in server.stdout:
+            print(line, end="", flush=True)
+            if "http://" in line:
+                break
+        else:
+            raise AssertionError("the server ended before it was ready")
+        watchdog.cancel()
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+LEFT_OUT = [block for block in BLOCKS if block.not_run is not None]
+
+
+def slow_pages() -> list[object]:
+    marks = {True: [pytest.mark.slow], False: []}
+    slow = {page: "<!-- slow page -->" in page.read_text() for page in PAGES}
+    return [pytest.param(page, id=page.name, marks=marks[slow[page]]) for page in PAGES]
+
+
+@pytest.mark.parametrize("page", slow_pages())
+def test_page_runs(page: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    words = [sys.executable, "-W", "error", __file__, str(page)]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1800, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+
+
+@pytest.mark.parametrize("block", LEFT_OUT, ids=lambda block: f"{block.page}:{block.line}")
+def test_block_is_left_out(block: Block) -> None:
+    """One skip for each, so that the summary counts them and says why."""
+    assert block.not_run, "a block that does not run needs a reason"
+    pytest.skip(f"{block.page}:{block.line} {block.not_run}")
+
+
+def test_what_looks_runnable_runs_or_says_why_not() -> None:
+    silent = [
+        f"{block.page}:{block.line}"
+        for block in BLOCKS
+        if block.not_run is None
+        and (block.kind in ("bash", "sh", "shell") or (block.kind == "console" and not block.commands()))
+    ]
+    assert not silent, f"nothing of these blocks runs, and no `not run:` marker says why: {silent}"
+
+
+def test_the_runner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of its own: shared names, an expected error, a left-out block, a command."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\na = 1\n```\n\n<!-- raises: ZeroDivisionError -->\n```python\na / 0\n```\n\n"
+        "<!-- not run: it would hang -->\n```python\nwhile True: pass\n```\n\n"
+        "```console\n$ ox --version\nox 0.1\n```\n\n```python\nassert a == 1\nopen('done', 'w').close()\n```\n"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert [block.line for block in blocks_of(page)] == [2, 7, 12, 16, 21]
+    Runner().run(page)
+    assert (tmp_path / "done").exists()
+
+
+if __name__ == "__main__":
+    Runner().run(Path(sys.argv[1]))
