@@ -155,7 +155,7 @@ class Tensor(Methods):
         own, other = self.data, base.data
         if own is not other and own.base is not other and (own.base is None or own.base is not other.base):
             return
-        root = base._base or base
+        root = base if base._base is None else base._base
         self._base, root._viewed = root, True
         self._version = root._shared_version()
 
@@ -175,7 +175,7 @@ class Tensor(Methods):
     def detach(self) -> Tensor:
         """The same memory, outside the graph."""
         other = self.twin()
-        other._base = self._base or self
+        other._base = self if self._base is None else self._base
         return other
 
     def assign(self, result: Tensor, operation: str) -> Tensor:
@@ -353,4 +353,4 @@ def as_input(x: Any) -> Tensor:
     return make_tensor(x)
 
 
-operator.make_tensor, operator.as_input = make_tensor, as_input
+operator.tensor_class, operator.make_tensor, operator.as_input = Tensor, make_tensor, as_input
