@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Generator:
     """A stream of random numbers: Philox 4x32-10 under a key, at a counter that moves on. `torch.Generator`.
 
-    `key` and `counter` are int64 tensors of no dimensions, so a recorded step takes them in and hands the counter on.
+    `key` and `counter` are uint64 tensors of no dimensions, so a recorded step takes them in and hands the counter on.
 
     Args:
         seed: any int; the same seed gives the same numbers on every device.
@@ -49,16 +49,8 @@ class Generator:
     def set_state(self, state: dict[str, int]) -> None:
         """Go on from a state that `get_state` gave."""
         self._seed = int(state["seed"])
-        self.key = operator.make_tensor(np.asarray(self._seed % (1 << 63), np.int64))
-        self.counter = operator.make_tensor(np.asarray(int(state["counter"]), np.int64))
-
-    def advance(self, count: Any) -> Tensor:
-        """The counter now, and move it on by what `count` numbers need (four a step)."""
-        now = self.counter
-        blocks: Any = (count + 3) // 4
-        step = scalar(blocks, int64)
-        self.counter = OPS["Add"](now, step)
-        return now
+        self.key = operator.make_tensor(np.asarray(self._seed % (1 << 64), np.uint64))
+        self.counter = operator.make_tensor(np.asarray(int(state["counter"]), np.uint64))
 
 
 default_generator = Generator(0)
@@ -80,13 +72,9 @@ def set_state(state: dict[str, int]) -> None:
 
 
 def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None) -> Tensor:
-    count: Any = 1
-    for size in shape:
-        count = count * size
     generator = generator or default_generator
     with no_grad():
-        counter = generator.advance(count)
-        drawn = OPS[op](generator.key, counter, size_tensor(shape))
+        drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(shape))
     return cast(drawn, dtype or get_default_dtype())
 
 

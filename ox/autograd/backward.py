@@ -19,7 +19,12 @@ from ox.where import users_line
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
-Edge = tuple[Any, int]  # a Node or Leaf, and which of its outputs
+# Where a cotangent waits: a Node or Leaf for its first output, (node, port) for the others
+Edge = Any
+
+
+def _edge(node: Any, port: int) -> Edge:
+    return (node, port) if port else node
 
 
 def backward(
@@ -27,9 +32,10 @@ def backward(
 ) -> None:
     """Add gradients to `.grad` of every leaf. `torch.autograd.backward`."""
     for leaf, g in walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None).items():
-        tensor = leaf[0].tensor()
+        tensor = leaf.tensor()
         if tensor is not None:
-            tensor.grad = g if tensor.grad is None else _sum(tensor.grad, g, create_graph)
+            with switched(grad=create_graph):
+                tensor.grad = g if tensor.grad is None else OPS["Add"](tensor.grad, g)
 
 
 def grad(
@@ -56,7 +62,7 @@ def grad(
             raise GradientError(
                 f"input {i} does not require a gradient", where=users_line(2), hint="x.requires_grad_()"
             )
-    edges: list[Edge] = [(x.node, x.port) for x in inputs]
+    edges = [_edge(x.node, x.port) for x in inputs]
     found = walk(outputs, list(grad_outputs), retain_graph=retain_graph, create_graph=create_graph, into=edges)
     result = [found.get(edge) for edge in edges]
     if not allow_unused and None in [r if r is None else 0 for r in result]:
@@ -80,6 +86,7 @@ def walk(
     if retain_graph is None:
         retain_graph = create_graph
     pending: dict[Edge, Tensor] = {}
+    wanted = None if into is None else set(into)
     with switched(grad=create_graph):
         for t, g in zip(tensors, cotangents, strict=True):
             if t.node is None:
@@ -88,37 +95,42 @@ def walk(
                     where=users_line(3),
                     hint="x.requires_grad_() before the forward, and no ox.no_grad() around it",
                 )
-            _accumulate(pending, (t.node, t.port), _start(t, g), create_graph)
-        order = _order([t.node for t in tensors], into)
-        wanted = None if into is None else set(into)
-        for node in order:
-            if isinstance(node, Leaf):
-                continue
-            outputs = (
-                len(node.op.schema.outputs)
-                if not node.op.schema.variadic_output
-                else 1 + max((port for n, port in pending if n is node), default=0)
-            )
-            arrived = []
-            for port in range(outputs):
-                edge = (node, port)
-                g = pending.get(edge)
-                if g is not None:
-                    if node.hooks:
-                        g = pending[edge] = _run_hooks(node.hooks, port, g)
-                    if wanted is None or edge not in wanted:
-                        del pending[edge]
-                arrived.append(g)
-            if all(g is None for g in arrived):
+            _accumulate(pending, _edge(t.node, t.port), _start(t, g))
+        for node in _order([t.node for t in tensors], into):
+            arrived = _collect(node, pending, wanted)
+            if arrived is None:
                 continue
             for source, port, g in zip(node.inputs, node.ports, gradients(node, arrived, create_graph), strict=True):
                 if g is not None:
-                    _accumulate(pending, (source, port), g, create_graph)
+                    _accumulate(pending, _edge(source, port), g)
             if not retain_graph:
                 node.release()
-        for edge in [e for e in pending if isinstance(e[0], Leaf) and e[0].hooks]:
-            pending[edge] = _run_hooks(edge[0].hooks, 0, pending[edge])
-    return {e: g for e, g in pending.items() if (isinstance(e[0], Leaf) if wanted is None else e in wanted)}
+        if wanted is None:
+            pending = {edge: g for edge, g in pending.items() if isinstance(edge, Leaf)}
+        for edge, g in pending.items():
+            if isinstance(edge, Leaf) and edge.hooks:
+                pending[edge] = _run_hooks(edge.hooks, 0, g)
+    return pending if wanted is None else {edge: g for edge, g in pending.items() if edge in wanted}
+
+
+def _collect(node: Any, pending: dict[Edge, Tensor], wanted: set[Edge] | None) -> list[Tensor | None] | None:
+    """The cotangents of a node's outputs, taken from those that wait; None when none arrived."""
+    schema = node.op.schema
+    if len(schema.outputs) == 1 and not schema.variadic_output and wanted is None and node.hooks is None:
+        g = pending.pop(node, None)
+        return None if g is None else [g]
+    ports = node.outputs if schema.variadic_output else len(schema.outputs)
+    arrived: list[Tensor | None] = []
+    for port in range(ports):
+        edge = _edge(node, port)
+        g = pending.get(edge)
+        if g is not None:
+            if node.hooks:
+                g = pending[edge] = _run_hooks(node.hooks, port, g)
+            if wanted is None or edge not in wanted:
+                del pending[edge]
+        arrived.append(g)
+    return arrived if any(g is not None for g in arrived) else None
 
 
 def _start(t: Tensor, g: Tensor | None) -> Tensor:
@@ -155,25 +167,20 @@ def _order(roots: Sequence[Any], into: list[Edge] | None) -> list[Any]:
         seen.add(node)
         if isinstance(node, Node):
             stack.extend(node.inputs)
-    order = sorted(seen, key=attrgetter("sequence"), reverse=True)
+    order = sorted((node for node in seen if isinstance(node, Node)), key=attrgetter("sequence"), reverse=True)
     if into is None:
         return order
-    targets = {node for node, _ in into}
+    targets = {edge[0] if isinstance(edge, tuple) else edge for edge in into}
     useful: set[Any] = set()
     for node in reversed(order):  # oldest first, so what a node depends on is decided before it
-        if isinstance(node, Node) and any(source in targets or source in useful for source in node.inputs):
+        if any(source in targets or source in useful for source in node.inputs):
             useful.add(node)
     return [node for node in order if node in useful]
 
 
-def _accumulate(pending: dict[Edge, Tensor], edge: Edge, g: Tensor, differentiable: bool) -> None:
+def _accumulate(pending: dict[Edge, Tensor], edge: Edge, g: Tensor) -> None:
     before = pending.get(edge)
-    pending[edge] = g if before is None else _sum(before, g, differentiable)
-
-
-def _sum(a: Tensor, b: Tensor, differentiable: bool) -> Tensor:
-    with switched(grad=differentiable):
-        return OPS["Add"](a, b)
+    pending[edge] = g if before is None else OPS["Add"](before, g)
 
 
 def _run_hooks(hooks: list[Any], port: int, g: Tensor) -> Tensor:

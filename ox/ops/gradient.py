@@ -7,7 +7,8 @@ A rule is a function written in operators. Its parameters say what it needs, by 
     ``<input>_dtype``                    only its element type
     an attribute                         its value
     ``needs``                            for a rule that serves several inputs: which of them are wanted
-    anything else                        a cotangent, one an output in order, None where an output was not used
+    anything else                        a cotangent, one an output in order, None where an output was not used;
+                                         ``*name`` takes those of a variadic output
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ox.ops.schema import Schema
     from ox.tensor import Tensor
 
-INPUT, OUTPUT, SHAPE, DTYPE, ATTRIBUTE, NEEDS, COTANGENT = range(7)
+INPUT, OUTPUT, SHAPE, DTYPE, ATTRIBUTE, NEEDS, COTANGENT, COTANGENTS = range(8)
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,24 @@ class Rule:
     positions: tuple[int, ...]
     variadic: bool
     arguments: tuple[tuple[int, Any], ...]  # kind and position or name, in the order of the function's parameters
+    when: Callable[[dict[str, Any]], bool] | None = None  # which calls it serves, by their attributes
 
 
-def make_rule(schema: Schema, function: Callable[..., Any], names: tuple[str, ...]) -> Rule:
+def make_rule(
+    schema: Schema,
+    function: Callable[..., Any],
+    names: tuple[str, ...],
+    when: Callable[[dict[str, Any]], bool] | None = None,
+) -> Rule:
     """Read a rule's parameters against the schema; a name that is no input is a mistake of the author."""
-    inputs = {parameter.name: i for i, parameter in enumerate(schema.inputs)}
+    inputs = {given.name: i for i, given in enumerate(schema.inputs)}
     positions = tuple(inputs[name] for name in names)
     arguments: list[tuple[int, Any]] = []
     cotangents = 0
-    for name in inspect.signature(function).parameters:
-        if name in inputs:
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            arguments.append((COTANGENTS, cotangents))
+        elif name in inputs:
             arguments.append((INPUT, inputs[name]))
         elif name in schema.outputs:
             arguments.append((OUTPUT, schema.outputs.index(name)))
@@ -59,112 +68,117 @@ def make_rule(schema: Schema, function: Callable[..., Any], names: tuple[str, ..
         else:
             arguments.append((COTANGENT, cotangents))
             cotangents += 1
-    return Rule(function, positions, schema.inputs[positions[0]].variadic, tuple(arguments))
+    return Rule(function, positions, schema.inputs[positions[0]].variadic, tuple(arguments), when)
 
 
 class Keep:
     """For one operator and one set of tracked inputs: which rules will run and which values they need kept."""
 
-    __slots__ = ("entries", "missing", "rules", "tracked")
+    __slots__ = ("entries", "missing", "plain", "steps", "tracked")
 
     def __init__(self, schema: Schema, rules: list[Rule], tracked: tuple[int, ...]) -> None:
         self.tracked = tracked
-        self.rules = [
-            rule
-            for rule in rules
-            if any(p in rule.positions or (rule.variadic and p >= rule.positions[0]) for p in tracked)
-        ]
-        covered = {p for rule in self.rules for p in rule.positions}
-        if any(rule.variadic for rule in self.rules):
+        serving = [r for r in rules if any(p in r.positions or (r.variadic and p >= r.positions[0]) for p in tracked)]
+        serving.sort(key=lambda rule: rule.positions)
+        covered = {p for rule in serving for p in rule.positions}
+        if any(rule.variadic for rule in serving):
             covered.update(tracked)
         self.missing = [schema.input_at(p).name for p in tracked if p not in covered]
-        entries = (a for rule in self.rules for a in rule.arguments if a[0] in (INPUT, OUTPUT, SHAPE, DTYPE))
-        self.entries: tuple[tuple[int, int], ...] = tuple(dict.fromkeys(entries))
+        last = len(schema.inputs) - 1
+        wanted = dict.fromkeys(a for rule in serving for a in rule.arguments if a[0] in (INPUT, OUTPUT, SHAPE, DTYPE))
+        # kind, position, and whether the position stands for all the rest of the inputs
+        self.entries = tuple((kind, i, schema.inputs[last].variadic and i == last and kind != OUTPUT) for kind, i in wanted)
+        place = {entry: k for k, entry in enumerate(wanted)}
+        # each rule with its arguments, what was kept now named by its place in `saved`
+        self.steps = [
+            (rule, tuple((kind, place.get((kind, key), key), key) for kind, key in rule.arguments)) for rule in serving
+        ]
+        self.plain = all(len(rule.positions) == 1 and not rule.variadic for rule in serving)
 
-    def save(self, schema: Schema, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> list[Any]:
+    def save(self, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> list[Any]:
         """The kept values in the order of `entries`; tensors as pairs with their version now."""
         saved: list[Any] = []
-        last = len(schema.inputs) - 1
-        variadic = schema.inputs[last].variadic
-        for kind, i in self.entries:
+        for kind, i, rest in self.entries:
             if kind == OUTPUT:
                 saved.append((outputs[i].twin(), outputs[i].version))
                 continue
-            chosen = inputs[i:] if variadic and i == last else None
-            if kind == INPUT:
-                if chosen is not None:
-                    saved.append([(x, x.version) for x in chosen])
-                else:
-                    x = inputs[i] if i < len(inputs) else None
-                    saved.append(None if x is None else (x, x.version))
+            if rest:
+                saved.append([_kept(kind, x) for x in inputs[i:]])
+                continue
+            x = inputs[i] if i < len(inputs) else None
+            if x is None:
+                saved.append(None)
+            elif kind == INPUT:
+                saved.append((x, 0 if x._version is None else x._version[0]))
             elif kind == SHAPE:
-                saved.append([x.shape for x in chosen] if chosen is not None else _field(inputs, i, "shape"))
+                saved.append(x.data.shape if x._recorded is None else x.shape)
             else:
-                saved.append(_field(inputs, i, "dtype"))
+                saved.append(x.data.dtype)
         return saved
 
 
-def _field(inputs: tuple[Any, ...], i: int, name: str) -> Any:
-    return getattr(inputs[i], name) if i < len(inputs) and inputs[i] is not None else None
+def _kept(kind: int, x: Any) -> Any:
+    return (x, x.version) if kind == INPUT else x.shape if kind == SHAPE else x.data.dtype
 
 
 def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool) -> list[Tensor | None]:
     """The cotangents of a node's tracked inputs, in the order of `node.inputs`.
 
     With `differentiable` (create_graph) saved outputs come back attached to the graph.
+
+    Raises:
+        GradientError: the graph was freed, a kept tensor was written in place, or the operator has no such gradient.
     """
     node.check_not_released()
-    keep = node.keep
+    keep, saved = node.keep, node.saved
     if keep.missing:
         raise GradientError(
             f"{node.op.name} has no gradient for input '{keep.missing[0]}', and a differentiated value reaches it",
             where=node.where or None,
             hint="x.detach() before it, if no gradient should flow there",
         )
-    values = {
-        entry: _unpack(node, entry, kept, differentiable) for entry, kept in zip(keep.entries, node.saved, strict=True)
-    }
-    result: dict[int, Tensor | None] = {}
-    for rule in keep.rules:
-        wanted = tuple(p in keep.tracked for p in rule.positions)
-        arguments = []
-        for kind, key in rule.arguments:
+    found: list[Any] = []
+    for rule, arguments in keep.steps:
+        given: list[Any] = []
+        for kind, place, key in arguments:
             if kind == COTANGENT:
-                arguments.append(cotangents[key] if key < len(cotangents) else None)
+                given.append(cotangents[place] if place < len(cotangents) else None)
+            elif kind == COTANGENTS:
+                given.extend(cotangents[place:])
+            elif kind == INPUT or kind == OUTPUT:
+                given.append(_unpack(node, saved[place], key if kind == OUTPUT and differentiable else None))
             elif kind == ATTRIBUTE:
-                arguments.append(node.attributes.get(key, node.op.schema.attributes[key]))
+                given.append(node.attributes.get(place, node.op.schema.attributes[place]))
             elif kind == NEEDS:
-                arguments.append(wanted)
+                given.append(tuple([p in keep.tracked for p in rule.positions]))
             else:
-                arguments.append(values[kind, key])
-        grads = rule.function(*arguments)
+                given.append(saved[place])
+        found.append(rule.function(*given))
+    if keep.plain:
+        return found
+    by_position: dict[int, Tensor | None] = {}
+    for (rule, _), grads in zip(keep.steps, found, strict=True):
         if rule.variadic:
-            result.update(enumerate(grads, start=rule.positions[0]))
-        elif len(rule.positions) == 1:
-            result[rule.positions[0]] = grads
+            by_position.update(enumerate(grads, start=rule.positions[0]))
         else:
-            result.update(zip(rule.positions, grads, strict=True))
-    return [result[p] for p in keep.tracked]
+            several = grads if len(rule.positions) > 1 else (grads,)
+            by_position.update(zip(rule.positions, several, strict=True))
+    return [by_position[p] for p in keep.tracked]
 
 
-def _unpack(node: Node, entry: tuple[int, int], kept: Any, differentiable: bool) -> Any:
-    kind, i = entry
-    if kept is None or kind in (SHAPE, DTYPE):
-        return kept
+def _unpack(node: Node, kept: Any, port: int | None) -> Any:
+    """A kept tensor if nobody wrote to it since; `port` asks for a kept output with its history back."""
+    if kept is None:
+        return None
     if isinstance(kept, list):
-        return [_checked(node, *pair) for pair in kept]
-    tensor = _checked(node, *kept)
-    return tensor.attached(node, i) if kind == OUTPUT and differentiable else tensor
-
-
-def _checked(node: Node, tensor: Tensor, version: int) -> Tensor:
-    if tensor.version != version:
-        writer = tensor.last_write()
+        return [_unpack(node, pair, None) for pair in kept]
+    tensor, version = kept
+    if tensor._version is not None and tensor._version[0] != version:
         raise GradientError(
             f"a tensor that {node.op.name} needs for its gradient was modified by an in-place operation",
             where=node.where or None,
             expected=f"version {version} of the {list(tensor.data.shape)} tensor",
-            got=f"version {tensor.version}, written by {writer}",
+            got=f"version {tensor.version}, written by {tensor.last_write()}",
             hint="the out-of-place form of that operation, or a .clone() before it",
         )
-    return tensor
+    return tensor if port is None else tensor.attached(node, port)

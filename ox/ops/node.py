@@ -35,10 +35,11 @@ class Node:
 
     `inputs` and `ports` say, for each input that is tracked, which node made it and as which output.
     `saved` holds what the gradient rules named, with the version that each tensor had then.
+    `outputs`, set only for an operator with a variadic output, is how many there are.
     """
 
     __slots__ = (
-        "attributes", "hooks", "inputs", "keep", "op", "ports", "saved", "sequence", "where", "__weakref__",
+        "attributes", "hooks", "inputs", "keep", "op", "outputs", "ports", "saved", "sequence", "where", "__weakref__",
     )  # fmt: skip
 
     def __init__(

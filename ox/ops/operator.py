@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 
 OPS: dict[str, Operator] = {}
 
-make_tensor: Callable[[Any], Tensor]  # ox.tensor, one floor up, registers its constructor and its conversion here
+# ox.tensor, one floor up, registers its class, its constructor and its conversion here
+tensor_class: type[Tensor]
+make_tensor: Callable[[Any], Tensor]
 as_input: Callable[[Any], Tensor]
+new = object.__new__
 
 
 class Operator:
@@ -54,11 +57,9 @@ class Operator:
         self.rules: list[Rule] = []
         self.view = view
         self._counts_outputs = "outputs" in inspect.signature(kernel).parameters
-        # one type variable for all inputs: the first input's type decides, the others are compared with it
-        self._uniform = len({p.type for p in self.schema.inputs}) == 1
-        self._single = len(self.schema.inputs) == 1 and not self.schema.inputs[0].variadic
         self._plans: dict[Any, devices.Accelerated | None] = {}
-        self._keeps: dict[tuple[int, ...], Keep] = {}
+        self._keeps: dict[Any, Keep] = {}
+        self._conditional = False
         self._tracks = any(is_floating(d) for t in self.schema.output_types for d in self.schema.allowed(t))
         self._hidden = 1
         parameters = list(inspect.signature(kernel).parameters.values())[1:]
@@ -73,13 +74,20 @@ class Operator:
     def __reduce__(self) -> str:
         return self.name
 
-    def gradient(self, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the gradient rule of the named inputs; see `ox.ops.gradient` for what its parameters mean."""
+    def gradient(
+        self, *names: str, when: Callable[[dict[str, Any]], bool] | None = None
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Declare the gradient rule of the named inputs; see `ox.ops.gradient` for what its parameters mean.
+
+        With `when` the rule serves only calls whose attributes (defaults filled in) it accepts, so that one with
+        modest needs does not keep what another one would.
+        """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            rule = make_rule(self.schema, function, names)
+            rule = make_rule(self.schema, function, names, when)
             self.rules.append(rule)
             self._hidden = max([self._hidden, *(i + 1 for kind, i in rule.arguments if kind == OUTPUT)])
+            self._conditional = self._conditional or when is not None
             self._keeps.clear()
             return function
 
@@ -94,27 +102,24 @@ class Operator:
         """The one choke point: check, pick the executor, run, remember for backward, tell the recording."""
         mode = MODE.get()
         arrays: list[Any] = []
-        tracked: tuple[int, ...] = ()
+        tracked, bit = 0, 1  # which inputs have a history, as a bit mask
         try:
             for x in inputs:
                 if x is None:
                     arrays.append(None)
                 else:
-                    if x.node is not None:
-                        tracked += (len(arrays),)
                     arrays.append(x.data)
+                    if x.node is not None:
+                        tracked |= bit
+                bit += bit
         except AttributeError:
             return self(*[x if x is None else as_input(x) for x in inputs], outputs=outputs, **attributes)
-        wanted = outputs
-        if tracked:
-            if not (mode.grad and self._tracks):
-                tracked = ()
-            elif self._hidden > outputs:
-                wanted = self._hidden
+        if tracked and not (mode.grad and self._tracks):
+            tracked = 0
+        if self._counts_outputs:
+            attributes["outputs"] = max(outputs, self._hidden) if tracked else outputs
         try:
             accelerated = self._plan(arrays)
-            if self._counts_outputs:
-                attributes["outputs"] = wanted
             if mode.executor is not None:
                 result = mode.executor(self, arrays, attributes)
             elif devices.cuda_in_use and (xp := devices.namespace(self, arrays)) is not np:
@@ -125,35 +130,32 @@ class Operator:
                 result = self.kernel(np, *arrays, **attributes)
         except Exception as error:
             raise explain.call(self, inputs, attributes, error) from (None if isinstance(error, OxError) else error)
-        if type(result) is tuple:
-            made = tuple([make_tensor(array) for array in result])
-        else:
-            made = (make_tensor(result),)
-        if self.view:
-            made[0].alias_of(inputs[0])
-        if attributes and self._counts_outputs:
+        if self._counts_outputs:
             del attributes["outputs"]
+        if type(result) is ndarray:
+            y = new(tensor_class)
+            y.data = result
+            made: tuple[Tensor, ...] = (y,)
+        else:
+            made = tuple([make_tensor(array) for array in result]) if type(result) is tuple else (make_tensor(result),)
+        if self.view:
+            for y in made:
+                y.alias_of(inputs[0])
         if mode.recording is not None:
             mode.recording.add(self, inputs, attributes, made)
         if tracked:
             self._remember(inputs, attributes, made, tracked)
-        if outputs == 1 and not self.schema.variadic_output:
-            return made[0]
-        return made[:outputs] if not self.schema.variadic_output else made
+        if self.schema.variadic_output:
+            return made
+        return made[0] if outputs == 1 else made[:outputs]
 
     def _plan(self, arrays: list[Any]) -> devices.Accelerated | None:
-        """Check the element types, and the faster executor for them if there is one; looked up after the first time."""
-        if self._single:
-            key: Any = arrays[0].dtype
-        elif self._uniform:
-            key = first = arrays[0].dtype
-            for a in arrays:
-                if a is not None and a.dtype is not first:
-                    key = None
-        else:
-            key = None
-        if key is None:
-            key = tuple([None if a is None else a.dtype for a in arrays])
+        """Check the element types, and find the faster executor for them if there is one; a look-up after the first time."""
+        key = arrays[0].dtype if arrays and arrays[0] is not None else None
+        for a in arrays:
+            if a is None or a.dtype is not key:
+                key = tuple([None if a is None else a.dtype for a in arrays])
+                break
         try:
             return self._plans[key]
         except KeyError:
@@ -161,23 +163,31 @@ class Operator:
             plan = self._plans[key] = devices.accelerated(self, arrays)
             return plan
 
-    def _remember(
-        self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: tuple[int, ...]
-    ) -> None:
-        keep = self._keeps.get(tracked)
+    def _remember(self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: int) -> None:
+        key: Any = tracked
+        if self._conditional:
+            filled = {**self.schema.attributes, **attributes}
+            key = (tracked, *[rule.when is None or rule.when(filled) for rule in self.rules])
+        keep = self._keeps.get(key)
         if keep is None:
-            keep = self._keeps[tracked] = Keep(self.schema, self.rules, tracked)
+            positions = tuple(i for i in range(len(inputs)) if tracked >> i & 1)
+            rules = [rule for i, rule in enumerate(self.rules) if key is tracked or key[i + 1]]
+            keep = self._keeps[key] = Keep(self.schema, rules, positions)
         nodes, ports = [], []
-        for i in tracked:
+        for i in keep.tracked:
             x = inputs[i]
             nodes.append(x.node)
             ports.append(x.port)
-        node = Node(self, attributes, keep, nodes, ports, keep.save(self.schema, inputs, made) if keep.entries else [])
-        for port, y in enumerate(made):
+        node = Node(self, attributes, keep, nodes, ports, keep.save(inputs, made))
+        if self.schema.variadic_output:
+            node.outputs = len(made)
+        port = 0
+        for y in made:
             if is_floating(y.data.dtype):
                 y.node = node
                 if port:
                     y.port = port
+            port += 1
 
 
 def operator(
