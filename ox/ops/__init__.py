@@ -5,12 +5,18 @@ from ox.ops.arithmetic import Abs, Add, Clip, Cos, Div, Exp, Floor, Log, Max, Mi
 from ox.ops.arithmetic import Sign, Sin, Sqrt, Sub
 from ox.ops.comparison import And, BitShift, BitwiseAnd, BitwiseXor, Equal, Greater, GreaterOrEqual, Less, LessOrEqual
 from ox.ops.comparison import Not, Or, Where
+from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.linear import Gemm, MatMul
+from ox.ops.pad import Pad
 from ox.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
+from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
+from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
-    "Abs", "Add", "And", "ArgMax", "BitShift", "BitwiseAnd", "BitwiseXor", "Clip", "Cos", "Div", "Equal", "Erf", "Exp",
-    "Floor", "Gelu", "Gemm", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul", "Max",
-    "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "Relu",
-    "Sigmoid", "Sign", "Sin", "Softmax", "Sqrt", "Sub", "Tanh", "Where",
+    "Abs", "Add", "And", "ArgMax", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat",
+    "ConstantOfShape", "Cos", "Div", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements",
+    "Gelu", "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
+    "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
+    "ReduceSum", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax",
+    "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",
 ]  # fmt: skip

@@ -73,3 +73,19 @@ def size_tensor(sizes: Iterable[int]) -> Tensor:
         return operator.as_input(np.array(sizes, np.int64))
     parts = [s.tensor if isinstance(s, Dim) else operator.as_input(np.array([s], np.int64)) for s in sizes]
     return parts[0] if len(parts) == 1 else OPS["Concat"](*parts, axis=0)
+
+
+def sizes_of(host: Tensor) -> list[int]:
+    """The elements of a host input (sizes, pads, starts): ints, or Dims where they were computed in a recording."""
+    values = [int(v) for v in host.data.ravel()]
+    if host._recorded is None:
+        return values
+
+    def element(i: int) -> Callable[[], Tensor]:
+        def make() -> Tensor:
+            picked = OPS["Gather"](host, operator.as_input(np.array([i], np.int64)))
+            return picked if host.data.dtype == np.int64 else OPS["Cast"](picked, to=7)
+
+        return make
+
+    return [Dim(value, element(i)) for i, value in enumerate(values)]

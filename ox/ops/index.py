@@ -1,0 +1,244 @@
+"""Picking and placing by position: Slice Gather GatherElements ScatterElements."""
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import ALL, bfloat16, float16, int32, int64, is_floating
+from ox.errors import ArgumentError
+from ox.ops.broadcast import axes_tensor, expand_to, reshape_to, zeros
+from ox.ops.dim import Dim, size_tensor, sizes_of
+from ox.ops.operator import OPS, operator
+from ox.ops.types import XP, Array, HostTind, T, Tind
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+INDEX = (int32, int64)
+
+
+@operator("output", view=True, T=ALL, Tind=INDEX)
+def Slice(
+    xp: XP, data: T, starts: HostTind, ends: HostTind, axes: HostTind = None, steps: HostTind = None
+) -> T:
+    """Every `step`-th place from start to before end along the given axes, by default the first ones. Negative places
+    count from the end, places outside are moved to the border: Python's slices. ONNX Slice."""
+    chosen = [slice(None)] * data.ndim
+    first, last = starts.tolist(), ends.tolist()
+    along = range(len(first)) if axes is None else axes.tolist()
+    stride = [1] * len(first) if steps is None else steps.tolist()
+    for axis, start, end, step in zip(along, first, last, stride, strict=True):
+        if step < 0 and end < -data.shape[axis]:
+            end = None  # before the first place, which a slice can only say by leaving it out
+        chosen[axis] = slice(start, end, step)
+    return data[tuple(chosen)]
+
+
+@Slice.gradient("data")
+def _(
+    g: "Tensor", data_shape: tuple[int, ...], starts: "Tensor", axes: "Tensor | None", steps: "Tensor | None"
+) -> "Tensor":
+    first = sizes_of(starts)
+    along = list(range(len(first))) if axes is None else [int(a) % len(data_shape) for a in axes.data]
+    stride = [1] * len(first) if steps is None else [int(s) for s in steps.data]
+    begins, ends = [], []
+    for axis, start, step in zip(along, first, stride, strict=True):
+        n, length = data_shape[axis], g.shape[axis]
+        begin = _first(start, n, step)
+        if step < 0:
+            begin = begin + (length - 1) * step
+            g = Slice(g, axes_tensor([-1]), axes_tensor([-(2**62)]), axes_tensor([axis]), axes_tensor([-1]))
+        if abs(step) > 1:
+            # put |step| - 1 zeros behind every place
+            g = OPS["Pad"](OPS["Unsqueeze"](g, axes_tensor([axis + 1])), axes_tensor([0, abs(step) - 1]), None, axes_tensor([axis + 1]))
+            length = length * abs(step)
+            g = reshape_to(g, [*g.shape[:axis], length, *g.shape[axis + 2 :]])
+        begins.append(begin)
+        ends.append(n - begin - length)
+    return OPS["Pad"](g, size_tensor([*begins, *ends]), None, axes_tensor(along))
+
+
+def _first(start: int, n: int, step: int) -> int:
+    """The first place that a slice takes, for sizes that may be `ox.Dim`."""
+    fixed = not isinstance(start, Dim)
+    if fixed and start == -1:
+        return n - 1
+    top = n if step > 0 else n - 1
+    place = max(min(start + n if start < 0 else start, top), 0)
+    if fixed and not isinstance(n, Dim):
+        return place
+
+    def make() -> "Tensor":
+        wanted = size_tensor([start])
+        if not fixed or start < 0:
+            wanted = OPS["Where"](OPS["Less"](wanted, axes_tensor([0])), OPS["Add"](wanted, size_tensor([n])), wanted)
+        return OPS["Max"](OPS["Min"](wanted, size_tensor([top])), axes_tensor([0]))
+
+    return start if fixed and start == 0 else Dim(place, make)
+
+
+@operator("output", T=ALL, Tind=INDEX)
+def Gather(xp: XP, data: T, indices: Tind, *, axis: int = 0) -> T:
+    """The entries of `data` at `indices` along an axis, whose place the dimensions of `indices` take. ONNX Gather."""
+    return xp.take(data, indices, axis=axis)
+
+
+@Gather.gradient("data")
+def _(g: "Tensor", data_shape: tuple[int, ...], indices: "Tensor", axis: int) -> "Tensor":
+    axis %= len(data_shape)
+    if indices.ndim != 1:
+        count = _product(indices.shape)
+        g = reshape_to(g, [*g.shape[:axis], count, *g.shape[axis + indices.ndim :]])
+        indices = reshape_to(indices, [count])
+    return add_along(g, indices, axis, data_shape[axis])
+
+
+def add_along(g: "Tensor", indices: "Tensor", axis: int, n: int) -> "Tensor":
+    """Zeros with `n` places along `axis`, to which each slice of `g` is added at its place in `indices` [k].
+
+    Places may repeat. The axis goes last, for ONNX Runtime adds along the last axis of a matrix in order and fast;
+    its ScatterND with a reduction would race.
+    """
+    rank = g.ndim
+    if rank == 1:
+        return ScatterElements(zeros([n], g), indices, g, axis=0, reduction="add")
+    others = [i for i in range(rank) if i != axis]
+    rest = [g.shape[i] for i in others]
+    rows = _product(rest)
+    flat = OPS["Transpose"](g, perm=[*others, axis])
+    if rank > 2:
+        flat = reshape_to(flat, [rows, g.shape[axis]])
+    places = expand_to(OPS["Unsqueeze"](indices, axes_tensor([0])), [rows, g.shape[axis]])
+    flat = ScatterElements(zeros([rows, n], g), places, flat, axis=1, reduction="add")
+    if rank > 2:
+        flat = reshape_to(flat, [*rest, n])
+    return OPS["Transpose"](flat, perm=[*range(axis), rank - 1, *range(axis, rank - 1)])
+
+
+def _product(sizes: Any) -> Any:
+    total: Any = 1
+    for size in sizes:
+        total = total * size
+    return total
+
+
+@operator("output", T=ALL, Tind=INDEX)
+def GatherElements(xp: XP, data: T, indices: Tind, *, axis: int = 0) -> T:
+    """For each element of `indices` the entry of `data` at that place along `axis`, elsewhere at its own. ONNX
+    GatherElements, `torch.gather`."""
+    axis = axis % data.ndim
+    row = _one_row(indices, axis)
+    data = data[_extent(indices, axis)]
+    if row is not None:
+        return xp.take(data, row, axis=axis)
+    return xp.take_along_axis(data, indices, axis)
+
+
+@GatherElements.gradient("data")
+def _(g: "Tensor", data_shape: tuple[int, ...], indices: "Tensor", axis: int) -> "Tensor":
+    return ScatterElements(zeros(data_shape, g), indices, g, axis=axis, reduction="add")
+
+
+@operator("output", T=ALL, Tind=INDEX)
+def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0, reduction: str = "none") -> T:
+    """A copy of `data` in which each element of `updates` is put, added, multiplied, ... at its place in `indices` along
+    `axis`, elsewhere at its own. Without a reduction places must not repeat. ONNX ScatterElements, `torch.scatter`."""
+    axis = axis % data.ndim
+    if indices.shape != updates.shape:
+        raise ValueError(f"indices {list(indices.shape)} and updates {list(updates.shape)} differ")
+    if reduction not in ("none", "add", "mul", "max", "min"):
+        raise ArgumentError(f"ScatterElements has no reduction {reduction!r}", expected="none, add, mul, max or min")
+    if not indices.size:
+        return data.copy()
+    row = _one_row(indices, axis)
+    places = _checked(xp, indices if row is None else row, data.shape[axis])
+    if reduction == "none":
+        out = data.copy()
+        out[(*_extent(indices, axis)[:axis], places) if row is not None else _grid(xp, places, axis)] = updates
+        return out
+    if reduction == "add" and is_floating(data.dtype):
+        if row is not None and data.ndim > 1 and xp is np:
+            return _add_rows(data, places, updates, axis)
+        return _add_elements(xp, data, places, updates, axis)
+    half = data.dtype in (float16, bfloat16)
+    out = data.astype(np.float32) if half else data.copy()
+    ufunc = {"add": xp.add, "mul": xp.multiply, "max": xp.maximum, "min": xp.minimum}[reduction]
+    places = places if row is None else xp.broadcast_to(_as_column(places, axis, data.ndim), indices.shape)
+    ufunc.at(out, _grid(xp, places, axis), updates.astype(out.dtype, copy=False))
+    return out.astype(data.dtype, copy=False)
+
+
+def _one_row(indices: Array, axis: int) -> Any:
+    """The places along `axis` [k] if they are the same everywhere, which a broadcast shows by its strides; else None."""
+    if all(s == 0 or n == 1 for i, (s, n) in enumerate(zip(indices.strides, indices.shape, strict=True)) if i != axis):
+        if indices.size:
+            return indices[tuple([slice(None) if i == axis else 0 for i in range(indices.ndim)])]
+    return None
+
+
+def _extent(indices: Array, axis: int) -> tuple[slice, ...]:
+    """The part of the other tensor that `indices`, which may be smaller, speak of."""
+    return tuple([slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape)])
+
+
+def _as_column(row: Array, axis: int, rank: int) -> Array:
+    return row.reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
+def _grid(xp: XP, places: Array, axis: int) -> tuple[Array, ...]:
+    """An index for every axis, by which NumPy addresses the elements."""
+    shape = places.shape
+    return tuple([places if i == axis else _as_column(xp.arange(n), i, len(shape)) for i, n in enumerate(shape)])
+
+
+def _checked(xp: XP, places: Array, n: int) -> Array:
+    low, high = places.min(), places.max()
+    if xp is np and (low < -n or high >= n):
+        raise IndexError(f"place {low if low < -n else high} is outside of an axis of size {n}")
+    return xp.where(places < 0, places + n, places) if xp is not np or low < 0 else places
+
+
+def _add_rows(data: Array, places: Array, updates: Array, axis: int) -> Array:
+    """Whole slices go to the same place, as for an embedding: sorted by place, each run is summed at once."""
+    wide = np.float32 if data.dtype in (float16, bfloat16) else data.dtype
+    out = np.array(np.moveaxis(data, axis, 0), wide, order="C")
+    moved = np.moveaxis(updates, axis, 0)
+    part = out[(slice(None), *[slice(n) for n in moved.shape[1:]])]
+    order = np.argsort(places, kind="stable")
+    sorted_places = places[order]
+    starts = np.flatnonzero(np.concatenate([[True], sorted_places[1:] != sorted_places[:-1]]))
+    rows = moved[order].astype(wide, copy=False)
+    if len(starts) < len(rows):
+        rows = np.add.reduceat(rows, starts, axis=0)
+    part[sorted_places[starts]] += rows
+    return np.moveaxis(out.astype(data.dtype, copy=False), 0, axis)
+
+
+def _add_elements(xp: XP, data: Array, places: Array, updates: Array, axis: int) -> Array:
+    """Element by element: a histogram of flat places, summed in float64 whatever the order."""
+    if places.ndim != updates.ndim:
+        places = xp.broadcast_to(_as_column(places, axis, data.ndim), updates.shape)
+    if data.ndim == 1:
+        flat = places
+    else:
+        flat = places.astype(np.int64) * prod(data.shape[axis + 1 :])
+        for i, n in enumerate(places.shape):
+            if i != axis:
+                flat += _as_column(xp.arange(n) * prod(data.shape[i + 1 :]), i, data.ndim)
+    sums = xp.bincount(flat.ravel(), weights=updates.ravel().astype(np.float64, copy=False), minlength=data.size)
+    return (data + sums.reshape(data.shape)).astype(data.dtype, copy=False)
+
+
+@ScatterElements.gradient("data", "updates")
+def _(
+    g: "Tensor",
+    data: "Tensor",
+    indices: "Tensor",
+    updates: "Tensor",
+    output: "Tensor",
+    axis: int,
+    reduction: str,
+    needs: tuple[bool, bool],
+) -> "tuple[Tensor | None, Tensor | None]":
+    raise NotImplementedError

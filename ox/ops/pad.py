@@ -1,0 +1,107 @@
+"""Pad, by positive and negative amounts, in four modes."""
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import ALL, int32, int64
+from ox.errors import ArgumentError
+from ox.ops.broadcast import axes_tensor
+from ox.ops.operator import OPS, operator
+from ox.ops.types import XP, Array, HostInt64, HostTind, T
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+@operator("output", view=True, T=ALL, Tind=(int32, int64))
+def Pad(
+    xp: XP, data: T, pads: HostInt64, constant_value: T = None, axes: HostTind = None, *, mode: str = "constant"
+) -> T:
+    """Longer or, where pads are negative, shorter at the ends of axes: `pads` holds all begins, then all ends. The new
+    places hold a constant (by default 0), or what `edge`, `reflect` or `wrap` puts there. ONNX Pad."""
+    amounts = _amounts(data.ndim, pads, axes)
+    if mode == "constant":
+        return _constant(xp, data, amounts, constant_value)
+    if mode not in ("edge", "reflect", "wrap"):
+        raise ArgumentError(f"Pad has no mode {mode!r}", expected="constant, reflect, edge or wrap")
+    for axis, (begin, end) in enumerate(amounts):
+        if begin or end:
+            data = xp.take(data, xp.asarray(_sources(data.shape[axis], begin, end, mode)), axis=axis)
+    return data
+
+
+def _amounts(rank: int, pads: Any, axes: Any) -> list[tuple[int, int]]:
+    """(begin, end) for every axis."""
+    chosen = range(rank) if axes is None else axes.ravel().tolist()
+    flat = pads.ravel().tolist()
+    if len(flat) != 2 * len(chosen):
+        raise ValueError(f"{len(flat)} pads for {len(chosen)} axes, which need {2 * len(chosen)}")
+    amounts = [(0, 0)] * rank
+    for i, axis in enumerate(chosen):
+        amounts[axis] = (flat[i], flat[i + len(chosen)])
+    return amounts
+
+
+def _constant(xp: XP, data: Array, amounts: list[tuple[int, int]], value: Any) -> Array:
+    target = [n + b + e for n, (b, e) in zip(data.shape, amounts, strict=True)]
+    if min(target, default=0) < 0:
+        raise ValueError(f"the sizes {target} would be negative")
+    kept = data[tuple([slice(max(0, -b), max(0, n + min(0, e))) for n, (b, e) in zip(data.shape, amounts, strict=True)])]
+    if list(kept.shape) == target:
+        return kept
+    if value is None or value == 0:
+        out = xp.zeros(target, data.dtype)
+    else:
+        out = xp.full(target, value.reshape(()), data.dtype)
+    if kept.size:
+        out[tuple([slice(max(0, b), max(0, b) + n) for n, (b, _) in zip(kept.shape, amounts, strict=True)])] = kept
+    return out
+
+
+def _sources(n: int, begin: int, end: int, mode: str) -> Any:
+    """For each place along the padded axis, which place of the axis it copies."""
+    i = np.arange(-begin, n + end)
+    if mode == "edge":
+        return i.clip(0, n - 1)
+    if mode == "wrap":
+        return i % n
+    period = max(2 * (n - 1), 1)
+    i %= period
+    return np.where(i < n, i, period - i)
+
+
+@Pad.gradient("data", "constant_value")
+def _(
+    g: "Tensor",
+    data_shape: tuple[int, ...],
+    pads: "Tensor",
+    axes: "Tensor | None",
+    constant_value_shape: tuple[int, ...] | None,
+    mode: str,
+    needs: tuple[bool, bool],
+) -> "tuple[Tensor | None, Tensor | None]":
+    if mode == "constant":
+        # Pad is its own transpose: what was added is cut off, what was cut off comes back as zeros
+        inner = Pad(g, OPS["Neg"](pads), None, axes)
+        if not needs[1]:
+            return inner, None
+        rest = OPS["Sub"](OPS["ReduceSum"](g, keepdims=0), OPS["ReduceSum"](inner, keepdims=0))
+        return inner, OPS["Reshape"](rest, axes_tensor(constant_value_shape or ()))
+    from ox.ops.index import add_along
+
+    chosen = list(range(len(data_shape))) if axes is None else [int(a) % len(data_shape) for a in axes.data.ravel()]
+    for i, axis in enumerate(chosen):
+        if not isinstance(data_shape[axis], int) or prod(pads.data[i :: len(chosen)].shape):
+            own = OPS["Gather"](pads, axes_tensor([i, i + len(chosen)]))
+            sources = Pad(positions(data_shape[axis]), own, mode=mode)
+            g = add_along(g, sources, axis, data_shape[axis])
+    return g, None
+
+
+def positions(n: int) -> "Tensor":
+    """int64 0, 1, ..., n - 1, for an n that may be an `ox.Dim`."""
+    from ox.operands import scalar
+
+    return OPS["Range"](scalar(0, int64), scalar(n, int64), scalar(1, int64))

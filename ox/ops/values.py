@@ -1,0 +1,73 @@
+"""Values and sizes: Identity Cast Shape Size ConstantOfShape Range."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import ALL, FROM_ONNX, bfloat16, float16, float32, float64, int16, int32, int64, onnx_type
+from ox.errors import ArgumentError
+from ox.ops.operator import operator
+from ox.ops.types import T1, T2, XP, HostInt64, HostT, T, V
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+@operator("output", view=True, V=ALL)
+def Identity(xp: XP, input: V) -> V:
+    """The input itself. ONNX Identity."""
+    return input
+
+
+@Identity.gradient("input")
+def _(g: "Tensor") -> "Tensor":
+    return g
+
+
+@operator("output", view=True, quiet=True, T1=ALL, T2=ALL)
+def Cast(xp: XP, input: T1, *, to: int, saturate: int = 1, round_mode: str = "up") -> T2:
+    """Another element type, by its number in TensorProto. A float becomes an integer towards zero, and a bool by being
+    unequal to zero. `saturate` and `round_mode` speak only of 8-bit floats. ONNX Cast."""
+    try:
+        dtype = FROM_ONNX[to]
+    except KeyError:
+        raise ArgumentError(f"Cast to TensorProto type {to}, which ox does not compute with") from None
+    return input.astype(dtype, copy=False)
+
+
+@Cast.gradient("input")
+def _(g: "Tensor", input_dtype: np.dtype[Any]) -> "Tensor":
+    return g if g.dtype == input_dtype else Cast(g, to=onnx_type(input_dtype))
+
+
+@operator("shape", T=ALL)
+def Shape(xp: XP, data: T, *, start: int = 0, end: int | None = None) -> HostInt64:
+    """The sizes from axis `start` to before `end`, int64, in host memory on every device. ONNX Shape."""
+    return np.array(data.shape[start:end], np.int64)
+
+
+@operator("size", T=ALL)
+def Size(xp: XP, data: T) -> HostInt64:
+    """The number of elements, int64 [], in host memory on every device. ONNX Size."""
+    return np.array(data.size, np.int64)
+
+
+@operator("output", T2=ALL)
+def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
+    """A tensor of the given shape filled with the one element of `value`, by default float32 0. ONNX ConstantOfShape."""
+    sizes = input.tolist()
+    if value is None:
+        return np.zeros(sizes, np.float32)
+    fill = value.reshape(())
+    # zeros come as untouched pages, which is far cheaper than writing them
+    return np.full(sizes, fill, fill.dtype) if fill != 0 else np.zeros(sizes, fill.dtype)
+
+
+@operator("output", T=(float32, float64, int16, int32, int64, float16, bfloat16))
+def Range(xp: XP, start: HostT, limit: HostT, delta: HostT, *, stash_type: int = 1) -> T:
+    """start, start + delta, ... before limit; half floats are computed in float32. ONNX Range."""
+    dtype = start.dtype
+    wide = np.dtype(np.float32) if dtype in (float16, bfloat16) and stash_type == 1 else dtype
+    first, last, step = (x.reshape(()).astype(wide) for x in (start, limit, delta))
+    count = max(0, int(np.ceil((last - first) / step)))
+    return (first + np.arange(count).astype(wide) * step).astype(dtype, copy=False)
