@@ -9,38 +9,7 @@ from numpy import ndarray
 
 from ox.dtypes import DType, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError
-
-try:
-    from ox.methods import Methods
-except (AttributeError, KeyError, ImportError):  # TEMPORARY while families are being written
-    from ox.operands import meet as _meet
-    from ox.ops.operator import OPS as _OPS
-
-    def _b(name, r=False):
-        def method(self, other):
-            a, b = _meet(self, other)
-            return _OPS[name](b, a) if r else _OPS[name](a, b)
-
-        return method
-
-    class Methods:
-        __add__, __radd__, __sub__, __rsub__, __mul__, __rmul__ = (
-            _b("Add"),
-            _b("Add", True),
-            _b("Sub"),
-            _b("Sub", True),
-            _b("Mul"),
-            _b("Mul", True),
-        )
-        __truediv__, __rtruediv__ = _b("Div"), _b("Div", True)
-
-        def __neg__(self):
-            return _OPS["Neg"](self)
-
-        def __matmul__(self, other):
-            return _OPS["MatMul"](self, other)
-
-
+from ox.methods import Methods
 from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node

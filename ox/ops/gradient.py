@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import GradientError
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.ops.node import Node
@@ -134,7 +135,7 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
     if keep.missing:
         raise GradientError(
             f"{node.op.name} has no gradient for input '{keep.missing[0]}', and a differentiated value reaches it",
-            where=node.where or None,
+            where=users_line() or None,
             hint="x.detach() before it, if no gradient should flow there",
         )
     found: list[Any] = []
@@ -176,7 +177,7 @@ def _unpack(node: Node, kept: Any, port: int | None) -> Any:
     if tensor._version is not None and tensor._version[0] != version:
         raise GradientError(
             f"a tensor that {node.op.name} needs for its gradient was modified by an in-place operation",
-            where=node.where or None,
+            where=users_line() or None,
             expected=f"version {version} of the {list(tensor.data.shape)} tensor",
             got=f"version {tensor.version}, written by {tensor.last_write()}",
             hint="the out-of-place form of that operation, or a .clone() before it",

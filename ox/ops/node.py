@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import GradientError
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.ops.gradient import Keep
@@ -39,7 +40,7 @@ class Node:
     """
 
     __slots__ = (
-        "attributes", "hooks", "inputs", "keep", "op", "outputs", "ports", "saved", "sequence", "where", "__weakref__",
+        "attributes", "hooks", "inputs", "keep", "op", "outputs", "ports", "saved", "sequence", "__weakref__",
     )  # fmt: skip
 
     def __init__(
@@ -55,7 +56,6 @@ class Node:
         self.inputs, self.ports, self.saved = inputs, ports, saved
         self.sequence = next(_sequence)
         self.hooks: list[Any] | None = None
-        self.where = ""
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class Node:
         if self.saved is None:
             raise GradientError(
                 f"backward ran a second time through {self.op.name}, whose saved tensors were already freed",
-                where=self.where or None,
+                where=users_line() or None,
                 expected="one backward for each forward",
                 got="a second backward through the same graph",
                 hint="the first backward(retain_graph=True), or run the forward again",
