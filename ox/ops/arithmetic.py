@@ -296,5 +296,3 @@ def Mod(xp: XP, A: T, B: T, *, fmod: int = 0) -> T:
 @Mod.gradient("A")
 def _(g: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
     return sum_to(g, A_shape)
-
-

@@ -1,8 +1,9 @@
-"""Comparison, logic and choice: Equal Greater GreaterOrEqual Less LessOrEqual Not And Or Where; bits: BitwiseAnd BitwiseXor BitShift."""
+"""Comparison, logic, choice, bits: Equal Greater GreaterOrEqual Less LessOrEqual Not And Or Where BitwiseAnd BitwiseXor
+BitShift."""
 
 from typing import TYPE_CHECKING
 
-from ox.dtypes import ALL, NUMERIC, UNSIGNED, SIGNED, bool_
+from ox.dtypes import ALL, INTEGERS, NUMERIC, bool_
 from ox.ops.broadcast import sum_to
 from ox.ops.numeric import constant
 from ox.ops.operator import operator
@@ -76,19 +77,19 @@ def _(g: "Tensor", condition: "Tensor", Y_shape: tuple[int, ...]) -> "Tensor":
     return sum_to(Where(condition, constant(0, g), g), Y_shape)
 
 
-@operator("C", T=(*UNSIGNED, *SIGNED))
+@operator("C", T=INTEGERS)
 def BitwiseAnd(xp: XP, A: T, B: T) -> T:
     """Bits set in both, with NumPy broadcasting. ONNX BitwiseAnd."""
     return xp.bitwise_and(A, B)
 
 
-@operator("C", T=(*UNSIGNED, *SIGNED))
+@operator("C", T=INTEGERS)
 def BitwiseXor(xp: XP, A: T, B: T) -> T:
     """Bits set in one of the two, with NumPy broadcasting. ONNX BitwiseXor."""
     return xp.bitwise_xor(A, B)
 
 
-@operator("Z", T=(*UNSIGNED, *SIGNED))
+@operator("Z", T=INTEGERS)
 def BitShift(xp: XP, X: T, Y: T, *, direction: str) -> T:
     """X shifted by Y bits to "LEFT" or "RIGHT", with NumPy broadcasting. ONNX BitShift."""
     return xp.left_shift(X, Y) if direction == "LEFT" else xp.right_shift(X, Y)

@@ -106,7 +106,7 @@ def _vector(x: "Tensor") -> "Tensor":
 def Gemm(
     xp: XP, A: T, B: T, C: T = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
 ) -> T:
-    """alpha A' B' + beta C for matrices A and B, transposed as asked, and C that broadcasts to the product. ONNX Gemm."""
+    """alpha A' B' + beta C: matrices A and B, transposed as asked, and C broadcast to their product. ONNX Gemm."""
     if A.ndim != 2 or B.ndim != 2:
         raise ShapeError(
             f"Gemm cannot multiply {list(A.shape)} by {list(B.shape)}", expected="two matrices", hint="MatMul"

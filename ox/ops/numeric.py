@@ -16,7 +16,7 @@ _constants: dict[tuple[Any, DType], "Tensor"] = {}
 
 
 def widened(kernel: Any) -> Any:
-    """Give a kernel of one floating type float32 where its inputs are float16 or bfloat16, and round its result once."""
+    """Give a kernel float32 where its inputs are float16 or bfloat16, and round its result once."""
 
     @wraps(kernel)
     def wide(xp: Any, *inputs: Any, **attributes: Any) -> Any:
