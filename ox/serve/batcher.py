@@ -25,10 +25,10 @@ LOOK_AHEAD = 64  # jobs that are looked at for more of the same shape
 class Job:
     """One request in the queue, and what became of it: outputs or an error."""
 
-    __slots__ = ("abandoned", "arrived", "done", "error", "outputs", "request", "run_s", "started")
+    __slots__ = ("abandoned", "arrived", "error", "outputs", "request", "run_s", "started")
 
-    def __init__(self, request: Request, done: Callable[[Job], None]) -> None:
-        self.request, self.done = request, done
+    def __init__(self, request: Request) -> None:
+        self.request = request
         self.arrived = perf_counter()
         self.started = self.run_s = 0.0
         self.abandoned = False  # the client has gone
@@ -36,12 +36,11 @@ class Job:
         self.error: OxError | None = None
 
     def abandon(self) -> None:
+        """Nobody waits for the outcome any more."""
         self.abandoned = True
 
-
-def as_error(error: Exception) -> OxError:
-    """What a failed run tells its client."""
-    return error if isinstance(error, OxError) else ServeError("the model failed", status=500, got=str(error))
+    def done(self) -> None:
+        """Called on the event loop when there is an outcome; for a subclass to fill in."""
 
 
 class Batcher:
@@ -97,7 +96,7 @@ class Batcher:
         return len(self._queue)
 
     def submit(self, job: Job) -> None:
-        """Queues a job; `job.done(job)` follows on the event loop. Called on the event loop.
+        """Queues a job; `job.done()` follows on the event loop. Called on the event loop.
 
         Raises:
             ServeError: the queue is full (503).
@@ -122,7 +121,7 @@ class Batcher:
         for job in late:
             waited = f"{1000 * (now - job.arrived):.0f} ms in the queue"
             job.error = ServeError("the request waited too long", status=504, got=waited, hint="again in a moment")
-            job.done(job)
+            job.done()
 
     # ---- from here on in the instances' threads
 
@@ -180,7 +179,9 @@ class Batcher:
                 for job in jobs:
                     self._serve([job], run)
                 return
-            jobs[0].error = as_error(error)
+            jobs[0].error = (
+                error if isinstance(error, OxError) else ServeError("the model failed", status=500, got=str(error))
+            )
         run_s = perf_counter() - started
         for job in jobs:
             job.started, job.run_s = started, run_s
@@ -206,4 +207,4 @@ class Batcher:
     def _deliver(self, jobs: list[Job]) -> None:
         self._observe(sum(job.request.rows for job in jobs))
         for job in jobs:
-            job.done(job)
+            job.done()

@@ -64,6 +64,7 @@ class Exchange:
             extra += b"connection: close\r\n"
         head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
         self.response = head if self.method == b"HEAD" else head + body
+        self.on_abandon = None
         self._connection.advance()
 
     def refuse(self, error: OxError, extra: bytes = b"") -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
 from ox.devices.machine import threads as usable_threads
 from ox.errors import ArgumentError, LoadError
-from ox.graph.contract import Contract, TensorInfo
-from ox.serve.batcher import Batcher, Job, as_error
-from ox.serve.engine import Engine
+from ox.graph.contract import Array, Contract, TensorInfo
+from ox.serve.batcher import Batcher
+from ox.serve.engine import Engine, Feed
 from ox.serve.limits import Limits
 from ox.serve.metrics import Stages
 from ox.serve.proof import check_golden, prove
 from ox.serve.source import read
-from ox.serve.v2 import Codec, Request
+from ox.serve.v2 import Codec
 
 INLINE_S = 60e-6  # a run shorter than this costs less than handing it to another thread
 SLOWEST_INLINE_S = 1e-3
@@ -96,32 +96,21 @@ class Model:
         )
         self.warm_s = perf_counter() - begun
 
-    def submit(self, request: Request, done: Callable[[Job], None]) -> Job:
-        """Runs a request, at once where that is cheapest; `done(job)` is called on the event loop.
+    def run_here(self, feed: Feed, rows: int) -> tuple[Sequence[Array], float]:
+        """Runs on the calling thread, for a model that is `inline`: outputs and seconds.
 
         Raises:
-            ServeError: the queue is full.
+            ServeError: the model cannot run on this input.
         """
-        job = Job(request, done)
-        if self.inline and request.rows <= self.proof.max_rows:
-            self._run_here(job)
-        else:
-            self.batcher.submit(job)
-        return job
-
-    def _run_here(self, job: Job) -> None:
-        job.started = job.arrived
-        try:
-            job.outputs = self.engine.run(job.request.feed)
-        except Exception as error:
-            job.error = as_error(error)
-        job.run_s = perf_counter() - job.started
-        self.stages.batch_rows.observe(job.request.rows)
+        begun = perf_counter()
+        outputs = self.engine.run(feed)
+        run_s = perf_counter() - begun
+        self.stages.batch_rows.observe(rows)
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
-        self._mean_s += (min(job.run_s, SLOWEST_INLINE_S) - self._mean_s) / 64
+        self._mean_s += (min(run_s, SLOWEST_INLINE_S) - self._mean_s) / 64
         if self._mean_s > 4 * INLINE_S:
             self.inline = False
-        job.done(job)
+        return outputs, run_s
 
     def describe(self) -> str:
         """The line that the server prints: device, instances, batching."""

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from ox import __version__
-from ox.errors import ServeError
-from ox.graph.contract import TensorInfo
+from ox.errors import OxError, ServeError
+from ox.graph.contract import Array, TensorInfo
 from ox.serve.batcher import Job
 from ox.serve.encoding import pack, unpack
 from ox.serve.http import JSON, Exchange, Front
@@ -103,35 +103,56 @@ class Service:
             body = unpack(body, headers[b"content-encoding"], self.limits.body)
         length = headers.get(b"inference-header-content-length")
         request = model.codec.decode(body, None if length is None else _length(length, len(body)))
-        parsed = perf_counter()
-        model.stages.parse.observe(parsed - exchange.arrived)
+        stages = model.stages
+        stages.parse.observe(perf_counter() - exchange.arrived)
+        if model.inline and request.rows <= model.proof.max_rows:
+            outputs, run_s = model.run_here(request.feed, request.rows)
+            _finish(exchange, model, request, outputs, 0.0, run_s)
+        else:
+            job = Pending(exchange, model, request)
+            exchange.on_abandon = job.abandon
+            model.batcher.submit(job)
 
-        def done(job: Job) -> None:
-            finish(exchange, model, request, job)
 
-        exchange.on_abandon = model.submit(request, done).abandon
+class Pending(Job):
+    """A job whose outcome answers an exchange."""
+
+    __slots__ = ("_exchange", "_model")
+
+    def __init__(self, exchange: Exchange, model: Model, request: Request) -> None:
+        super().__init__(request)
+        self._exchange, self._model = exchange, model
+
+    def done(self) -> None:
+        if self.abandoned:
+            return
+        try:
+            if self.error is not None:
+                raise self.error
+            _finish(self._exchange, self._model, self.request, self.outputs, self.started - self.arrived, self.run_s)
+        except OxError as error:
+            self._exchange.refuse(error)
 
 
-def finish(exchange: Exchange, model: Model, request: Request, job: Job) -> None:
-    """Writes a job's answer."""
+def _finish(
+    exchange: Exchange, model: Model, request: Request, outputs: Sequence[Array], queue_s: float, run_s: float
+) -> None:
+    """Writes the answer.
+
+    Raises:
+        ServeError: the outputs cannot be written as the client wants them.
+    """
     stages = model.stages
-    if job.error is not None:
-        exchange.refuse(job.error)
-        return
-    stages.queue.observe(job.started - job.arrived)
-    stages.run.observe(job.run_s)
+    stages.queue.observe(queue_s)
+    stages.run.observe(run_s)
     begun = perf_counter()
-    try:
-        body, length = model.codec.encode(request, job.outputs)
-    except ServeError as error:
-        exchange.refuse(error)
-        return
+    body, length = model.codec.encode(request, outputs)
     extra = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
     if b"accept-encoding" in exchange.headers:
         body, line = pack(body, exchange.headers[b"accept-encoding"])
         extra += line
-    exchange.reply(200, body, JSON if length is None else BINARY, extra)
     stages.serialise.observe(perf_counter() - begun)
+    exchange.reply(200, body, JSON if length is None else BINARY, extra)
 
 
 def _ok(exchange: Exchange) -> None:
