@@ -108,9 +108,8 @@ def tensor_proto(array: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
 
 def value_info(value: Value) -> onnx.ValueInfoProto:
     assert value.dtype is not None
-    return helper.make_tensor_value_info(
-        value.name, onnx_type(value.dtype), None if value.dims is None else list(value.dims)
-    )
+    dims = value.dims if value.dims is not None else [None] * len(value.shape or ())
+    return helper.make_tensor_value_info(value.name, onnx_type(value.dtype), list(dims))
 
 
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
