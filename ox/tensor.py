@@ -151,12 +151,11 @@ class Tensor(Methods):
         """Make this tensor hold `result`: the one way in which anything is written in place.
 
         Memory is written, so views and shared NumPy arrays see it, and the version counts up, so a backward that
-        needed the old value is an error. Where a gradient or a recording follows, the name is rebound to the result,
-        which a view cannot be.
+        needed the old value is an error, and so is reading a view from before in a recording. Where a gradient
+        follows, the name is rebound to the result, which a view cannot be.
 
         Raises:
             GradientError: a leaf that requires a gradient, or a view that a gradient follows.
-            RecordError: a view under a recording.
         """
         mode = MODE.get()
         followed = mode.grad and (self.node is not None or result.node is not None)
@@ -176,9 +175,8 @@ class Tensor(Methods):
                 where=users_line(2),
                 hint="with ox.no_grad(): ..., or the out-of-place form",
             )
-        if (followed or mode.recording is not None) and (self._base is not None or self._viewed):
-            kind = RecordError if mode.recording is not None else GradientError
-            raise kind(
+        if followed and (self._base is not None or self._viewed):
+            raise GradientError(
                 f"{operation} writes in place to memory that has views, which a graph cannot follow",
                 where=users_line(2),
                 hint="the out-of-place form, or .clone() before the write",

@@ -52,12 +52,17 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class Graph:
-    """Inputs, outputs, nodes in an order in which they can run, and constants by value."""
+    """Inputs, outputs, nodes in an order in which they can run, and constants by value.
+
+    `owned` are the constants that belong to the model (parameters, buffers): they keep their names through every pass
+    and become initializers of a file; the others are numbers of the code, and become Constant nodes.
+    """
 
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     constants: dict[Value, Array] = field(default_factory=dict)
+    owned: set[Value] = field(default_factory=set)
     name: str = "ox"
 
     def producers(self) -> dict[Value, Node]:

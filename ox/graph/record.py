@@ -21,10 +21,10 @@ Dims = Sequence[int | str]
 class Recorded:
     """What a tensor is in a recording: its value, and which of its sizes may differ from run to run."""
 
-    __slots__ = ("changing", "dims", "recording", "value")
+    __slots__ = ("changing", "dims", "recording", "value", "version")
 
-    def __init__(self, recording: Recording, value: Value, changing: tuple[bool, ...]) -> None:
-        self.recording, self.value, self.changing = recording, value, changing
+    def __init__(self, recording: Recording, value: Value, changing: tuple[bool, ...], version: int) -> None:
+        self.recording, self.value, self.changing, self.version = recording, value, changing, version
         self.dims: tuple[int, ...] | None = None
 
     def active(self) -> bool:
@@ -51,16 +51,31 @@ class Recording:
 
     def __init__(self) -> None:
         self.graph = Graph()
-        self._constants: dict[int, tuple[Tensor, Value]] = {}  # the tensor is kept, so its id stays its own
-        self._written: list[Tensor] = []
-        self._names: set[str] = set()
+        self._constants: dict[int, tuple[Any, Value, int]] = {}  # by array, which is kept, so its id stays its own
+        self._touched: list[Tensor] = []
+        self._names: dict[str, Value] = {}
 
-    def _fresh(self, stem: str) -> str:
-        name, k = stem, 1
+    def _name(self, value: Value, wanted: str) -> Value:
+        """Give `value` a name that is free: the wanted one, or with a number behind it."""
+        name, k = wanted, 1
         while name in self._names:
-            name, k = f"{stem}_{k}", k + 1
-        self._names.add(name)
-        return name
+            name, k = f"{wanted}_{k}", k + 1
+        self._names[name] = value
+        value.name = name
+        return value
+
+    def _claim(self, value: Value, name: str) -> None:
+        """Give `value` this very name; a value of a node that has it gets another."""
+        before = self._names.pop(name, None)
+        if before in self.graph.inputs or before in self.graph.owned or before in self.graph.outputs:
+            raise RecordError(
+                f"two inputs, outputs or parameters would be called '{name}'", hint="other input_names or output_names"
+            )
+        if before is not None and before is not value:
+            self._name(before, f"{name}_1")
+        self._names.pop(value.name, None)
+        self._names[name] = value
+        value.name = name
 
     def input(self, name: str, tensor: Tensor, dims: Dims | None = None) -> Value:
         """Declare a graph input; a string in `dims` names a size that may change."""
@@ -71,20 +86,28 @@ class Recording:
                 f"input '{name}' has {len(shape)} dimensions",
                 expected=f"as many names or sizes as that, got {list(dims)}",
             )
-        value = Value(self._fresh(name), tensor.data.dtype, tuple(dims), shape)
-        tensor._recorded = Recorded(self, value, tuple(isinstance(d, str) for d in dims))
-        self._written.append(tensor)
+        value = Value("", tensor.data.dtype, tuple(dims), shape)
+        self._claim(value, name)
+        tensor._recorded = Recorded(self, value, tuple(isinstance(d, str) for d in dims), tensor.version)
+        self._touched.append(tensor)
         self.graph.inputs.append(value)
         return value
 
     def constant(self, tensor: Tensor, name: str | None = None) -> Value:
-        """The value of a tensor that was not computed inside: a parameter, or a constant of the code."""
-        known = self._constants.get(id(tensor))
-        if known is not None:
-            return known[1]
+        """The value of a tensor that was not computed inside: a parameter when named, or a constant of the code."""
         array = tensor.data
-        value = Value(self._fresh(name or "constant"), array.dtype, array.shape, array.shape)
-        self._constants[id(tensor)] = (tensor, value)
+        known = self._constants.get(id(array))
+        if known is not None:
+            if known[2] != tensor.version:
+                raise _stale(tensor)
+            return known[1]
+        value = Value("", array.dtype, array.shape, array.shape)
+        if name is None:
+            self._name(value, "constant")
+        else:
+            self._claim(value, name)
+            self.graph.owned.add(value)
+        self._constants[id(array)] = (array, value, tensor.version)
         from ox.devices import cpu
 
         self.graph.constants[value] = cpu(array).copy()  # a step may overwrite the memory
@@ -93,6 +116,8 @@ class Recording:
     def value(self, tensor: Tensor) -> Value:
         recorded = tensor._recorded
         if recorded is not None and recorded.recording is self:
+            if recorded.version != tensor.version:
+                raise _stale(tensor)
             return recorded.value  # type: ignore[no-any-return]
         return self.constant(tensor)
 
@@ -101,14 +126,15 @@ class Recording:
         while values and values[-1] is None:
             values.pop()
         changes = any(
-            x is not None and x._recorded is not None and x._recorded.recording is self and _ever_changes(x._recorded)
+            x is not None and x._recorded is not None and x._recorded.recording is self and any(x._recorded.changing)
             for x in inputs
         )
         made = []
         for y in outputs:
             shape = y.data.shape
-            value = Value(self._fresh(op.name.lower()), y.data.dtype, None, shape)
-            y._recorded = Recorded(self, value, (changes,) * len(shape) if shape or not changes else _SCALAR)
+            value = self._name(Value("", y.data.dtype, None, shape), op.name.lower())
+            changing = (changes,) * len(shape) if shape or not changes else _SCALAR
+            y._recorded = Recorded(self, value, changing, y.version)
             made.append(value)
         self.graph.nodes.append(
             Node(
@@ -123,36 +149,44 @@ class Recording:
         )
 
     def alias(self, new: Tensor, old: Tensor) -> None:
-        """`new` was written in place and is now what `old` is."""
+        """`new` was written in place and is now what `old` is. Views of that memory that were made before are stale."""
         recorded = old._recorded
         if recorded is None or recorded.recording is not self:
-            recorded = Recorded(self, self.constant(old), (False,) * old.data.ndim)
-        new._recorded = recorded
-        self._written.append(new)
+            recorded = Recorded(self, self.constant(old), (False,) * old.data.ndim, 0)
+        new._recorded = Recorded(self, recorded.value, recorded.changing, new.version)
+        self._touched.append(new)
 
     def finish(self, outputs: Mapping[str, Tensor]) -> Graph:
-        """Name the outputs, forget the tensors, and hand over the graph."""
+        """Name the outputs and hand over the graph."""
         for name, tensor in outputs.items():
             value = self.value(tensor)
             if value in self.graph.outputs or value in self.graph.inputs or value in self.graph.constants:
                 # a graph output must be made by a node of its own
-                copy = Value(self._fresh(name), value.dtype, value.dims, value.shape)
+                copy = Value("", value.dtype, value.dims, value.shape)
                 self.graph.nodes.append(Node("Identity", "", [value], [copy]))
                 value = copy
-            else:
-                value.name = self._fresh(name)
+            self._claim(value, name)
             self.graph.outputs.append(value)
-        for tensor in self._written:
-            tensor._recorded = None
         return self.graph
+
+    def forget(self) -> None:
+        """Let tensors that outlive the recording be ordinary tensors again."""
+        for tensor in self._touched:
+            if tensor._recorded is not None and tensor._recorded.recording is self:
+                tensor._recorded = None
+
+
+def _stale(tensor: Tensor) -> RecordError:
+    return RecordError(
+        "a view is read after its memory was written in place, which a graph cannot follow",
+        where=users_line(4) or None,
+        got=f"written by {tensor.last_write()}",
+        hint="the out-of-place form of that write, or .clone() before it",
+    )
 
 
 # a changing tensor of no dimensions has no size to mark, yet what is computed from it changes
 _SCALAR: tuple[bool, ...] = (True,)
-
-
-def _ever_changes(recorded: Recorded) -> bool:
-    return any(recorded.changing)
 
 
 def record(
@@ -163,6 +197,7 @@ def record(
     constants: Mapping[str, Tensor] | None = None,
     outputs: Sequence[str] | None = None,
     restore: Iterable[Tensor] = (),
+    recording: Recording | None = None,
 ) -> Graph:
     """Run `function(*inputs)` once and return what ran as a graph.
 
@@ -171,15 +206,16 @@ def record(
         dims: for an input, one int or name a dimension; named sizes may change from run to run. Default: all fixed.
         constants: names for tensors that the function uses without being given them (parameters, buffers).
         outputs: names for what the function returns; default ``output`` or ``output_0``, ..., or a dict's keys.
-        restore: tensors whose values, gradients and versions are put back after the run, as it may write them.
+        restore: tensors whose values, versions and gradients are put back after the run, as it may write them.
+        recording: where to record; its `graph` then holds what ran until an error.
 
     Raises:
         RecordError: a branch on data, or a result that is no tensor.
     """
     from ox import random
 
-    recording = Recording()
-    kept = [(t, t.data.copy(), t.data, t.grad) for t in restore]
+    recording = recording or Recording()
+    kept = [(t, t.data.copy(), t.data, t.grad, t._version and list(t._version)) for t in restore]
     state = random.get_state()
     try:
         for name, tensor in inputs.items():
@@ -187,13 +223,15 @@ def record(
         for name, tensor in (constants or {}).items():
             recording.constant(tensor, name)
         with switched(recording=recording):
-            results = named_outputs(function(*inputs.values()), outputs)
-            return recording.finish(results)
+            return recording.finish(named_outputs(function(*inputs.values()), outputs))
     finally:
+        recording.forget()
         random.set_state(state)
-        for tensor, array, memory, grad in kept:
+        for tensor, array, memory, grad, version in kept:
             memory[...] = array
             tensor.data, tensor.grad = memory, grad
+            if tensor._version is not None:
+                tensor._version[:] = version or [0, ""]
 
 
 def named_outputs(result: Any, names: Sequence[str] | None) -> dict[str, Tensor]:
