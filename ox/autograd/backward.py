@@ -34,7 +34,7 @@ def backward(
     for leaf, g in walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None).items():
         tensor = leaf.tensor()
         if tensor is not None:
-            with switched(grad=create_graph), np.errstate(all="ignore"):  # infinities in a gradient are for the user to judge
+            with switched(grad=create_graph):
                 tensor.grad = g if tensor.grad is None else OPS["Add"](tensor.grad, g)
 
 
@@ -87,7 +87,7 @@ def walk(
         retain_graph = create_graph
     pending: dict[Edge, Tensor] = {}
     wanted = None if into is None else set(into)
-    with switched(grad=create_graph), np.errstate(all="ignore"):  # infinities in a gradient are for the user to judge
+    with switched(grad=create_graph), np.errstate(all="ignore"):  # an infinite gradient is for the user to judge
         for t, g in zip(tensors, cotangents, strict=True):
             if t.node is None:
                 raise GradientError(
