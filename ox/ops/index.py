@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.dtypes import ALL, bfloat16, float16, int32, int64, is_floating
+from ox.dtypes import ALL, int32, int64, is_floating, onnx_type
 from ox.errors import ArgumentError
 from ox.ops.broadcast import axes_tensor, expand_to, reshape_to, zeros
 from ox.ops.dim import Dim, size_tensor, sizes_of
+from ox.ops.numeric import HALVES, constant
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, HostTind, T, Tind
 
@@ -161,7 +162,7 @@ def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0
         if row is not None and data.ndim > 1 and xp is np:
             return _add_rows(data, places, updates, axis)
         return _add_elements(xp, data, places, updates, axis)
-    half = data.dtype in (float16, bfloat16)
+    half = data.dtype in HALVES
     out = data.astype(np.float32) if half else data.copy()
     ufunc = {"add": xp.add, "mul": xp.multiply, "max": xp.maximum, "min": xp.minimum}[reduction]
     places = places if row is None else xp.broadcast_to(_as_column(places, axis, data.ndim), indices.shape)
@@ -201,7 +202,7 @@ def _checked(xp: XP, places: Array, n: int) -> Array:
 
 def _add_rows(data: Array, places: Array, updates: Array, axis: int) -> Array:
     """Whole slices go to the same place, as for an embedding: sorted by place, each run is summed at once."""
-    wide = np.float32 if data.dtype in (float16, bfloat16) else data.dtype
+    wide = np.float32 if data.dtype in HALVES else data.dtype
     out = np.array(np.moveaxis(data, axis, 0), wide, order="C")
     moved = np.moveaxis(updates, axis, 0)
     part = out[(slice(None), *[slice(n) for n in moved.shape[1:]])]
@@ -230,15 +231,27 @@ def _add_elements(xp: XP, data: Array, places: Array, updates: Array, axis: int)
     return (data + sums.reshape(data.shape)).astype(data.dtype, copy=False)
 
 
-@ScatterElements.gradient("data", "updates")
+@ScatterElements.gradient("data", "updates", when=lambda attributes: attributes["reduction"] in ("none", "add"))
 def _(
-    g: "Tensor",
-    data: "Tensor",
-    indices: "Tensor",
-    updates: "Tensor",
-    output: "Tensor",
-    axis: int,
-    reduction: str,
-    needs: tuple[bool, bool],
+    g: "Tensor", indices: "Tensor", axis: int, reduction: str, needs: tuple[bool, bool]
 ) -> "tuple[Tensor | None, Tensor | None]":
-    raise NotImplementedError
+    to_updates = GatherElements(g, indices, axis=axis) if needs[1] else None
+    if reduction == "add" or not needs[0]:
+        return g, to_updates
+    return ScatterElements(g, indices, zeros(indices.shape, g), axis=axis), to_updates
+
+
+@ScatterElements.gradient("data", "updates", when=lambda attributes: attributes["reduction"] not in ("none", "add"))
+def _(
+    g: "Tensor", data: "Tensor", indices: "Tensor", updates: "Tensor", output: "Tensor", axis: int, reduction: str
+) -> "tuple[Tensor | None, Tensor | None]":
+    if reduction == "mul":
+        ones = expand_to(constant(1, g), data.shape)
+        others = ScatterElements(ones, indices, updates, axis=axis, reduction="mul")
+        return g * others, GatherElements(g * output, indices, axis=axis) / updates
+    # the extreme value's cotangent is shared by all that have it
+    kind = onnx_type(g.dtype)
+    won = OPS["Cast"](OPS["Equal"](data, output), to=kind)
+    update_won = OPS["Cast"](OPS["Equal"](updates, GatherElements(output, indices, axis=axis)), to=kind)
+    share = g / ScatterElements(won, indices, update_won, axis=axis, reduction="add")
+    return share * won, GatherElements(share, indices, axis=axis) * update_won

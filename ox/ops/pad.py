@@ -1,6 +1,5 @@
 """Pad, by positive and negative amounts, in four modes."""
 
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,10 +92,11 @@ def _(
 
     chosen = list(range(len(data_shape))) if axes is None else [int(a) % len(data_shape) for a in axes.data.ravel()]
     for i, axis in enumerate(chosen):
-        if not isinstance(data_shape[axis], int) or prod(pads.data[i :: len(chosen)].shape):
-            own = OPS["Gather"](pads, axes_tensor([i, i + len(chosen)]))
-            sources = Pad(positions(data_shape[axis]), own, mode=mode)
-            g = add_along(g, sources, axis, data_shape[axis])
+        if pads._recorded is None and not pads.data[i :: len(chosen)].any():
+            continue
+        own = OPS["Gather"](pads, axes_tensor([i, i + len(chosen)]))
+        sources = Pad(positions(data_shape[axis]), own, mode=mode)
+        g = add_along(g, sources, axis, data_shape[axis])
     return g, None
 
 
