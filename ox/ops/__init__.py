@@ -5,6 +5,7 @@ from ox.ops.arithmetic import Abs, Add, Clip, Cos, Div, Exp, Floor, Log, Max, Mi
 from ox.ops.arithmetic import Sign, Sin, Sqrt, Sub
 from ox.ops.comparison import And, BitShift, BitwiseAnd, BitwiseXor, Equal, Greater, GreaterOrEqual, Less, LessOrEqual
 from ox.ops.comparison import Not, Or, Where
+from ox.ops.conv import Conv, ConvTranspose
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.linear import Gemm, MatMul
 from ox.ops.pad import Pad
@@ -14,7 +15,7 @@ from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Trans
 from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
-    "Abs", "Add", "And", "ArgMax", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat",
+    "Abs", "Add", "And", "ArgMax", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat", "Conv", "ConvTranspose",
     "ConstantOfShape", "Cos", "Div", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements",
     "Gelu", "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
     "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Philox", "Pow", "RandomNormal", "RandomUniform", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
