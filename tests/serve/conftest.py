@@ -1,0 +1,179 @@
+"""Small ONNX files, a running server, and a client that speaks bytes."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ox.graph.contract import Contract
+from ox.serve import Limits, Options, Server
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Writes a model: nodes as (operator, inputs, outputs, attributes), inputs and outputs as {name: (type, dims)}."""
+
+    def write(
+        name: str,
+        nodes: list[tuple[str, list[str], list[str], dict[str, Any]]],
+        inputs: dict[str, tuple[int, list[Any]]],
+        outputs: dict[str, tuple[int, list[Any]]],
+        weights: dict[str, np.ndarray[Any, Any]] | None = None,
+        opset: int = 21,
+        ir_version: int = 10,
+        contract: Contract | None = None,
+        folder: Path | None = None,
+    ) -> Path:
+        made = [helper.make_node(op, i, o, **attributes) for op, i, o, attributes in nodes]
+        ends = [
+            [helper.make_tensor_value_info(key, kind, dims) for key, (kind, dims) in group.items()]
+            for group in (inputs, outputs)
+        ]
+        constants = [numpy_helper.from_array(array, key) for key, array in (weights or {}).items()]
+        graph = helper.make_graph(made, name, *ends, constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+        if contract is not None:
+            helper.set_model_props(model, contract.to_metadata())
+        path = (folder or tmp_path_factory.mktemp("models")) / f"{name}.onnx"
+        onnx.save(model, path)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def mlp(build: Build) -> Path:
+    """64-64-10: x [batch, 64] to y [batch, 10]."""
+    random = np.random.default_rng(7)
+    weights = {
+        "w1": random.standard_normal((64, 64)).astype(np.float32),
+        "w2": random.standard_normal((64, 10)).astype(np.float32),
+    }
+    nodes = [
+        ("MatMul", ["x", "w1"], ["h"], {}),
+        ("Relu", ["h"], ["r"], {}),
+        ("MatMul", ["r", "w2"], ["y"], {}),
+    ]
+    shape = {"x": (TensorProto.FLOAT, ["batch", 64])}
+    return build("mlp", nodes, shape, {"y": (TensorProto.FLOAT, ["batch", 10])}, weights)
+
+
+@pytest.fixture(scope="session")
+def mixed(build: Build) -> Path:
+    """Several types at once: image, flags and text in; their echoes, and a bfloat16 of the image, out."""
+    f, s, b = TensorProto.FLOAT, TensorProto.STRING, TensorProto.BOOL
+    nodes = [
+        ("Identity", ["image"], ["image_out"], {}),
+        ("Identity", ["text"], ["text_out"], {}),
+        ("Not", ["flags"], ["flags_out"], {}),
+        ("Log", ["image"], ["log"], {}),
+    ]
+    inputs = {"image": (f, ["batch", 1, 2, 2]), "text": (s, ["batch", "words"]), "flags": (b, ["batch", 3])}
+    outputs = {
+        "image_out": (f, ["batch", 1, 2, 2]),
+        "text_out": (s, ["batch", "words"]),
+        "flags_out": (b, ["batch", 3]),
+        "log": (f, ["batch", 1, 2, 2]),
+    }
+    return build("mixed", nodes, inputs, outputs)
+
+
+QUICK = Limits(
+    body=100_000, header_bytes=4096, header_count=30, url=1000, request_s=0.4, idle_s=0.8, write_s=0.5, linger_s=0.4
+)
+
+
+@pytest.fixture(scope="session")
+def server(mlp: Path, mixed: Path) -> Iterator[Server]:
+    """Both models behind short limits and timeouts."""
+    with Server([mlp, mixed], options=Options(device="cpu", instances=2), limits=QUICK) as running:
+        yield running
+
+
+class Client:
+    """A raw connection to a server."""
+
+    def __init__(self, server: Server) -> None:
+        self.socket = socket.create_connection((server.host, server.port), timeout=10)
+        self.buffer = b""
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def reply(self) -> tuple[int, dict[str, str], bytes]:
+        """The next answer: status, headers, body."""
+        while b"\r\n\r\n" not in self.buffer:
+            self._more()
+        head, _, self.buffer = self.buffer.partition(b"\r\n\r\n")
+        start, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        length = int(headers.get("content-length", 0))
+        while len(self.buffer) < length:
+            self._more()
+        body, self.buffer = self.buffer[:length], self.buffer[length:]
+        return int(start.split()[1]), headers, body
+
+    def _more(self) -> None:
+        data = self.socket.recv(65536)
+        if not data:
+            raise ConnectionError(f"closed with {self.buffer!r} unread")
+        self.buffer += data
+
+    def closed(self) -> bool:
+        """Whether the server closes the connection without another byte."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def ask(
+        self, method: str, target: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        lines = {"host": "test", "content-length": str(len(body)), **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        self.send(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode() + body)
+        return self.reply()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server) as connected:
+        yield connected
+
+
+@pytest.fixture
+def connect() -> type[Client]:
+    return Client
+
+
+def tensor(name: str, array: np.ndarray[Any, Any], datatype: str = "FP32") -> dict[str, Any]:
+    return {"name": name, "shape": list(array.shape), "datatype": datatype, "data": array.ravel().tolist()}
+
+
+@pytest.fixture
+def infer() -> Callable[..., Any]:
+    """Sends arrays as JSON to one model and gives its outputs back as arrays; floats only."""
+
+    def call(client: Client, model: str, **arrays: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        body = json.dumps({"inputs": [tensor(name, array) for name, array in arrays.items()]}).encode()
+        status, _, reply = client.ask("POST", f"/v2/models/{model}/infer", body)
+        assert status == 200, reply
+        return {o["name"]: np.array(o["data"], np.float32).reshape(o["shape"]) for o in json.loads(reply)["outputs"]}
+
+    return call
