@@ -26,7 +26,7 @@ class Accelerated(Protocol):
 def accelerated(op: Operator, arrays: list[Any]) -> Accelerated | None:
     """The faster executor for these element types on the CPU, or None when the NumPy kernel is the one to use."""
     for offer in accelerators:
-        found = offer(op, arrays)
+        found: Accelerated | None = offer(op, arrays)
         if found is not None:
             return found
     return None
@@ -49,7 +49,9 @@ def namespace(op: Operator, arrays: list[Any]) -> Any:
     cupy = sys.modules.get("cupy")
     schema = op.schema
     on_gpu = [
-        i for i, a in enumerate(arrays) if a is not None and not isinstance(a, np.ndarray) and not schema.input_at(i).host
+        i
+        for i, a in enumerate(arrays)
+        if a is not None and not isinstance(a, np.ndarray) and not schema.input_at(i).host
     ]
     for i, a in enumerate(arrays):
         if a is None:

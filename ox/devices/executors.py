@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.devices import single_node
-from ox.devices.single_node import NoKernelError
+from ox.devices.single_node import NoKernelError as NoKernelError
 from ox.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
     from ox.ops.operator import Operator
 
-switched: Callable[..., AbstractContextManager[Any]]  # ox.ops.mode, one floor up, registers its switch here
+# ox.ops.mode, one floor up, registers its switch here
+_switches: list[Callable[..., AbstractContextManager[Any]]] = []
 
 
 def on_numpy(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -63,7 +64,7 @@ def forced(name: str) -> AbstractContextManager[Any]:
     """
     if name is not None and name not in EXECUTORS:
         raise ArgumentError(f"there is no executor '{name}'", expected=" or ".join(EXECUTORS), got=repr(name))
-    return switched(executor=None if name is None else EXECUTORS[name])
+    return _switches[0](executor=None if name is None else EXECUTORS[name])
 
 
 def _check_host(op: Operator, arrays: list[Any]) -> None:

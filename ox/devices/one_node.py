@@ -102,7 +102,8 @@ def write(
             continue  # at its default, or `opsets` would not have offered this one
         if isinstance(value, np.ndarray):
             value = numpy_helper.from_array(value)
-        written.append(helper.make_attribute(key, value, attr_type=int(known[key].type.value) if key in known else None))
+        kind = int(known[key].type.value) if key in known else None  # type: ignore[attr-defined]
+        written.append(helper.make_attribute(key, value, attr_type=kind))
     names = ["" if dtype is None else f"x{i}" for i, dtype in enumerate(types)]
     node = helper.make_node(name, names, [f"y{i}" for i in range(outputs)], domain=domain)
     node.attribute.extend(written)

@@ -48,8 +48,8 @@ class Runtime:
         ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))
         options.add_session_config_entry("session.use_env_allocators", "1")
         self.options = options
-        self.device = binding.OrtDevice(binding.OrtDevice.cpu(), binding.OrtDevice.default_memory(), 0)
-        self.refusals = tuple(getattr(binding, n) for n in ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument"))
+        kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
+        self.refusals = tuple(getattr(binding, kind) for kind in kinds)
 
     def session(self, file: bytes) -> Any:
         return self.module.InferenceSession(file, self.options, providers=["CPUExecutionProvider"])
@@ -88,9 +88,9 @@ class Session:
 
     def any_type(self, arrays: list[Any]) -> Any:
         """The same for element types that NumPy does not share with ONNX Runtime: bfloat16 passes as its bits."""
-        value = runtime().module.OrtValue
+        make = runtime().module.OrtValue.ortvalue_from_numpy_with_onnx_type
         given = [a for a in arrays if a is not None]
-        feeds = {n: value.ortvalue_from_numpy_with_onnx_type(_bits(a), onnx_type(a.dtype)) for n, a in zip(self.inputs, given, strict=True)}
+        feeds = {n: make(_bits(a), onnx_type(a.dtype)) for n, a in zip(self.inputs, given, strict=True)}
         result = tuple(_array(v) for v in self._keep.run_with_ort_values(self.outputs, feeds))
         return result[0] if len(result) == 1 else result
 

@@ -18,6 +18,8 @@ class Recorder(Protocol):
 
     def alias(self, new: Any, old: Any) -> None: ...
 
+    def came_from(self, node: Any) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Mode:
@@ -44,4 +46,4 @@ def switched(**changes: Any) -> Iterator[Mode]:
         MODE.reset(token)
 
 
-executors.switched = switched
+executors._switches[:] = [switched]

@@ -1,0 +1,117 @@
+"""NVIDIA devices through CuPy: moving arrays, waiting, memory. The kernels need nothing else: they take `xp`.
+
+Written against CuPy's documentation and not yet run on a device; see docs/gpu.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ox import devices
+from ox.errors import ArgumentError, DeviceError
+
+INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
+
+
+@cache
+def cupy() -> Any:
+    """The module `cupy`, with at least one device.
+
+    Raises:
+        DeviceError: CuPy is not installed, does not load, or finds no device.
+    """
+    try:
+        import cupy as module
+    except ImportError as error:
+        raise DeviceError("CuPy is not installed, and it is what runs on cuda", got=str(error), hint=INSTALL) from error
+    try:
+        count = module.cuda.runtime.getDeviceCount()
+    except Exception as error:  # CUDARuntimeError: no driver, or one too old for this CUDA
+        raise DeviceError("CuPy finds no CUDA device", got=str(error), hint=INSTALL) from error
+    if not count:
+        raise DeviceError("CuPy finds no CUDA device", got="0 devices", hint="nvidia-smi; CUDA_VISIBLE_DEVICES")
+    return module
+
+
+def available() -> bool:
+    """Whether arrays can be made on a GPU. `torch.cuda.is_available`."""
+    try:
+        cupy()
+    except DeviceError:
+        return False
+    return True
+
+
+def device_count() -> int:
+    """How many devices there are; 0 without CuPy or a driver. `torch.cuda.device_count`."""
+    return int(cupy().cuda.runtime.getDeviceCount()) if available() else 0
+
+
+def ordinal(device: str) -> int:
+    """The number in ``"cuda:1"``; ``"cuda"`` is the current device.
+
+    Raises:
+        ArgumentError: not a cuda device. DeviceError: no such device here.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or (number and not number.isdigit()):
+        raise ArgumentError(f"'{device}' is not a device", expected='"cpu", "cuda" or "cuda:0"', got=repr(device))
+    if not number:
+        return int(cupy().cuda.Device().id)
+    if int(number) >= device_count():
+        raise DeviceError(
+            f"there is no {device}", expected=f"one of {device_count()} devices", got=device, hint=INSTALL
+        )
+    return int(number)
+
+
+def to_device(array: Any, device: str = "cuda") -> Any:
+    """A copy of the array on the GPU; the array itself where it already is there. Ordered on the current stream."""
+    xp = cupy()
+    with xp.cuda.Device(ordinal(device)):
+        made = xp.asarray(array)
+    devices.cuda_in_use = True
+    return made
+
+
+def to_host(array: Any) -> np.ndarray[Any, Any]:
+    """A copy in host memory, when all work before it is done; a NumPy array itself as it is."""
+    return devices.cpu(array)
+
+
+def synchronize(device: str = "cuda") -> None:
+    """Wait until the device has done all that was asked of it. `torch.cuda.synchronize`."""
+    cupy().cuda.Device(ordinal(device)).synchronize()
+
+
+def stream(non_blocking: bool = True) -> Any:
+    """A stream, to be used as a context manager: ``with ox.devices.cuda.stream(): ...``. `torch.cuda.Stream`."""
+    return cupy().cuda.Stream(non_blocking=non_blocking)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: in use by arrays, held by CuPy's pool, free on the device, on the device in all."""
+
+    used: int
+    held: int
+    free: int
+    total: int
+
+
+def memory(device: str = "cuda") -> Memory:
+    """What the device's memory is used for now. `torch.cuda.memory_allocated`, `memory_reserved`, `mem_get_info`."""
+    xp = cupy()
+    with xp.cuda.Device(ordinal(device)):
+        pool = xp.get_default_memory_pool()
+        free, total = xp.cuda.runtime.memGetInfo()
+        return Memory(int(pool.used_bytes()), int(pool.total_bytes()), int(free), int(total))
+
+
+def empty_cache() -> None:
+    """Give what the pool holds and nobody uses back to the device. `torch.cuda.empty_cache`."""
+    cupy().get_default_memory_pool().free_all_blocks()

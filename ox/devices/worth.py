@@ -1,0 +1,186 @@
+"""Which calls go to ONNX Runtime on the CPU: the allow-list, and from which size on.
+
+Every number was measured by `benchmarks/bench_executors.py` on 2 cores with AVX-512 and rounded up: below it a NumPy
+kernel is as fast or faster, since a one-node session costs 4 to 5 µs before it does anything. Not here, because NumPy
+was as fast or faster at every size: Neg Abs Sqrt Log Pow Div Min Max, additions of a scalar, reductions over leading
+axes, and all that NumPy does as a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.devices import choice, single_node
+from ox.dtypes import DType, float32, float64
+
+if TYPE_CHECKING:
+    from ox.ops.operator import Operator
+
+Worth = Callable[[list[Any]], bool]
+Run = Callable[["Operator", list[Any], dict[str, Any]], Any]
+
+
+def elements(minimum: int) -> Worth:
+    """From `minimum` elements of the first input on; worth a copy of a strided input too."""
+    return lambda arrays: arrays[0].size >= minimum
+
+
+def contiguous(minimum: int) -> Worth:
+    """The same where the work is so light that a copy would eat the gain."""
+    return lambda arrays: bool(arrays[0].size >= minimum and arrays[0].flags.c_contiguous)
+
+
+def pair(minimum: int) -> Worth:
+    """For light binary operators: the larger input decides, and a scalar partner is left to NumPy."""
+
+    def worth(arrays: list[Any]) -> bool:
+        a, b = arrays
+        if a.size < minimum and b.size < minimum:
+            return False
+        return bool(a.size > 1 and b.size > 1 and a.flags.c_contiguous and b.flags.c_contiguous)
+
+    return worth
+
+
+def any_of(minimum: int) -> Worth:
+    """From `minimum` elements of any input on."""
+    return lambda arrays: max([a.size for a in arrays if a is not None]) >= minimum
+
+
+def trailing(minimum: int) -> Worth:
+    """For reductions: over all axes or the last ones."""
+
+    def worth(arrays: list[Any]) -> bool:
+        x = arrays[0]
+        if x.size < minimum or not x.flags.c_contiguous:
+            return False
+        axes = arrays[1] if len(arrays) > 1 else None
+        if axes is None or axes.size == 0:
+            return True
+        rank = x.ndim
+        return sorted([int(a) % rank for a in axes]) == list(range(rank - len(axes), rank))
+
+    return worth
+
+
+# OpenBLAS wakes its own threads above 64 * 64 * 64 multiplications, and these then spin for a tenth of a second beside
+# ONNX Runtime's. So from there on no product goes to NumPy, in either of the types that ONNX Runtime multiplies fast.
+THREADED_PRODUCT = 1 << 18
+
+
+def product(arrays: list[Any]) -> bool:
+    """From the size on at which NumPy's BLAS would start its threads."""
+    a, b = arrays[0], arrays[1]
+    return bool(a.size * (b.shape[-1] if b.ndim > 1 else 1) >= THREADED_PRODUCT)
+
+
+def gemm(arrays: list[Any]) -> bool:
+    a, b = arrays[0], arrays[1]
+    return bool(a.size * max(b.shape, default=1) >= THREADED_PRODUCT)
+
+
+def always(arrays: list[Any]) -> bool:
+    return True
+
+
+def run(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Run the call as a session. What ONNX Runtime refuses, the reference kernel does, or explains better."""
+    found = single_node.call(op, arrays, attributes)
+    if not isinstance(found, str):
+        try:  # noqa: SIM105 (contextlib.suppress costs as much as a small kernel)
+            return found(arrays)
+        except Exception:
+            pass
+    return op.kernel(np, *arrays, **attributes)
+
+
+def _turned(a: Any) -> bool:
+    """Whether an array is a matrix (or a stack of matrices) whose last two axes were swapped by a view."""
+    return bool(a.ndim > 1 and not a.flags.c_contiguous and a.swapaxes(-1, -2).flags.c_contiguous)
+
+
+def run_matmul(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MatMul; operands that are transposed views are read as they lie (FusedMatMul) rather than copied."""
+    a, b = arrays
+    turn_a, turn_b = _turned(a), _turned(b)
+    if (turn_a or turn_b) and a.dtype == float32 and a.ndim > 1 and b.ndim > 1:
+        found = single_node.vendor_session(
+            "FusedMatMul", (a.dtype, b.dtype), (("transA", int(turn_a)), ("transB", int(turn_b)))
+        )
+        # a stack of matrices times one matrix is one large product; only plain MatMul sees that by itself
+        flat = a.reshape(-1, a.shape[-1]) if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous else a
+        try:
+            y = found([flat.swapaxes(-1, -2) if turn_a else flat, b.swapaxes(-1, -2) if turn_b else b])
+            return y if flat is a else y.reshape(*a.shape[:-1], b.shape[-1])
+        except Exception:
+            pass
+    return run(op, arrays, attributes)
+
+
+def run_gemm(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Gemm; an operand that is a transposed view turns its flag instead of being copied."""
+    a, b = arrays[0], arrays[1]
+    if a.ndim == 2 and b.ndim == 2:
+        arrays = list(arrays)
+        attributes = dict(attributes)
+        for i, flag in ((0, "transA"), (1, "transB")):
+            if _turned(arrays[i]):
+                arrays[i] = arrays[i].T
+                attributes[flag] = 1 - attributes.get(flag, 0)
+    return run(op, arrays, attributes)
+
+
+SINGLE = (float32,)
+BOTH = (float32, float64)
+
+ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
+    **{name: (SINGLE, pair(100_000), run) for name in ("Add", "Sub", "Mul")},
+    **{name: (SINGLE, pair(150_000), run) for name in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")},
+    "Relu": (SINGLE, contiguous(50_000), run),
+    "Exp": (SINGLE, contiguous(20_000), run),
+    "Tanh": (SINGLE, contiguous(120_000), run),
+    "Clip": (SINGLE, contiguous(16_000), run),
+    "Where": ((np.dtype(bool),), any_of(8_000), run),
+    "Sigmoid": (SINGLE, elements(4_000), run),
+    "Erf": (SINGLE, elements(128), run),
+    "Gelu": (SINGLE, elements(128), run),
+    "Softmax": (SINGLE, elements(256), run),
+    "LogSoftmax": (SINGLE, elements(256), run),
+    "LayerNormalization": (SINGLE, elements(256), run),
+    "BatchNormalization": (SINGLE, elements(4_000), run),
+    "ReduceSum": (SINGLE, trailing(16_000), run),
+    "ReduceMean": (SINGLE, trailing(10_000), run),
+    "ReduceMax": (SINGLE, trailing(4_000), run),
+    "MatMul": (BOTH, product, run_matmul),
+    "Gemm": (BOTH, gemm, run_gemm),
+    "Conv": (SINGLE, always, run),
+    "ConvTranspose": (SINGLE, always, run),
+    "MaxPool": (SINGLE, always, run),
+    "AveragePool": (SINGLE, always, run),
+    "GlobalAveragePool": (SINGLE, elements(4_000), run),
+}
+
+
+class OneNode:
+    """The offer of a one-node session for an operator; see `ox.devices.choice.Accelerated`."""
+
+    __slots__ = ("run", "worth")
+
+    def __init__(self, worth: Worth, run: Run) -> None:
+        self.worth, self.run = worth, run
+
+
+def offer(op: Operator, arrays: list[Any]) -> OneNode | None:
+    """A session for this operator on these element types, where the list has it and ONNX Runtime is installed."""
+    entry = ALLOWED.get(op.name)
+    if entry is None or not isinstance(arrays[0], np.ndarray) or arrays[0].dtype not in entry[0]:
+        return None
+    if op.name == "Where" and arrays[1].dtype != float32:
+        return None
+    return OneNode(entry[1], entry[2]) if single_node.installed() else None
+
+
+choice.accelerators.append(offer)
