@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ox.graph.form import Graph, Node, Value
+from ox.graph.form import Array, Graph, Node, Value
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Leak:
     """A place where the graph depends on the size it was recorded at."""
 
     node: Node | None
-    what: str
+    what: str  # a noun: "a constant that Mul received"
     first: str
     second: str
 
@@ -27,11 +28,11 @@ def find_leak(a: Graph, b: Graph) -> Leak | None:
     """The first difference between two recordings, or None when they are the same graph."""
     pairs: dict[Value, Value] = dict(zip(a.inputs, b.inputs, strict=True))
     for m, n in zip(a.nodes, b.nodes, strict=False):
-        if (m.op_type, m.domain, len(m.inputs), len(m.outputs)) != (n.op_type, n.domain, len(n.inputs), len(n.outputs)):
-            return Leak(m, "the code took another path", m.op_type, f"{n.op_type} ({n.place})")
-        if not _same_attributes(m, n):
-            name = next(k for k in m.attributes if not _equal(m.attributes[k], n.attributes.get(k)))
-            return Leak(m, f"attribute {name} of {m.op_type}", str(m.attributes[name]), str(n.attributes.get(name)))
+        if (m.key, len(m.inputs), len(m.outputs)) != (n.key, len(n.inputs), len(n.outputs)):
+            return Leak(m, "the code's path", f"{m.op_type}", f"{n.op_type} ({n.place})")
+        for name, value in m.attributes.items():
+            if not _equal(value, n.attributes.get(name)):
+                return Leak(m, f"attribute {name} of {m.op_type}", str(value), str(n.attributes.get(name)))
         for v, w in zip(m.inputs, n.inputs, strict=True):
             leak = _compare_values(a, b, pairs, m, v, w)
             if leak is not None:
@@ -40,30 +41,35 @@ def find_leak(a: Graph, b: Graph) -> Leak | None:
     if len(a.nodes) != len(b.nodes):
         longer = a.nodes if len(a.nodes) > len(b.nodes) else b.nodes
         extra = longer[min(len(a.nodes), len(b.nodes))]
-        return Leak(extra, "the code took another path", f"{len(a.nodes)} operators", f"{len(b.nodes)} operators")
+        return Leak(extra, "the code's path", f"{len(a.nodes)} operators", f"{len(b.nodes)} operators")
     for v, w in zip(a.outputs, b.outputs, strict=True):
         if v.dtype != w.dtype or len(v.shape or ()) != len(w.shape or ()):
             return Leak(None, f"output '{v.name}'", f"{v.dtype} {v.shape}", f"{w.dtype} {w.shape}")
     return None
 
 
-def find_fixed(a: Graph, b: Graph) -> Node | None:
-    """The first node whose inputs changed their size between the recordings, while its output, which no reduction
-    made, kept a size from the first: ``x.reshape(2, -1)`` at batch 2 and 3."""
-    for m, n in zip(a.nodes, b.nodes, strict=False):
-        before = [
-            (v.shape, w.shape) for v, w in zip(m.inputs, n.inputs, strict=True) if v is not None and w is not None
-        ]
-        if (
-            m.op_type in ("Reshape", "Expand", "Slice", "Split", "Pad")
-            and before
-            and before[0][0] != before[0][1]
-            and m.outputs[0].shape is not None
-            and n.outputs[0].shape is not None
-            and m.outputs[0].shape[:1] == n.outputs[0].shape[:1]
-        ):
-            return m
+def find_fixed(a: Graph, b: Graph) -> Leak | None:
+    """The first Reshape or Expand to literal sizes that begin with the first size of recording `a`, though its input's
+    first size is another in `b`: ``x.reshape(2, -1)`` at batch 2 and 3. `b` may be a recording that stopped early: then
+    the operator at which it stopped counts too."""
+    for i, m in enumerate(a.nodes):
+        if m.op_type not in ("Reshape", "Expand") or m.domain or m.inputs[1] not in a.constants:
+            continue
+        target, shape = a.constants[m.inputs[1]], _shape(m.inputs[0])
+        if i < len(b.nodes):
+            n = b.nodes[i]
+            if n.op_type != m.op_type or n.inputs[1] not in b.constants or not _equal(b.constants[n.inputs[1]], target):
+                continue
+            changed = _shape(n.inputs[0])[:1] != shape[:1]
+        else:
+            changed = i == len(b.nodes)
+        if changed and target.size and shape and target[0] == shape[0]:
+            return Leak(m, m.op_type, str(target[0]), str(target[0]))
     return None
+
+
+def _shape(value: Value | None) -> tuple[int, ...]:
+    return (value.shape if value is not None else None) or ()
 
 
 def _compare_values(
@@ -77,20 +83,20 @@ def _compare_values(
     if x is None or y is None:
         return Leak(m, f"an input of {m.op_type}", v.name, w.name)
     if x.dtype != y.dtype or x.shape != y.shape or x.tobytes() != y.tobytes():
-        return Leak(m, f"a constant that {m.op_type} received", _short(x), _short(y))
+        return Leak(m, f"a constant that {m.op_type} received", *_show(x, y))
     pairs[v] = w
     return None
 
 
-def _short(array: np.ndarray) -> str:  # type: ignore[type-arg]
-    return str(array.tolist()) if array.size <= 8 else f"{array.dtype} {list(array.shape)}"
+def _show(x: Array, y: Array) -> tuple[str, str]:
+    if max(x.size, y.size) == 1:
+        return str(x.item()), str(y.item())
+    if max(x.size, y.size) <= 8:
+        return str(x.tolist()), str(y.tolist())
+    if x.shape == y.shape:
+        return f"{x.dtype} {list(x.shape)}", "other values"
+    return f"{x.dtype} {list(x.shape)}", f"{y.dtype} {list(y.shape)}"
 
 
-def _same_attributes(m: Node, n: Node) -> bool:
-    return m.attributes.keys() == n.attributes.keys() and all(
-        _equal(v, n.attributes[k]) for k, v in m.attributes.items()
-    )
-
-
-def _equal(a: object, b: object) -> bool:
-    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else a == b
+def _equal(a: Any, b: Any) -> bool:
+    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else bool(a == b)

@@ -13,9 +13,10 @@ from ox.ops import operator
 from ox.ops.operator import OPS
 
 
-def functions_of(graph: Graph) -> dict[str, Graph]:
-    """The bodies by function name. Nodes are renamed to the function they call; calls that differ only in values share one."""
+def functions_of(graph: Graph) -> tuple[dict[str, Graph], dict[Node, str]]:
+    """The bodies by function name, and which one each node calls. Calls that differ only in values share one."""
     functions: dict[str, Graph] = {}
+    calls: dict[Node, str] = {}
     names: dict[Any, str] = {}
     for node in graph.nodes:
         if node.domain != "ox":
@@ -29,8 +30,8 @@ def functions_of(graph: Graph) -> dict[str, Graph]:
         if key not in names:
             name = node.op_type if node.op_type not in functions else f"{node.op_type}_{len(functions)}"
             names[key], functions[name] = name, body_of(node)
-        node.op_type, node.attributes = names[key], {}
-    return functions
+        calls[node] = names[key]
+    return functions, calls
 
 
 def body_of(node: Node) -> Graph:

@@ -1,8 +1,8 @@
-"""Clean-up of a recorded graph. Each pass keeps what the graph computes, its inputs and its outputs."""
+"""Clean-up of a recorded graph. Each pass keeps what the graph computes, its inputs, its outputs and what it owns."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,6 +24,7 @@ def remove_dead(graph: Graph) -> None:
             needed.update(v for v in node.inputs if v is not None)
     graph.nodes = kept[::-1]
     graph.constants = {v: a for v, a in graph.constants.items() if v in needed}
+    graph.owned &= graph.constants.keys()
 
 
 def remove_identities(graph: Graph) -> None:
@@ -43,53 +44,61 @@ def remove_identities(graph: Graph) -> None:
 
 
 def fold_constants(graph: Graph) -> bool:
-    """Run nodes whose inputs are all constants, and keep the result as a constant. Whether anything was folded."""
-    folded = False
+    """Run nodes whose inputs are all numbers of the code, and keep the result. Whether anything was folded.
+
+    What is computed from a parameter stays computed: folding would take its name away, and its training.
+    """
+    foldable = set(graph.constants) - graph.owned
+    kept: list[Node] = []
     with no_grad():
-        for node in list(graph.nodes):
-            if node.domain or not all(v is None or v in graph.constants for v in node.inputs):
+        for node in graph.nodes:
+            if node.domain or not all(v is None or v in foldable for v in node.inputs):
+                kept.append(node)
                 continue
             results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
             if any(r.data.size > LARGEST_FOLD for r in results) or any(v in graph.outputs for v in node.outputs):
+                kept.append(node)
                 continue
             for value, result in zip(node.outputs, results, strict=False):
-                graph.constants[value] = np.ascontiguousarray(result.data)
+                graph.constants[value] = np.array(result.data, order="C")
                 value.shape = value.dims = result.data.shape
-            graph.nodes.remove(node)
-            folded = True
+                foldable.add(value)
+    folded = len(kept) < len(graph.nodes)
+    graph.nodes = kept
     return folded
 
 
-def fold_shapes(graph: Graph, dims: dict[str, tuple[int | str | None, ...]]) -> bool:
+def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) -> bool:
     """Replace a Shape whose sizes are all known numbers by a constant.
 
     Args:
         dims: inferred sizes by value name; a string or None is a size that may change.
     """
-    folded = False
-    for node in list(graph.nodes):
+    kept: list[Node] = []
+    for node in graph.nodes:
         source = node.inputs[0] if node.inputs else None
-        if node.op_type != "Shape" or source is None:
-            continue
-        known = source.dims if source in graph.constants else dims.get(source.name)
-        if known is None or node.outputs[0] in graph.outputs:
-            continue
-        sizes = known[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
+        known = None
+        if node.op_type == "Shape" and source is not None and node.outputs[0] not in graph.outputs:
+            known = source.dims if source in graph.constants else dims.get(source.name)
+        sizes = (None,) if known is None else known[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
         if all(isinstance(size, int) for size in sizes):
-            graph.constants[node.outputs[0]] = np.array(sizes, np.int64)
-            graph.nodes.remove(node)
-            folded = True
+            value = node.outputs[0]
+            graph.constants[value] = np.array(sizes, np.int64)
+            value.shape = value.dims = (len(sizes),)
+        else:
+            kept.append(node)
+    folded = len(kept) < len(graph.nodes)
+    graph.nodes = kept
     return folded
 
 
-def merge_constants(graph: Graph, named: Collection[str]) -> None:
-    """One constant for equal small ones that code made anew at each use; the `named` (parameters) stay apart."""
+def merge_constants(graph: Graph) -> None:
+    """One constant for equal small ones that code made anew at each use; what the graph owns stays apart."""
     first: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
     for value, array in list(graph.constants.items()):
-        if array.size > 64 or value.name in named:
+        if array.size > 64 or value in graph.owned:
             continue
-        key = (str(array.dtype), array.shape, array.tobytes())
-        kept = first.setdefault(key, value)
+        kept = first.setdefault((str(array.dtype), array.shape, array.tobytes()), value)
         if kept is not value:
             graph.replace(value, kept)
             del graph.constants[value]

@@ -145,8 +145,12 @@ class Recording:
                 {**op.schema.attributes, **attributes},
                 where=users_line(3),
                 module=module_path(MODE.get().modules),
-            )  # fmt: skip
+            )
         )
+
+    def came_from(self, node: Node) -> None:
+        """The last node is a replay of this one, whose author it keeps."""
+        self.graph.nodes[-1].where, self.graph.nodes[-1].module = node.where, node.module
 
     def alias(self, new: Tensor, old: Tensor) -> None:
         """`new` was written in place and is now what `old` is. Views of that memory that were made before are stale."""

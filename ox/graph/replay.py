@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import LoadError
 from ox.graph.form import Graph, Node, Value
 from ox.ops import operator
+from ox.ops.mode import MODE
 from ox.ops.operator import OPS
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def replay(graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None) -> list[Tensor]:
-    """The graph's outputs for these inputs; differentiable and recordable like any other code.
-
-    Args:
-        inputs: one tensor for each graph input, in order.
-        constants: tensors to stand for constants of these names (trainable parameters).
-    """
-    given = constants or {}
-    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
-    for value, array in graph.constants.items():
-        known[value] = given[value.name] if value.name in given else operator.make_tensor(array)
-    for node in graph.nodes:
-        results = call(node, [None if v is None else known[v] for v in node.inputs])
-        known.update(zip(node.outputs, results, strict=False))
-    return [known[v] for v in graph.outputs]
+Run = Callable[[Node, "Sequence[Tensor | None]"], "tuple[Tensor, ...]"]
 
 
 def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
@@ -36,6 +23,35 @@ def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     op = OPS.get(node.key)
     if op is None:
         raise LoadError(f"ox has no operator {node.key}", where=node.place or node.name)
-    count = len(node.outputs)
-    result = op(*inputs, outputs=count, **node.attributes)
+    result = op(*inputs, outputs=len(node.outputs), **node.attributes)
+    recording = MODE.get().recording
+    if recording is not None and node.place:
+        recording.came_from(node)
     return result if isinstance(result, tuple) else (result,)
+
+
+def replay(
+    graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None, run: Run = call
+) -> list[Tensor]:
+    """The graph's outputs for these inputs; differentiable and recordable like any other code.
+
+    Args:
+        inputs: one tensor for each graph input, in order.
+        constants: tensors to stand for constants of these names (trainable parameters).
+        run: what runs a node.
+    """
+    known = values(graph, inputs, constants, run)
+    return [known[v] for v in graph.outputs]
+
+
+def values(
+    graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None, run: Run = call
+) -> dict[Value, Tensor]:
+    """`replay`, and everything on the way."""
+    given = constants or {}
+    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    for value, array in graph.constants.items():
+        known[value] = given[value.name] if value.name in given else operator.make_tensor(array)
+    for node in graph.nodes:
+        known.update(zip(node.outputs, run(node, [None if v is None else known[v] for v in node.inputs]), strict=False))
+    return known

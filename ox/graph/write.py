@@ -17,31 +17,34 @@ from ox.graph.form import Graph, Node, Value
 IR = 10  # what opset 21 came with; every runtime that reads opset 21 reads it
 
 
-def to_model(graph: Graph, *, opset: int | None = None, metadata: Mapping[str, str] | None = None) -> onnx.ModelProto:
-    """Write a graph as a model. Operators of the domain ``ox`` become model-local functions.
+def to_model(
+    graph: Graph, *, opset: int | None = None, metadata: Mapping[str, str] | None = None, weights: bool = True
+) -> onnx.ModelProto:
+    """Write a graph as a model. What the graph owns becomes initializers, its other constants Constant nodes, operators
+    of the domain ``ox`` model-local functions.
 
     Args:
         opset: the `ai.onnx` opset; None takes the lowest from 21 that the graph needs.
         metadata: `metadata_props` of the model.
+        weights: False lists what the graph owns as inputs instead: a small model of the same types and shapes.
 
     Raises:
         ExportError: the opset is out of range or cannot express a node.
     """
     from ox.graph.functions import functions_of
 
-    functions = functions_of(graph)
-    opset = opsets.choose(graph, opset)
-    for body in functions.values():
-        opset = max(opset, opsets.choose(body, None))
+    functions, calls = functions_of(graph)
+    chosen = max([opsets.choose(graph, opset), *(opsets.choose(body, opset) for body in functions.values())])
     name_nodes(graph.nodes)
+    owned = [(v, a) for v, a in graph.constants.items() if v in graph.owned]
     proto = helper.make_graph(
-        [node_proto(n, opset) for n in graph.nodes],
+        [*constant_nodes(graph), *(node_proto(n, chosen, calls.get(n)) for n in graph.nodes)],
         graph.name,
-        [value_info(v) for v in graph.inputs],
+        [value_info(v) for v in [*graph.inputs, *(v for v, _ in owned if not weights)]],
         [value_info(v) for v in graph.outputs],
-        [tensor_proto(array, v.name) for v, array in graph.constants.items()],
+        [tensor_proto(array, v.name) for v, array in owned if weights],
     )
-    imports = [helper.make_operatorsetid("", opset)]
+    imports = [helper.make_operatorsetid("", chosen)]
     if functions:
         imports.append(helper.make_operatorsetid("ox", 1))
     model = helper.make_model(
@@ -50,10 +53,19 @@ def to_model(graph: Graph, *, opset: int | None = None, metadata: Mapping[str, s
         ir_version=max(IR, helper.find_min_ir_version_for(imports, ignore_unknown=True)),
         producer_name="ox",
         producer_version=__version__,
-        functions=[function_proto(name, body, opset) for name, body in functions.items()],
+        functions=[function_proto(name, body, chosen) for name, body in functions.items()],
     )
     helper.set_model_props(model, dict(metadata or {}))
     return model
+
+
+def constant_nodes(graph: Graph) -> list[onnx.NodeProto]:
+    """Constant nodes for what the graph does not own."""
+    return [
+        helper.make_node("Constant", [], [v.name], name=f"Constant/{v.name}", value=tensor_proto(array, v.name))
+        for v, array in graph.constants.items()
+        if v not in graph.owned
+    ]
 
 
 def name_nodes(nodes: Iterable[Node]) -> None:
@@ -68,18 +80,18 @@ def name_nodes(nodes: Iterable[Node]) -> None:
         node.name = name
 
 
-def node_proto(node: Node, opset: int) -> onnx.NodeProto:
-    """One node as the target opset spells it; attributes at their default are left out."""
+def node_proto(node: Node, opset: int, function: str | None = None) -> onnx.NodeProto:
+    """One node as the target opset spells it, attributes at their default left out; or a call of a local function."""
     schema = opsets.schema_of(node, opset) if not node.domain else None
     proto = helper.make_node(
-        node.op_type,
+        function or node.op_type,
         ["" if v is None else v.name for v in node.inputs],
         [v.name for v in node.outputs],
         name=node.name,
         domain=node.domain,
         doc_string=node.place,
     )
-    for name, value in node.attributes.items():
+    for name, value in () if function else node.attributes.items():
         if value is None or (schema is not None and name not in schema.attributes):
             continue
         if schema is not None and not schema.attributes[name].required:
@@ -115,15 +127,11 @@ def value_info(value: Value) -> onnx.ValueInfoProto:
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
     """A model-local function of the domain ``ox``; constants of its body become Constant nodes."""
     name_nodes(body.nodes)
-    constants = [
-        helper.make_node("Constant", [], [v.name], name=f"Constant/{v.name}", value=tensor_proto(array, v.name))
-        for v, array in body.constants.items()
-    ]
     return helper.make_function(
         "ox",
         name,
         [v.name for v in body.inputs],
         [v.name for v in body.outputs],
-        [*constants, *(node_proto(n, opset) for n in body.nodes)],
+        [*constant_nodes(body), *(node_proto(n, opset) for n in body.nodes)],
         [helper.make_operatorsetid("", opset)],
     )
