@@ -1,0 +1,50 @@
+"""Sizes by ONNX's own shape inference, and the clean-up that needs them."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import shape_inference
+
+from ox.errors import ExportError
+from ox.graph import passes
+from ox.graph.form import Graph
+from ox.graph.write import to_model
+
+Dims = dict[str, tuple[int | str | None, ...]]
+
+
+def infer(model: onnx.ModelProto) -> Dims:
+    """Sizes of every value by name: a number, the name of a size, or None where inference does not know.
+
+    Raises:
+        ExportError: a node whose types or shapes contradict each other.
+    """
+    try:
+        inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    except shape_inference.InferenceError as error:
+        raise ExportError("strict shape inference refuses the graph", got=str(error).strip()) from error
+    graph = inferred.graph
+    # names that inference itself made up mean no more than None
+    own = {d.dim_param for info in graph.input for d in info.type.tensor_type.shape.dim if d.HasField("dim_param")}
+    dims: Dims = {}
+    for info in [*graph.value_info, *graph.output, *graph.input]:
+        tensor = info.type.tensor_type
+        if tensor.HasField("shape"):
+            dims[info.name] = tuple(
+                d.dim_value if d.HasField("dim_value") else d.dim_param if d.dim_param in own else None
+                for d in tensor.shape.dim
+            )
+    return dims
+
+
+def simplify(graph: Graph, opset: int | None = None) -> Dims:
+    """Remove what is dead, fold what is known, until nothing changes. Returns the inferred sizes of what is left."""
+    while True:
+        passes.remove_dead(graph)
+        passes.remove_identities(graph)
+        passes.fold_constants(graph)
+        passes.remove_dead(graph)
+        dims = infer(to_model(graph, opset=opset, weights=False))
+        if not passes.fold_shapes(graph, dims):
+            passes.merge_constants(graph)
+            return dims
