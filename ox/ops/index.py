@@ -11,6 +11,7 @@ from ox.ops.broadcast import axes_tensor, expand_to, reshape_to, zeros
 from ox.ops.dim import Dim, size_tensor, sizes_of
 from ox.ops.numeric import HALVES, constant
 from ox.ops.operator import OPS, operator
+from ox.ops.pad import pad_axes
 from ox.ops.types import XP, Array, HostTind, T, Tind
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _(
     first = sizes_of(starts)
     along = list(range(len(first))) if axes is None else [int(a) % len(data_shape) for a in axes.data]
     stride = [1] * len(first) if steps is None else [int(s) for s in steps.data]
-    begins, ends = [], []
+    amounts = {}
     for axis, start, step in zip(along, first, stride, strict=True):
         n, length = data_shape[axis], g.shape[axis]
         begin = _first(start, n, step)
@@ -52,12 +53,11 @@ def _(
             g = Slice(g, axes_tensor([-1]), axes_tensor([-(2**62)]), axes_tensor([axis]), axes_tensor([-1]))
         if abs(step) > 1:
             # put |step| - 1 zeros behind every place
-            g = OPS["Pad"](OPS["Unsqueeze"](g, axes_tensor([axis + 1])), axes_tensor([0, abs(step) - 1]), None, axes_tensor([axis + 1]))
+            g = pad_axes(OPS["Unsqueeze"](g, axes_tensor([axis + 1])), {axis + 1: (0, abs(step) - 1)})
             length = length * abs(step)
             g = reshape_to(g, [*g.shape[:axis], length, *g.shape[axis + 2 :]])
-        begins.append(begin)
-        ends.append(n - begin - length)
-    return OPS["Pad"](g, size_tensor([*begins, *ends]), None, axes_tensor(along))
+        amounts[axis] = (begin, n - begin - length)
+    return pad_axes(g, amounts)
 
 
 def _first(start: int, n: int, step: int) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from ox.dtypes import ALL, int32, int64
 from ox.errors import ArgumentError
 from ox.ops.broadcast import axes_tensor
+from ox.ops.dim import Dim, size_tensor, sizes_of
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, HostInt64, HostTind, T
 
@@ -83,7 +84,11 @@ def _(
 ) -> "tuple[Tensor | None, Tensor | None]":
     if mode == "constant":
         # Pad is its own transpose: what was added is cut off, what was cut off comes back as zeros
-        inner = Pad(g, OPS["Neg"](pads), None, axes)
+        if axes is None:
+            inner = Pad(g, OPS["Neg"](pads))
+        else:
+            flat, count = sizes_of(pads), axes.data.size
+            inner = pad_axes(g, {int(a): (-flat[i], -flat[i + count]) for i, a in enumerate(axes.data.ravel())})
         if not needs[1]:
             return inner, None
         rest = OPS["Sub"](OPS["ReduceSum"](g, keepdims=0), OPS["ReduceSum"](inner, keepdims=0))
@@ -98,6 +103,19 @@ def _(
         sources = Pad(positions(data_shape[axis]), own, mode=mode)
         g = add_along(g, sources, axis, data_shape[axis])
     return g, None
+
+
+def pad_axes(x: "Tensor", amounts: dict[int, tuple[int, int]]) -> "Tensor":
+    """Zeros before and behind (or, where negative, a cut) along some axes, by amounts that may be `ox.Dim`.
+
+    Written without Pad's `axes`: ONNX Runtime 1.31 moves a Transpose through a Pad as if computed pads spoke of all axes.
+    """
+    begins, ends = [0] * x.ndim, [0] * x.ndim
+    for axis, (begin, end) in amounts.items():
+        begins[axis], ends[axis] = begin, end
+    if not any(isinstance(a, Dim) or a for a in (*begins, *ends)):
+        return x
+    return Pad(x, size_tensor([*begins, *ends]))
 
 
 def positions(n: int) -> "Tensor":

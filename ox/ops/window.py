@@ -9,6 +9,7 @@ from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.numeric import constant
 from ox.ops.operator import OPS
+from ox.ops.pad import pad_axes
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -119,10 +120,8 @@ def padded(xp: Any, x: Any, amounts: Sequence[tuple[int, int]], value: Any = 0) 
 def pad_to(g: "Tensor", before: Ints, sizes: Ints) -> "Tensor":
     """Gradient side: the last dimensions padded or cropped, by `before` in front and to `sizes` in all."""
     rank = len(sizes)
-    behind = [size - b - n for size, b, n in zip(sizes, before, g.shape[g.ndim - rank :], strict=True)]
-    if not any(isinstance(a, Dim) or a for a in (*before, *behind)):
-        return g
-    return OPS["Pad"](g, size_tensor([*before, *behind]), None, axes_tensor(range(g.ndim - rank, g.ndim)))
+    lead = g.ndim - rank
+    return pad_axes(g, {lead + i: (before[i], sizes[i] - before[i] - g.shape[lead + i]) for i in range(rank)})
 
 
 def ones(shape: Ints, like: "Tensor") -> "Tensor":
