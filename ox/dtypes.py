@@ -32,13 +32,12 @@ INTEGERS = UNSIGNED + SIGNED
 NUMERIC = INTEGERS + FLOATS
 ALL = (*NUMERIC, bool_)
 
-# NumPy's `kind` of every floating type; ml_dtypes reports bfloat16 as a void ('V')
-_FLOATING = frozenset(FLOATS)
+FLOATING = frozenset(FLOATS)
 
 
 def is_floating(dtype: DType) -> bool:
     """Whether gradients can flow through values of `dtype`."""
-    return dtype in _FLOATING
+    return dtype in FLOATING
 
 
 _default: DType = float32

@@ -16,6 +16,9 @@ from ox.ops.node import Leaf, Node
 from ox.where import users_line
 
 
+new = object.__new__
+
+
 class Tensor(Methods):
     """A NumPy or CuPy array that remembers how it was computed. `torch.Tensor`.
 
@@ -130,9 +133,14 @@ class Tensor(Methods):
 
     def twin(self) -> Tensor:
         """The same value and memory without its history: what a node keeps of its own output, lest it hold itself."""
-        other = operator.make_tensor(self.data)
-        other._version = self._shared_version()
-        other._recorded = self._recorded
+        other = new(Tensor)
+        other.data = self.data
+        version = self._version
+        if version is None:
+            version = self._version = [0, ""]
+        other._version = version
+        if self._recorded is not None:
+            other._recorded = self._recorded
         return other
 
     def attached(self, node: Node, port: int) -> Tensor:
@@ -306,7 +314,7 @@ class Tensor(Methods):
 
 def make_tensor(array: Any) -> Tensor:
     """The cheapest way from a kernel's result to a Tensor."""
-    t = Tensor.__new__(Tensor)
+    t = new(Tensor)
     t.data = array if type(array) is ndarray or not isinstance(array, np.generic) else np.asarray(array)
     return t
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,16 +94,25 @@ def walk(
                     where=users_line(3),
                     hint="x.requires_grad_() before the forward, and no ox.no_grad() around it",
                 )
-            _accumulate(pending, _edge(t.node, t.port), _start(t, g))
+            edge, g = _edge(t.node, t.port), _start(t, g)
+            pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
         for node in _order([t.node for t in tensors], into):
-            arrived = _collect(node, pending, wanted)
+            if wanted is None and node.hooks is None and node.op.single_output:
+                g = pending.pop(node, None)
+                arrived = None if g is None else [g]
+            else:
+                arrived = _collect(node, pending, wanted)
             if arrived is None:
                 continue
-            for source, port, g in zip(node.inputs, node.ports, gradients(node, arrived, create_graph), strict=True):
+            ports = node.ports
+            for i, g in enumerate(gradients(node, arrived, create_graph)):
                 if g is not None:
-                    _accumulate(pending, _edge(source, port), g)
+                    source = node.inputs[i]
+                    edge = (source, ports[i]) if ports[i] else source
+                    before = pending.get(edge)
+                    pending[edge] = g if before is None else OPS["Add"](before, g)
             if not retain_graph:
-                node.release()
+                node.saved = None
         if wanted is None:
             pending = {edge: g for edge, g in pending.items() if isinstance(edge, Leaf)}
         for edge, g in pending.items():
@@ -116,9 +124,6 @@ def walk(
 def _collect(node: Any, pending: dict[Edge, Tensor], wanted: set[Edge] | None) -> list[Tensor | None] | None:
     """The cotangents of a node's outputs, taken from those that wait; None when none arrived."""
     schema = node.op.schema
-    if len(schema.outputs) == 1 and not schema.variadic_output and wanted is None and node.hooks is None:
-        g = pending.pop(node, None)
-        return None if g is None else [g]
     ports = node.outputs if schema.variadic_output else len(schema.outputs)
     arrived: list[Tensor | None] = []
     for port in range(ports):
@@ -158,16 +163,15 @@ def _start(t: Tensor, g: Tensor | None) -> Tensor:
 
 def _order(roots: Sequence[Any], into: list[Edge] | None) -> list[Any]:
     """Every node that can be reached, newest first; with `into`, only those on a path to it."""
-    seen: set[Any] = set()
+    found: dict[int, Node] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, Node):
+        number = node.sequence
+        if number >= 0 and number not in found:  # a leaf has no number
+            found[number] = node
             stack.extend(node.inputs)
-    order = sorted((node for node in seen if isinstance(node, Node)), key=attrgetter("sequence"), reverse=True)
+    order = [found[number] for number in sorted(found, reverse=True)]
     if into is None:
         return order
     targets = {edge[0] if isinstance(edge, tuple) else edge for edge in into}
@@ -176,11 +180,6 @@ def _order(roots: Sequence[Any], into: list[Edge] | None) -> list[Any]:
         if any(source in targets or source in useful for source in node.inputs):
             useful.add(node)
     return [node for node in order if node in useful]
-
-
-def _accumulate(pending: dict[Edge, Tensor], edge: Edge, g: Tensor) -> None:
-    before = pending.get(edge)
-    pending[edge] = g if before is None else OPS["Add"](before, g)
 
 
 def _run_hooks(hooks: list[Any], port: int, g: Tensor) -> Tensor:

@@ -101,13 +101,11 @@ class Keep:
         saved: list[Any] = []
         for kind, i, rest in self.entries:
             if kind == OUTPUT:
-                saved.append((outputs[i].twin(), outputs[i].version))
-                continue
-            if rest:
+                twin = outputs[i].twin()
+                saved.append((twin, twin._version[0]))  # type: ignore[index]
+            elif rest:
                 saved.append([_kept(kind, x) for x in inputs[i:]])
-                continue
-            x = inputs[i] if i < len(inputs) else None
-            if x is None:
+            elif i >= len(inputs) or (x := inputs[i]) is None:
                 saved.append(None)
             elif kind == INPUT:
                 saved.append((x, 0 if x._version is None else x._version[0]))
@@ -130,8 +128,9 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
     Raises:
         GradientError: the graph was freed, a kept tensor was written in place, or the operator has no such gradient.
     """
-    node.check_not_released()
     keep, saved = node.keep, node.saved
+    if saved is None:
+        raise node.released_error()
     if keep.missing:
         raise GradientError(
             f"{node.op.name} has no gradient for input '{keep.missing[0]}', and a differentiated value reaches it",
@@ -146,8 +145,11 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
                 given.append(cotangents[place] if place < len(cotangents) else None)
             elif kind == COTANGENTS:
                 given.extend(cotangents[place:])
-            elif kind == INPUT or kind == OUTPUT:
-                given.append(_unpack(node, saved[place], key if kind == OUTPUT and differentiable else None))
+            elif kind == INPUT:
+                given.append(_unpack(node, saved[place]))
+            elif kind == OUTPUT:
+                tensor = _unpack(node, saved[place])
+                given.append(tensor.attached(node, key) if differentiable else tensor)
             elif kind == ATTRIBUTE:
                 given.append(node.attributes.get(place, node.op.schema.attributes[place]))
             elif kind == NEEDS:
@@ -167,19 +169,19 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
     return [by_position[p] for p in keep.tracked]
 
 
-def _unpack(node: Node, kept: Any, port: int | None) -> Any:
-    """A kept tensor if nobody wrote to it since; `port` asks for a kept output with its history back."""
+def _unpack(node: Node, kept: Any) -> Any:
+    """A kept tensor, if nobody wrote to it since."""
     if kept is None:
         return None
-    if isinstance(kept, list):
-        return [_unpack(node, pair, None) for pair in kept]
+    if type(kept) is list:
+        return [_unpack(node, pair) for pair in kept]
     tensor, version = kept
-    if tensor._version is not None and tensor._version[0] != version:
-        raise GradientError(
-            f"a tensor that {node.op.name} needs for its gradient was modified by an in-place operation",
-            where=users_line() or None,
-            expected=f"version {version} of the {list(tensor.data.shape)} tensor",
-            got=f"version {tensor.version}, written by {tensor.last_write()}",
-            hint="the out-of-place form of that operation, or a .clone() before it",
-        )
-    return tensor if port is None else tensor.attached(node, port)
+    if tensor._version is None or tensor._version[0] == version:
+        return tensor
+    raise GradientError(
+        f"a tensor that {node.op.name} needs for its gradient was modified by an in-place operation",
+        where=users_line() or None,
+        expected=f"version {version} of the {list(tensor.data.shape)} tensor",
+        got=f"version {tensor.version}, written by {tensor.last_write()}",
+        hint="the out-of-place form of that operation, or a .clone() before it",
+    )

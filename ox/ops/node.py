@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ox.ops.operator import Operator
     from ox.tensor import Tensor
 
-_sequence = count()
+sequence = count()
 
 
 class Leaf:
@@ -39,23 +39,15 @@ class Node:
     `outputs`, set only for an operator with a variadic output, is how many there are.
     """
 
-    __slots__ = (
-        "attributes", "hooks", "inputs", "keep", "op", "outputs", "ports", "saved", "sequence", "__weakref__",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        op: Operator,
-        attributes: dict[str, Any],
-        keep: Keep,
-        inputs: list[Node | Leaf],
-        ports: list[int],
-        saved: list[Any],
-    ) -> None:
-        self.op, self.attributes, self.keep = op, attributes, keep
-        self.inputs, self.ports, self.saved = inputs, ports, saved
-        self.sequence = next(_sequence)
-        self.hooks: list[Any] | None = None
+    op: Operator
+    keep: Keep
+    attributes: dict[str, Any]
+    inputs: list[Node | Leaf]
+    ports: list[int]
+    saved: Any  # None once a backward has let go of it
+    sequence: int
+    hooks: list[Any] | None = None
+    outputs = 1
 
     @property
     def name(self) -> str:
@@ -69,16 +61,11 @@ class Node:
     def __repr__(self) -> str:
         return f"<{self.name}>"
 
-    def release(self) -> None:
-        """Let go of what was saved; a later backward through this node is an error."""
-        self.saved = None  # type: ignore[assignment]
-
-    def check_not_released(self) -> None:
-        if self.saved is None:
-            raise GradientError(
-                f"backward ran a second time through {self.op.name}, whose saved tensors were already freed",
-                where=users_line() or None,
-                expected="one backward for each forward",
-                got="a second backward through the same graph",
-                hint="the first backward(retain_graph=True), or run the forward again",
-            )
+    def released_error(self) -> GradientError:
+        return GradientError(
+            f"backward ran a second time through {self.op.name}, whose saved tensors were already freed",
+            where=users_line() or None,
+            expected="one backward for each forward",
+            got="a second backward through the same graph",
+            hint="the first backward(retain_graph=True), or run the forward again",
+        )

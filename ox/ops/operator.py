@@ -23,12 +23,12 @@ import numpy as np
 from numpy import ndarray
 
 from ox import devices
-from ox.dtypes import DType, is_floating
+from ox.dtypes import FLOATING, DType, is_floating
 from ox.errors import OxError
 from ox.ops import explain, schema
 from ox.ops.gradient import OUTPUT, Keep, Rule, make_rule
 from ox.ops.mode import MODE
-from ox.ops.node import Node
+from ox.ops.node import Node, sequence
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -40,6 +40,8 @@ tensor_class: type[Tensor]
 make_tensor: Callable[[Any], Tensor]
 as_input: Callable[[Any], Tensor]
 new = object.__new__
+UNKNOWN: Any = object()
+NOTHING: list[Any] = []
 
 
 class Operator:
@@ -56,6 +58,7 @@ class Operator:
         self.schema = schema.read(kernel, outputs, types)
         self.rules: list[Rule] = []
         self.view = view
+        self.single_output = len(self.schema.outputs) == 1 and not self.schema.variadic_output
         self._counts_outputs = "outputs" in inspect.signature(kernel).parameters
         self._plans: dict[Any, devices.Accelerated | None] = {}
         self._keeps: dict[Any, Keep] = {}
@@ -103,23 +106,33 @@ class Operator:
         mode = MODE.get()
         arrays: list[Any] = []
         tracked, bit = 0, 1  # which inputs have a history, as a bit mask
+        dtype: Any = None
+        mixed = False
         try:
             for x in inputs:
                 if x is None:
                     arrays.append(None)
+                    mixed = True
                 else:
-                    arrays.append(x.data)
+                    array = x.data
+                    arrays.append(array)
+                    if array.dtype is not dtype:
+                        mixed = mixed or dtype is not None
+                        dtype = array.dtype
                     if x.node is not None:
                         tracked |= bit
                 bit += bit
-        except AttributeError:
+        except (AttributeError, ValueError):  # an array, not a tensor
             return self(*[x if x is None else as_input(x) for x in inputs], outputs=outputs, **attributes)
         if tracked and not (mode.grad and self._tracks):
             tracked = 0
         if self._counts_outputs:
             attributes["outputs"] = max(outputs, self._hidden) if tracked else outputs
         try:
-            accelerated = self._plan(arrays)
+            key = tuple([None if a is None else a.dtype for a in arrays]) if mixed else dtype
+            accelerated = self._plans.get(key, UNKNOWN)
+            if accelerated is UNKNOWN:
+                accelerated = self._plan(key, arrays)
             if mode.executor is not None:
                 result = mode.executor(self, arrays, attributes)
             elif devices.cuda_in_use and (xp := devices.namespace(self, arrays)) is not np:
@@ -149,19 +162,11 @@ class Operator:
             return made
         return made[0] if outputs == 1 else made[:outputs]
 
-    def _plan(self, arrays: list[Any]) -> devices.Accelerated | None:
-        """Check the element types, and find the faster executor for them if there is one; a look-up after the first time."""
-        key = arrays[0].dtype if arrays and arrays[0] is not None else None
-        for a in arrays:
-            if a is None or a.dtype is not key:
-                key = tuple([None if a is None else a.dtype for a in arrays])
-                break
-        try:
-            return self._plans[key]
-        except KeyError:
-            self.schema.check_types(arrays)
-            plan = self._plans[key] = devices.accelerated(self, arrays)
-            return plan
+    def _plan(self, key: Any, arrays: list[Any]) -> devices.Accelerated | None:
+        """For element types not met before: check them, and find the faster executor if there is one."""
+        self.schema.check_types(arrays)
+        plan = self._plans[key] = devices.accelerated(self, arrays)
+        return plan
 
     def _remember(self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: int) -> None:
         key: Any = tracked
@@ -178,16 +183,17 @@ class Operator:
             x = inputs[i]
             nodes.append(x.node)
             ports.append(x.port)
-        node = Node(self, attributes, keep, nodes, ports, keep.save(inputs, made))
+        node = new(Node)
+        node.op, node.keep, node.attributes, node.inputs, node.ports = self, keep, attributes, nodes, ports
+        node.saved = keep.save(inputs, made) if keep.entries else NOTHING
+        node.sequence = next(sequence)
         if self.schema.variadic_output:
             node.outputs = len(made)
-        port = 0
-        for y in made:
-            if is_floating(y.data.dtype):
+        for port, y in enumerate(made):
+            if y.data.dtype in FLOATING:
                 y.node = node
                 if port:
                     y.port = port
-            port += 1
 
 
 def operator(
