@@ -9,16 +9,17 @@ from ox.ops.conv import Conv, ConvTranspose
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.linear import Gemm, MatMul
 from ox.ops.pad import Pad
+from ox.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
 from ox.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
-    "Abs", "Add", "And", "ArgMax", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat", "Conv", "ConvTranspose",
+    "Abs", "Add", "And", "ArgMax", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat", "Conv", "ConvTranspose",
     "ConstantOfShape", "Cos", "Div", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements",
-    "Gelu", "Gemm", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
-    "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Philox", "Pow", "RandomNormal", "RandomUniform", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
+    "Gelu", "Gemm", "GlobalAveragePool", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
+    "Max", "MaxPool", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Philox", "Pow", "RandomNormal", "RandomUniform", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
     "ReduceSum", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax",
     "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",
 ]  # fmt: skip

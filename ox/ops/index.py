@@ -89,7 +89,7 @@ def Gather(xp: XP, data: T, indices: Tind, *, axis: int = 0) -> T:
 def _(g: "Tensor", data_shape: tuple[int, ...], indices: "Tensor", axis: int) -> "Tensor":
     axis %= len(data_shape)
     if indices.ndim != 1:
-        count = _product(indices.shape)
+        count = product_of(indices.shape)
         g = reshape_to(g, [*g.shape[:axis], count, *g.shape[axis + indices.ndim :]])
         indices = reshape_to(indices, [count])
     return add_along(g, indices, axis, data_shape[axis])
@@ -106,7 +106,7 @@ def add_along(g: "Tensor", indices: "Tensor", axis: int, n: int) -> "Tensor":
         return ScatterElements(zeros([n], g), indices, g, axis=0, reduction="add")
     others = [i for i in range(rank) if i != axis]
     rest = [g.shape[i] for i in others]
-    rows = _product(rest)
+    rows = product_of(rest)
     flat = OPS["Transpose"](g, perm=[*others, axis])
     if rank > 2:
         flat = reshape_to(flat, [rows, g.shape[axis]])
@@ -117,7 +117,8 @@ def add_along(g: "Tensor", indices: "Tensor", axis: int, n: int) -> "Tensor":
     return OPS["Transpose"](flat, perm=[*range(axis), rank - 1, *range(axis, rank - 1)])
 
 
-def _product(sizes: Any) -> Any:
+def product_of(sizes: Any) -> Any:
+    """The number of elements, for sizes that may be `ox.Dim`."""
     total: Any = 1
     for size in sizes:
         total = total * size
