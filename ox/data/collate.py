@@ -1,0 +1,54 @@
+"""Samples to batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.errors import DTypeError, ShapeError
+from ox.ops.explain import place
+from ox.ops.operator import make_tensor
+from ox.tensor import Tensor
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Tensors and arrays are stacked, floats become float64, ints int64, bools bool tensors, strings stay a list;
+    tuples, lists and dicts are collated entry by entry. `torch.utils.data.default_collate`.
+
+    Raises:
+        ShapeError: samples of different shapes or lengths.
+        DTypeError: a kind that has no batch.
+    """
+    first = batch[0]
+    if isinstance(first, Tensor | np.ndarray | np.generic):
+        arrays = [x.data if isinstance(x, Tensor) else x for x in batch]
+        if any(a.shape != arrays[0].shape for a in arrays):
+            shapes = sorted({str(list(a.shape)) for a in arrays})
+            raise ShapeError(
+                "samples of different shapes do not make a batch",
+                where=place(),
+                expected=f"all {list(arrays[0].shape)}",
+                got=", ".join(shapes[:4]),
+                hint="a collate_fn that pads, or batch_size=1",
+            )
+        return make_tensor(np.stack(arrays))
+    if isinstance(first, bool | int | float):
+        kind = np.bool_ if isinstance(first, bool) else np.int64 if isinstance(first, int) else np.float64
+        return make_tensor(np.array(batch, kind))
+    if isinstance(first, str | bytes):
+        return list(batch)
+    if isinstance(first, Mapping):
+        return {key: default_collate([sample[key] for sample in batch]) for key in first}
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise ShapeError("samples of different lengths do not make a batch", where=place())
+        parts = [default_collate(part) for part in zip(*batch, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else parts
+    raise DTypeError(
+        f"{type(first).__name__} has no batch",
+        where=place(),
+        expected="tensors, arrays, numbers, strings, or tuples, lists and dicts of them",
+        hint="a collate_fn of your own",
+    )

@@ -1,0 +1,125 @@
+"""Samplers: in which order a loader takes samples. Each epoch starts with `iter(sampler)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+import numpy as np
+
+from ox import random
+from ox.errors import ArgumentError
+from ox.ops.explain import place
+
+
+class Sampler:
+    """The base: an iterable of indices. `torch.utils.data.Sampler`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ArgumentError(f"{type(self).__name__} has no __iter__", hint="def __iter__(self): ...")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, ... `torch.utils.data.SequentialSampler`."""
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def order(self) -> np.ndarray[Any, Any]:
+        """The whole epoch as int64 [n]."""
+        return np.arange(len(self.data_source))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """A new order each epoch. `torch.utils.data.RandomSampler`.
+
+    Args:
+        replacement: draw each sample anew, so some come twice and some never.
+        num_samples: how many an epoch; default all.
+        generator: an `ox.Generator`; None for the default one.
+    """
+
+    def __init__(
+        self,
+        data_source: Sized,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: random.Generator | None = None,
+    ) -> None:
+        self.data_source, self.replacement, self.generator = data_source, replacement, generator
+        self._num_samples = num_samples
+        self.epoch_state: dict[str, int] | None = None  # the generator's state when the last epoch began
+        self.resume: dict[str, int] | None = None  # the same, of an epoch that is to be drawn again
+
+    def order(self) -> np.ndarray[Any, Any]:
+        """The whole epoch as int64 [len(self)]; drawn from the generator, or again from `resume` once."""
+        generator = self.generator or random.default_generator
+        if self.resume is not None:
+            # drawn before the checkpoint: its own generator, so that the shared one does not move again
+            generator = random.Generator(0)
+            generator.set_state(self.resume)
+            self.resume = None
+        self.epoch_state = generator.get_state()
+        count, total = len(self), len(self.data_source)
+        if self.replacement:
+            drawn = random.uniform((2, count), generator=generator).data.astype(np.float64)
+            return np.minimum(((drawn[0] + drawn[1] / (1 << 24)) * total).astype(np.int64), total - 1)
+        orders: list[Any] = []
+        while sum(map(len, orders)) < count:
+            orders.append(random.randperm(total, generator=generator).data)
+        return np.concatenate(orders)[:count] if orders else np.zeros(0, np.int64)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order().tolist())
+
+    def __len__(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+
+class SubsetRandomSampler(RandomSampler):
+    """The given indices in a new order each epoch. `torch.utils.data.SubsetRandomSampler`."""
+
+    def __init__(self, indices: Any, generator: random.Generator | None = None) -> None:
+        self.indices = np.asarray(indices, np.int64)
+        super().__init__(self.indices, generator=generator)
+
+    def order(self) -> np.ndarray[Any, Any]:
+        return self.indices[super().order()]  # type: ignore[no-any-return]
+
+
+class BatchSampler(Sampler):
+    """Lists of `batch_size` indices of another sampler. `torch.utils.data.BatchSampler`.
+
+    Args:
+        drop_last: leave out a last batch that is not full.
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+            raise ArgumentError("batch_size is a positive int", where=place(), got=repr(batch_size))
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[Any]:
+        if hasattr(self.sampler, "order"):
+            order = self.sampler.order()
+            for i in range(len(self)):
+                yield order[i * self.batch_size : (i + 1) * self.batch_size]
+            return
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        count = len(self.sampler)  # type: ignore[arg-type]
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)

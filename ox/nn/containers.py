@@ -1,0 +1,149 @@
+"""Sequential, ModuleList, ModuleDict, ParameterList."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, overload
+
+from ox.errors import ArgumentError
+from ox.nn.module import Module
+
+
+def _module(value: Any, holder: str) -> Module:
+    if not isinstance(value, Module):
+        raise ArgumentError(f"{holder} holds modules", expected="a Module", got=type(value).__name__)
+    return value
+
+
+class _Numbered(Module):
+    """What Sequential and ModuleList share: children named 0, 1, ..."""
+
+    def _children(self) -> list[Module]:
+        return [m for m in self._modules.values() if m is not None]
+
+    def _renumber(self, modules: list[Module]) -> None:
+        self._modules.clear()
+        self._modules.update({str(i): m for i, m in enumerate(modules)})
+
+    def _position(self, index: int) -> str:
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"{type(self).__name__} of {count} modules has no module {index}")
+        return list(self._modules)[index % count]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._children())
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Any: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            chosen = type(self)()
+            for name, module in list(self._modules.items())[index]:
+                chosen._modules[name if isinstance(self, Sequential) else str(len(chosen._modules))] = module
+            return chosen
+        return self._modules[self._position(index)]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self._modules[self._position(index)] = _module(module, type(self).__name__)
+
+    def __delitem__(self, index: int | slice) -> None:
+        modules = self._children()
+        del modules[index]
+        self._renumber(modules)
+
+    def append(self, module: Module) -> Any:
+        self._modules[str(len(self))] = _module(module, type(self).__name__)
+        return self
+
+    def insert(self, index: int, module: Module) -> Any:
+        modules = self._children()
+        modules.insert(index, _module(module, type(self).__name__))
+        self._renumber(modules)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        for module in modules:
+            self.append(module)
+        return self
+
+
+class Sequential(_Numbered):
+    """Modules one after the other; takes modules, or one dict of names to modules. `torch.nn.Sequential`."""
+
+    def __init__(self, *modules: Any) -> None:
+        super().__init__()
+        named: Iterable[tuple[str, Any]]
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            named = modules[0].items()
+        else:
+            named = ((str(i), m) for i, m in enumerate(modules))
+        for name, module in named:
+            self.add_module(name, _module(module, "Sequential"))
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)  # type: ignore[misc]
+        return input
+
+
+class ModuleList(_Numbered):
+    """A list of modules, whose parameters count as this module's. `torch.nn.ModuleList`."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList([*self, *other])
+
+
+class ModuleDict(Module):
+    """A dict of modules, whose parameters count as this module's. `torch.nn.ModuleDict`."""
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
+        super().__init__()
+        self.update(modules)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+            self[name] = module
+
+    def __getitem__(self, name: str) -> Any:
+        return self._modules[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.add_module(name, _module(module, "ModuleDict"))
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._modules
+
+    def keys(self) -> Iterable[str]:
+        return self._modules.keys()
+
+    def values(self) -> Iterable[Any]:
+        return self._modules.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._modules.items()
+
+    def pop(self, name: str) -> Any:
+        return self._modules.pop(name)
+
+    def clear(self) -> None:
+        self._modules.clear()

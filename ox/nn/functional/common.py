@@ -1,0 +1,61 @@
+"""What the functions share: small constants, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import DType
+from ox.errors import ArgumentError
+from ox.operands import scalar
+from ox.ops.explain import place
+from ox.ops.operator import as_input
+from ox.tensor import Tensor
+
+
+@lru_cache(maxsize=1024)
+def ints(*values: int) -> Tensor:
+    """int64 [n]: axes, a fixed shape. Shared, so read-only."""
+    made = as_input(np.array(values, np.int64))
+    made.data.flags.writeable = False
+    return made
+
+
+def number(value: Any, like: Tensor) -> Tensor:
+    """A tensor of no dimensions of the element type of `like`; a size that is an `ox.Dim` stays computed."""
+    return scalar(value, like.data.dtype)
+
+
+@lru_cache(maxsize=256)
+def filled(value: float, size: int, dtype: DType) -> Tensor:
+    """[size] of one value, where an operator wants a tensor that the caller left out. Shared, so read-only."""
+    made = as_input(np.full(size, value, dtype))
+    made.data.flags.writeable = False
+    return made
+
+
+def pair(value: Any) -> tuple[Any, Any]:
+    """One number for both spatial dimensions, or one for each."""
+    if isinstance(value, (tuple, list)):
+        if len(value) != 2:
+            raise ArgumentError("a 2-d layer takes one number or two", got=repr(value), where=place())
+        return value[0], value[1]
+    return value, value
+
+
+def product(sizes: Sequence[int]) -> int:
+    """The product; an `ox.Dim` when one of the sizes is."""
+    total: int = 1
+    for size in sizes:
+        total = total * size
+    return total
+
+
+def one_of(value: str, name: str, allowed: Sequence[str]) -> str:
+    """`value` if it is allowed. Raises ArgumentError."""
+    if value not in allowed:
+        raise ArgumentError(f"{name} is not {value!r}", where=place(), expected=" or ".join(map(repr, allowed)))
+    return value

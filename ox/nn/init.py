@@ -1,0 +1,144 @@
+"""Initial values, written in place; the distributions of `torch.nn.init` from ox's own generator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ox import random
+from ox.errors import ArgumentError
+from ox.functions import full_like
+from ox.operands import cast
+from ox.ops.explain import place
+from ox.ops.mode import switched
+from ox.ops.operator import as_input
+from ox.tensor import Tensor
+
+_GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps a signal's size through a nonlinearity. `torch.nn.init.calculate_gain`."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in _GAINS:
+        raise ArgumentError(f"no gain is known for {nonlinearity!r}", expected=", ".join([*_GAINS, "leaky_relu"]))
+    return _GAINS[nonlinearity]
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    shape = tensor.data.shape
+    if len(shape) < 2:
+        raise ArgumentError("a fan needs two dimensions or more", where=place(), got=f"shape {list(shape)}")
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def _write(tensor: Tensor, values: Tensor, name: str) -> Tensor:
+    with switched(grad=False):
+        return tensor.assign(cast(values, tensor.data.dtype), name)
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
+    """Uniform in [a, b)."""
+    with switched(grad=False):
+        return _write(tensor, random.uniform(tensor.data.shape, generator=generator) * (b - a) + a, "uniform_")
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
+    """Normal with the given mean and standard deviation."""
+    with switched(grad=False):
+        return _write(tensor, random.normal(tensor.data.shape, generator=generator) * std + mean, "normal_")
+
+
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
+) -> Tensor:
+    """Normal, cut off outside [a, b], by the inverse of the distribution function."""
+    low, high = (0.5 * (1 + math.erf((edge - mean) / std / math.sqrt(2))) for edge in (a, b))
+    with switched(grad=False):
+        drawn = random.uniform(tensor.data.shape, generator=generator).cpu().data.astype(np.float64)
+    values = erfinv((low + (high - low) * drawn) * 2 - 1) * (std * math.sqrt(2)) + mean
+    return _write(tensor, as_input(np.clip(values, a, b).astype(np.float32)).to(tensor.device), "trunc_normal_")
+
+
+def erfinv(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The inverse of erf, to about 1e-6 relative (M. Giles, "Approximating the erfinv function", 2010)."""
+    with np.errstate(divide="ignore"):
+        w = -np.log((1 - x) * (1 + x))
+    near = np.polyval(_NEAR, np.minimum(w, 5) - 2.5)
+    far = np.polyval(_FAR, np.sqrt(np.minimum(np.maximum(w, 5), 60)) - 3)
+    return np.asarray(x * np.where(w < 5, near, far))
+
+
+_NEAR = [2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941]  # fmt: skip  # noqa: E501
+_FAR = [-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682]  # fmt: skip  # noqa: E501
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """All elements one value."""
+    with switched(grad=False):
+        return _write(tensor, full_like(tensor, val), "constant_")
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    return constant_(tensor, 1.0)
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """Uniform in ±gain·sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """Normal with standard deviation gain·sqrt(2 / (fan_in + fan_out))."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))), generator)
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ArgumentError(f"mode is not {mode!r}", where=place(), expected="'fan_in' or 'fan_out'")
+    return calculate_gain(nonlinearity, a) / math.sqrt(_fans(tensor)[mode == "fan_out"])
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
+    """Uniform in ±gain·sqrt(3 / fan) (He et al., 2015)."""
+    bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
+    """Normal with standard deviation gain / sqrt(fan)."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """Orthonormal rows or columns (Saxe et al., 2013), of the tensor as [shape[0], rest]."""
+    _fans(tensor)
+    rows = tensor.data.shape[0]
+    with switched(grad=False):
+        drawn = random.normal((rows, tensor.data.size // rows), generator=generator).cpu().data
+    q, r = np.linalg.qr(drawn.T if drawn.shape[0] < drawn.shape[1] else drawn)
+    q = q * np.sign(np.diag(r))
+    q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.data.shape) * gain
+    return _write(tensor, as_input(np.ascontiguousarray(q, np.float32)).to(tensor.device), "orthogonal_")
+
+
+def linear_defaults_(weight: Tensor, bias: Tensor | None) -> None:
+    """PyTorch's default for Linear and Conv: both uniform in ±1/sqrt(fan_in)."""
+    fan_in, _ = _fans(weight)
+    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+    uniform_(weight, -bound, bound)
+    if bias is not None:
+        uniform_(bias, -bound, bound)

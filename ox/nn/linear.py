@@ -1,0 +1,144 @@
+"""Linear, Embedding, Identity, Flatten, Unflatten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import DType, get_default_dtype
+from ox.errors import ArgumentError, OxError
+from ox.functions import flatten, unflatten
+from ox.nn import functional as F
+from ox.nn import init
+from ox.nn.module import Module
+from ox.nn.parameter import Parameter
+from ox.tensor import Tensor
+
+
+def empty(*shape: int, dtype: DType | None = None) -> Parameter:
+    """A parameter to be initialised."""
+    return Parameter(np.zeros(shape, dtype or get_default_dtype()))
+
+
+def explain_types(error: OxError, input: Any, weight: Tensor) -> bool:
+    """Say so when an input's element type is not the weight's."""
+    have, want = input.data.dtype, weight.data.dtype
+    if have == want:
+        return False
+    error.expected, error.got = f"input {want}", f"input {have} {list(input.data.shape)}"
+    error.hint = f"x.to(ox.{want}), or model.to(ox.{have})" if have.kind in "fV" else f"x.to(ox.{want})"
+    return True
+
+
+class Linear(Module):
+    """[..., in_features] to [..., out_features]: x·Wᵀ + b. `torch.nn.Linear`, ONNX Gemm.
+
+    weight [out_features, in_features], bias [out_features], both from U(±1/sqrt(in_features)).
+    """
+
+    weight: Parameter
+    bias: Parameter | None
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: DType | None = None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = empty(out_features, in_features, dtype=dtype)
+        self.register_parameter("bias", empty(out_features, dtype=dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        init.linear_defaults_(self.weight, self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
+
+    def explain(self, error: OxError, *args: Any) -> None:
+        (x,) = args
+        features = x.data.shape[-1] if x.data.ndim else 1
+        if explain_types(error, x, self.weight) or features == self.in_features:
+            return
+        error.expected, error.got = f"input [..., {self.in_features}]", f"input {list(x.data.shape)}"
+        error.hint = f"nn.Linear({features}, {self.out_features}), or check what comes before it"
+        if x.data.ndim == 4:
+            error.hint = "nn.Flatten() before it: a Linear works on the last dimension alone"
+        elif x.data.ndim == 2:
+            error.hint = f"nn.Linear({features}, {self.out_features}), or check the pooling before it"
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Embedding(Module):
+    """Integer indices [...] to rows [..., embedding_dim] of a table. `torch.nn.Embedding`, ONNX Gather.
+
+    weight [num_embeddings, embedding_dim] from N(0, 1); the row `padding_idx` starts as zeros and gets no gradient.
+    """
+
+    weight: Parameter
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DType | None = None
+    ) -> None:
+        super().__init__()
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ArgumentError(
+                "padding_idx is not in the table", expected=f"0 to {num_embeddings - 1}", got=str(padding_idx)
+            )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.weight = empty(num_embeddings, embedding_dim, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            self.weight.data[self.padding_idx] = 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class Identity(Module):
+    """The input itself. `torch.nn.Identity`; takes and ignores any arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input
+
+
+class Flatten(Module):
+    """Dimensions `start_dim` to `end_dim` as one. `torch.nn.Flatten`, ONNX Flatten or Reshape."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return flatten(input, self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """One dimension as several. `torch.nn.Unflatten`, ONNX Reshape."""
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return unflatten(input, self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

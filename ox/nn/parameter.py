@@ -1,0 +1,56 @@
+"""Tensors that a Module notices when they are assigned to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.dtypes import is_floating
+from ox.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that is trained: assigned to a Module it joins `parameters()`. `torch.nn.Parameter`.
+
+    Args:
+        data: a tensor or array, whose memory is shared, or anything that `ox.tensor` takes.
+        requires_grad: whether `backward` fills `.grad`; integer data needs False.
+    """
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        super().__init__(data)
+        if requires_grad:
+            self.requires_grad = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        copy = Parameter(self.data.copy(), self.requires_grad)
+        copy.grad = None if self.grad is None else Tensor(self.grad.data.copy())
+        memo[id(self)] = copy
+        return copy
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+
+class Buffer(Tensor):
+    """A tensor that is state but not trained: running statistics, tables. `torch.nn.Buffer`.
+
+    Args:
+        data: a tensor or array, whose memory is shared.
+        persistent: whether `state_dict` holds it.
+    """
+
+    persistent: bool
+
+    def __init__(self, data: Any, *, persistent: bool = True) -> None:
+        super().__init__(data)
+        self.persistent = persistent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
+        copy = Buffer(self.data.copy(), persistent=self.persistent)
+        memo[id(self)] = copy
+        return copy
+
+
+def can_require_grad(x: Tensor) -> bool:
+    """Whether gradients can flow to it at all."""
+    return is_floating(x.data.dtype)

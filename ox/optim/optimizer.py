@@ -1,0 +1,240 @@
+"""Optimizer: parameter groups, state, and the two ways of an update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import DType, float32
+from ox.errors import ArgumentError, LoadError
+from ox.operands import cast
+from ox.ops.explain import place
+from ox.ops.mode import MODE, switched
+from ox.ops.operator import as_input, make_tensor
+from ox.tensor import Tensor
+
+
+class Group(dict[str, Any]):
+    """A parameter group: a dict whose numbers are also float64 tensors of no dimensions.
+
+    A recorded update takes the tensor in, so `group["lr"] = 0.01` reaches a captured step, too.
+    """
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.tensors: dict[str, Tensor] = {}
+        self.update(entries)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if isinstance(value, Tensor) and value.data.ndim == 0:
+            value = value.item()
+        super().__setitem__(name, value)
+        if isinstance(value, float | int) and not isinstance(value, bool):
+            self._set(name, value)
+        elif name == "betas":
+            for i, beta in enumerate(value, start=1):
+                self._set(f"beta{i}", beta)
+
+    def _set(self, name: str, value: float) -> None:
+        if name in self.tensors:
+            self.tensors[name].data[...] = value
+        else:
+            self.tensors[name] = make_tensor(np.asarray(value, np.float64))
+
+    def update(self, *entries: Any, **named: Any) -> None:
+        for name, value in dict(*entries, **named).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def tensor(self, name: str) -> Tensor:
+        """A number of the group as a float64 tensor; always the same object."""
+        return self.tensors[name]
+
+    def cast(self, name: str, dtype: DType) -> Tensor:
+        """The same in another type."""
+        return cast(self.tensors[name], dtype)
+
+
+class Optimizer:
+    """The base: `torch.optim.Optimizer`.
+
+    A subclass says how one group is updated, twice: `_update` in operators, which a recording sees, and `_fast`, the
+    same on arrays in place, which eager training uses. A test holds the two together.
+
+    Args:
+        params: tensors, (name, tensor) pairs, or dicts of a group each: ``{"params": [...], "lr": ...}``.
+        defaults: what a group does not say.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        if isinstance(params, Tensor):
+            raise ArgumentError("an optimizer takes an iterable of tensors", got="one Tensor", hint="[tensor]")
+        groups = list(params)
+        if not groups:
+            raise ArgumentError(f"{type(self).__name__} got no parameters", hint="model.parameters()")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train further parameters, with settings of their own.
+
+        Raises:
+            ArgumentError: no tensors, not leaves, or in a group already; a setting out of range.
+        """
+        given = param_group["params"]
+        named = [p if isinstance(p, tuple) else (None, p) for p in ([given] if isinstance(given, Tensor) else given)]
+        params = [p for _, p in named]
+        taken = {id(p) for group in self.param_groups for p in group["params"]}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise ArgumentError("an optimizer takes tensors", where=place(), got=type(p).__name__)
+            if not p.is_leaf:
+                raise ArgumentError("an optimizer takes leaves", where=place(), got="a computed tensor")
+            if id(p) in taken:
+                raise ArgumentError("a parameter is in two groups", where=place(), got=f"shape {list(p.data.shape)}")
+            taken.add(id(p))
+        entries = {**self.defaults, **param_group, "params": params}
+        self._check(entries)
+        self.param_groups.append(Group(entries))
+
+    def _check(self, settings: Mapping[str, Any]) -> None:
+        for name in ("lr", "weight_decay", "momentum", "eps"):
+            if name in settings and not float(settings[name]) >= 0:
+                raise ArgumentError(f"{name} must not be negative", where=place(), got=str(settings[name]))
+        for beta in settings.get("betas", ()):
+            if not 0 <= beta < 1:
+                raise ArgumentError("betas lie in [0, 1)", where=place(), got=str(settings["betas"]))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients, or fill them with zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none or p.grad is None:
+                    p.grad = None
+                else:
+                    p.grad = Tensor(np.zeros_like(p.grad.data))
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient. Returns what `closure` (run first, with gradients on) returns."""
+        loss = None
+        if closure is not None:
+            with switched(grad=True):
+                loss = closure()
+        recording = MODE.get().recording is not None
+        with switched(grad=False):
+            for group in self.param_groups:
+                params = [p for p in group["params"] if p.grad is not None]
+                for p in params:
+                    if p not in self.state:
+                        self.state[p] = self._initial(p, group)
+                if recording:
+                    for p in params:
+                        self._update(p, p.grad, self.state[p], group)
+                elif params:
+                    self._fast(params, group)
+        return loss
+
+    def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
+        """The state of a parameter before its first step."""
+        return {}
+
+    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
+        """The update in operators."""
+        raise ArgumentError(f"{type(self).__name__} has no update", hint="def _update(self, p, grad, state, group)")
+
+    def _fast(self, params: list[Tensor], group: Group) -> None:
+        """The same on arrays, in place."""
+        for p in params:
+            assert p.grad is not None
+            self._update(p, p.grad, self.state[p], group)
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """State by parameter number, and the groups with numbers for parameters: PyTorch's layout. Tensors are
+        shared, not copied."""
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                numbers.setdefault(id(p), len(numbers))
+            groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
+        return {
+            "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
+            "param_groups": groups,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from `state_dict()`. State tensors are copied.
+
+        Raises:
+            LoadError: another number of groups or parameters, or state of other shapes; nothing was changed.
+        """
+        groups, state = state_dict["param_groups"], state_dict["state"]
+        have = [len(group["params"]) for group in self.param_groups]
+        given = [len(group["params"]) for group in groups]
+        if have != given:
+            raise LoadError(
+                f"the state does not fit {type(self).__name__}",
+                where=place(),
+                expected=f"groups of {have} parameters",
+                got=f"groups of {given}",
+                hint="the model and the groups that the state was saved from",
+            )
+        pairs = zip(
+            (n for group in groups for n in group["params"]),
+            (p for group in self.param_groups for p in group["params"]),
+            strict=True,
+        )
+        loaded: dict[Tensor, dict[str, Any]] = {}
+        for number, p in pairs:
+            own = state.get(number, state.get(str(number)))
+            if own is not None:
+                loaded[p] = {name: _copied(name, number, value, p) for name, value in own.items()}
+        self.state = loaded
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            group.update({name: value for name, value in saved.items() if name != "params"})
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if name != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _copied(name: str, number: int, value: Any, p: Tensor) -> Any:
+    if not isinstance(value, Tensor | np.ndarray):
+        return value
+    tensor = as_input(value.data if isinstance(value, Tensor) else value)
+    shape = tensor.data.shape
+    if name != "step" and shape != p.data.shape:
+        raise LoadError(
+            f"the optimizer's state '{name}' does not fit parameter {number}",
+            where=place(),
+            expected=str(list(p.data.shape)),
+            got=str(list(shape)),
+        )
+    copied = make_tensor(tensor.data.copy())
+    return copied if name == "step" or copied.device == p.device else copied.to(p.device)
+
+
+def narrow_or_same(p: Tensor) -> DType:
+    """The type in which a parameter is updated: its own, or float32 for a half."""
+    return float32 if p.data.dtype.itemsize < 4 else p.data.dtype  # type: ignore[no-any-return]
+
+
+def written(tensor: Tensor, by: str) -> None:
+    """Count a write that a kernel did in a tensor's memory, so that a backward which needs the old value notices."""
+    version = tensor._shared_version()
+    version[0] += 1
+    version[1] = by
