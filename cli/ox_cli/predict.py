@@ -1,0 +1,104 @@
+"""`ox predict`: what a model says to one input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+if TYPE_CHECKING:
+    from ox_cli.model_source import Source
+
+Array = np.ndarray[Any, Any]
+PARTS = {"train": "train", "validation": "validation", "held-back": "held back"}
+SHOWN = 3  # of the most probable classes
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A run's folder or an ONNX file.")],
+    input: Annotated[
+        str, typer.Argument(help="A .npy or .npz file, one sample or a batch, or one of the recipe's: held-back:3")
+    ],
+    recipe: Annotated[
+        str | None, typer.Option(help="Whose data held-back:3 speaks of.", show_default="what trained the model")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a sample.")] = False,
+) -> None:
+    """Run a model, from a run or an ONNX file, on an input of yours."""
+    from ox_cli.model_source import open_source
+
+    source = open_source(model, recipe)
+    arrays, targets = _read(source, input)
+    for row, scores in enumerate(source.run(arrays)):
+        truth = None if targets is None else targets[row]
+        if scores.ndim != 1 or len(scores) < 2:
+            typer.echo(json.dumps({"output": scores.tolist()}) if as_json else str(scores))
+            continue
+        shares = np.exp(scores - scores.max())
+        shares = shares / shares.sum()
+        labels = source.labels if source.labels and len(source.labels) == len(scores) else list(map(str, range(len(scores))))
+        order = np.argsort(-shares, kind="stable")
+        if as_json:
+            told = {} if truth is None else {"truth": labels[int(truth)]}
+            probabilities = {labels[i]: float(shares[i]) for i in range(len(scores))}
+            typer.echo(json.dumps({"label": labels[order[0]], **told, "probabilities": probabilities}))
+        else:
+            rest = ", ".join(f"{labels[i]} {shares[i]:.1%}" for i in order[1 : 1 + SHOWN])
+            told = "" if truth is None else f" · the truth is {labels[int(truth)]}"
+            typer.echo(f"{labels[order[0]]}  {shares[order[0]]:.1%}  (then {rest}){told}")
+
+
+def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:
+    """The input arrays with a leading batch axis, and the true answers where the input comes from a recipe."""
+    from ox.errors import ArgumentError, LoadError
+
+    part, colon, number = text.partition(":")
+    if colon and part in PARTS:
+        from ox.train.samples import batches
+
+        parts = source.needed_recipe().data().parts()
+        if PARTS[part] not in parts:
+            raise ArgumentError(f"the recipe has no {PARTS[part]} data", expected=" or ".join(parts))
+        data = parts[PARTS[part]]
+        if not (number.isascii() and number.isdigit() and int(number) < len(data)):
+            raise ArgumentError(f"there is no sample {number} in {part}", expected=f"0 to {len(data) - 1}")
+        *inputs, targets = next(batches([data[int(number)]], 1))
+        return list(inputs), targets if targets.ndim == 1 and targets.dtype.kind in "iu" else None
+    if not Path(text).is_file():
+        raise LoadError(f"there is no input {text}", expected="a .npy or .npz file, or held-back:INDEX")
+    try:
+        read = np.load(text, allow_pickle=False)
+        arrays = [read] if isinstance(read, np.ndarray) else _in_order({name: read[name] for name in read}, source)
+    except (ValueError, OSError, EOFError) as error:
+        raise LoadError(f"{text} is not a NumPy file of plain arrays", got=str(error)) from error
+    return _batched(arrays, source), None
+
+
+def _in_order(arrays: dict[str, Array], source: Source) -> list[Array]:
+    """The arrays of an .npz by the names of the model's inputs; a single one needs no name."""
+    if set(source.inputs) <= set(arrays):
+        return [arrays[name] for name in source.inputs]
+    if len(arrays) == 1 and len(source.inputs) <= 1:
+        return list(arrays.values())
+    raise ValueError(f"arrays {', '.join(arrays)}; the model takes {', '.join(source.inputs)}")
+
+
+def _batched(arrays: list[Array], source: Source) -> list[Array]:
+    """In the element types and ranks of the model's inputs, where those are known: a lone sample gets its batch axis."""
+    from ox.errors import ShapeError
+    from ox.train.samples import batches
+
+    if source.recipe is None:
+        return arrays
+    *like, _ = next(batches([source.recipe.data().validation[0]], 1))
+    fitted = [a[np.newaxis] if a.ndim == b.ndim - 1 else a for a, b in zip(arrays, like, strict=False)]
+    if len(like) != len(arrays) or any(a.shape[1:] != b.shape[1:] for a, b in zip(fitted, like, strict=True)):
+        raise ShapeError(
+            "the input does not fit the model",
+            expected=" and ".join(f"{b.dtype} [batch, {', '.join(map(str, b.shape[1:]))}]" for b in like),
+            got=" and ".join(f"{a.dtype} {list(a.shape)}" for a in arrays),
+        )
+    return [np.ascontiguousarray(a, dtype=b.dtype) for a, b in zip(fitted, like, strict=True)]

@@ -1,0 +1,79 @@
+"""`ox train RECIPE`: a run from its first step to its curves, or what is left of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A name such as digits, or the path to a page of your own.", show_default=False)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", show_default="recipe")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples a step.", show_default="recipe")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="recipe")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all random numbers.", show_default="recipe, else 0")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto.", show_default="cpu")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Use only the first so many samples of each part.", show_default="all")
+    ] = None,
+    checkpoint_every: Annotated[
+        float | None,
+        typer.Option(help="Seconds between checkpoints within an epoch.", show_default="30; and after each epoch"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to make the run's folder in.", show_default="runs")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this run, as it was begun.", metavar="RUN", show_default=False)
+    ] = None,
+) -> None:
+    """Train a recipe: a name such as digits, or the path to a page of your own.
+
+    Ctrl-C writes a checkpoint and says how to resume.
+    """
+    from ox.train import Interrupted
+    from ox.train import resume as go_on
+    from ox.train import train as begin
+    from ox.train.show import Terminal
+
+    flags: dict[str, Any] = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "seed": seed,
+        "device": device,
+        "limit": limit,
+        "checkpoint_every": checkpoint_every,
+    }
+    show = Terminal()
+    try:
+        if resume is not None:
+            _refuse(recipe, out, flags)
+            run = go_on(resume, show=show)
+        elif recipe is None:
+            raise _usage("ox train needs a recipe", hint="ox train digits")
+        else:
+            run = begin(recipe, out=out or Path("runs"), show=show, **flags)
+    except Interrupted as stop:
+        show.print("\n" + stop.what)
+        show.print("next: ", (str(stop.hint), "bold"))
+        raise typer.Exit(stop.exit_code) from None
+    shown = "" if run.folder.parent == Path("runs") else f" --run {run.folder}"
+    show.print("next: ", (f"ox export model.onnx{shown}", "bold"))
+
+
+def _refuse(recipe: str | None, out: Path | None, flags: dict[str, Any]) -> None:
+    """A run goes on as it was begun: whatever would change it is refused, not ignored."""
+    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
+    given += ["--out"] if out is not None else []
+    given += [f"the recipe {recipe}"] if recipe is not None else []
+    if given:
+        raise _usage(f"--resume goes on with the run as it was begun; it does not take {', '.join(given)}")
+
+
+def _usage(what: str, hint: str | None = None) -> Exception:
+    from ox_cli.errors import UsageError
+
+    return UsageError(what, hint=hint or "ox train --help")

@@ -1,0 +1,37 @@
+"""Training a recipe: its page, its run's folder, checkpoints of everything, and what a person sees of it.
+
+    recipe = ox.train.load("digits")
+    run = ox.train.train(recipe, epochs=3)             # what `ox train digits --epochs 3` does
+    recipe, model = ox.train.restore(run.folder)       # the best weights, in eval mode
+
+The hand-written loop needs none of this; see docs/training.md.
+"""
+
+from ox.train.evaluate import Result, evaluate
+from ox.train.loop import Interrupted, fit
+from ox.train.options import Options
+from ox.train.recipe import Data, Recipe, available, load
+from ox.train.run import Run, find, newest_run
+from ox.train.session import prepare, restore, resume, train
+from ox.train.trainer import Progress, Trainer
+
+__all__ = [
+    "Data",
+    "Interrupted",
+    "Options",
+    "Progress",
+    "Recipe",
+    "Result",
+    "Run",
+    "Trainer",
+    "available",
+    "evaluate",
+    "find",
+    "fit",
+    "load",
+    "newest_run",
+    "prepare",
+    "restore",
+    "resume",
+    "train",
+]

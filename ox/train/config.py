@@ -1,0 +1,109 @@
+"""config.toml of a run: what ran, on what, in words that a person and `tomllib` both read."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ox.devices import machine
+from ox.errors import LoadError
+from ox.train.options import Options
+from ox.train.recipe import Recipe
+
+
+def describe(recipe: Recipe, options: Options, run: str) -> dict[str, Any]:
+    """Everything that another person needs to run the same again."""
+    return {
+        "run": {"name": run, "made": datetime.now(UTC).isoformat(timespec="seconds"), "command": _command()},
+        "recipe": {"name": recipe.name, "source": str(recipe.path.resolve()), "sha256": recipe.sha256},
+        "options": options.to_table(),
+        "versions": versions(recipe.path.resolve().parent),
+        "machine": {
+            "platform": platform.platform(),
+            "instructions": machine.instruction_set() or "unknown",
+            "threads": machine.threads(),
+            "executors": executors(),
+        },
+    }
+
+
+def versions(folder: Path) -> dict[str, str]:
+    """Python, ox and what computes for it; the git commit of `folder`, else of where we stand."""
+    from ox import __version__
+
+    found = {"python": platform.python_version(), "ox": __version__}
+    for name in ("numpy", "ml_dtypes", "onnxruntime", "onnxruntime-gpu"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    for place in (folder, Path.cwd()):
+        commit = _git(place, "rev-parse", "HEAD")
+        if commit:
+            found["git"] = commit + (" with changes" if _git(place, "status", "--porcelain", "-uno") else "")
+            break
+    return found
+
+
+def executors() -> list[str]:
+    """Which executors share the operators of this process: NumPy, and what speeds up the large float32 ones."""
+    from ox import devices
+    from ox.ops.mode import MODE
+
+    forced = MODE.get().executor
+    if forced is not None:
+        return [getattr(forced, "__name__", str(forced))]
+    return ["numpy", *(getattr(offer, "__module__", str(offer)).rpartition(".")[2] for offer in devices.accelerators)]
+
+
+def _command() -> str:
+    program = os.path.basename(sys.argv[0])
+    return shlex.join(["ox" if program == "__main__.py" else program, *sys.argv[1:]])
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def dump(config: dict[str, Any]) -> str:
+    """TOML of tables that hold strings, numbers, truth values and lists of them."""
+    lines = []
+    for table, entries in config.items():
+        lines += [f"[{table}]", *(f"{json.dumps(k) if '-' in k else k} = {_value(v)}" for k, v in entries.items()), ""]
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    # JSON's strings, numbers and truth values are TOML's too, but for DEL, which TOML wants escaped
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """Read a config.toml that `dump` wrote.
+
+    Raises:
+        LoadError: it is missing or damaged.
+    """
+    try:
+        with open(path, "rb") as file:
+            config = tomllib.load(file)
+        Options(**config["options"])
+        config["recipe"]["name"], config["recipe"]["source"], config["recipe"]["sha256"], config["machine"]["threads"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LoadError(f"{path} is not the config of a run", got=f"{type(error).__name__}: {error}") from error
+    return config

@@ -1,0 +1,67 @@
+"""Measuring a model on a dataset: mean loss, and how many answers are right where there are classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ox.devices import cpu
+from ox.dtypes import is_floating
+
+Step = Callable[[Any, tuple[Any, ...]], tuple[Any, Any]]  # (model, batch) -> (loss, outputs or None)
+
+
+@dataclass
+class Result:
+    """Sums over samples. `correct` is None where the task has no classes to be right about."""
+
+    count: int = 0
+    loss_sum: float = 0.0
+    correct: int | None = None
+
+    @property
+    def loss(self) -> float:
+        return self.loss_sum / self.count if self.count else float("nan")
+
+    @property
+    def accuracy(self) -> float | None:
+        return None if self.correct is None else self.correct / self.count
+
+    def add(self, loss: float, outputs: Any, targets: Any) -> None:
+        """Count one batch."""
+        rows = len(targets)
+        self.count += rows
+        self.loss_sum += loss * rows
+        right = None if outputs is None else right_answers(cpu(outputs.data), cpu(targets.data))
+        if right is not None:
+            self.correct = (self.correct or 0) + right
+
+    def to_table(self) -> dict[str, Any]:
+        accuracy = {} if self.correct is None else {"accuracy": self.accuracy, "correct": self.correct}
+        return {"loss": self.loss, **accuracy, "count": self.count}
+
+
+def right_answers(outputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> int | None:
+    """How often the largest of `outputs` [n, classes, ...] stands at the target [n, ...]; None if these are no classes."""
+    if is_floating(targets.dtype) or outputs.ndim != targets.ndim + 1 or outputs.shape[2:] != targets.shape[1:]:
+        return None
+    return int((outputs.argmax(axis=1) == targets).sum())
+
+
+def evaluate(model: Any, step: Step, batches: Any) -> Result:
+    """Run `model` over batches in eval mode, without gradients; its mode is put back afterwards."""
+    from ox.autograd import no_grad
+
+    training, result = model.training, Result()
+    model.eval()
+    try:
+        with no_grad():
+            for batch in batches:
+                loss, outputs = step(model, batch)
+                result.add(float(loss.item()), outputs, batch[-1])
+    finally:
+        model.train(training)
+    return result

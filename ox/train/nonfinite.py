@@ -1,0 +1,89 @@
+"""Where NaN or infinity came from: the forward runs once more, and every operator's output is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ox import devices
+from ox.dtypes import is_floating
+from ox.errors import TrainError
+from ox.ops.mode import switched
+
+
+class _FirstError(TrainError):
+    """Carries the culprit out of the forward; the choke point adds module path and user's line to it."""
+
+
+def diagnose(
+    model: Any, step: Callable[[Any, Any], Any], batch: tuple[Any, ...], loss: float, when: str
+) -> TrainError:
+    """The error for a loss that is not finite: the first operator whose output is not, while all its inputs are.
+
+    The random state must be what it was before the forward that failed, so that the same masks are drawn again.
+    """
+    what = f"the loss is {loss} at {when}"
+    poor = [i for i, x in enumerate(batch) if not _finite(devices.cpu(x.data))]
+    if poor:
+        rows = devices.cpu(batch[poor[0]].data)
+        bad = [r for r in range(len(rows)) if not _finite(rows[r])]
+        return TrainError(
+            what,
+            extra={"cause": f"the data itself: tensor {poor[0]} of the batch holds NaN or infinity in rows {bad[:8]}"},
+            hint="clean the data, or look at what augment() returns",
+        )
+    weights = [name for name, p in model.named_parameters() if not _finite(devices.cpu(p.data))]
+    if weights:
+        more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
+        return TrainError(
+            what,
+            extra={"cause": f"the update before it made {weights[0]}{more} NaN or infinite"},
+            hint="a smaller --lr, or ox.nn.utils.clip_grad_norm_ in a step of your own",
+        )
+    try:
+        with switched(executor=_checked), np.errstate(all="ignore"):
+            step(model, batch)
+    except _FirstError as found:
+        return TrainError(
+            what,
+            where=found.where,
+            extra={"cause": found.what},
+            hint="a smaller --lr, or keep the operator's input in its range (clamp, + eps)",
+        )
+    return TrainError(
+        what,
+        extra={"cause": "not found: the same forward on the NumPy kernels stayed finite"},
+        hint="a smaller --lr: the values are at the edge of what the element type holds",
+    )
+
+
+def _checked(op: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """An executor: run the kernel, and raise at the first NaN from none, and the first infinity from finite values."""
+    xp = devices.namespace(op, arrays) if devices.cuda_in_use else np
+    result = op.kernel(xp, *arrays, **attributes)
+    given = [devices.cpu(a) for a in arrays if a is not None]
+    for made in result if isinstance(result, tuple) else (result,):
+        new = _problem(devices.cpu(made))
+        if new and not any(_problem(a) in (new, "NaN") for a in given):
+            ranges = ", ".join(f"{op.schema.input_at(i).name} {_range(devices.cpu(a))}" for i, a in enumerate(arrays) if a is not None)
+            raise _FirstError(f"{op.name} made the first {new} from {ranges}")
+    return result
+
+
+def _problem(array: np.ndarray[Any, Any]) -> str | None:
+    if not is_floating(array.dtype) or _finite(array):
+        return None
+    return "NaN" if np.isnan(array.astype(np.float64)).any() else "infinity"
+
+
+def _finite(array: np.ndarray[Any, Any]) -> bool:
+    return not is_floating(array.dtype) or bool(np.isfinite(array).all())
+
+
+def _range(array: np.ndarray[Any, Any]) -> str:
+    size = f"{array.dtype} {list(array.shape)}"
+    if not array.size or not is_floating(array.dtype):
+        return size
+    return f"{size} in [{float(array.min()):.3g}, {float(array.max()):.3g}]"

@@ -1,0 +1,244 @@
+"""Recipes: a page of Python that says what to train. No registry and no base class: the page's own names are the form.
+
+    def model():            builds the network, an `ox.nn.Module`
+    def data():             returns the datasets: train, validation and, if there is one, held back
+    loss                    called as loss(outputs, targets)
+    defaults                a dict: epochs, batch_size, lr, seed
+
+and, where the standard ones do not fit,
+
+    def optimizer(model, lr):            default: AdamW
+    def scheduler(optimizer, lr, steps): stepped once a batch, `steps` times in all; default: a constant rate
+    def augment(batch, generator):       returns the batch that is trained on; validation is never augmented
+    def step(model, batch):              returns (loss, outputs or None) in place of `loss`
+    inputs, outputs         dicts from a tensor's name to what it means, in the order of the model's arguments
+    labels                  the names of the classes
+    shareable               True if samples of the data may travel inside an exported file
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ox.data import Subset
+from ox.errors import OxError, RecipeError
+from ox.train.samples import batches
+
+OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what `defaults` may hold, and what it is without
+FORM = "a function model(), a function data(), a loss and a dict defaults"
+
+
+@dataclass(frozen=True)
+class Data:
+    """The parts of a recipe's data. Each has a length, and gives one sample an index: inputs first, target last."""
+
+    train: Any
+    validation: Any
+    held_back: Any | None
+
+    def parts(self) -> dict[str, Any]:
+        """The parts that are there, under the names in which they are shown."""
+        named = {"train": self.train, "validation": self.validation, "held back": self.held_back}
+        return {name: part for name, part in named.items() if part is not None}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A page that was read and found to be a recipe."""
+
+    name: str
+    path: Path
+    text: str
+    page: ModuleType
+
+    @property
+    def sha256(self) -> str:
+        """Of the page's text; a run keeps it, so that a page changed since is noticed."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        return OPTIONS | self.page.defaults
+
+    @property
+    def inputs(self) -> dict[str, str | None]:
+        """Name and meaning of each input, in the order of the model's arguments; may be empty."""
+        return _named(getattr(self.page, "inputs", {}))
+
+    @property
+    def outputs(self) -> dict[str, str | None]:
+        return _named(getattr(self.page, "outputs", {}))
+
+    @property
+    def labels(self) -> list[str] | None:
+        labels = getattr(self.page, "labels", None)
+        return None if labels is None else [str(label) for label in labels]
+
+    @property
+    def shareable(self) -> bool:
+        """Whether real samples may travel inside an exported file."""
+        return bool(getattr(self.page, "shareable", False))
+
+    def optional(self, name: str) -> Any:
+        """What the page calls `name`, or None."""
+        return getattr(self.page, name, None)
+
+    def model(self) -> Any:
+        """A new model.
+
+        Raises:
+            RecipeError: model() returned something else.
+        """
+        from ox.nn import Module
+
+        model = self.page.model()
+        if not isinstance(model, Module):
+            raise RecipeError(
+                f"model() in {self.path.name} did not return a module",
+                expected="an ox.nn.Module",
+                got=type(model).__name__,
+                hint="return the network itself, for example nn.Sequential(...)",
+            )
+        return model
+
+    def data(self) -> Data:
+        """The datasets.
+
+        Raises:
+            RecipeError: data() returned something other than two or three datasets, or an empty one.
+        """
+        parts = self.page.data()
+        usable = isinstance(parts, tuple | list) and len(parts) in (2, 3)
+        if not usable or not all(hasattr(part, "__getitem__") and hasattr(part, "__len__") for part in parts):
+            got = [type(part).__name__ for part in parts] if isinstance(parts, tuple | list) else type(parts).__name__
+            raise RecipeError(
+                f"data() in {self.path.name} did not return the datasets",
+                expected="two or three: train, validation and, if there is one, held back",
+                got=str(got),
+                hint="return TensorDataset(...), TensorDataset(...)",
+            )
+        if not all(len(part) for part in parts):
+            raise RecipeError(f"data() in {self.path.name} returned an empty dataset", got=str([len(p) for p in parts]))
+        return Data(parts[0], parts[1], parts[2] if len(parts) == 3 else None)
+
+    def examples(self, count: int) -> list[np.ndarray[Any, Any]]:
+        """The inputs of the first `count` validation samples, one array an input, each with a leading batch axis."""
+        part = self.data().validation
+        *inputs, _ = next(batches(Subset(part, range(min(count, len(part)))), count))
+        return inputs
+
+
+def available() -> list[str]:
+    """The names of the recipes that come with ox."""
+    return sorted(path.stem for path in _shelf().glob("*.py") if _looks_like_one(path))
+
+
+def load(recipe: str | os.PathLike[str]) -> Recipe:
+    """Read a recipe: a name such as ``"digits"``, or the path to a page.
+
+    The page is run, as `python page.py` would run it: what it imports from its own folder is found.
+
+    Raises:
+        RecipeError: no such recipe (names the nearest), or a page that is not one (says what is missing).
+    """
+    given = os.fspath(recipe)
+    if os.sep in given or given.endswith(".py"):
+        path = Path(given)
+        if not path.is_file():
+            raise RecipeError(f"there is no page {given}", hint=f"one of {', '.join(available())}, or the path to a page")
+        return read(path, path.stem, [path.resolve().parent])
+    if given not in available():
+        near = difflib.get_close_matches(given, available(), 3, 0.4)
+        also = f"./{given}.py" if Path(f"{given}.py").is_file() else None
+        raise RecipeError(
+            f"there is no recipe '{given}'",
+            expected=f"one of {', '.join(available())}, or the path to a page",
+            hint=" or ".join(f"ox train {name}" for name in filter(None, [also, *near])) or "ox train page.py",
+        )
+    return read(_shelf() / f"{given}.py", given, [])
+
+
+def read(path: Path, name: str, folders: Sequence[Path]) -> Recipe:
+    """Run the page at `path`, with `folders` to import from, and check that it is a recipe."""
+    sys.path[:0] = [str(folder) for folder in folders if str(folder) not in sys.path]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read", got=str(error)) from error
+    spec = importlib.util.spec_from_file_location(f"ox_recipe_{name}", path)
+    if spec is None or spec.loader is None:
+        raise RecipeError(f"{path.name} is not a recipe", expected=f"a Python page with {FORM}")
+    page = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = page  # as an import would, so that dataclasses and the like find their module
+    try:
+        spec.loader.exec_module(page)
+    except OxError:
+        raise
+    except Exception as error:
+        raise RecipeError(
+            f"{path.name} stops with {type(error).__name__} when it is read", where=_line(error, path), got=str(error)
+        ) from error
+    _check(page, path)
+    return Recipe(name, path, text, page)
+
+
+def _check(page: ModuleType, path: Path) -> None:
+    missing = [f"{name}()" for name in ("model", "data") if not callable(getattr(page, name, None))]
+    if not callable(getattr(page, "step", None)) and not callable(getattr(page, "loss", None)):
+        missing.append("loss")
+    if not isinstance(getattr(page, "defaults", None), dict):
+        missing.append("defaults")
+    if missing:
+        raise RecipeError(
+            f"{path.name} is not a recipe",
+            expected=FORM,
+            got=f"a page without {', '.join(missing)}",
+            hint=f"one that is: {_shelf() / 'digits.py'}",
+        )
+    unknown = [key for key in page.defaults if key not in OPTIONS]
+    if unknown:
+        near = difflib.get_close_matches(str(unknown[0]), OPTIONS, 1, 0.3)
+        raise RecipeError(
+            f"'{unknown[0]}' in the defaults of {path.name} is no option",
+            expected=", ".join(OPTIONS),
+            hint=f"'{near[0]}'" if near else None,
+        )
+
+
+def _shelf() -> Path:
+    """The folder of the recipes that come with ox."""
+    spec = importlib.util.find_spec("ox_models")
+    if spec is None or not spec.submodule_search_locations:
+        raise RecipeError("the recipes that come with ox are not installed", expected="the package ox_models")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _looks_like_one(path: Path) -> bool:
+    """Whether a page defines model and data at its top level; read, not run, for a list of names must cost nothing."""
+    names = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    return {"model", "data"} <= names
+
+
+def _named(value: Any) -> dict[str, str | None]:
+    return dict(value) if isinstance(value, dict) else dict.fromkeys(value)
+
+
+def _line(error: Exception, path: Path) -> str:
+    """The page's own line that failed, as errors show lines."""
+    if isinstance(error, SyntaxError):
+        return f"{path.name}:{error.lineno}   {(error.text or '').strip()}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return f"{path.name}:{frames[-1].lineno}   {frames[-1].line}" if frames else path.name

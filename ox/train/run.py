@@ -1,0 +1,154 @@
+"""The folder of a run, and how it is found again.
+
+runs/digits-0007/
+  config.toml      what ran: recipe, options, seed, versions, git commit, threads
+  recipe.py        the page as it was
+  metrics.jsonl    a line a step and an epoch
+  events...        the same for TensorBoard
+  checkpoints/     best.safetensors, last.safetensors: everything that is needed to go on
+  result.json      how it ended; only a finished run has one
+  curves.png       what people look at first
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ox.errors import LoadError, TrainError
+from ox.files import write_whole
+from ox.train import config
+from ox.train.options import Options
+from ox.train.recipe import Recipe, read
+
+
+class Run:
+    """One run's folder."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.folder, self.config = folder, settings
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def last(self) -> Path:
+        return self.folder / "checkpoints" / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.folder / "checkpoints" / "best.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def curves(self) -> Path:
+        return self.folder / "curves.png"
+
+    @property
+    def options(self) -> Options:
+        return Options(**self.config["options"])
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """How it ended, or None while it has not."""
+        try:
+            return dict(json.loads((self.folder / "result.json").read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Note how it ended: from now on the run is finished."""
+        write_text(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def recipe(self) -> Recipe:
+        """The recipe as it was when the run began: the copy in the folder.
+
+        Raises:
+            RecipeError: the copy is missing or no longer a recipe.
+        """
+        noted = self.config["recipe"]
+        # what the page imported from its own folder is looked for there again
+        return read(self.folder / "recipe.py", noted["name"], [Path(noted["source"]).parent])
+
+
+def create(recipe: Recipe, options: Options, root: str | os.PathLike[str] = "runs") -> Run:
+    """Make the next folder ``<root>/<recipe>-0001``, ``-0002``, ... with its config and a copy of the page.
+
+    Raises:
+        TrainError: the folder cannot be made.
+    """
+    root = Path(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        folder = _next_folder(root, recipe.name)
+        (folder / "checkpoints").mkdir()
+        run = Run(folder, config.describe(recipe, options, folder.name))
+        write_text(folder / "recipe.py", recipe.text)
+        write_text(folder / "config.toml", config.dump(run.config))
+    except OSError as error:
+        raise TrainError(
+            f"no run can be made in {root}",
+            got=f"{type(error).__name__}: {error.strerror or error}",
+            hint="--out with a folder that you may write to",
+        ) from error
+    return run
+
+
+def _next_folder(root: Path, name: str) -> Path:
+    numbers = [path.name[len(name) + 1 :] for path in root.glob(f"{name}-*")]
+    number = 1 + max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=0)
+    while True:  # another process may take the same number at the same time: mkdir decides
+        folder = root / f"{name}-{number:04d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def find(folder: str | os.PathLike[str]) -> Run:
+    """The run in a folder.
+
+    Raises:
+        LoadError: there is no run in it.
+    """
+    folder = Path(folder)
+    if not (folder / "config.toml").is_file():
+        problem = "no such folder" if not folder.is_dir() else "a folder without config.toml"
+        runs = ", ".join(str(run.folder) for run in _runs(folder.parent if folder.name else folder)[-3:])
+        raise LoadError(f"{folder} is not a run", got=problem, hint=runs or "ox train digits makes one")
+    return Run(folder, config.parse(folder / "config.toml"))
+
+
+def newest_run(root: str | os.PathLike[str] = "runs") -> Run:
+    """The run that last wrote a best checkpoint.
+
+    Raises:
+        LoadError: there is none.
+    """
+    runs = [run for run in _runs(Path(root)) if run.best.is_file()]
+    if not runs:
+        raise LoadError(f"there is no trained run in {root}", hint="ox train digits, or name the run's folder")
+    return max(runs, key=lambda run: (run.best.stat().st_mtime_ns, run.name))
+
+
+def _runs(root: Path) -> list[Run]:
+    found = []
+    for path in sorted(root.glob("*/config.toml")):
+        try:
+            found.append(Run(path.parent, config.parse(path)))
+        except LoadError:
+            continue
+    return found
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)

@@ -1,0 +1,110 @@
+"""Beginning a run, resuming one, and getting its model back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ox.devices import machine
+from ox.errors import TrainError
+from ox.train import checkpoint, config
+from ox.train import run as runs
+from ox.train.loop import fit
+from ox.train.options import Options
+from ox.train.recipe import Recipe, load
+from ox.train.run import Run
+from ox.train.show import Silent
+from ox.train.trainer import Trainer, load_model
+
+
+def train(
+    recipe: Recipe | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "runs",
+    show: Silent | None = None,
+    **options: Any,
+) -> Run:
+    """Train a recipe in a new run's folder under `out`; `options` as in `Options`, the rest from the recipe's defaults.
+
+    Nothing is written before the recipe, the options, the model and the data have proven usable.
+
+    Raises:
+        RecipeError, ArgumentError, DeviceError: nothing was written.
+        TrainError: the run cannot be made, or its loss is not finite.
+        Interrupted: Ctrl-C; `resume` goes on.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
+    trainer = Trainer(recipe, Options.of(recipe.defaults, **options))
+    run = runs.create(recipe, trainer.options, out)
+    return _go(trainer, run, show)
+
+
+def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run:
+    """Go on with a run that was stopped or killed, with the options and the page that it began with.
+
+    Ends with the very weights that it would have ended with undisturbed, on the same machine and versions.
+
+    Raises:
+        LoadError: no run, or a damaged checkpoint, or one of another architecture.
+        TrainError: the run is finished, or its recipe was changed.
+    """
+    trainer, run = prepare(folder)
+    return _go(trainer, run, show)
+
+
+def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
+    """A run's trainer at its last checkpoint; changes nothing on disk, raises what `resume` does."""
+    run = runs.find(folder)
+    if run.result is not None:
+        raise TrainError(
+            f"{run.folder} is finished: there is nothing to resume",
+            got=f"{run.options.epochs} of {run.options.epochs} epochs",
+            hint=f"ox train {run.config['recipe']['name']} --epochs N begins a new run",
+        )
+    recipe = run.recipe()
+    if recipe.sha256 != run.config["recipe"]["sha256"]:
+        raise TrainError(
+            f"{run.folder / 'recipe.py'} was changed since the run began",
+            hint="put it back as it was, or train the changed page as a run of its own",
+        )
+    state = checkpoint.load(run.last)
+    trainer = Trainer(recipe, run.options)
+    trainer.load_state_dict(state)
+    return trainer, run
+
+
+def _go(trainer: Trainer, run: Run, show: Silent | None) -> Run:
+    show = show or Silent()
+    if run.last.is_file():
+        checkpoint.mend(run, trainer.progress.best, trainer.progress.step)
+    show.begin(trainer, run, machine.threads())
+    fit(trainer, run, show)
+    return run
+
+
+def differences(run: Run) -> list[str]:
+    """What has changed on this machine since the run began and may change its last bits."""
+    found = config.versions(run.folder)
+    noted = run.config["versions"]
+    lines = [
+        f"{name} {noted.get(name, 'absent')} then, {found.get(name, 'absent')} now"
+        for name in sorted((noted.keys() | found.keys()) - {"git", "ox"})
+        if noted.get(name) != found.get(name)
+    ]
+    if run.config["machine"]["threads"] != machine.threads():
+        lines.append(f"{run.config['machine']['threads']} threads then, {machine.threads()} now")
+    return lines
+
+
+def restore(folder: str | os.PathLike[str] | Run | None = None) -> tuple[Recipe, Any]:
+    """The recipe and the model of a run with its best weights, in eval mode; the newest run when none is named.
+
+    Raises:
+        LoadError: no run, no best checkpoint yet, a damaged one, or one of another architecture.
+    """
+    run = folder if isinstance(folder, Run) else runs.newest_run() if folder is None else runs.find(folder)
+    state = checkpoint.load(run.best)
+    recipe = run.recipe()
+    model = recipe.model()
+    load_model(model, state["model"], str(run.best))
+    return recipe, model.eval()

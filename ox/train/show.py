@@ -1,0 +1,119 @@
+"""What a person sees while a run goes on: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from ox.train.run import Run
+    from ox.train.trainer import Trainer
+
+BAR = 20
+
+
+class Silent:
+    """Shows nothing: what `fit` tells, and what another display may override."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+    def begin(self, trainer: Trainer, run: Run, threads: int) -> None:
+        """Before the first step."""
+
+    def epoch(self, trainer: Trainer) -> None:
+        """An epoch begins or goes on."""
+
+    def step(self, trainer: Trainer, rate: float) -> None:
+        """A step was taken, at `rate` samples a second."""
+
+    def row(self, trainer: Trainer, row: dict[str, Any]) -> None:
+        """An epoch ended with these figures."""
+
+    def finished(self, trainer: Trainer, run: Run, result: dict[str, Any]) -> None:
+        """The run ended."""
+
+
+class Terminal(Silent):
+    """Rich's live bar where a person looks; where output goes to a file, a line an epoch."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(highlight=False)
+        self.live: Any = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            from rich.live import Live
+
+            self.live = Live("", console=self.console, refresh_per_second=10, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def print(self, *parts: Any) -> None:
+        from rich.text import Text
+
+        self.console.print(Text.assemble(*parts), soft_wrap=True)
+
+    def begin(self, trainer: Trainer, run: Run, threads: int) -> None:
+        from ox import __version__
+
+        options, progress = trainer.options, trainer.progress
+        place = f"{trainer.device} ({threads} thread{'s' * (threads != 1)})"
+        self.print(f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold"))
+        sizes = ", ".join(f"{len(part):,} {name}" for name, part in trainer.data.parts().items())
+        name = type(trainer.model).__name__
+        self.print(f"{trainer.recipe.name}: {sizes} · {name}, {trainer.parameters:,} parameters")
+        if progress.step:
+            self.print(f"resumed after step {progress.step:,} of {trainer.steps:,}")
+
+    def epoch(self, trainer: Trainer) -> None:
+        self._draw(trainer, 0.0)
+
+    def step(self, trainer: Trainer, rate: float) -> None:
+        self._draw(trainer, rate)
+
+    def _draw(self, trainer: Trainer, rate: float) -> None:
+        if self.live is None:
+            return
+        progress, steps = trainer.progress, len(trainer.loader)
+        done = (progress.step - progress.epoch * steps) / steps
+        loss = progress.running.loss_sum / max(progress.running.count, 1)
+        self.live.update(self._line(trainer, progress.epoch + 1, done, f"  loss {loss:.3f}  {rate:,.0f} samples/s"))
+
+    def _line(self, trainer: Trainer, epoch: int, done: float, rest: str) -> Any:
+        from rich.text import Text
+
+        total, filled = trainer.options.epochs, round(BAR * done)
+        bar = [("━" * filled, "green" if done >= 1 else "cyan"), ("━" * (BAR - filled), "bright_black")]
+        head = f"epoch {epoch:>{len(str(total))}}/{total}"
+        return Text.assemble(head, *(["  ", *bar] if self.console.is_terminal else []), rest)
+
+    def row(self, trainer: Trainer, row: dict[str, Any]) -> None:
+        best = trainer.progress.best is row
+        figures = f"  loss {row['loss']:.3f}  validation {row['validation_loss']:.3f}"
+        if row["validation_accuracy"] is not None:
+            figures += f"  accuracy {percent(row['validation_accuracy']):>7}"
+        line = self._line(trainer, row["epoch"], 1.0, f"{figures}  {row['samples_per_second']:,.0f} samples/s")
+        self.console.print(line.append("  best", style="green") if best else line, soft_wrap=True)
+
+    def finished(self, trainer: Trainer, run: Run, result: dict[str, Any]) -> None:
+        held_back, parts = result["held_back"], [f"best on validation: epoch {result['best']['epoch']}"]
+        if held_back is not None:
+            told = percent(held_back["accuracy"]) if "accuracy" in held_back else f"loss {held_back['loss']:.4g}"
+            parts.append(f"held back {told}")
+        self.print(" · ".join([*parts, f"curves {run.curves}", f"{result['seconds']:.1f} s"]))
+
+
+def percent(share: float) -> str:
+    """``98.9 %``."""
+    return f"{100 * share:.1f} %"
