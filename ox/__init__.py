@@ -40,7 +40,8 @@ from ox.dtypes import float32 as float
 from ox.dtypes import int32 as int
 from ox.errors import OxError
 from ox.files import load, save
-from ox.functions import *
+from ox.functions import *  # noqa: F403
+from ox.functions import __all__ as _functions
 from ox.ops.dim import Dim
 from ox.random import (
     Generator,
@@ -54,8 +55,75 @@ from ox.random import (
     randn_like,
     randperm,
 )
+
 if TYPE_CHECKING:
-    from ox import data, export, graph, nn, optim, serve, train
+    from ox import data as data
+    from ox import export as export
+    from ox import graph as graph
+    from ox import nn as nn
+    from ox import optim as optim
+    from ox import serve as serve
+    from ox import train as train
+
+__all__ = [
+    "Dim",
+    "Generator",
+    "OxError",
+    "Tensor",
+    "arange",
+    "as_tensor",
+    "autograd",
+    "bernoulli",
+    "bfloat16",
+    "bool",
+    "default_generator",
+    "double",
+    "empty",
+    "enable_grad",
+    "errors",
+    "eye",
+    "float",
+    "float16",
+    "float32",
+    "float64",
+    "from_numpy",
+    "full",
+    "functions",
+    "get_default_dtype",
+    "half",
+    "inference_mode",
+    "int",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "is_floating",
+    "is_grad_enabled",
+    "linspace",
+    "load",
+    "long",
+    "manual_seed",
+    "no_grad",
+    "ones",
+    "ops",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "random",
+    "randperm",
+    "save",
+    "set_default_dtype",
+    "set_grad_enabled",
+    "tensor",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "zeros",
+    *_functions,
+]
 
 _ROOMS = ("data", "devices", "export", "graph", "nn", "optim", "serve", "train")
 

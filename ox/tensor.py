@@ -111,7 +111,7 @@ class Tensor(Methods):
     @property
     def version(self) -> int:
         """How often its memory was written in place."""
-        return 0 if self._version is None else self._version[0]  # type: ignore[no-any-return]
+        return 0 if self._version is None else self._version[0]
 
     def _shared_version(self) -> list[Any]:
         if self._version is None:

@@ -50,8 +50,8 @@ def grad(
     Raises:
         GradientError: an input does not require a gradient, or was not used and `allow_unused` is False.
     """
-    outputs = [outputs] if hasattr(outputs, "node") else list(outputs)  # type: ignore[list-item,arg-type]
-    inputs = [inputs] if hasattr(inputs, "node") else list(inputs)  # type: ignore[list-item,arg-type]
+    outputs = [outputs] if hasattr(outputs, "node") else list(outputs)  # type: ignore[list-item]
+    inputs = [inputs] if hasattr(inputs, "node") else list(inputs)  # type: ignore[list-item]
     if grad_outputs is None:
         grad_outputs = [None] * len(outputs)
     elif hasattr(grad_outputs, "node"):
@@ -99,7 +99,7 @@ def walk(
         for node in _order([t.node for t in tensors], into):
             if wanted is None and node.hooks is None and node.op.single_output:
                 g = pending.pop(node, None)
-                arrived = None if g is None else [g]
+                arrived: list[Tensor | None] | None = None if g is None else [g]
             else:
                 arrived = _collect(node, pending, wanted)
             if arrived is None:

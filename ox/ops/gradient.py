@@ -102,7 +102,7 @@ class Keep:
         for kind, i, rest in self.entries:
             if kind == OUTPUT:
                 twin = outputs[i].twin()
-                saved.append((twin, twin._version[0]))  # type: ignore[index]
+                saved.append((twin, twin._version[0]))
             elif rest:
                 saved.append([_kept(kind, x) for x in inputs[i:]])
             elif i >= len(inputs) or (x := inputs[i]) is None:

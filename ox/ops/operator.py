@@ -97,9 +97,9 @@ class Operator:
         return declare
 
     @overload
-    def __call__(self, *inputs: Any, **attributes: Any) -> Tensor: ...
-    @overload
     def __call__(self, *inputs: Any, outputs: int, **attributes: Any) -> Any: ...
+    @overload
+    def __call__(self, *inputs: Any, **attributes: Any) -> Tensor: ...
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         """The one choke point: check, pick the executor, run, remember for backward, tell the recording."""
