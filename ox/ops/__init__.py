@@ -8,6 +8,7 @@ from ox.ops.comparison import Not, Or, Where
 from ox.ops.conv import Conv, ConvTranspose
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.linear import Gemm, MatMul
+from ox.ops.norm import BatchNormalization, LayerNormalization
 from ox.ops.pad import Pad
 from ox.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
@@ -16,9 +17,9 @@ from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Trans
 from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
-    "Abs", "Add", "And", "ArgMax", "AveragePool", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat", "Conv", "ConvTranspose",
+    "Abs", "Add", "And", "ArgMax", "AveragePool", "BatchNormalization", "BitShift", "BitwiseAnd", "BitwiseXor", "Cast", "Clip", "Concat", "Conv", "ConvTranspose",
     "ConstantOfShape", "Cos", "Div", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements",
-    "Gelu", "Gemm", "GlobalAveragePool", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
+    "Gelu", "Gemm", "GlobalAveragePool", "Greater", "GreaterOrEqual", "Identity", "LayerNormalization", "Less", "LessOrEqual", "Log", "LogSoftmax", "MatMul",
     "Max", "MaxPool", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Philox", "Pow", "RandomNormal", "RandomUniform", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
     "ReduceSum", "Relu", "Reshape", "ScatterElements", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice", "Softmax",
     "Split", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",

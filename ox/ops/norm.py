@@ -1,0 +1,251 @@
+"""Normalization: BatchNormalization LayerNormalization."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import FLOATS, FROM_ONNX, DType, bfloat16, float32, float64, onnx_type
+from ox.errors import ShapeError
+from ox.ops.arithmetic import Add, Div, Mul, Sqrt, Sub
+from ox.ops.broadcast import axes_tensor, sum_to
+from ox.ops.index import product_of
+from ox.ops.numeric import HALVES, constant, narrowed
+from ox.ops.operator import OPS, operator
+from ox.ops.reduce import ReduceMean, ReduceSum
+from ox.ops.types import T1, T2, XP, Array, T, U
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype in HALVES else array
+
+
+def _as(x: "Tensor", dtype: DType) -> "Tensor":
+    return x if x.dtype == dtype else OPS["Cast"](x, to=onnx_type(dtype))
+
+
+def _computed(dtype: DType) -> DType:
+    """The type in which a gradient of values of `dtype` is computed."""
+    return float32 if dtype in HALVES else dtype
+
+
+@operator("Y running_mean running_var", T=FLOATS, T1=FLOATS, T2=FLOATS)
+def BatchNormalization(
+    xp: XP,
+    X: T,
+    scale: T1,
+    B: T1,
+    input_mean: T2,
+    input_var: T2,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    outputs: int = 1,
+) -> tuple[T, T2, T2]:
+    """(X - mean) / sqrt(var + epsilon) * scale + B for each channel of X [N, C, ...].
+
+    Mean and variance are the given ones, or in training_mode those of X; then the running ones are
+    momentum * given + (1 - momentum) * X's, where the variance is the biased one. ONNX BatchNormalization.
+    """
+    if X.ndim < 2 or any(a.shape != X.shape[1:2] for a in (scale, B, input_mean, input_var)):
+        raise ShapeError(
+            f"BatchNormalization of {list(X.shape)} needs one value a channel",
+            expected=f"scale, B, input_mean and input_var [{X.shape[1] if X.ndim > 1 else 'C'}]",
+            got=", ".join(str(list(a.shape)) for a in (scale, B, input_mean, input_var)),
+        )
+    x, given_mean, given_var = _wide(X), _wide(input_mean), _wide(input_var)
+    column = (-1, *[1] * (X.ndim - 2))
+    axes = (0, *range(2, X.ndim))
+    if training_mode:
+        mean = xp.mean(x, axis=axes)
+        centered = x - mean.reshape(column)
+        var = xp.mean(centered * centered, axis=axes)
+    else:
+        mean, var = given_mean, given_var
+        centered = x - mean.reshape(column)
+    factor = (_wide(scale) / xp.sqrt(var + var.dtype.type(epsilon))).astype(x.dtype, copy=False)
+    centered *= factor.reshape(column)
+    centered += _wide(B).astype(x.dtype, copy=False).reshape(column)
+    Y = narrowed(centered, X.dtype) if X.dtype in HALVES else centered
+    if not training_mode:
+        return (Y,)
+    kind = input_mean.dtype
+    old, new = given_mean.dtype.type(momentum), given_mean.dtype.type(1 - momentum)
+    running = (old * given_mean + new * mean, old * given_var + new * var)
+    return (Y, *[r.astype(kind, copy=False) for r in running])
+
+
+def _column(x: "Tensor", rank: int, dtype: DType) -> "Tensor":
+    """[C] as [C, 1, ...], which meets [N, C, ...] of so many dimensions."""
+    x = _as(x, dtype)
+    return x if rank == 2 else OPS["Unsqueeze"](x, axes_tensor(range(1, rank - 1)))
+
+
+@BatchNormalization.gradient(
+    "X", "scale", "B", "input_mean", "input_var", when=lambda attributes: not attributes["training_mode"]
+)
+def _(
+    g: "Tensor",
+    X: "Tensor",
+    scale: "Tensor",
+    input_mean: "Tensor",
+    input_var: "Tensor",
+    epsilon: float,
+    needs: tuple[bool, ...],
+) -> "tuple[Tensor | None, ...]":
+    kind, rank, outer = X.dtype, X.ndim, _axes(X.ndim)
+    wide = _computed(kind)
+    g = _as(g, wide)
+    var = Add(_as(input_var, wide), constant(epsilon, g))
+    inverse = Div(constant(1, g), Sqrt(var))
+    to_x = to_scale = to_b = to_mean = to_var = None
+    if needs[0]:
+        to_x = _as(Mul(g, _column(Mul(inverse, _as(scale, wide)), rank, wide)), kind)
+    if any(needs[1:4]) or needs[4]:
+        total = ReduceSum(g, outer, keepdims=0)
+    if needs[2]:
+        to_b = _as(total, scale.dtype)
+    if needs[3]:
+        to_mean = _as(-(total * inverse * _as(scale, wide)), input_mean.dtype)
+    if needs[1] or needs[4]:
+        centered = Sub(_as(X, wide), _column(input_mean, rank, wide))
+        weighted = Mul(ReduceSum(Mul(g, centered), outer, keepdims=0), inverse)
+        if needs[1]:
+            to_scale = _as(weighted, scale.dtype)
+        if needs[4]:
+            to_var = _as(weighted * _as(scale, wide) / var * -0.5, input_var.dtype)
+    return to_x, to_scale, to_b, to_mean, to_var
+
+
+def _axes(rank: int) -> "Tensor":
+    return axes_tensor([0, *range(2, rank)])
+
+
+@BatchNormalization.gradient(
+    "X", "scale", "B", "input_mean", "input_var", when=lambda attributes: bool(attributes["training_mode"])
+)
+def _(
+    g: "Tensor | None",
+    g_mean: "Tensor | None",
+    g_var: "Tensor | None",
+    X: "Tensor",
+    scale: "Tensor",
+    epsilon: float,
+    momentum: float,
+    needs: tuple[bool, ...],
+) -> "tuple[Tensor | None, ...]":
+    kind, rank, outer = X.dtype, X.ndim, _axes(X.ndim)
+    wide = _computed(kind)
+    x = _as(X, wide)
+    centered = Sub(x, ReduceMean(x, outer, keepdims=1))
+    to_x = to_scale = to_b = None
+    if g is not None:
+        g = _as(g, wide)
+        var = ReduceMean(Mul(centered, centered), outer, keepdims=1)
+        inverse = Div(constant(1, x), Sqrt(Add(var, constant(epsilon, x))))
+        normal = Mul(centered, inverse)
+        total = ReduceSum(g, outer, keepdims=1)
+        weighted = ReduceSum(Mul(g, normal), outer, keepdims=1)
+        flat = axes_tensor([0, *range(2, rank)])
+        if needs[1]:
+            to_scale = _as(OPS["Squeeze"](weighted, flat), scale.dtype)
+        if needs[2]:
+            to_b = _as(OPS["Squeeze"](total, flat), scale.dtype)
+        if needs[0]:
+            count = X.shape[0] * product_of(X.shape[2:])
+            # what the batch's own mean and variance take back
+            taken = Add(total, Mul(normal, weighted)) / count
+            to_x = Mul(Sub(g, taken), Mul(inverse, _column(scale, rank, wide)))
+    part = 1 - momentum
+    if needs[0] and (g_mean is not None or g_var is not None):
+        count = X.shape[0] * product_of(X.shape[2:])
+        extra = None
+        if g_mean is not None:
+            extra = _column(g_mean, rank, wide) * part / count
+        if g_var is not None:
+            from_var = centered * (_column(g_var, rank, wide) * (2 * part) / count)
+            extra = from_var if extra is None else Add(extra, from_var)
+        to_x = OPS["Expand"](extra, OPS["Shape"](X)) if to_x is None else Add(to_x, extra)
+    to_x = None if to_x is None else _as(to_x, kind)
+    to_mean = g_mean * momentum if needs[3] and g_mean is not None else None
+    to_var = g_var * momentum if needs[4] and g_var is not None else None
+    return to_x, to_scale, to_b, to_mean, to_var
+
+
+@operator("Y Mean InvStdDev", T=FLOATS, U=(float32, bfloat16))
+def LayerNormalization(
+    xp: XP, X: T, Scale: T, B: T = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, outputs: int = 1
+) -> tuple[T, U, U]:
+    """(X - Mean) * InvStdDev * Scale + B, with mean and deviation over the dimensions from `axis` on.
+
+    Mean and InvStdDev come in `stash_type`; the work is done in float32, and for float64 in float64, as ONNX Runtime
+    does. ONNX LayerNormalization, `torch.nn.functional.layer_norm`.
+    """
+    axes = tuple(range(axis % X.ndim, X.ndim))
+    x = _wide(X)
+    mean = xp.mean(x, axis=axes, keepdims=True)
+    centered = x - mean
+    variance = xp.mean(centered * centered, axis=axes, keepdims=True)
+    inverse = 1 / xp.sqrt(variance + variance.dtype.type(epsilon))
+    centered *= inverse
+    y = centered * _wide(Scale)
+    if y.shape != X.shape:
+        raise ShapeError(f"LayerNormalization has a Scale {list(Scale.shape)} for {list(X.shape)}")
+    if B is not None:
+        y += _wide(B)
+    Y = narrowed(y, X.dtype) if X.dtype in HALVES else y
+    if outputs == 1:
+        return (Y,)
+    stash = FROM_ONNX[stash_type]
+    return (Y, mean.astype(stash, copy=False), inverse.astype(stash, copy=False))
+
+
+@LayerNormalization.gradient("X", "Scale", "B")
+def _(
+    g: "Tensor | None",
+    g_mean: "Tensor | None",
+    g_inverse: "Tensor | None",
+    X: "Tensor",
+    Scale: "Tensor",
+    Mean: "Tensor",
+    InvStdDev: "Tensor",
+    B_shape: tuple[int, ...] | None,
+    axis: int,
+    epsilon: float,
+    needs: tuple[bool, bool, bool],
+) -> "tuple[Tensor | None, Tensor | None, Tensor | None]":
+    kind, wide = X.dtype, _computed(X.dtype)
+    inner = axes_tensor(range(axis % X.ndim, X.ndim))
+    x = _as(X, wide)
+    if wide == float64:
+        # Mean and InvStdDev come in float32: too coarse
+        centered = Sub(x, ReduceMean(x, inner, keepdims=1))
+        variance = ReduceMean(Mul(centered, centered), inner, keepdims=1)
+        inverse = Div(constant(1, x), Sqrt(Add(variance, constant(epsilon, x))))
+    else:
+        centered, inverse = Sub(x, _as(Mean, wide)), _as(InvStdDev, wide)
+    normal = Mul(centered, inverse)
+    to_x: Any = None
+    to_scale = to_b = None
+    if g is not None:
+        g = _as(g, wide)
+        if needs[1]:
+            to_scale = _as(sum_to(Mul(g, normal), Scale.shape), kind)
+        if needs[2]:
+            to_b = _as(sum_to(g, B_shape or ()), kind)
+        if needs[0]:
+            scaled = Mul(g, _as(Scale, wide))
+            along = Mul(normal, ReduceMean(Mul(scaled, normal), inner, keepdims=1))
+            to_x = Mul(Sub(Sub(scaled, ReduceMean(scaled, inner, keepdims=1)), along), inverse)
+    if needs[0] and (g_mean is not None or g_inverse is not None):
+        count = product_of(X.shape[axis % X.ndim :])
+        if g_mean is not None:
+            extra = _as(g_mean, wide) / count
+            to_x = OPS["Expand"](extra, OPS["Shape"](X)) if to_x is None else Add(to_x, extra)
+        if g_inverse is not None:
+            extra = normal * (_as(g_inverse, wide) * inverse * inverse / count)
+            to_x = Sub(to_x, extra) if to_x is not None else -extra
+    return None if to_x is None else _as(to_x, kind), to_scale, to_b
