@@ -1,0 +1,67 @@
+"""A recipe small enough that a whole run takes a fraction of a second, with every kind of randomness in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PAGE = '''
+"""Two clouds of points."""
+
+import numpy as np
+
+import ox
+from ox import nn
+from ox.data import TensorDataset
+
+inputs = {"point": "x and y"}
+outputs = {"scores": "one a side"}
+labels = ["left", "right"]
+defaults = {"epochs": 3, "batch_size": 16, "lr": 0.05}
+loss = nn.CrossEntropyLoss()
+
+
+def data():
+    random = np.random.RandomState(0)
+
+    def part(count):
+        side = random.randint(0, 2, count)
+        points = random.randn(count, 2) + 2.0 * side[:, None]
+        return TensorDataset(points.astype(np.float32), side.astype(np.int64))
+
+    return part(72), part(32), part(32)
+
+
+def model():
+    return nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2))
+
+
+def augment(batch, generator):
+    points, sides = batch
+    return points + 0.1 * ox.randn(*points.shape, generator=generator), sides
+'''
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """The path of the recipe `points`."""
+    path = tmp_path / "points.py"
+    path.write_text(PAGE)
+    return path
+
+
+@pytest.fixture
+def variant(tmp_path: Path):
+    """Writes the page with something replaced, under another name."""
+
+    def write(name: str, *changes: tuple[str, str]) -> Path:
+        text = PAGE
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        return path
+
+    return write

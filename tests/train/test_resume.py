@@ -1,0 +1,228 @@
+"""Killed at any moment and resumed, a run ends with the very weights of one that was left in peace."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ox import train
+from ox.errors import LoadError, TrainError
+from ox.files import load as read_file
+from ox.train import checkpoint
+from ox.train.run import find
+
+OPTIONS = {"epochs": 4, "checkpoint_every": 1e-9}  # a checkpoint a step
+
+
+def weights(run: train.Run, which: str = "last") -> dict[str, bytes]:
+    state = checkpoint.load(getattr(run, which))
+    return {name: x.data.tobytes() for name, x in state["model"].items()}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ox_cli", "train", *arguments]
+
+
+def lines(run: train.Run) -> list[tuple]:
+    """metrics.jsonl without what a clock wrote into it; every line must be whole."""
+    read = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    return [tuple((k, v) for k, v in line.items() if k not in ("seconds", "samples_per_second")) for line in read]
+
+
+class Stop(train.loop.Silent):
+    """Stops the process's own run, as a kill would, after so many steps."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def step(self, trainer, rate) -> None:
+        if trainer.progress.step == self.after:
+            raise KeyError("killed")
+
+
+def test_same_seed_same_weights(page: Path, tmp_path: Path) -> None:
+    one, two = (train.train(page, out=tmp_path / name) for name in "ab")
+    other = train.train(page, out=tmp_path / "c", seed=1)
+    assert weights(one) == weights(two) != weights(other)
+    assert lines(one) == lines(two)
+
+
+@pytest.mark.parametrize("every", [1e-9, 1e9], ids=["each step", "each epoch"])
+def test_stopped_after_any_step(page: Path, tmp_path: Path, every: float) -> None:
+    whole = train.train(page, out=tmp_path / "whole", epochs=3, checkpoint_every=every)
+    for after in range(1, 15):
+        with pytest.raises(KeyError):
+            train.train(page, out=tmp_path / "stopped", epochs=3, checkpoint_every=every, show=Stop(after))
+        folder = max((tmp_path / "stopped").iterdir())
+        resumed = train.resume(folder)
+        assert weights(resumed) == weights(whole), after
+        assert weights(resumed, "best") == weights(whole, "best")
+        assert lines(resumed) == lines(whole)
+        assert resumed.result["held_back"] == whole.result["held_back"]
+
+
+def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
+    """SIGKILL from outside, again and again, whatever the process is doing: also while it writes a checkpoint."""
+    page = variant("points", ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.02)\n"))
+    whole = train.train(page, out=tmp_path / "whole", **OPTIONS)
+    chance, kills, folder = random.Random(7), 0, tmp_path / "killed" / "points-0001"
+    for _ in range(40):
+        begun = (folder / "checkpoints" / "last.safetensors").is_file()
+        arguments = ["--resume", str(folder)] if begun else [str(page), "--out", str(folder.parent), "--epochs", "4"]
+        if not begun:
+            arguments += ["--checkpoint-every", "1e-9"]
+            folder = folder.parent / f"points-{len(list(folder.parent.glob('points-*'))) + 1:04d}"
+        process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL)
+        give_up = time.monotonic() + 60
+        written = _stamp(folder)
+        while process.poll() is None and _stamp(folder) == written and time.monotonic() < give_up:
+            time.sleep(0.005)  # until it takes steps
+        time.sleep(chance.uniform(0, 0.2))
+        process.kill()
+        if process.wait() != -signal.SIGKILL:
+            assert process.returncode == 0
+            break
+        kills += 1
+    run = find(folder)
+    if run.result is None:
+        run = train.resume(folder)
+    assert kills >= 2
+    assert weights(run) == weights(whole)
+    assert weights(run, "best") == weights(whole, "best")
+    assert lines(run) == lines(whole)
+    assert not list(folder.glob("checkpoints/.*"))
+
+
+def _stamp(folder: Path) -> int:
+    try:
+        return (folder / "checkpoints" / "last.safetensors").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_polite_stop_writes_a_checkpoint(variant, tmp_path: Path, number: signal.Signals) -> None:
+    page = variant("points", ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.05)\n"))
+    process = subprocess.Popen(command(str(page), "--epochs", "20"), stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    shown = [process.stdout.readline() for _ in range(3)]  # the third: epoch 1 is over
+    os.kill(process.pid, number)
+    rest = process.communicate(timeout=60)[0]
+    assert process.returncode == 128 + number
+    assert "epoch  1/20" in shown[2]
+    assert "next: ox train --resume runs/points-0001" in rest
+    state = checkpoint.load(tmp_path / "runs" / "points-0001" / "checkpoints" / "last.safetensors")
+    assert f"after step {state['progress']['step']} of 100" in rest
+
+
+def test_best_behind_last_is_mended(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the two names of one checkpoint."""
+    whole = train.train(page, out=tmp_path / "whole", epochs=1)
+    real = checkpoint._name_too
+
+    def killed(*names: Path) -> None:
+        raise KeyError("killed")
+
+    monkeypatch.setattr(checkpoint, "_name_too", killed)
+    with pytest.raises(KeyError):
+        train.train(page, out=tmp_path / "stopped", epochs=1)
+    monkeypatch.setattr(checkpoint, "_name_too", real)
+    folder = tmp_path / "stopped" / "points-0001"
+    assert not (folder / "checkpoints" / "best.safetensors").exists()
+    assert weights(train.resume(folder), "best") == weights(whole, "best")
+
+
+def test_a_checkpoint_holds_everything(page: Path, tmp_path: Path) -> None:
+    run = train.train(page, out=tmp_path / "runs", epochs=1)
+    state = read_file(run.last)
+    assert {"model", "optimizer", "scheduler", "random", "loader", "progress"} <= set(state)
+    assert state["progress"]["epoch"] == 1
+    assert state["progress"]["best"] == state["progress"]["history"][0]
+
+
+# -- what cannot be resumed: one error each, and nothing changed on disk --------------------------------------------
+
+
+def stopped(page: Path, root: Path) -> Path:
+    with pytest.raises(KeyError):
+        train.train(page, out=root, checkpoint_every=1e-9, show=Stop(7))
+    return root / "points-0001"
+
+
+def snapshot(root: Path) -> dict[str, tuple[bytes, int]]:
+    return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in root.rglob("*") if p.is_file()}
+
+
+def refused(folder: Path, kind: type[Exception]) -> str:
+    before = snapshot(folder)
+    with pytest.raises(kind) as caught:
+        train.resume(folder)
+    assert snapshot(folder) == before
+    return str(caught.value)
+
+
+def test_a_finished_run(page: Path, tmp_path: Path) -> None:
+    run = train.train(page, out=tmp_path / "runs", epochs=1)
+    assert "finished" in refused(run.folder, TrainError)
+
+
+def test_no_run(tmp_path: Path) -> None:
+    assert "no such folder" in refused(tmp_path / "nowhere", LoadError)
+    assert "without config.toml" in refused(tmp_path, LoadError)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_a_truncated_checkpoint(page: Path, tmp_path: Path, keep: int) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    last = folder / "checkpoints" / "last.safetensors"
+    last.write_bytes(last.read_bytes()[:keep])
+    assert "cannot be read" in refused(folder, LoadError)
+
+
+def test_a_changed_recipe(page: Path, tmp_path: Path) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    (folder / "recipe.py").write_text((folder / "recipe.py").read_text().replace("16", "8"))
+    assert "changed since" in refused(folder, TrainError)
+
+
+def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Path) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    other = variant("other", ("nn.Linear(16, 2))", "nn.Linear(16, 2), nn.Identity(), nn.Linear(2, 2))"), ("(2, 16)", "(2, 16, bias=False)"))
+    with pytest.raises(KeyError):
+        train.train(other, out=tmp_path / "others", checkpoint_every=1e-9, show=Stop(7))
+    last = "checkpoints/last.safetensors"
+    (folder / last).write_bytes((tmp_path / "others" / "other-0001" / last).read_bytes())
+    shown = refused(folder, LoadError)
+    assert "another architecture" in shown
+    assert "missing 0.bias" in shown
+    assert "unknown 5.bias, 5.weight" in shown
+
+
+def test_a_damaged_config(page: Path, tmp_path: Path) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    (folder / "config.toml").write_text("[run\n")
+    assert "not the config of a run" in refused(folder, LoadError)
+
+
+def test_weights_survive_bit_for_bit(tmp_path: Path) -> None:
+    """NaN with a payload, infinities, negative zero, and bfloat16 as the model's own type."""
+    import ml_dtypes
+
+    from ox import files, tensor
+
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
+    odd.view(np.uint32)[0] = 0x7FC12345
+    state = {"a": tensor(odd), "b": tensor(odd.astype(ml_dtypes.bfloat16))}
+    files.save(state, tmp_path / "x")
+    back = files.load(tmp_path / "x")
+    assert all(back[name].data.tobytes() == state[name].data.tobytes() for name in state)
+    assert back["b"].dtype == ml_dtypes.bfloat16
