@@ -340,6 +340,8 @@ class Connection(asyncio.Protocol):
         self.stopped = True
         self.receiving = True  # whatever else arrives belongs to it and is thrown away
         self.chunks.clear()
+        self.front.buffered -= self.size
+        self.size = 0
         exchange = Exchange(self, b"", b"", {}, b"", False)
         self.exchanges.append(exchange)
         exchange.refuse(error)

@@ -157,7 +157,7 @@ def client(server: Server) -> Iterator[Client]:
         yield connected
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def connect() -> type[Client]:
     return Client
 

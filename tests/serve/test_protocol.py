@@ -302,7 +302,8 @@ def test_nan_in_an_output(client: Any) -> None:
     ("method", "target", "status"),
     [("GET", "/", 404), ("GET", "/v3", 404), ("GET", "/v2/models/nope", 404), ("POST", "/v2/models/nope/infer", 404),
      ("POST", "/v2/models/mlp/versions/2/infer", 404), ("GET", "/v2/models/mlp/versions", 404), ("GET", INFER, 405),
-     ("DELETE", "/v2", 405), ("HEAD", "/v2/models/mlp/infer", 405), ("OPTIONS", "/metrics", 405), ("GET", "/%ff/%00", 404)],
+     ("DELETE", "/v2", 405), ("HEAD", "/v2/models/mlp/infer", 405), ("OPTIONS", "/metrics", 405),
+     ("GET", "/%ff/%00", 404)],
 )  # fmt: skip
 def test_paths_and_methods(client: Any, method: str, target: str, status: int) -> None:
     if method == "HEAD":

@@ -1,0 +1,219 @@
+"""What clients do to a socket: pipelining, halves, floods, smuggling. Nobody else may notice."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from ox.serve import Limits, Options, Server
+
+INFER = b"/v2/models/mlp/infer"
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def post(body: bytes, *headers: bytes) -> bytes:
+    lines = b"".join(header + b"\r\n" for header in (b"host: x", *headers))
+    return b"POST %s HTTP/1.1\r\n%scontent-length: %d\r\n\r\n%s" % (INFER, lines, len(body), body)
+
+
+def body_for(value: float, identifier: str = "") -> bytes:
+    entry = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [value] * 64}
+    return json.dumps({"id": identifier, "inputs": [entry]}).encode()
+
+
+@pytest.fixture(autouse=True)
+def others_are_served(server: Server, connect: Any) -> Any:
+    yield
+    with connect(server) as client:
+        client.send(LIVE)
+        assert client.reply()[0] == 200
+
+
+def test_keep_alive_and_pipelining_in_order(client: Any) -> None:
+    count = 200
+    stream = b"".join(
+        post(body_for(n, str(n))) if n % 3 else b"GET /nope/%d HTTP/1.1\r\nhost: x\r\n\r\n" % n for n in range(count)
+    )
+    client.send(stream)
+    for n in range(count):
+        status, _, body = client.reply()
+        if n % 3:
+            assert status == 200 and json.loads(body)["id"] == str(n)
+        else:
+            assert status == 404 and f"/nope/{n}" in json.loads(body)["error"]
+
+
+def test_byte_by_byte(client: Any) -> None:
+    for byte in post(body_for(1, "slow"))[:60]:
+        client.send(bytes([byte]))
+    client.send(post(body_for(1, "slow"))[60:])
+    assert json.loads(client.reply()[2])["id"] == "slow"
+
+
+def test_chunked(client: Any) -> None:
+    body = body_for(0.5, "chunks")
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" % INFER
+    pieces = [body[i : i + 50] for i in range(0, len(body), 50)]
+    client.send(head + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in pieces) + b"0\r\nx-trailer: 1\r\n\r\n" + LIVE)
+    assert json.loads(client.reply()[2])["id"] == "chunks"
+    assert client.reply()[0] == 200
+
+
+def test_expect_continue(client: Any) -> None:
+    request = post(body_for(1), b"expect: 100-continue")
+    head, _, body = request.partition(b"\r\n\r\n")
+    client.send(head + b"\r\n\r\n")
+    assert client.reply()[0] == 100
+    client.send(body)
+    assert client.reply()[0] == 200
+    client.send(post(b"{}", b"expect: a miracle"))
+    assert client.reply()[0] == 417
+
+
+def test_http_1_0_closes(client: Any) -> None:
+    client.send(b"GET /v2 HTTP/1.0\r\n\r\n")
+    status, headers, _ = client.reply()
+    assert status == 200 and headers["connection"] == "close" and client.closed()
+
+
+def test_half_closed_client_gets_its_answer(client: Any) -> None:
+    client.send(post(body_for(1)))
+    client.socket.shutdown(socket.SHUT_WR)
+    assert client.reply()[0] == 200 and client.closed()
+
+
+def test_half_a_body(client: Any) -> None:
+    client.send(post(body_for(1))[:-20])
+    start = time.monotonic()
+    status, headers, body = client.reply()
+    assert status == 408 and headers["connection"] == "close" and b"in time" in body and client.closed()
+    assert time.monotonic() - start < 3
+
+
+def test_half_a_head_drop_by_drop(client: Any) -> None:
+    start = time.monotonic()
+    try:
+        while time.monotonic() - start < 3:
+            client.send(b"GET / HTTP/1.1\r\n" if time.monotonic() - start < 0.05 else b"x-a: b\r\n")
+            time.sleep(0.05)
+    except OSError:
+        pass
+    assert time.monotonic() - start < 2.5  # dripping does not extend the time
+
+
+def test_idle_connection_is_closed(client: Any) -> None:
+    client.send(LIVE)
+    assert client.reply()[0] == 200
+    assert client.closed()
+
+
+def test_client_that_vanishes(server: Server, connect: Any) -> None:
+    for cut in (1, 30, 90, 400):
+        with connect(server) as client:
+            client.send(post(body_for(1))[:cut])
+    with connect(server) as client:
+        client.send(post(body_for(1)) * 50)
+
+
+GET, POST = (method + b" / HTTP/1.1\r\nhost: x\r\n" for method in (b"GET", b"POST"))
+CHUNKED = POST + b"transfer-encoding: chunked\r\n"
+REFUSED = [
+    ("both lengths", POST + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    ("both, reversed", CHUNKED + b"content-length: 5\r\n\r\n0\r\n\r\n", 400),
+    ("two lengths", POST + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello", 400),
+    ("two equal lengths", POST + b"content-length: 5\r\ncontent-length: 5\r\n\r\nhello", 400),
+    ("length +5", POST + b"content-length: +5\r\n\r\nhello", 400),
+    ("length list", POST + b"content-length: 5, 5\r\n\r\nhello", 400),
+    ("endless length", POST + b"content-length: " + b"9" * 30 + b"\r\n\r\n", 400),
+    ("odd encoding", POST + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    ("space before colon", b"GET / HTTP/1.1\r\nhost : x\r\n\r\n", 400),
+    ("folded header", GET + b"x: a\r\n b\r\n\r\n", 400),
+    ("no host", b"GET / HTTP/1.1\r\n\r\n", 400),
+    ("two hosts", b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+    ("bad chunk", CHUNKED + b"\r\nzz\r\n", 400),
+    ("not http", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    ("http/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    ("large body", POST + b"content-length: 100001\r\n\r\n", 413),
+    ("large chunk", CHUNKED + b"\r\nfffff\r\n" + b"x" * 0x20000, 413),
+    ("long url", b"GET /" + b"a" * 2000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", 414),
+    ("many headers", GET + b"" + b"a: b\r\n" * 40 + b"\r\n", 431),
+    ("large header", GET + b"a: " + b"b" * 5000 + b"\r\n\r\n", 431),
+    ("endless header", GET + b"a: " + b"b" * 50_000, 431),
+    ("endless blank lines", b"\r\n" * 40_000, 431),
+    ("large trailer", CHUNKED + b"\r\n0\r\na: " + b"b" * 5000 + b"\r\n\r\n", 431),
+    ("endless trailer", CHUNKED + b"\r\n0\r\na: " + b"b" * 400_000, 413),
+    ("chunk confetti", CHUNKED + b"\r\n" + b"1\r\na\r\n" * 99_000, 413),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "status"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_refused(client: Any, data: bytes, status: int) -> None:
+    try:
+        client.send(data)
+        client.send(LIVE)  # smuggled: must not be answered
+    except OSError:  # refused before everything was sent
+        pass
+    got, headers, body = client.reply()
+    assert got == status and headers["connection"] == "close" and "error" in json.loads(body)
+    client.socket.settimeout(3)
+    assert client.closed()
+
+
+def test_refusal_comes_after_earlier_answers(client: Any) -> None:
+    client.send(post(body_for(1, "first")) + b"GARBAGE\r\n\r\n")
+    assert json.loads(client.reply()[2])["id"] == "first"
+    assert client.reply()[0] == 400 and client.closed()
+
+
+def test_upgrade_is_not_followed(client: Any) -> None:
+    client.send(b"GET /v2 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n" + LIVE)
+    status, headers, _ = client.reply()
+    assert status == 200 and headers["connection"] == "close" and client.closed()
+
+
+def test_client_that_does_not_read(server: Server, connect: Any) -> None:
+    """Pipelines requests for large answers and never reads one: the server holds a few of them, then gives up."""
+    with connect(server) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.socket.settimeout(0.2)
+        sent, start = 0, time.monotonic()
+        try:
+            while time.monotonic() - start < 10:
+                try:
+                    sent += client.socket.send(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 100)
+                except TimeoutError:
+                    continue
+        except OSError:
+            pass
+        assert time.monotonic() - start < 8, "the server never gave up"
+        assert sent < 20_000_000
+
+
+def test_limits_of_the_whole_server(mlp: Any, connect: Any) -> None:
+    limits = Limits(connections=3, buffered=3000, linger_s=0.3)
+    with Server([mlp], options=Options(instances=1), limits=limits) as server:
+        clients = [connect(server) for _ in range(4)]
+        for client in clients[:3]:
+            client.send(LIVE)
+            assert client.reply()[0] == 200
+        status, headers, _ = clients[3].reply()
+        assert status == 503 and headers["retry-after"] == "1"
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 2000\r\n\r\n" % INFER
+        clients[0].send(head + b" " * 1900)
+        time.sleep(0.1)
+        clients[1].send(head + b" " * 1900)
+        assert clients[1].reply()[0] == 503
+        clients[0].send(b" " * 100)
+        assert clients[0].reply()[0] == 400
+        for client in clients[:2]:
+            client.socket.close()
+        time.sleep(0.5)
+        assert server._front.buffered == 0
+        clients[2].send(LIVE)
+        assert clients[2].reply()[0] == 200
+        for client in clients:
+            client.socket.close()

@@ -1,0 +1,126 @@
+"""The server as a process: what it prints, how fast it is ready, how it stops."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+ROOT = Path(__file__).parents[2]
+CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", CODE, f"{ROOT}:{ROOT / 'cli'}", "serve", *map(str, arguments)]
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], SimpleNamespace, list[str]]]:
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        lines = []
+        while not lines or "http://" not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr.read()
+        found = re.search(r"http://(.+):(\d+)", lines[-1])
+        assert found
+        yield process, SimpleNamespace(host=found[1], port=int(found[2])), lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def slow(build: Any) -> Path:
+    """Tenths of a second a row: x [batch, 1] through many products."""
+    random = np.random.default_rng(0)
+    size = 512
+    weights = {"up": np.ones((1, size * size), np.float32), "shape": np.array([-1, size, size])}
+    weights["w"] = (random.standard_normal((size, size)) / size**0.5).astype(np.float32)
+    nodes: list[Any] = [("MatMul", ["x", "up"], ["a"], {}), ("Reshape", ["a", "shape"], ["m0"], {})]
+    nodes += [("MatMul", [f"m{i}", "w"], [f"m{i + 1}"], {}) for i in range(60)]
+    nodes += [("ReduceMean", ["m60"], ["y"], {"axes": [1, 2], "keepdims": 0})]
+    f = TensorProto.FLOAT
+    return Path(build("slow", nodes, {"x": (f, ["batch", 1])}, {"y": (f, ["batch"])}, weights, opset=13))
+
+
+def request(model: str, **entry: Any) -> bytes:
+    body = json.dumps({"inputs": [{"datatype": "FP32", **entry}]}).encode()
+    return (
+        b"POST /v2/models/%s/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (model.encode(), len(body))
+        + body
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_drains_and_exits_with_zero(slow: Path, connect: Any, number: signal.Signals) -> None:
+    with serving(slow, "--port", 0, "--max-rows", 1, "--instances", 1) as (process, address, lines):
+        assert re.match(r"slow 1 · cpu \(CPUExecutionProvider\) · 1 instance × 1 thread · batching off", lines[0])
+        assert "warm in" in lines[1] and "V2 protocol · metrics /metrics · Ctrl-C drains and stops" in lines[1]
+        clients = [connect(address) for _ in range(5)]
+        idle = connect(address)
+        for client in clients[:4]:
+            client.send(request("slow", name="x", shape=[1, 1], data=[1.0]))
+        half = request("slow", name="x", shape=[1, 1], data=[1.0])
+        clients[4].send(half[:-10])
+        time.sleep(0.05)
+        process.send_signal(number)
+        time.sleep(0.05)
+        with pytest.raises(ConnectionRefusedError):
+            connect(address)
+        clients[4].send(half[-10:])
+        for client in clients:
+            status, headers, _ = client.reply()
+            assert status == 200 and headers["connection"] == "close" and client.closed()
+            client.socket.close()
+        assert idle.closed()
+        idle.socket.close()
+        out, err = process.communicate(timeout=10)
+        assert process.returncode == 0 and err == "" and "stopped after 5 answers" in out
+
+
+def test_readiness_is_quick(mlp: Path, connect: Any) -> None:
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        with serving(mlp, "--port", 0) as (_, address, _lines), connect(address) as client:
+            client.send(request("mlp", name="x", shape=[1, 64], data=[0.0] * 64))
+            assert client.reply()[0] == 200
+            times.append(time.monotonic() - start)
+    assert min(times) < 1.0, times
+
+
+def test_errors_have_an_exit_code(mlp: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"\x08\x0a broken")
+    with serving(mlp, "--port", 0) as (_, address, _lines):
+        cases: list[tuple[tuple[object, ...], str]] = [
+            ((broken,), "LoadError"),
+            ((mlp, "--port", address.port), f"port {address.port} is in use"),
+            ((mlp, "--device", "tpu"), "unknown device"),
+        ]
+        for arguments, words in cases:
+            done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=20)
+            assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_serving_imports() -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import ox.serve\n"
+        "walls = 'ox.train', 'ox.nn', 'ox.export', 'onnxruntime', 'torch'\n"
+        "assert not [name for name in sys.modules if name.startswith(walls)]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
