@@ -195,7 +195,8 @@ class OneCycleLR(LRScheduler):
             )
 
     def _phase(self) -> tuple[int, float]:
-        if self.last_epoch >= self.total_steps:
+        # as in PyTorch, step() after each of total_steps batches is right, though the last rate is then never used
+        if self.last_epoch > self.total_steps:
             raise ArgumentError(
                 f"OneCycleLR was told of {self.total_steps} steps and is asked for one more",
                 where=place(),
