@@ -53,7 +53,7 @@ def _fits(name: str, X: Array, W: Array, B: Any, group: int, channels: bool, ker
     if X.ndim != W.ndim or X.ndim < 3 or not channels:
         raise ShapeError(
             f"{name} cannot apply a kernel {list(W.shape)} to {list(X.shape)}",
-            expected=f"[N, {W.shape[1] * group if name == 'Conv' else W.shape[0]}{', ...' * (W.ndim > 2)}] of {W.ndim} dimensions",
+            expected=f"[N, {W.shape[1] * group if name == 'Conv' else W.shape[0]}, ...] of {W.ndim} dimensions",
             got=f"{list(X.shape)} with group={group}",
         )
     if kernel is not None and tuple(kernel) != W.shape[2:]:
@@ -70,7 +70,7 @@ def _correlate(xp: XP, X: Array, W: Array, window: Window, places: Ints, group: 
     if not Y.size or not W.size:
         Y[...] = 0
         return Y
-    if taps == 1 and P == prod(X.shape[2:]):
+    if taps == 1 and tuple(places) == X.shape[2:]:
         return xp.matmul(W.reshape(group, M // group, -1), X.reshape(N, group, C // group, P)).reshape(Y.shape)
     step = max(1, min(N, CHUNK // max(1, C * taps * P)))
     for first in range(0, N, step):
@@ -106,12 +106,13 @@ def _(
     strides: Ints | None,
 ) -> "Tensor":
     window = Window(W.shape[2:], strides, dilations, pads, auto_pad)
-    attributes: dict[str, Any] = {"dilations": window.dilations, "strides": window.strides, "group": group}
     placed = window.placed(X_shape[2:])
     if all(s == 1 for s in window.strides):
         # every place of X was met, so the pads alone make the size right
-        return ConvTranspose(g, W, pads=[*(b for b, _ in placed), *(e for _, e in placed)], **attributes)
-    return pad_to(ConvTranspose(g, W, **attributes), [-b for b, _ in placed], X_shape[2:])
+        around = [*(b for b, _ in placed), *(e for _, e in placed)]
+        return ConvTranspose(g, W, dilations=window.dilations, strides=window.strides, group=group, pads=around)
+    full = ConvTranspose(g, W, dilations=window.dilations, strides=window.strides, group=group)
+    return pad_to(full, [-b for b, _ in placed], X_shape[2:])
 
 
 @Conv.gradient("W")
@@ -245,7 +246,8 @@ def _spread(xp: XP, X: Array, W: Array, window: Window, full: Ints, group: int) 
             for tap, where in window.taps(places):
                 y[(..., *where)] += product[(slice(None), *tap)]
         else:
-            product = xp.matmul(x.transpose(1, 3, 0, 2).reshape(group, P * n, C // group), W.reshape(group, C // group, -1))
+            weights = W.reshape(group, C // group, -1)
+            product = xp.matmul(x.transpose(1, 3, 0, 2).reshape(group, P * n, C // group), weights)
             product = product.reshape(group, *places, n, m, *window.kernel)
             spread = xp.zeros((group, n, m, *full), X.dtype)
             for place, where in window.stands(places):

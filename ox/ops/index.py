@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 INDEX = (int32, int64)
+LONG_RUN = 8
 
 
 @operator("output", view=True, T=ALL, Tind=INDEX)
@@ -144,8 +145,9 @@ def _(g: "Tensor", data_shape: tuple[int, ...], indices: "Tensor", axis: int) ->
 
 @operator("output", T=ALL, Tind=INDEX)
 def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0, reduction: str = "none") -> T:
-    """A copy of `data` in which each element of `updates` is put, added, multiplied, ... at its place in `indices` along
-    `axis`, elsewhere at its own. Without a reduction places must not repeat. ONNX ScatterElements, `torch.scatter`."""
+    """A copy of `data` in which each element of `updates` is put, added, multiplied, ... at its place in `indices`
+    along `axis`, elsewhere at its own. Without a reduction places must not repeat. ONNX ScatterElements,
+    `torch.scatter`."""
     axis = axis % data.ndim
     if indices.shape != updates.shape:
         raise ValueError(f"indices {list(indices.shape)} and updates {list(updates.shape)} differ")
@@ -172,11 +174,11 @@ def ScatterElements(xp: XP, data: T, indices: Tind, updates: T, *, axis: int = 0
 
 
 def _one_row(indices: Array, axis: int) -> Any:
-    """The places along `axis` [k] if they are the same everywhere, which a broadcast shows by its strides; else None."""
-    if all(s == 0 or n == 1 for i, (s, n) in enumerate(zip(indices.strides, indices.shape, strict=True)) if i != axis):
-        if indices.size:
-            return indices[tuple([slice(None) if i == axis else 0 for i in range(indices.ndim)])]
-    return None
+    """The places along `axis` [k] if they are the same everywhere, as a broadcast's strides show; else None."""
+    others = [i for i in range(indices.ndim) if i != axis]
+    if not indices.size or any(indices.strides[i] and indices.shape[i] != 1 for i in others):
+        return None
+    return indices[tuple([slice(None) if i == axis else 0 for i in range(indices.ndim)])]
 
 
 def _extent(indices: Array, axis: int) -> tuple[slice, ...]:
@@ -202,7 +204,7 @@ def _checked(xp: XP, places: Array, n: int) -> Array:
 
 
 def _add_rows(data: Array, places: Array, updates: Array, axis: int) -> Array:
-    """Whole slices go to the same place, as for an embedding: sorted by place, each run is summed at once."""
+    """Whole slices go to the same place, as for an embedding: sorted by place, and each run summed."""
     wide = np.float32 if data.dtype in HALVES else data.dtype
     out = np.array(np.moveaxis(data, axis, 0), wide, order="C")
     moved = np.moveaxis(updates, axis, 0)
@@ -210,10 +212,16 @@ def _add_rows(data: Array, places: Array, updates: Array, axis: int) -> Array:
     order = np.argsort(places, kind="stable")
     sorted_places = places[order]
     starts = np.flatnonzero(np.concatenate([[True], sorted_places[1:] != sorted_places[:-1]]))
-    rows = moved[order].astype(wide, copy=False)
-    if len(starts) < len(rows):
-        rows = np.add.reduceat(rows, starts, axis=0)
-    part[sorted_places[starts]] += rows
+    rows = moved.take(order, axis=0).astype(wide, copy=False)
+    counts = np.diff(starts, append=len(rows))
+    sums = rows[starts]
+    # the second of each run, then the third, ...; long runs one by one (np.add.reduceat is ten times slower)
+    for k in range(1, min(int(counts.max()), LONG_RUN)):
+        reached = np.flatnonzero((counts > k) & (counts <= LONG_RUN))
+        sums[reached] += rows[starts[reached] + k]
+    for i in np.flatnonzero(counts > LONG_RUN):
+        sums[i] = rows[starts[i] : starts[i] + counts[i]].sum(axis=0)
+    part[sorted_places[starts]] += sums
     return np.moveaxis(out.astype(data.dtype, copy=False), 0, axis)
 
 

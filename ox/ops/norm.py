@@ -71,7 +71,7 @@ def BatchNormalization(
     centered += _wide(B).astype(x.dtype, copy=False).reshape(column)
     Y = narrowed(centered, X.dtype) if X.dtype in HALVES else centered
     if not training_mode:
-        return (Y,)
+        return Y  # type: ignore[no-any-return]
     kind = input_mean.dtype
     old, new = given_mean.dtype.type(momentum), given_mean.dtype.type(1 - momentum)
     running = (old * given_mean + new * mean, old * given_var + new * var)
@@ -198,7 +198,7 @@ def LayerNormalization(
         y += _wide(B)
     Y = narrowed(y, X.dtype) if X.dtype in HALVES else y
     if outputs == 1:
-        return (Y,)
+        return Y  # type: ignore[no-any-return]
     stash = FROM_ONNX[stash_type]
     return (Y, mean.astype(stash, copy=False), inverse.astype(stash, copy=False))
 

@@ -48,7 +48,8 @@ def _constant(xp: XP, data: Array, amounts: list[tuple[int, int]], value: Any) -
     target = [n + b + e for n, (b, e) in zip(data.shape, amounts, strict=True)]
     if min(target, default=0) < 0:
         raise ValueError(f"the sizes {target} would be negative")
-    kept = data[tuple([slice(max(0, -b), max(0, n + min(0, e))) for n, (b, e) in zip(data.shape, amounts, strict=True)])]
+    inside = [slice(max(0, -b), max(0, n + min(0, e))) for n, (b, e) in zip(data.shape, amounts, strict=True)]
+    kept = data[tuple(inside)]
     if list(kept.shape) == target:
         return kept
     if value is None or value == 0:
@@ -108,7 +109,8 @@ def _(
 def pad_axes(x: "Tensor", amounts: dict[int, tuple[int, int]]) -> "Tensor":
     """Zeros before and behind (or, where negative, a cut) along some axes, by amounts that may be `ox.Dim`.
 
-    Written without Pad's `axes`: ONNX Runtime 1.31 moves a Transpose through a Pad as if computed pads spoke of all axes.
+    Written without Pad's `axes`: ONNX Runtime 1.31 moves a Transpose through a Pad as if computed pads spoke of all
+    axes, and then fails.
     """
     begins, ends = [0] * x.ndim, [0] * x.ndim
     for axis, (begin, end) in amounts.items():

@@ -83,7 +83,7 @@ def MaxPool(
         images = xp.arange(X.shape[0] * X.shape[1]) * prod(sizes)
         chosen += images.reshape(*X.shape[:2], *[1] * len(sizes))
         return Y, chosen
-    return (Y,)
+    return Y  # type: ignore[no-any-return]
 
 
 def _positions(
@@ -198,7 +198,7 @@ def _(
 @operator("Y", T=FLOATS)
 @widened
 def GlobalAveragePool(xp: XP, X: T) -> T:
-    """The mean of X [N, C, ...] over all but the first two dimensions, which stay with size 1. ONNX GlobalAveragePool."""
+    """The mean of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. ONNX GlobalAveragePool."""
     return xp.mean(X, axis=tuple(range(2, X.ndim)), keepdims=True)
 
 

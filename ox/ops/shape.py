@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @operator("reshaped", view=True, T=ALL)
 def Reshape(xp: XP, data: T, shape: HostInt64, *, allowzero: int = 0) -> T:
-    """The same elements in another shape. One size may be -1; 0 copies the input's size unless `allowzero`. ONNX Reshape."""
+    """The same elements in another shape; one size may be -1, and 0 copies the input's size unless `allowzero`.
+    ONNX Reshape."""
     sizes = shape.tolist()
     if 0 in sizes and not allowzero:
         sizes = [data.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
@@ -121,7 +122,9 @@ def Split(
     sizes = _pieces(size, num_outputs or outputs) if split is None else split.tolist()
     if sum(sizes) != size:
         raise ShapeError(
-            f"Split of axis {axis} of {list(input.shape)} does not use it up", expected=f"sizes that add to {size}", got=str(sizes)
+            f"Split of axis {axis} of {list(input.shape)} does not use it up",
+            expected=f"sizes that add to {size}",
+            got=str(sizes),
         )
     pieces, begin = [], 0
     before = (slice(None),) * (axis % input.ndim)

@@ -54,7 +54,8 @@ def Size(xp: XP, data: T) -> HostInt64:
 
 @operator("output", T2=ALL)
 def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
-    """A tensor of the given shape filled with the one element of `value`, by default float32 0. ONNX ConstantOfShape."""
+    """A tensor of the given shape filled with the one element of `value`, by default float32 0.
+    ONNX ConstantOfShape."""
     sizes = input.tolist()
     if value is None:
         return np.zeros(sizes, np.float32)

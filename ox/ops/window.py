@@ -82,7 +82,7 @@ class Window:
         return found
 
     def taps(self, places: Ints) -> Iterator[tuple[tuple[int, ...], Slices]]:
-        """Each tap of the kernel, with the slices of the padded data that it meets while the window goes its `places`."""
+        """Each tap of the kernel, with the slices of the padded data that it meets at all `places` of the window."""
         for tap in product(*map(range, self.kernel)):
             yield tap, _steps(tap, self.dilations, places, self.strides)
 
@@ -93,7 +93,8 @@ class Window:
 
 
 def _steps(first: Ints, scale: Ints, counts: Ints, steps: Ints) -> Slices:
-    return tuple([slice(i * m, i * m + (n - 1) * s + 1, s) for i, m, n, s in zip(first, scale, counts, steps, strict=True)])
+    along = zip(first, scale, counts, steps, strict=True)
+    return tuple([slice(i * m, i * m + (n - 1) * s + 1, s) for i, m, n, s in along])
 
 
 def positive(size: int) -> int:
@@ -113,7 +114,8 @@ def padded(xp: Any, x: Any, amounts: Sequence[tuple[int, int]], value: Any = 0) 
     if inner.shape == shape:
         return inner
     out = xp.zeros(shape, x.dtype) if value == 0 else xp.full(shape, value, x.dtype)
-    out[(..., *[slice(max(b, 0), max(b, 0) + n) for n, (b, _) in zip(inner.shape[lead:], amounts, strict=True)])] = inner
+    begins = [max(b, 0) for b, _ in amounts]
+    out[(..., *[slice(b, b + n) for b, n in zip(begins, inner.shape[lead:], strict=True)])] = inner
     return out
 
 
