@@ -93,7 +93,12 @@ class RecordError(OxError, RuntimeError):
 
 
 class ExportError(OxError, RuntimeError):
-    """A model file could not be written, or did not prove itself."""
+    """A model file could not be written, or did not prove itself. `note` says what became of the file."""
+
+    note: str | None = None
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\n  {self.note}" if self.note else "")
 
 
 class LoadError(OxError, ValueError):

@@ -10,7 +10,9 @@ from onnx import defs
 from ox.errors import ExportError
 from ox.graph.form import Graph, Node
 
-LOWEST, HIGHEST = 21, 26  # 26 is where ONNX Runtime 1.31 stops
+LOWEST = 21  # of its own accord; whoever asks may get an older one
+LOWEST_ASKED = 13
+HIGHEST = min(26, defs.onnx_opset_version())  # 26 is where ONNX Runtime 1.31 stops
 DOMAINS = ("", "ai.onnx")
 
 
@@ -67,18 +69,23 @@ def same_default(value: Any, default: Any) -> bool:
     return value is None or bool(value == default)
 
 
+def check_range(wanted: int | None) -> None:
+    """Raise ExportError for an opset that ox does not write."""
+    if wanted is not None and not LOWEST_ASKED <= wanted <= HIGHEST:
+        raise ExportError(
+            f"opset {wanted} is out of range",
+            expected=f"{LOWEST_ASKED} to {HIGHEST} (ONNX Runtime runs up to {HIGHEST})",
+            hint=f"--opset {LOWEST}, which every live runtime reads",
+        )
+
+
 def choose(graph: Graph, wanted: int | None) -> int:
     """The opset to write: the wanted one if every node fits it, else the lowest from 21 that they all fit.
 
     Raises:
         ExportError: out of range, or a node that the wanted opset cannot express (operator and line are named).
     """
-    if wanted is not None and not LOWEST - 8 <= wanted <= HIGHEST:
-        raise ExportError(
-            f"opset {wanted} is out of range",
-            expected=f"{LOWEST - 8} to {HIGHEST} (ONNX Runtime runs up to {HIGHEST})",
-            hint=f"--opset {LOWEST}, which every live runtime reads",
-        )
+    check_range(wanted)
     candidates = range(LOWEST, HIGHEST + 1) if wanted is None else [wanted]
     for opset in candidates:
         first = next((n for n in graph.nodes if obstacle(n, opset)), None)

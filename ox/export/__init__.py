@@ -1,0 +1,10 @@
+"""Files: `save` writes a model that has proven itself, `load` makes a file a living model, `inspect` says what is in one."""
+
+from __future__ import annotations
+
+from ox.export.load import Loaded, load
+from ox.export.proof import Row
+from ox.export.save import Report, save
+from ox.export.summary import Summary, inspect
+
+__all__ = ["Loaded", "Report", "Row", "Summary", "inspect", "load", "save"]

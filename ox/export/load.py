@@ -1,0 +1,150 @@
+"""`ox.export.load`: an ONNX file as a living model. Importing is replaying, so there is nothing to translate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ox.dtypes import is_floating
+from ox.errors import ArgumentError, DTypeError, LoadError, OxError, ShapeError
+from ox.export.source import metadata_of, opset_of, read_model
+from ox.graph.contract import Contract, TensorInfo, dtype_name, show_dims
+from ox.graph.form import Graph, Node, Value
+from ox.graph.opset import LOWEST_ASKED
+from ox.graph.read import from_model
+from ox.graph.replay import call, replay
+from ox.nn.module import Module
+from ox.nn.parameter import Buffer, Parameter
+from ox.ops.operator import OPS, as_input
+from ox.tensor import Tensor
+
+
+class Loaded(Module):
+    """A module that runs the graph of a file. Floating initializers are its parameters, the others its buffers, under
+    the file's own names.
+
+    In train mode a BatchNormalization normalises by its batch and moves its running statistics; other operators do the
+    same in both modes, for a file holds no dropout.
+
+    Attributes:
+        contract: what the file says of its inputs and outputs; `ox.export.save` keeps it.
+        opset: the `ai.onnx` version that the file was written in.
+    """
+
+    def __init__(self, graph: Graph, contract: Contract, buffers: set[str], opset: int) -> None:
+        super().__init__()
+        self.graph, self.contract, self.opset = graph, contract, opset
+        self._state: dict[str, Tensor] = {}
+        statistics = {v for n in graph.nodes if n.key == "BatchNormalization" for v in n.inputs[3:5] if v is not None}
+        for value in list(graph.constants):
+            if value not in graph.owned:
+                continue
+            array = graph.constants[value]
+            trained = is_floating(array.dtype) and value.name not in buffers and value not in statistics
+            tensor = Parameter(array) if trained else Buffer(array)
+            _place(self, value.name, tensor)
+            self._state[value.name] = tensor
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Run the graph on tensors in the order of the file's inputs, or by their names. Returns one tensor, or a tuple
+        in the order of the file's outputs.
+
+        Raises:
+            ArgumentError: an input is missing or unknown.
+            DTypeError: an input of another element type than the file declares.
+            ShapeError: an input of another shape.
+        """
+        tensors = self._arguments(inputs, named)
+        for value, x in zip(self.graph.inputs, tensors, strict=True):
+            _check(value, x)
+        results = replay(self.graph, tensors, self._state, self._run)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _arguments(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Tensor]:
+        names = [v.name for v in self.graph.inputs]
+        given = dict(zip(names, inputs, strict=False)) | named
+        if len(inputs) > len(names) or set(given) != set(names) or len(inputs) + len(named) != len(given):
+            raise ArgumentError(
+                "the inputs are not those of the file",
+                expected=", ".join(names),
+                got=", ".join([*(f"{len(inputs)} by position" for _ in inputs[:1]), *named]) or "none",
+            )
+        return [as_input(given[name]) for name in names]
+
+    def _run(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        if not self.training or node.key != "BatchNormalization" or node.attributes.get("training_mode"):
+            return call(node, inputs)
+        attributes = {**node.attributes, "training_mode": 1}
+        y, mean, variance = OPS["BatchNormalization"](*inputs, outputs=3, **attributes)
+        for kept, new in zip(inputs[3:5], (mean, variance), strict=True):
+            if kept is not None:
+                kept.copy_(new.detach())
+        return (y,)
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Read an ONNX file as a module: named parameters, differentiable, trainable, and `ox.export.save` writes it back
+    with the same names and the same interface.
+
+    Raises:
+        LoadError: missing, damaged or hostile files, external data outside the file's folder, and operators,
+            attributes or element types that ox does not have.
+    """
+    model = read_model(path)
+    opset = opset_of(model)
+    if not LOWEST_ASKED <= opset <= onnx.defs.onnx_opset_version():
+        raise LoadError(
+            f"{path} is written in opset {opset}",
+            expected=f"{LOWEST_ASKED} to {onnx.defs.onnx_opset_version()}",
+            hint="onnx.version_converter.convert_version(model, 21)" if 0 < opset < LOWEST_ASKED else None,
+        )
+    metadata = metadata_of(model)
+    try:
+        graph = from_model(model)
+        contract = Contract.from_metadata(metadata)
+    except OxError as error:
+        error.where = ", ".join(filter(None, [str(path), error.where]))
+        raise
+    if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
+        contract = Contract(tuple(map(_told, graph.inputs)), tuple(map(_told, graph.outputs)))
+    return Loaded(graph, contract, set(metadata.get("ox.buffers", "").split("\n")), opset)
+
+
+def _told(value: Value) -> TensorInfo:
+    """What a file without a contract says of an end."""
+    dtype = value.dtype if value.dtype is not None else np.dtype(np.float32)
+    return TensorInfo(value.name, dtype_name(dtype), tuple(None if d == "?" else d for d in value.dims or ()))
+
+
+def _place(module: Module, name: str, tensor: Tensor) -> None:
+    """Register under a dotted name. Straight into the tables: a file may call its tensors what no attribute is called."""
+    *path, last = name.split(".")
+    for part in path:
+        inner = module._modules.get(part)
+        if inner is None:
+            inner = module._modules[part] = Module()
+        module = inner
+    table: dict[str, Any] = module._parameters if isinstance(tensor, Parameter) else module._buffers
+    table[last] = tensor
+
+
+def _check(value: Value, x: Tensor) -> None:
+    if value.dtype is not None and x.data.dtype != value.dtype:
+        raise DTypeError(
+            f"input '{value.name}' has another element type", expected=str(value.dtype), got=str(x.data.dtype),
+            hint=f"x.to(ox.{value.dtype})",
+        )  # fmt: skip
+    if value.dims is None:
+        return
+    shape = x.data.shape
+    fits = len(shape) == len(value.dims) and all(
+        isinstance(d, str) or d == n for d, n in zip(value.dims, shape, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            f"input '{value.name}' has another shape", expected=show_dims(value.dims), got=str(list(shape))
+        )

@@ -1,0 +1,129 @@
+"""The proof that a written file gives what the model gave: checked, inferred, run, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from ox import tolerance
+from ox.autograd.modes import no_grad
+from ox.errors import ExportError
+from ox.export.runtimes import Runtime, open_runtime
+from ox.graph.form import Array, Graph, Node
+from ox.graph.replay import values
+from ox.graph.write import to_model
+from ox.ops.operator import make_tensor
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input that was run eagerly, and what came out. `rows` is None where no size varies, `shown` in the report."""
+
+    rows: int | None
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+    shown: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the proof: how far the runtime was from eager, and how far it may be."""
+
+    batch: int | None
+    max_abs: float
+    allowed: float
+    runtime: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    rows: tuple[Row, ...]
+    runtime: str
+    note: str | None
+
+
+def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case]) -> Proof:
+    """Check a file and run it.
+
+    Raises:
+        ExportError: the checker refuses it, the runtime refuses it, or an output is further from eager's than
+            `ox.tolerance` allows; then names the first operator whose values part, and the user's line.
+    """
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
+    runtime = open_runtime(model, graph, opset)
+    rows = []
+    for case in cases:
+        difference, name = _worst(_run(runtime, case), case.outputs)
+        if not difference.ok:
+            raise _mismatch(graph, opset, case, difference, name, runtime)
+        if case.shown:
+            rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name))
+    return Proof(tuple(rows), runtime.name, runtime.note)
+
+
+def _run(runtime: Runtime, case: Case) -> dict[str, Array]:
+    try:
+        return runtime.run(case.inputs)
+    except Exception as error:  # runtimes share no base class of exceptions
+        raise ExportError(
+            f"{runtime.name} cannot run the file at batch {case.rows}", got=str(error).strip().splitlines()[0]
+        ) from error
+
+
+def _worst(got: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[tolerance.Difference, str]:
+    """The output that is furthest beyond, or nearest to, what is allowed."""
+    found = [(tolerance.compare(got[name], y), name) for name, y in expected.items()]
+    return max(found, key=lambda pair: (not pair[0].ok, pair[0].max_abs))
+
+
+def _mismatch(
+    graph: Graph, opset: int, case: Case, difference: tolerance.Difference, name: str, runtime: Runtime
+) -> ExportError:
+    what = f"{runtime.name} gives another '{name}' than the model"
+    expected, got = f"max |Δ| at most {difference.allowed:.1e}", f"{difference.max_abs:.1e} at batch {case.rows}"
+    node, far = first_apart(graph, opset, case)
+    if node is not None:
+        return ExportError(
+            what,
+            where=node.place or None,
+            expected=expected,
+            got=f"{got}; the values part first at {node.op_type} ({node.name}), by {far:.1e}",
+            hint="a float64 model tells rounding from a defect; a defect of an operator is ox's or the runtime's",
+        )
+    with no_grad():
+        known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
+    replayed, _ = _worst({v.name: known[v].data for v in graph.outputs}, case.outputs)
+    if not replayed.ok:
+        hint = "the same outputs for the same inputs: no state that changes with a call, no randomness in eval mode"
+        return ExportError(what, expected=expected, got=f"{got}; the recorded graph gives another too", hint=hint)
+    hint = "report it to the runtime: its fused operators part where its single ones do not"
+    return ExportError(what, expected=expected, got=f"{got}; no single operator parts", hint=hint)
+
+
+LARGEST_BISECT = 1 << 30  # bytes of weights; above, the search would need them twice more in memory
+
+
+def first_apart(graph: Graph, opset: int, case: Case) -> tuple[Node | None, float]:
+    """The first node whose values on the runtime part from ox's own, and by how much; None when none does."""
+    if sum(a.nbytes for a in graph.constants.values()) > LARGEST_BISECT:
+        return None, 0.0
+    seen = Graph(graph.inputs, [], graph.nodes, graph.constants, graph.owned, graph.name)
+    # in the order in which they run; an input or constant needs no output
+    seen.outputs = [v for node in graph.nodes for v in node.outputs if v.name and v.dtype is not None]
+    runtime = open_runtime(to_model(seen, opset=opset).SerializeToString(), seen, opset)
+    got = _run(runtime, case)
+    with no_grad():
+        known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
+    for node in graph.nodes:
+        for v in node.outputs:
+            if v.name in got:
+                difference = tolerance.compare(got[v.name], known[v].data)
+                if not difference.ok:
+                    return node, difference.max_abs
+    return None, 0.0

@@ -1,0 +1,149 @@
+"""What a file is proven on: ONNX Runtime as a user has it, or the reference where that lacks a kernel."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from ox.devices.single_node import runtime as shared
+from ox.dtypes import bfloat16, float32, float64, onnx_type
+from ox.errors import ExportError
+from ox.graph.form import Array, Graph, Node, Value
+from ox.graph.write import to_model
+
+
+class Runtime:
+    """Runs one model on arrays by name."""
+
+    name: str
+    note: str | None = None  # what a person should know about this proof
+
+    def __init__(self, session: Any, name: str, note: str | None = None) -> None:
+        self._session, self.name, self.note = session, name, note
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        names = self._outputs()
+        return dict(zip(names, self._session.run(names, dict(feed)), strict=True))
+
+    def _outputs(self) -> list[str]:
+        if isinstance(self._session, ReferenceEvaluator):
+            return list(self._session.output_names)
+        return [o.name for o in self._session.get_outputs()]
+
+
+class Widened(Runtime):
+    """A bfloat16 model whose operators run in float32 between Casts; inputs and outputs are bfloat16 as the file's."""
+
+    def __init__(self, inner: Runtime, graph: Graph) -> None:
+        super().__init__(inner._session, inner.name, "bfloat16 operators run in float32 between Casts")
+        self._graph = graph
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        given = {name: x.astype(np.float32) if x.dtype == bfloat16 else x for name, x in feed.items()}
+        results = super().run(given)
+        return {
+            v.name: results[v.name].astype(bfloat16) if v.dtype == bfloat16 else results[v.name]
+            for v in self._graph.outputs
+        }
+
+
+def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
+    """A runtime for a written model.
+
+    Raises:
+        ExportError: neither runtime takes the file; says why.
+        DeviceError: ONNX Runtime is not installed.
+    """
+    if any(v.dtype == bfloat16 for v in graph.values()):
+        widened = to_model(widen(graph), opset=opset)
+        return Widened(_session(widened.SerializeToString(), graph), graph)
+    return _session(model, graph)
+
+
+def _session(model: Path | bytes, graph: Graph) -> Runtime:
+    ort = shared().module
+    version = ".".join(ort.__version__.split(".")[:2])
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.use_per_session_threads = False  # the process has one pool, which eager operators use too
+    if any(v.dtype == float64 for v in graph.values()):
+        # fusions above this level are made for float32 and lose the digits of float64
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
+
+    given = model if isinstance(model, bytes) else str(model)
+    try:
+        session = ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+    except NoKernel as error:
+        missing = str(error).strip().splitlines()[0].split(" : ")[-1]
+        note = f"ONNX Runtime {version} has no kernel for this file: {missing}"
+        loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+        return Runtime(ReferenceEvaluator(loaded), f"onnx.reference {onnx.__version__}", note)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise ExportError(f"ONNX Runtime {version} refuses the file", got=_first_line(error)) from error
+    return Runtime(session, f"ONNX Runtime {version} ({_provider(session)})")
+
+
+def _provider(session: Any) -> str:
+    name: str = session.get_providers()[0].removesuffix("ExecutionProvider").lower()
+    return name or platform.machine()
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def widen(graph: Graph) -> Graph:
+    """The same graph with every operator that meets bfloat16 in float32 between Casts, and float32 at both ends."""
+    wide = Graph(name=graph.name, constants=dict(graph.constants), owned=set(graph.owned))
+    now: dict[Value, Value] = {}
+
+    def cast(source: Value, to: Any, name: str) -> Value:
+        made = Value(name, to, source.dims, source.shape)
+        wide.nodes.append(Node("Cast", "", [source], [made], {"to": onnx_type(to)}))
+        return made
+
+    for value in graph.inputs:
+        if value.dtype == bfloat16:
+            entry = Value(value.name, float32, value.dims, value.shape)
+            wide.inputs.append(entry)
+            now[value] = cast(entry, bfloat16, f"{value.name}/bfloat16")
+        else:
+            wide.inputs.append(value)
+    for k, node in enumerate(graph.nodes):
+        inputs = [None if v is None else now.get(v, v) for v in node.inputs]
+        if node.op_type == "Cast" or bfloat16 not in {v.dtype for v in [*inputs, *node.outputs] if v is not None}:
+            made = [
+                Value(f"{v.name}/bfloat16", bfloat16, v.dims, v.shape) if v.dtype == bfloat16 else v
+                for v in node.outputs
+            ]
+            wide.nodes.append(Node(node.op_type, node.domain, inputs, made, node.attributes))
+            now.update((v, w) for v, w in zip(node.outputs, made, strict=True) if v is not w)
+            continue
+        inputs = [
+            v if v is None or v.dtype != bfloat16 else cast(v, float32, f"{v.name}/{k}.{i}")
+            for i, v in enumerate(inputs)
+        ]
+        outputs = [
+            Value(f"{v.name}/wide", float32, v.dims, v.shape) if v.dtype == bfloat16 else v for v in node.outputs
+        ]
+        attributes = dict(node.attributes)
+        if getattr(attributes.get("value"), "dtype", None) == bfloat16:
+            attributes["value"] = attributes["value"].astype(np.float32)
+        wide.nodes.append(Node(node.op_type, node.domain, inputs, outputs, attributes))
+        for v, w in zip(node.outputs, outputs, strict=True):
+            if v is not w:
+                now[v] = cast(w, bfloat16, f"{v.name}/bfloat16")
+    for value in graph.outputs:
+        if value.dtype == bfloat16:
+            result = cast(now.get(value, value), float32, value.name)
+            wide.outputs.append(result)
+        else:
+            wide.outputs.append(value)
+    return wide

@@ -1,0 +1,264 @@
+"""`ox.export.save`: record, clean up, write, prove, and only then let the file appear."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ox import __version__
+from ox.autograd.modes import no_grad
+from ox.errors import ArgumentError, ExportError
+from ox.export import files, golden
+from ox.export.example import Dims, Example, Sizes, read
+from ox.export.proof import Case, Proof, Row, prove
+from ox.export.twice import Subject, arrays_of, name_sizes, record_twice
+from ox.graph import opset as opsets
+from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
+from ox.graph.form import Array, Graph, Value
+from ox.graph.infer import infer, simplify
+from ox.graph.record import named_outputs
+from ox.graph.write import to_model
+from ox.nn.module import Module
+from ox.ops.mode import MODE
+from ox.tensor import Tensor
+
+PROOF_ROWS = (1, 2, 7)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was exported, and how it was proven."""
+
+    path: Path
+    model: str  # the class or function that was recorded
+    recorded: tuple[int, int] | None  # the batch sizes of the two recordings
+    nodes: int
+    contract: Contract
+    proof: Proof
+    opset: int
+    size: int  # bytes, of the data file too
+    data: Path | None = None  # external data
+    metadata: dict[str, str] | None = None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.proof.rows
+
+    @property
+    def dims(self) -> str:
+        """``image [batch, 1, 8, 8] → logits [batch, 10]``."""
+        from ox.graph.contract import show_dims
+
+        ends = [self.contract.inputs, self.contract.outputs]
+        return " → ".join(", ".join(f"{info.name} {show_dims(info.dims)}" for info in infos) for infos in ends)
+
+
+def save(
+    model: Callable[..., Any],
+    path: str | os.PathLike[str],
+    example: Any,
+    *,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    dims: Dims | None = None,
+    opset: int | None = None,
+    golden: Any = True,
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    meaning: Mapping[str, str | None] | None = None,
+    run: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    external_above: int = files.LARGEST,
+) -> Report:
+    """Write `model` as an ONNX file that has proven itself; a file that was there stays until the new one has.
+
+    The model is recorded in eval mode at two batch sizes, and both recordings must be one graph. The file is checked by
+    onnx.checker and strict shape inference, and run on ONNX Runtime at batch 1, 2 and 7 on rows of the example; every
+    output must be as near to the model's own as `ox.tolerance` says. Mode, parameters and running statistics of the
+    model are afterwards what they were.
+
+    Args:
+        model: an `ox.nn.Module` or any function of tensors.
+        example: a tensor or array, a tuple of them in the order of the arguments, or a dict by argument name. More
+            than ten rows make a better proof.
+        input_names: default: the argument names of `forward`.
+        output_names: default: ``output``, ``output_0``, ..., or the keys of the dict that the model returns.
+        dims: for an input, a size or a name a dimension; sizes with a name may vary. Default: the first dimension of
+            every input is "batch", and the others are fixed.
+        opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
+        golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
+        labels: the class names of the only output, or of several by name.
+        meaning: what an input or output means, by name.
+        run: the name of the run that trained it.
+        metadata: further `metadata_props`.
+        external_above: bytes of weights above which they go to ``<name>.data`` beside the file.
+
+    Raises:
+        ExportError: what cannot be recorded, written or proven; names the operator and the line of the model.
+        ArgumentError: an example, names or dims that do not fit together.
+    """
+    path = Path(path)
+    try:
+        with _quiet(model):
+            return _save(
+                model, path, example, input_names, output_names, dims, opset, golden, labels, meaning, run, metadata,
+                external_above,
+            )  # fmt: skip
+    except ExportError as error:
+        error.note = f"{path.name} was not written" if not path.exists() else f"{path.name} is what it was"
+        raise
+
+
+def _save(
+    model: Callable[..., Any],
+    path: Path,
+    example: Any,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    dims: Dims | None,
+    opset: int | None,
+    golden_rows: Any,
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None,
+    meaning: Mapping[str, str | None] | None,
+    run: str | None,
+    metadata: Mapping[str, str] | None,
+    external_above: int,
+) -> Report:
+    files.check_writable(path)
+    opsets.check_range(opset)
+    known: Contract | None = getattr(model, "contract", None)  # a loaded file keeps its interface
+    given = read(model, example, input_names, dims, known)
+    if output_names is None and known is not None:
+        output_names = [info.name for info in known.outputs]
+    subject = Subject(model, given, owned(model), output_names)
+    graph = record_twice(subject)
+    names = [v.name for v in graph.outputs]
+    cases = _cases(model, given, names, golden_rows)
+    shapes = [_seen(given, {k: v.shape for k, v in case.outputs.items()}, case.inputs) for case in cases]
+    inferred = simplify(graph, opset)
+    for v in graph.outputs:
+        v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
+    opset = opsets.choose(graph, opset)
+    infer(to_model(graph, opset=opset, weights=False))
+    contract = Contract(
+        tuple(_info(v, known and known.inputs, meaning, None) for v in graph.inputs),
+        tuple(_info(v, known and known.outputs, meaning, _labels(labels, names)) for v in graph.outputs),
+        tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.shown),
+        __version__,
+        run if run is not None or known is None else known.run,
+    )
+    entries = contract.to_metadata() | _buffers(model, graph) | dict(metadata or {})
+    proof, data = files.write(
+        lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
+        graph,
+        path,
+        lambda written: prove(written, graph, opset, cases),
+        external_above,
+    )
+    size = path.stat().st_size + (data.stat().st_size if data else 0)
+    name = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", type(model).__name__)
+    recorded = (2, 3) if given.batch else None
+    return Report(path, name, recorded, len(graph.nodes), contract, proof, opset, size, data, entries)
+
+
+@contextmanager
+def _quiet(model: Any) -> Iterator[None]:
+    """Eval mode and no gradients; every submodule gets its own mode back."""
+    if MODE.get().recording is not None:
+        raise ExportError(
+            "save was called inside a recording", hint="ox.export.save outside of compiled or recorded code"
+        )
+    modules = list(model.modules()) if isinstance(model, Module) else []
+    modes = [module.training for module in modules]
+    if modules:
+        model.eval()
+    try:
+        with no_grad():
+            yield
+    finally:
+        for module, training in zip(modules, modes, strict=True):
+            object.__setattr__(module, "training", training)
+
+
+def owned(model: Any) -> dict[str, Tensor]:
+    """Parameters and buffers by name: what an exported file calls its initializers."""
+    if not isinstance(model, Module):
+        return {}
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _buffers(model: Any, graph: Graph) -> dict[str, str]:
+    """Which initializers are not trained, for whoever loads the file to train on; one name a line."""
+    if not isinstance(model, Module):
+        return {}
+    kept = {v.name for v in graph.owned}
+    names = [name for name, _ in model.named_buffers() if name in kept]
+    return {"ox.buffers": "\n".join(names)} if names else {}
+
+
+def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden_rows: Any) -> list[Case]:
+    """What is run eagerly, to be compared: rows of the example, and the golden samples."""
+    batch, cases, start = example.batch, [], 0
+    for rows in PROOF_ROWS if batch else (None,):
+        sizes = example.sizes | ({batch: rows} if batch and rows else {})
+        arrays = example.cut(sizes, start)
+        cases.append(Case(rows, arrays, _eager(model, example, arrays, names)))
+        start += rows or 0
+    for sample in golden.rows(example, golden_rows):
+        outputs = _eager(model, example, sample, names)
+        if any(x.shape[:1] != (1,) for x in outputs.values()):
+            break  # an output that has no row of its own for each row of the input cannot be a golden answer
+        cases.append(Case(1, sample, outputs, shown=False))
+    return cases
+
+
+def _eager(
+    model: Callable[..., Any], example: Example, arrays: Mapping[str, Array], names: Sequence[str]
+) -> dict[str, Array]:
+    result = example.call(model, list(example.tensors(arrays).values()))
+    outputs = arrays_of(named_outputs(result, None if isinstance(result, Mapping) else names))
+    return {name: outputs[name] for name in names}
+
+
+def _seen(
+    example: Example, outputs: dict[str, tuple[int, ...]], inputs: Mapping[str, Array]
+) -> tuple[Sizes, dict[str, tuple[int, ...]]]:
+    """The named sizes of a run, and the shapes that came out."""
+    sizes = {
+        d: n
+        for name, dims in example.dims.items()
+        for d, n in zip(dims, inputs[name].shape, strict=True)
+        if isinstance(d, str)
+    }
+    return sizes, outputs
+
+
+def _labels(
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None, outputs: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    if labels is None:
+        return {}
+    by_name = dict(labels) if isinstance(labels, Mapping) else {outputs[0]: labels}
+    unknown = [name for name in by_name if name not in outputs]
+    if unknown or (len(outputs) > 1 and not isinstance(labels, Mapping)):
+        raise ArgumentError(
+            "labels do not say which output they name", expected=f"a dict with keys of {', '.join(outputs)}",
+            got=", ".join(unknown) or "a list",
+        )  # fmt: skip
+    return {name: tuple(map(str, each)) for name, each in by_name.items()}
+
+
+def _info(
+    value: Value,
+    known: Sequence[TensorInfo] | None,
+    meaning: Mapping[str, str | None] | None,
+    labels: Mapping[str, tuple[str, ...]] | None,
+) -> TensorInfo:
+    assert value.dtype is not None and value.dims is not None
+    before = next((info for info in known or () if info.name == value.name), None)
+    told = (meaning or {}).get(value.name) or (before.meaning if before else None)
+    named = (labels or {}).get(value.name) or (before.labels if before else None)
+    return TensorInfo(value.name, dtype_name(value.dtype), tuple(value.dims), told, named)

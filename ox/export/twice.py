@@ -1,0 +1,190 @@
+"""Recording at two sizes. What differs between the two is a leak, and becomes an error with the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import is_floating
+from ox.errors import ExportError, OxError, RecordError
+from ox.export.example import BATCH, Example, Sizes, recording_sizes
+from ox.graph.compare import Leak, find_fixed, find_leak
+from ox.graph.form import Array, Graph
+from ox.graph.record import Recording, record
+from ox.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns."""
+
+    model: Callable[..., Any]
+    example: Example
+    owned: Mapping[str, Tensor]
+    outputs: Sequence[str] | None
+
+    def record(self, sizes: Sizes, *, other_values: bool = False, into: Recording | None = None) -> Graph:
+        """One recording at these sizes."""
+        arrays = self.example.cut(sizes, start=2 if other_values else 0)
+        if other_values:
+            # half of everything: a number that was computed from the input by other means than operators shows
+            arrays = {k: x * x.dtype.type(0.5) if is_floating(x.dtype) else x for k, x in arrays.items()}
+        return record(
+            lambda *tensors: self.example.call(self.model, tensors),
+            self.example.tensors(arrays),
+            dims=self.example.dims,
+            constants=self.owned,
+            outputs=self.outputs,
+            restore=_distinct(self.owned.values()),
+            recording=into,
+        )
+
+
+def _distinct(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return list({id(t): t for t in tensors}.values())
+
+
+def record_twice(subject: Subject) -> Graph:
+    """The graph that both recordings agree on.
+
+    Raises:
+        ExportError: the code cannot be recorded, or a size or a value of the example leaked into it.
+    """
+    first, second = recording_sizes(subject.example)
+    try:
+        a = subject.record(first)
+    except RecordError as error:
+        raise _as_export_error(error) from error
+    recording = Recording()
+    try:
+        b = subject.record(second, other_values=True, into=recording)
+    except Exception as error:
+        leak = _leak(_head(a, recording.graph), recording.graph) or find_fixed(a, recording.graph)
+        raise _explain(subject, a, leak, first, second, recording.graph, error) from (
+            None if isinstance(error, OxError) else error
+        )
+    leak = _leak(a, b)
+    if leak is not None:
+        raise _explain(subject, a, leak, first, second, b)
+    return a
+
+
+def _leak(a: Graph, b: Graph) -> Leak | None:
+    return find_fixed(a, b) or find_leak(a, b)
+
+
+def _head(a: Graph, b: Graph) -> Graph:
+    """As much of `a` as `b` got done."""
+    return Graph(a.inputs, [], a.nodes[: len(b.nodes)], a.constants, a.owned)
+
+
+def _explain(
+    subject: Subject,
+    a: Graph,
+    leak: Leak | None,
+    first: Sizes,
+    second: Sizes,
+    b: Graph,
+    error: Exception | None = None,
+) -> ExportError:
+    """Say what leaked: the values of the example, or which of its sizes."""
+    if error is None and _differs(subject, a, first):
+        assert leak is not None
+        return ExportError(
+            "values of the example are baked into the model",
+            where=leak.place or None,
+            got=f"{leak.what} was {leak.first}, then {leak.second} for another input",
+            hint="ox operators on the tensor itself, in place of NumPy or Python numbers made from its data",
+        )
+    dim = _which(subject, first, second) if len(first) > 1 else next(iter(first), BATCH)
+    sizes = f"{dim}: recorded {first.get(dim)}, then {second.get(dim)}; "
+    size = "the batch size" if dim == subject.example.batch else f"the size '{dim}'"
+    what, hint = (
+        f"{size} is baked into the model",
+        "x.shape[0] itself: int(), float arithmetic and NumPy lose where it came from",
+    )
+    if leak is None:
+        node = a.nodes[len(b.nodes)] if len(b.nodes) < len(a.nodes) else None
+        said = error.what if isinstance(error, OxError) else f"{type(error).__name__}: {error}"
+        place = (error.where if isinstance(error, OxError) else None) or (node.place if node else None)
+        where, told = place, f"the code ran at the first and stopped at the second: {said}"
+        hint = "sizes from x.shape, in place of numbers"
+    elif leak.node is not None and leak.what in ("Reshape", "Expand"):
+        where, told = leak.place, f"{leak.what} received the constant {leak.first} both times"
+        hint = "x.reshape(x.shape[0], -1) or x.flatten(1)" if leak.what == "Reshape" else "x.expand(y.shape[0], ...)"
+    elif leak.what == "the code's path":
+        what = f"the model takes another path at another {size.removeprefix('the ')}"
+        where, told = leak.place, f"the code ran {leak.first}, then {leak.second}"
+        hint = "the same operators at every size: no `if` or loop over a size; ox.where(condition, a, b) chooses values"
+    else:
+        verb = "received the constant" if leak.what.startswith("a constant that") else "had"
+        subject_of = leak.what.removeprefix("a constant that ").removesuffix(" received")
+        where, told = leak.place, f"{subject_of} {verb} {leak.first}, then {leak.second}"
+    return ExportError(what, where=where or None, hint=hint, extra={"dim": sizes + told})
+
+
+def _differs(subject: Subject, a: Graph, sizes: Sizes) -> bool:
+    """Whether the graph changes with the values of the input alone."""
+    try:
+        return find_leak(a, subject.record(sizes, other_values=True)) is not None
+    except Exception:
+        return False
+
+
+def _which(subject: Subject, first: Sizes, second: Sizes) -> str:
+    """The first size which, changed alone, changes the graph."""
+    a = subject.record(first)
+    for dim in first:
+        recording = Recording()
+        try:
+            b = subject.record(first | {dim: second[dim]}, into=recording)
+        except Exception:
+            return dim
+        if _leak(a, b) is not None:
+            return dim
+    return next(iter(first))
+
+
+def _as_export_error(error: OxError) -> ExportError:
+    """A refusal of the recording is one of the export."""
+    return ExportError(
+        error.what, where=error.where, expected=error.expected, got=error.got, hint=error.hint, extra=error.extra
+    )
+
+
+def name_sizes(
+    value_shapes: Sequence[tuple[Sizes, tuple[int, ...]]], known: Sequence[int | str | None] | None, stem: str
+) -> tuple[int | str, ...]:
+    """The sizes to declare for an output: as inferred, else as seen.
+
+    Args:
+        value_shapes: the output's shape in several runs, and the named sizes of each run.
+        known: what shape inference says; None inside where it does not know.
+        stem: the output's name, from which a size of its own is named.
+    """
+    rank = len(value_shapes[0][1])
+    result: list[int | str] = []
+    for axis in range(rank):
+        inferred = known[axis] if known is not None and len(known) == rank else None
+        seen = [shape[axis] for _, shape in value_shapes]
+        if inferred is not None:
+            result.append(inferred)
+        elif len(set(seen)) == 1:
+            result.append(seen[0])
+        else:
+            names = value_shapes[0][0]
+            same = [
+                name
+                for name in names
+                if all(sizes[name] == n for (sizes, _), n in zip(value_shapes, seen, strict=True))
+            ]
+            result.append(same[0] if same else f"{stem}_{axis}")
+    return tuple(result)
+
+
+def arrays_of(result: Any) -> dict[str, Array]:
+    """Tensors by name as arrays of their own."""
+    return {name: np.array(tensor.detach().cpu().data) for name, tensor in result.items()}
