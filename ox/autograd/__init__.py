@@ -1,6 +1,7 @@
 """The tape's walk, the switches, functional gradients and their check. `torch.autograd`."""
 
 from ox.autograd.backward import backward, grad
+from ox.autograd.gradcheck import gradcheck, gradgradcheck
 from ox.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -14,6 +15,8 @@ __all__ = [
     "backward",
     "enable_grad",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "is_grad_enabled",
     "is_inference_mode_enabled",

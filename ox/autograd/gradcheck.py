@@ -1,0 +1,207 @@
+"""Gradients against finite differences, of first and second order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.autograd.backward import grad
+from ox.dtypes import float64, is_floating
+from ox.errors import ArgumentError, GradientError
+from ox.ops import operator
+from ox.ops.mode import switched
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def gradcheck(
+    function: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    order: int = 1,
+    elements: int | None = None,
+    seed: int = 0,
+) -> bool:
+    """Compare backward with central differences. `torch.autograd.gradcheck`.
+
+    The outputs are multiplied with random cotangents and summed, so one backward stands against every element of the
+    inputs; a wrong entry of the Jacobian shows with probability one.
+
+    Args:
+        function: takes `inputs`, returns a tensor or several; must give the same for the same inputs.
+        inputs: those that require a gradient are checked, and must be float64.
+        eps: how far an element is moved to either side.
+        atol, rtol: the gradient may be off by ``atol + rtol * |numerical|``.
+        order: 2 checks the gradient of the gradient too (`gradgradcheck`).
+        elements: check that many elements of each input, drawn at random; None checks all.
+        seed: of the cotangents and the draw.
+
+    Returns:
+        True.
+
+    Raises:
+        GradientError: names the worst element, the gradient there and the numerical one.
+        ArgumentError: nothing requires a gradient, or an input that does is not float64.
+    """
+    given: list[Any] = [inputs] if hasattr(inputs, "node") else list(inputs)
+    chosen = [i for i, x in enumerate(given) if getattr(x, "requires_grad", False)]
+    if not chosen:
+        raise ArgumentError("gradcheck needs an input that requires a gradient", where=users_line(2))
+    for i in chosen:
+        if given[i].data.dtype != float64:
+            raise ArgumentError(
+                "gradcheck compares in float64, where differences of a millionth mean something",
+                where=users_line(2),
+                expected="float64",
+                got=f"{given[i].data.dtype} for input {i}",
+                hint="x.double().requires_grad_()",
+            )
+    random = np.random.default_rng(seed)
+    _check(function, given, chosen, eps, atol, rtol, elements, random, "gradient")
+    if order > 1:
+        gradgradcheck(function, given, eps=eps, atol=atol, rtol=rtol, elements=elements, seed=seed + 1)
+    return True
+
+
+def gradgradcheck(
+    function: Callable[..., Any],
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Sequence[Tensor] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    elements: int | None = None,
+    seed: int = 0,
+) -> bool:
+    """The gradient of the gradient, with respect to the inputs and the cotangents. `torch.autograd.gradgradcheck`.
+
+    Args and errors as for `gradcheck`; `grad_outputs` are the cotangents (default: random), one for each
+    differentiable output.
+    """
+    given: list[Any] = [inputs] if hasattr(inputs, "node") else list(inputs)
+    chosen = [i for i, x in enumerate(given) if getattr(x, "requires_grad", False)]
+    random = np.random.default_rng(seed)
+    if grad_outputs is None:
+        outputs = _outputs(function, _leaves(given, chosen))
+        grad_outputs = [operator.make_tensor(_numbers(random, y.data.shape)) for y in outputs]
+    count = len(given)
+
+    def first(*both: Any) -> list[Tensor]:
+        own = list(both[:count])
+        with switched(grad=True):
+            # leaves may be untracked (a numerical evaluation); the inner gradient needs them tracked
+            own = [_tracked(x) if i in chosen else x for i, x in enumerate(own)]
+            found = grad(
+                _outputs(function, own),
+                [own[i] for i in chosen],
+                list(both[count:]),
+                create_graph=True,
+                allow_unused=True,
+            )
+        return [g for g in found if g is not None]
+
+    every = [*given, *grad_outputs]
+    both = [*chosen, *range(count, len(every))]
+    if first(*_leaves(every, both)):
+        _check(first, every, both, eps, atol, rtol, elements, random, "second gradient")
+    return True
+
+
+def _tracked(x: Tensor) -> Tensor:
+    return x if x.requires_grad else operator.make_tensor(x.data).requires_grad_()
+
+
+def _leaves(given: Sequence[Any], chosen: Sequence[int]) -> list[Any]:
+    """The inputs as new leaves over copies, so that nothing of the caller's is touched."""
+    return [
+        operator.make_tensor(x.data.copy()).requires_grad_(i in chosen) if hasattr(x, "node") else x
+        for i, x in enumerate(given)
+    ]
+
+
+def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
+    """The outputs that a gradient can reach."""
+    result = function(*inputs)
+    several = list(result) if isinstance(result, (tuple, list)) else [result]
+    return [y for y in several if y is not None and is_floating(y.data.dtype) and y.requires_grad]
+
+
+def _check(
+    function: Callable[..., Any],
+    given: Sequence[Any],
+    chosen: Sequence[int],
+    eps: float,
+    atol: float,
+    rtol: float,
+    elements: int | None,
+    random: np.random.Generator,
+    what: str,
+) -> None:
+    leaves = _leaves(given, chosen)
+    result = function(*leaves)
+    several = list(result) if isinstance(result, (tuple, list)) else [result]
+    floating = [i for i, y in enumerate(several) if y is not None and is_floating(y.data.dtype)]
+    weights = {i: _numbers(random, several[i].data.shape) for i in floating}
+    reached = [i for i in floating if several[i].requires_grad]
+    found: Sequence[Tensor | None] = [None] * len(chosen)
+    if reached:
+        found = grad(
+            [several[i] for i in reached],
+            [leaves[i] for i in chosen],
+            [operator.make_tensor(weights[i]) for i in reached],
+            allow_unused=True,
+        )
+    worst: tuple[float, str] = (0.0, "")
+    for i, g in zip(chosen, found, strict=True):
+        analytic = np.zeros(given[i].data.shape) if g is None else g.data
+        if analytic.shape != given[i].data.shape:
+            raise GradientError(
+                f"the {what} of input {i} has another shape than the input",
+                where=users_line(3) or None,
+                expected=str(list(given[i].data.shape)),
+                got=str(list(analytic.shape)),
+            )
+        places = list(np.ndindex(given[i].data.shape))
+        if elements is not None and len(places) > elements:
+            places = [places[k] for k in random.choice(len(places), elements, replace=False)]
+        for place in places:
+            ahead, behind = (_moved(function, given, i, place, step) for step in (eps, -eps))
+            # differences of outputs first: the sum of all outputs may be too large for a difference of sums
+            numeric = sum(float(((ahead[k].data - behind[k].data) * weights[k]).sum()) / (2 * eps) for k in floating)
+            off = abs(float(analytic[place]) - numeric)
+            excess = off / (atol + rtol * abs(numeric)) if np.isfinite(off) else np.inf
+            if excess > worst[0]:
+                worst = excess, f"{float(analytic[place]):.8g} at input {i}{list(place)}|{numeric:.8g}"
+    if worst[0] > 1:
+        got, _, numeric_text = worst[1].partition("|")
+        raise GradientError(
+            f"the {what} does not agree with finite differences",
+            where=users_line(3) or None,
+            expected=f"{numeric_text} (numerical; off by {worst[0]:.3g} times what is allowed)",
+            got=got,
+        )
+
+
+def _moved(
+    function: Callable[..., Any], given: Sequence[Any], i: int, place: tuple[int, ...], step: float
+) -> list[Any]:
+    """The outputs with one element moved."""
+    inputs = [operator.make_tensor(x.data) if hasattr(x, "node") else x for x in given]
+    array = given[i].data.copy()
+    array[place] += step
+    inputs[i] = operator.make_tensor(array)
+    result = function(*inputs)
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _numbers(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Cotangents away from zero, of both signs."""
+    return np.asarray(random.uniform(0.5, 1.5, shape) * random.choice([-1.0, 1.0], shape))

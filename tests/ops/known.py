@@ -1,0 +1,28 @@
+"""Cases that a runtime gets wrong or refuses, with the reason: data for the generated tests and the table in the docs."""
+
+from __future__ import annotations
+
+# ONNX Runtime 1.31.1 on the CPU; by case name, with * for anything
+ONNXRUNTIME = {
+    "test_mod_*_fmod_0": "ONNX Runtime wants fmod=1 for floating types",
+    "test_mod_float_edge_cases_fmod_0_*": "ONNX Runtime wants fmod=1 for floating types",
+    "test_reduce_max_empty_set_bool": "ONNX Runtime refuses an empty set of bool",
+}
+
+# Cases that ox does not run though it has the element types. Empty is how it should be.
+NUMPY: dict[str, str] = {}
+
+
+# Cases whose answers onnx gives in four decimals: held to onnx's own tolerance of 1e-3
+ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
+
+
+# Samples whose recorded graph is not run on ONNX Runtime
+RECORDED: dict[str, str] = {}
+
+
+def reason(table: dict[str, str], name: str) -> str | None:
+    """Why this case is in the table; None when it is not."""
+    from fnmatch import fnmatchcase
+
+    return next((why for pattern, why in table.items() if fnmatchcase(name, pattern)), None)

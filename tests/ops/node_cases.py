@@ -1,0 +1,175 @@
+"""ONNX's own node cases, as calls of ox operators, and the reasons why some are not run."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+from known import ROUNDED, reason
+from onnx import numpy_helper
+
+from ox.dtypes import ALL
+from ox.errors import OxError
+from ox.ops.operator import OPS
+from ox.tensor import Tensor
+from ox.tolerance import compare
+
+COMPUTED = frozenset(ALL)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call with its right answer: inputs in schema order (None where left out), outputs (None where not asked)."""
+
+    name: str
+    op: str
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any]
+    outputs: tuple[Any, ...]
+
+    def call(self, inputs: Any = None) -> tuple[Any, ...]:
+        given = self.inputs if inputs is None else inputs
+        tensors = [x if x is None or isinstance(x, Tensor) else Tensor(x) for x in given]
+        result = OPS[self.op](*tensors, outputs=len(self.outputs), **self.attributes)
+        return result if isinstance(result, tuple) else (result,)
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A case that is not run, and why."""
+
+    name: str
+    op: str
+    reason: str
+
+
+def operators() -> list[str]:
+    """Every ONNX operator that ox has."""
+    return sorted(name for name, op in OPS.items() if not op.domain)
+
+
+@cache
+def collected() -> dict[str, list[Any]]:
+    """All single-node cases of onnx by operator; makes them once a process (5 s)."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        found: dict[str, list[Any]] = {}
+        for case in collect_testcases(None):
+            if "_expanded" in case.name or len(case.model.graph.node) != 1:
+                continue  # the same case again, in other operators, which have cases of their own
+            node = case.model.graph.node[0]
+            if node.domain in ("", "ai.onnx"):
+                found.setdefault(node.op_type, []).append(case)
+    return found
+
+
+@cache
+def cases(op: str) -> tuple[tuple[Case, ...], tuple[Skip, ...]]:
+    """The cases of an operator that ox can be asked, and those that it cannot."""
+    taken, skipped = [], []
+    for case in collected().get(op, []):
+        for inputs, outputs in case.data_sets:
+            made = _read(case, inputs, outputs)
+            (skipped if isinstance(made, Skip) else taken).append(made)
+    return tuple(taken), tuple(skipped)
+
+
+def _read(case: Any, inputs: Any, outputs: Any) -> Case | Skip:
+    node, graph = case.model.graph.node[0], case.model.graph
+    values: dict[str, Any] = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    for infos, data in ((graph.input, inputs), (graph.output, outputs)):
+        for info, value in zip(infos, data, strict=True):
+            array = _array(value)
+            if array is None:
+                kind = info.type.WhichOneof("value").replace("_type", "").replace("sparse_tensor", "sparse tensor")
+                return Skip(case.name, node.op_type, f"{kind} values")
+            values[info.name] = array
+    for value in values.values():
+        if value.dtype not in COMPUTED:
+            return Skip(case.name, node.op_type, f"element type {_type_name(value.dtype)}")
+    try:
+        attributes = {a.name: _attribute(a) for a in node.attribute}
+    except TypeError as error:
+        return Skip(case.name, node.op_type, str(error))
+    return Case(
+        case.name,
+        node.op_type,
+        tuple(values[name] if name else None for name in node.input),
+        attributes,
+        tuple(values[name] if name else None for name in node.output),
+    )
+
+
+def _array(value: Any) -> np.ndarray[Any, Any] | None:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    return None
+
+
+def _type_name(dtype: Any) -> str:
+    return "string" if dtype.kind in "OUS" else re.sub(r"(fnuz|fnu|fn)$", "", str(dtype))
+
+
+def _attribute(a: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(a)
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, onnx.GraphProto) or a.type == onnx.AttributeProto.GRAPHS:
+        raise TypeError("a graph as attribute")
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [v.decode() if isinstance(v, bytes) else v for v in value]
+    return value
+
+
+def wrong(case: Case, got: tuple[Any, ...]) -> str | None:
+    """What is wrong with the outputs of a case; None when they are right by the one tolerance table."""
+    for i, expected in enumerate(case.outputs):
+        if expected is None:
+            continue
+        array = got[i].data if isinstance(got[i], Tensor) else got[i]
+        if array.dtype != expected.dtype or array.shape != expected.shape:
+            return f"output {i} is {array.dtype} {list(array.shape)}, not {expected.dtype} {list(expected.shape)}"
+        difference = compare(array, expected)
+        if case.name in ROUNDED and difference.max_abs <= 1e-3 * float(np.abs(expected).max()):
+            continue
+        if not difference.ok:
+            return f"output {i} is off by {difference.max_abs:.3g}, allowed {difference.allowed:.3g}"
+    return None
+
+
+def failures(op: str, known: dict[str, str], refusal: type[Exception] | None = None) -> tuple[list[str], int, list[Skip]]:
+    """Run every case of an operator under the executor that is on now: what failed, how many ran, what was skipped.
+
+    Args:
+        known: cases that the executor itself gets wrong or refuses, with the reason.
+        refusal: the exception by which the executor says that it has no kernel.
+    """
+    taken, skips = cases(op)
+    bad, ran, skipped = [], 0, list(skips)
+    for case in taken:
+        if (why := reason(known, case.name)) is not None:
+            skipped.append(Skip(case.name, op, why))
+            continue
+        try:
+            problem = wrong(case, case.call())
+        except OxError as error:
+            if refusal is not None and isinstance(error, refusal):
+                skipped.append(Skip(case.name, op, "ONNX Runtime has no kernel"))
+                continue
+            problem = error.one_line()
+        ran += 1
+        if problem:
+            bad.append(f"{case.name}: {problem}")
+    return bad, ran, skipped
+

@@ -1,0 +1,176 @@
+"""What to differentiate an operator at: its ONNX node cases in float64, and more where those are thin.
+
+A sample is a call: inputs in schema order and attributes. Values lie off the kinks (0 of Relu, ties of Max), for there
+a finite difference means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from node_cases import Case, cases
+
+from ox.dtypes import float64, is_floating, onnx_type
+from ox.ops.operator import OPS
+
+R = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class Sample:
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    name: str = ""
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return np.asarray(R.standard_normal(shape))
+
+
+def positive(*shape: int) -> np.ndarray[Any, Any]:
+    return np.asarray(R.uniform(0.3, 2.0, shape))
+
+
+def ints(*values: Any) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int64)
+
+
+def call(*inputs: Any, outputs: int = 1, **attributes: Any) -> Sample:
+    return Sample(inputs, attributes, outputs, "a sample of ours")
+
+
+_broadcasts = [
+    ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1, 3), (4, 1)), ((), (2, 3)), ((2, 3), ()), ((1, 1), (2, 3)), ((0, 3), (3,)),
+]  # fmt: skip
+
+MORE: dict[str, Callable[[], list[Sample]]] = {
+    **{
+        name: lambda: [call(positive(*a), positive(*b)) for a, b in _broadcasts]
+        for name in ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min")
+    },
+    **{name: lambda: [call(positive(2, 3)), call(positive())] for name in ("Sqrt", "Log", "Reciprocal")},
+    **{name: lambda: [call(normal(2, 3) * 3), call(normal())] for name in ("Exp", "Tanh", "Sigmoid", "Erf", "Neg", "Abs")},
+    "Gelu": lambda: [call(normal(5), approximate=a) for a in ("none", "tanh")],
+    "Clip": lambda: [call(normal(3, 4)), call(normal(3, 4), None, np.array(0.5)), call(normal(3, 4), np.array(0.1))],
+    "Where": lambda: [call(normal(2, 1) > 0, normal(3), normal(2, 3)), call(np.array(True), normal(2, 1), normal(3))],
+    "MatMul": lambda: [
+        call(normal(*a), normal(*b))
+        for a, b in [
+            ((2, 3), (3, 4)), ((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)),
+            ((2, 1, 2, 3), (5, 3, 4)), ((3,), (2, 3, 4)), ((2, 4, 3), (3,)), ((1, 2, 3), (5, 3, 2)),
+        ]
+    ],
+    "Gemm": lambda: [
+        call(normal(*((3, 2) if ta else (2, 3))), normal(*((4, 3) if tb else (3, 4))), c, transA=ta, transB=tb, alpha=0.5, beta=2.0)
+        for ta in (0, 1)
+        for tb in (0, 1)
+        for c in (None, normal(), normal(4), normal(2, 1), normal(2, 4))
+    ],
+    "Softmax": lambda: [call(normal(2, 3, 4), axis=a) for a in (0, 1, 2, -1)],
+    "LogSoftmax": lambda: [call(normal(2, 3, 4), axis=a) for a in (0, 1, 2, -1)],
+    "LayerNormalization": lambda: [
+        call(normal(2, 3, 4), normal(3, 4), normal(3, 4), axis=1),
+        call(normal(2, 3, 4), normal(4)),
+        call(normal(2, 3, 4), normal(4), normal(4), epsilon=0.1),
+        call(normal(2, 3, 4), normal(4), normal(4), outputs=3),
+    ],
+    "BatchNormalization": lambda: [
+        call(normal(*s), normal(3), normal(3), normal(3), positive(3), **a)
+        for s in ((4, 3), (2, 3, 4), (2, 3, 2, 2))
+        for a in ({}, {"training_mode": 1, "outputs": 3})
+    ],
+    **{
+        name: lambda: [
+            call(normal(2, 3, 4), *axes, keepdims=k)
+            for axes in ((), (ints(1),), (ints(-1, 0),), (ints(0, 1, 2),))
+            for k in (0, 1)
+        ]
+        + [call(normal(2, 3), None, noop_with_empty_axes=1), call(normal())]
+        for name in ("ReduceSum", "ReduceMean", "ReduceMax")
+    },
+    "Conv": lambda: [
+        call(normal(2, 2, 7), normal(3, 2, 3)),
+        call(normal(2, 4, 6, 5), normal(6, 2, 3, 2), normal(6), group=2, strides=[2, 1], dilations=[1, 2], pads=[1, 0, 2, 1]),
+        call(normal(1, 3, 5, 5), normal(3, 1, 2, 2), group=3, strides=[2, 2]),
+        call(normal(2, 2, 6, 5), normal(3, 2, 3, 3), normal(3), auto_pad="SAME_UPPER", strides=[2, 2]),
+        call(normal(2, 2, 6, 5), normal(3, 2, 2, 3), auto_pad="SAME_LOWER"),
+        call(normal(1, 2, 4, 4, 4), normal(2, 2, 2, 2, 2), strides=[1, 2, 1], pads=[1, 0, 0, 0, 1, 1]),
+        call(normal(2, 3, 4, 4), normal(5, 3, 1, 1)),
+    ],
+    "ConvTranspose": lambda: [
+        call(normal(2, 3, 5), normal(3, 2, 3), normal(2)),
+        call(normal(2, 4, 4, 3), normal(4, 3, 3, 2), normal(6), group=2, strides=[2, 1], pads=[1, 0, 1, 1], output_padding=[1, 0]),
+        call(normal(1, 2, 3, 3), normal(2, 2, 2, 2), dilations=[2, 1]),
+    ],
+    "MaxPool": lambda: [
+        call(normal(2, 2, 7), kernel_shape=[3], strides=[2]),
+        call(normal(2, 2, 6, 5), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], dilations=[1, 2]),
+        call(normal(1, 2, 5, 5), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        call(normal(1, 2, 6, 6), kernel_shape=[3, 3], outputs=2),
+    ],
+    "AveragePool": lambda: [
+        call(normal(2, 2, 7), kernel_shape=[3], strides=[2]),
+        call(normal(2, 2, 6, 5), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], count_include_pad=1),
+        call(normal(2, 2, 6, 5), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], dilations=[1, 2]),
+        call(normal(1, 2, 5, 5), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    ],
+    "GlobalAveragePool": lambda: [call(normal(2, 3, 4)), call(normal(2, 3, 4, 5))],
+    "Gather": lambda: [
+        call(normal(4, 3), ints(0, -1, 0, 2)),
+        call(normal(4, 3), ints([0, 1], [2, 2]), axis=1),
+        call(normal(2, 4, 3), np.array(1), axis=-2),
+        call(normal(5), np.array(3)),
+    ],
+    "GatherElements": lambda: [
+        call(normal(3, 4), ints([0, 0, 1], [2, -1, 1]), axis=1),
+        call(normal(3, 4), ints([0, 0, 1], [2, 2, 1]), axis=0),
+    ],
+    "ScatterElements": lambda: [
+        call(normal(3, 4), ints([0, 3, 1], [2, -1, 1]), normal(2, 3), axis=1),
+        call(normal(3, 4), ints([0, 0, 0], [2, 2, 2]), normal(2, 3), reduction="add"),
+    ],
+    "Concat": lambda: [call(normal(2, 3), normal(2, 1), axis=1), call(normal(2), normal(3), normal(1), axis=-1)],
+    "Split": lambda: [call(normal(2, 5), ints(2, 3), axis=1, outputs=2), call(normal(4, 2), num_outputs=2, outputs=2)],
+    "Slice": lambda: [
+        call(normal(5, 4), ints(1), ints(4)),
+        call(normal(5, 4), ints(-1, 0), ints(-6, 3), ints(0, 1), ints(-2, 2)),
+        call(normal(5, 4), ints(3), ints(1000), ints(-2)),
+    ],
+    "Pad": lambda: [
+        call(normal(2, 3), ints(1, 0, 0, 2)),
+        call(normal(2, 3), ints(1, 2), np.array(0.5), ints(-1)),
+        call(normal(4, 3), ints(-1, 0, 1, 2)),
+        *[call(normal(4, 3), ints(1, 2, 2, 1), mode=m) for m in ("edge", "reflect", "wrap")],
+    ],
+    "Expand": lambda: [call(normal(3, 1), ints(2, 1, 4)), call(normal(1), ints(3)), call(normal(), ints(2, 2))],
+    "Transpose": lambda: [call(normal(2, 3, 4)), call(normal(2, 3, 4), perm=[1, 2, 0])],
+    "Cast": lambda: [call(normal(2, 3), to=onnx_type(float64))],
+}  # fmt: skip
+
+# ONNX node cases that no finite difference can be taken at, with the reason
+NOT_SMOOTH: dict[str, str] = {
+    "test_reduce_max_empty_set": "the greatest of no values has no derivative",
+}
+
+
+def samples(name: str) -> list[Sample]:
+    """Ours, and ONNX's cases that have floating inputs, moved a little off their round numbers."""
+    made = [_from_case(case) for case in cases(name)[0] if case.name not in NOT_SMOOTH]
+    return [s for s in made if s is not None] + MORE.get(name, list)()
+
+
+def _from_case(case: Case) -> Sample | None:
+    schema = OPS[case.op].schema
+    inputs = []
+    for i, x in enumerate(case.inputs):
+        if x is None or not is_floating(x.dtype) or float64 not in schema.allowed(schema.input_at(i).type):
+            inputs.append(x)
+            continue
+        if not np.isfinite(x.astype(float64)).all():
+            return None
+        inputs.append(x.astype(float64) + R.uniform(0.01, 0.03, x.shape))
+    return Sample(tuple(inputs), case.attributes, len(case.outputs), case.name)
