@@ -39,14 +39,13 @@ class DataLoader:
         shuffle: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Any] | None = None,
+        *,
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         generator: random.Generator | None = None,
     ) -> None:
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ArgumentError(
-                "batch_sampler excludes batch_size, shuffle, sampler and drop_last", where=place()
-            )
+            raise ArgumentError("batch_sampler excludes batch_size, shuffle, sampler and drop_last", where=place())
         if sampler is not None and shuffle:
             raise ArgumentError("sampler excludes shuffle", where=place(), hint="a RandomSampler as the sampler")
         if batch_size is None and drop_last:

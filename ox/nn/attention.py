@@ -10,11 +10,10 @@ from ox.errors import ArgumentError, OxError, ShapeError
 from ox.nn import functional as F
 from ox.nn import init
 from ox.nn.functional.attention import attend, causal_mask
-from ox.nn.functional.common import ints, number
+from ox.nn.functional.common import ints, number, shaped
 from ox.nn.linear import Linear, empty, explain_types
 from ox.nn.module import Module
 from ox.nn.parameter import Parameter
-from ox.ops.dim import size_tensor
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
@@ -42,10 +41,10 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        *,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        *,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Masks are bool with True where attention must not go (the opposite of `scaled_dot_product_attention`), or
-        floats that are added.
+        floats that are added. A row that may go nowhere gives zeros, where PyTorch gives NaN.
 
         Args:
             key_padding_mask: [N, S].
@@ -108,13 +107,13 @@ class MultiheadAttention(Module):
             q, k, v = (ops.Transpose(x, perm=[1, 0, 2]) for x in (q, k, v))
         n, t = q.shape[0], q.shape[1]
         s, h, d = k.shape[1], self.num_heads, self.head_dim
-        q = ops.Transpose(ops.Reshape(q, size_tensor([n, t, h, d])), perm=[0, 2, 1, 3])
-        k = ops.Transpose(ops.Reshape(k, size_tensor([n, s, h, d])), perm=[0, 2, 3, 1])
-        v = ops.Transpose(ops.Reshape(v, size_tensor([n, s, h, d])), perm=[0, 2, 1, 3])
+        q = ops.Transpose(shaped(q, [n, t, h, d]), perm=[0, 2, 1, 3])
+        k = ops.Transpose(shaped(k, [n, s, h, d]), perm=[0, 2, 3, 1])
+        v = ops.Transpose(shaped(v, [n, s, h, d]), perm=[0, 2, 1, 3])
         mask = self._mask(key_padding_mask, attn_mask, n, t, s, is_causal, q)
         causal = is_causal and attn_mask is None and key_padding_mask is None
         heads, weights = attend(q, k, v, mask, self.dropout if self.training else 0.0, causal, None)
-        merged = ops.Reshape(ops.Transpose(heads, perm=[0, 2, 1, 3]), size_tensor([n, t, self.embed_dim]))
+        merged = shaped(ops.Transpose(heads, perm=[0, 2, 1, 3]), [n, t, self.embed_dim])
         out = self.out_proj(merged)
         if not self.batch_first:
             out = ops.Transpose(out, perm=[1, 0, 2])
@@ -144,7 +143,9 @@ class MultiheadAttention(Module):
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         biases = (None,) * 3 if b is None else ops.Split(b, axis=0, num_outputs=3, outputs=3)
-        q, k, v = (F.linear(x, *wb) for x, wb in zip((query, key, value), zip(weights, biases, strict=True), strict=True))
+        q, k, v = (
+            F.linear(x, *wb) for x, wb in zip((query, key, value), zip(weights, biases, strict=True), strict=True)
+        )
         return q, k, v
 
     def _mask(
@@ -153,10 +154,10 @@ class MultiheadAttention(Module):
         """Both masks as one: bool with True where attention may go if both are bool, else floats to add."""
         parts: list[Tensor] = []
         if padding is not None:
-            parts.append(ops.Reshape(padding, size_tensor([n, 1, 1, s])))
+            parts.append(shaped(padding, [n, 1, 1, s]))
         if mask is not None:
             if mask.data.ndim == 3:
-                mask = ops.Reshape(mask, size_tensor([n, self.num_heads, t, s]))
+                mask = shaped(mask, [n, self.num_heads, t, s])
             parts.append(mask)
         if all(part.data.dtype == bool_ for part in parts) and not (is_causal and mask is None):
             if not parts:

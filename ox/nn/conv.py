@@ -107,14 +107,18 @@ class MaxPool2d(Module):
         stride: Pair | None = None,
         padding: Pair = 0,
         dilation: Pair = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self.return_indices = return_indices
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+    def forward(self, input: Tensor) -> Any:
+        return F.max_pool2d(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+        )
 
     def extra_repr(self) -> str:
         return (
@@ -159,7 +163,7 @@ class AdaptiveAvgPool2d(Module):
     """Means over windows such that the output is [N, C, *output_size]; None keeps a size.
     `torch.nn.AdaptiveAvgPool2d`, ONNX GlobalAveragePool for 1."""
 
-    def __init__(self, output_size: int | None | tuple[int | None, int | None]) -> None:
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
         super().__init__()
         self.output_size = output_size
 

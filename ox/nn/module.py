@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -59,10 +60,9 @@ class Module:
         if not getattr(error, "_explained", False):
             error._explained = True  # type: ignore[attr-defined]
             error.where = error.where or place()
-            try:
+            # where the inputs are not even tensors, the operator's own words must do
+            with suppress(TypeError, AttributeError, IndexError):
                 self.explain(error, *args)
-            except (TypeError, AttributeError, IndexError):
-                pass  # the inputs are not even tensors: the operator's own words must do
         return error
 
     def explain(self, error: OxError, *args: Any) -> None:
@@ -189,9 +189,7 @@ class Module:
 
     def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        modules = (
-            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
-        )
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
             for name, held in getattr(module, kind).items():
                 if held is not None and not (remove_duplicate and id(held) in seen):
@@ -300,7 +298,9 @@ class Module:
                 dtype = arg
         if dtype is not None and not is_floating(np.dtype(dtype)):
             raise ArgumentError(
-                "a module can only take a floating type", expected="float16, bfloat16, float32 or float64", got=str(dtype)
+                "a module can only take a floating type",
+                expected="float16, bfloat16, float32 or float64",
+                got=str(dtype),
             )
 
         def move(x: Tensor) -> Tensor:

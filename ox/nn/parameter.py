@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.dtypes import is_floating
 from ox.tensor import Tensor
 
 
@@ -23,7 +22,6 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         copy = Parameter(self.data.copy(), self.requires_grad)
-        copy.grad = None if self.grad is None else Tensor(self.grad.data.copy())
         memo[id(self)] = copy
         return copy
 
@@ -49,8 +47,3 @@ class Buffer(Tensor):
         copy = Buffer(self.data.copy(), persistent=self.persistent)
         memo[id(self)] = copy
         return copy
-
-
-def can_require_grad(x: Tensor) -> bool:
-    """Whether gradients can flow to it at all."""
-    return is_floating(x.data.dtype)

@@ -47,9 +47,7 @@ def clip_grad_norm_(
                 got=f"{float(total.data)}, from parameters {names[:8]}",
                 hint="a smaller learning rate, or look at the loss",
             )
-        factor = ops.Min(
-            ops.Div(scalar(max_norm, total.data.dtype), total + 1e-6), scalar(1.0, total.data.dtype)
-        )
+        factor = ops.Min(ops.Div(scalar(max_norm, total.data.dtype), total + 1e-6), scalar(1.0, total.data.dtype))
         if MODE.get().recording is None and isinstance(factor.data, np.ndarray) and factor.data == 1:
             return total
         for p in tensors:

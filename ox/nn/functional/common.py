@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ox import ops
 from ox.dtypes import DType
 from ox.errors import ArgumentError
 from ox.operands import scalar
+from ox.ops.dim import Dim, size_tensor
 from ox.ops.explain import place
 from ox.ops.operator import as_input
 from ox.tensor import Tensor
@@ -59,3 +61,11 @@ def one_of(value: str, name: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise ArgumentError(f"{name} is not {value!r}", where=place(), expected=" or ".join(map(repr, allowed)))
     return value
+
+
+def shaped(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Reshape to sizes that may be `ox.Dim`. A first size that an input decides is left open (-1), which spares a
+    recorded graph its computation."""
+    if isinstance(sizes[0], Dim) and 0 not in sizes[1:]:
+        sizes = [-1, *sizes[1:]]
+    return ops.Reshape(x, size_tensor(sizes), allowzero=int(0 in sizes))

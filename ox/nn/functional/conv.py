@@ -117,15 +117,24 @@ def max_pool2d(
     padding: Pair = 0,
     dilation: Pair = 1,
     ceil_mode: bool = False,
-) -> Tensor:
-    """Largest of each window of [N, C, H, W] or [C, H, W]. `torch.nn.functional.max_pool2d`, ONNX MaxPool."""
+    return_indices: bool = False,
+) -> Any:
+    """Largest of each window of [N, C, H, W] or [C, H, W]. `torch.nn.functional.max_pool2d`, ONNX MaxPool.
+
+    Args:
+        return_indices: also where it stood, as int64 positions in the flattened [H, W] of its channel.
+    """
     attributes = _pool_attributes(kernel_size, stride, padding, ceil_mode)
     if pair(dilation) != (1, 1):
         attributes["dilations"] = [*pair(dilation)]
     one = batched(input, "MaxPool2d")
-    if one is not None:
-        return ops.Squeeze(ops.MaxPool(one, **attributes), ints(0))
-    return ops.MaxPool(input, **attributes)
+    x = input if one is None else one
+    if not return_indices:
+        y = ops.MaxPool(x, **attributes)
+        return y if one is None else ops.Squeeze(y, ints(0))
+    y, flat = ops.MaxPool(x, **attributes, outputs=2)
+    where = ops.Mod(flat, number(x.shape[2] * x.shape[3], flat))
+    return (y, where) if one is None else (ops.Squeeze(y, ints(0)), ops.Squeeze(where, ints(0)))
 
 
 def avg_pool2d(
@@ -156,7 +165,7 @@ def avg_pool2d(
     return y if one is None else ops.Squeeze(y, ints(0))
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: int | None | tuple[int | None, int | None]) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
     """Means over as many near-equal windows as the output has places: [N, C, H', W'], None keeps a size.
     `torch.nn.functional.adaptive_avg_pool2d`.
 

@@ -6,8 +6,7 @@ import numpy as np
 
 from ox import ops
 from ox.errors import DTypeError, ShapeError
-from ox.nn.functional.common import ints, number
-from ox.ops.dim import Dim, size_tensor
+from ox.nn.functional.common import ints, number, shaped
 from ox.ops.explain import place
 from ox.ops.mode import MODE
 from ox.tensor import Tensor
@@ -28,13 +27,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if x.ndim == 2:
         return ops.Gemm(input, weight, bias, transB=1)
     out, features = weight.data.shape
-    rows = ops.Reshape(input, ints(-1, features))
-    leading = input.shape[:-1]
-    computed = [i for i, size in enumerate(leading) if isinstance(size, Dim)]
-    if len(computed) == 1 and 0 not in leading:
-        # one size that an input decides can stay open, which spares the graph its computation
-        leading = tuple(-1 if i in computed else size for i, size in enumerate(leading))
-    return ops.Reshape(ops.Gemm(rows, weight, bias, transB=1), size_tensor([*leading, out]))
+    rows = ops.Reshape(input, ints(-1, features)) if input.data.size else shaped(input, [0, features])
+    return shaped(ops.Gemm(rows, weight, bias, transB=1), [*input.shape[:-1], out])
 
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
@@ -51,7 +45,10 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     indices, entries = input.data, weight.data.shape[0]
     if indices.dtype.kind != "i" or indices.dtype.itemsize < 4:
         raise DTypeError(
-            f"embedding does not take {indices.dtype} indices", where=place(), expected="int64 or int32", hint="x.long()"
+            f"embedding does not take {indices.dtype} indices",
+            where=place(),
+            expected="int64 or int32",
+            hint="x.long()",
         )
     if MODE.get().recording is None and indices.size and isinstance(indices, np.ndarray):
         low, high = indices.min(), indices.max()

@@ -34,14 +34,14 @@ def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
         )
 
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """(input - target)², of equal shapes. `torch.nn.functional.mse_loss`."""
     _same_shape("mse_loss", input, target)
     difference = ops.Sub(*meet(input, target))
     return _reduce(ops.Mul(difference, difference), reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """abs(input - target), of equal shapes. `torch.nn.functional.l1_loss`."""
     _same_shape("l1_loss", input, target)
     return _reduce(ops.Abs(ops.Sub(*meet(input, target))), reduction)
@@ -51,6 +51,7 @@ def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -75,6 +76,7 @@ def cross_entropy(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
+    *,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -100,7 +102,7 @@ def cross_entropy(
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
     """The negative of log-probabilities [N, C, ...] (or [C]) at the classes [N, ...]. `torch.nn.functional.nll_loss`.
     Arguments and errors as in `cross_entropy`."""
@@ -112,7 +114,9 @@ def nll_loss(
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
     x, t = input.data, target.data
     if t.dtype.kind not in "iu":
-        raise DTypeError(f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()")
+        raise DTypeError(
+            f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
+        )
     if x.ndim == 0 or t.shape != x.shape[:axis] + x.shape[axis + 1 :]:
         fitting = [*x.shape[:axis], *x.shape[axis + 1 :]]
         raise ShapeError(
@@ -120,7 +124,9 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
             where=place(),
             expected=f"target {fitting} for input {list(x.shape)}",
             got=f"target {list(t.shape)}",
-            hint="logits [batch, classes] and classes [batch]" if t.shape != x.shape else "target.argmax(1), or float probabilities",
+            hint="logits [batch, classes] and classes [batch]"
+            if t.shape != x.shape
+            else "target.argmax(1), or float probabilities",
         )
     if MODE.get().recording is None and t.size and isinstance(t, np.ndarray):
         low, high, classes = t.min(), t.max(), x.shape[axis]
