@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 from ox.tensor import Tensor  # isort: skip
-from ox import autograd, errors, functions, ops, random
+from ox import autograd, devices, errors, functions, ops, random
 from ox.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from ox.creation import arange, as_tensor, empty, eye, from_numpy, full, linspace, ones, tensor, zeros
 from ox.dtypes import (
@@ -42,6 +42,7 @@ from ox.errors import OxError
 from ox.files import load, save
 from ox.functions import *  # noqa: F403
 from ox.functions import __all__ as _functions
+from ox.graph import fused as _fused
 from ox.ops.dim import Dim
 from ox.random import (
     Generator,
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from ox import optim as optim
     from ox import serve as serve
     from ox import train as train
+
+devices.accelerators.append(_fused.offer)  # graph lies above devices, so the top introduces them
 
 __all__ = [
     "Dim",

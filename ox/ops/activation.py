@@ -8,6 +8,7 @@ from ox.errors import ArgumentError
 from ox.ops.arithmetic import Add, Exp, Mul, Neg, Sub
 from ox.ops.broadcast import axes_tensor
 from ox.ops.comparison import LessOrEqual, Where
+from ox.ops.function import function
 from ox.ops.numeric import constant, widened
 from ox.ops.operator import operator
 from ox.ops.reduce import ReduceSum
@@ -96,6 +97,12 @@ SLOPE, CUBE = sqrt(2 / pi), 0.044715
 
 @Gelu.gradient("X")
 def _(g: "Tensor", X: "Tensor", approximate: str) -> "Tensor":
+    return GeluGradient(g, X, approximate=approximate)
+
+
+@function("dX", fused=True, T=FLOATS)
+def GeluGradient(g: T, X: T, *, approximate: str = "none") -> T:
+    """g times the slope of Gelu at X."""
     one = constant(1, g)
     if approximate == "none":
         u = Mul(X, constant(sqrt(0.5), g))

@@ -34,8 +34,10 @@ class Function(Operator):
 
     domain = "ox"
 
-    def __init__(self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]]) -> None:
-        self.body = body
+    def __init__(
+        self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]], fused: bool = False
+    ) -> None:
+        self.body, self.fused = body, fused
         super().__init__(_as_kernel(body), outputs, types, view=False)
 
     def fast(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +60,8 @@ class Function(Operator):
     def _unfolds(self, inputs: tuple[Any, ...]) -> bool:
         """Whether this call runs the body's operators: for a gradient, or on an executor that has only operators."""
         mode = MODE.get()
+        if self.fused and mode.recording is not None:
+            return True
         if mode.grad and not self.rules and self._tracks and any(getattr(x, "node", None) is not None for x in inputs):
             return True
         if mode.executor is not None and mode.recording is None:
@@ -82,16 +86,20 @@ def _as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def function(outputs: str, **types: tuple[DType, ...]) -> Callable[[Callable[..., Any]], Function]:
+def function(
+    outputs: str, *, fused: bool = False, **types: tuple[DType, ...]
+) -> Callable[[Callable[..., Any]], Function]:
     """Define a function-operator from its body.
 
     Args:
         outputs: the names of its outputs, separated by spaces.
+        fused: for speed only: eager calls on large float32 arrays run the body as one session (`ox.graph.fused`),
+            and a recording sees the body's operators.
         types: the element types of each type variable.
     """
 
     def define(body: Callable[..., Any]) -> Function:
-        made = OPS[f"{Function.domain}.{body.__name__}"] = Function(body, outputs, types)
+        made = OPS[f"{Function.domain}.{body.__name__}"] = Function(body, outputs, types, fused)
         return made
 
     return define
