@@ -76,7 +76,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: random.Gener
             first parts, one each).
     """
     total = len(dataset)
-    counts = list(lengths)
+    counts: list[Any] = list(lengths)
     if abs(sum(lengths) - 1) < 1e-9 and all(0 <= part <= 1 for part in lengths):
         counts = [int(total * part) for part in lengths]
         for i in range(total - sum(counts)):

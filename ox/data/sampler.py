@@ -69,7 +69,7 @@ class RandomSampler(Sampler):
         count, total = len(self), len(self.data_source)
         if self.replacement:
             drawn = random.uniform((2, count), generator=generator).data.astype(np.float64)
-            return np.minimum(((drawn[0] + drawn[1] / (1 << 24)) * total).astype(np.int64), total - 1)
+            return np.minimum(((drawn[0] + drawn[1] / (1 << 24)) * total).astype(np.int64), total - 1)  # type: ignore[no-any-return]
         orders: list[Any] = []
         while sum(map(len, orders)) < count:
             orders.append(random.randperm(total, generator=generator).data)

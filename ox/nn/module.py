@@ -126,7 +126,7 @@ class Module:
     def _forget(self, name: str) -> bool:
         held = [d for d in (self._parameters, self._buffers, self._modules) if name in d]
         for d in held:
-            del d[name]  # type: ignore[attr-defined]
+            del d[name]
         self._transient.discard(name)
         return bool(held)
 

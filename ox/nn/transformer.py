@@ -66,7 +66,7 @@ class TransformerEncoderLayer(Module):
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
             src = src + self._attention(self.norm1(src), *masks)
-            return src + self._feed_forward(self.norm2(src))
+            return src + self._feed_forward(self.norm2(src))  # type: ignore[no-any-return]
         src = self.norm1(src + self._attention(src, *masks))
         return self.norm2(src + self._feed_forward(src))  # type: ignore[no-any-return]
 

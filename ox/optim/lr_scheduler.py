@@ -163,7 +163,7 @@ class OneCycleLR(LRScheduler):
         self.total_steps, self.anneal_strategy, self.cycle_momentum = total_steps, anneal_strategy, cycle_momentum
         top = float(pct_start * total_steps) - 1
         if three_phase:
-            self._ends = [top, 2 * top + 1, total_steps - 1]
+            self._ends = [top, 2 * top, total_steps - 1]
             self._corners = [("initial_lr", "max_lr"), ("max_lr", "initial_lr"), ("initial_lr", "min_lr")]
             self._swings = [(1, 0), (0, 1), (1, 1)]
         else:

@@ -230,7 +230,7 @@ def _copied(name: str, number: int, value: Any, p: Tensor) -> Any:
 
 def narrow_or_same(p: Tensor) -> DType:
     """The type in which a parameter is updated: its own, or float32 for a half."""
-    return float32 if p.data.dtype.itemsize < 4 else p.data.dtype  # type: ignore[no-any-return]
+    return float32 if p.data.dtype.itemsize < 4 else p.data.dtype
 
 
 def written(tensor: Tensor, by: str) -> None:

@@ -94,6 +94,6 @@ def causal_mask(rows: Any, columns: Any, dtype: DType) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _causal_constant(rows: int, columns: int, dtype: DType) -> Tensor:
-    made = as_input(np.triu(np.full((rows, columns), -np.inf, np.float32), 1).astype(dtype))
+    made: Tensor = as_input(np.triu(np.full((rows, columns), -np.inf, np.float32), 1).astype(dtype))
     made.data.flags.writeable = False
     return made

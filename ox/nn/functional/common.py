@@ -21,7 +21,7 @@ from ox.tensor import Tensor
 @lru_cache(maxsize=1024)
 def ints(*values: int) -> Tensor:
     """int64 [n]: axes, a fixed shape. Shared, so read-only."""
-    made = as_input(np.array(values, np.int64))
+    made: Tensor = as_input(np.array(values, np.int64))
     made.data.flags.writeable = False
     return made
 
@@ -34,7 +34,7 @@ def number(value: Any, like: Tensor) -> Tensor:
 @lru_cache(maxsize=256)
 def filled(value: float, size: int, dtype: DType) -> Tensor:
     """[size] of one value, where an operator wants a tensor that the caller left out. Shared, so read-only."""
-    made = as_input(np.full(size, value, dtype))
+    made: Tensor = as_input(np.full(size, value, dtype))
     made.data.flags.writeable = False
     return made
 
