@@ -48,5 +48,14 @@ def reshape_to(g: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def zeros(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Zeros of a shape whose sizes may be `ox.Dim`, in the type of `like`."""
-    return OPS["ConstantOfShape"](size_tensor(shape), value=np.zeros(1, like.data.dtype))
+    """Zeros of a shape whose sizes may be `ox.Dim`, in the type and on the device of `like`."""
+    return beside(OPS["ConstantOfShape"](size_tensor(shape), value=np.zeros(1, like.data.dtype)), like)
+
+
+def beside(made: Tensor, like: Tensor) -> Tensor:
+    """A tensor just made from sizes alone, which lie in host memory, brought to the device of `like`."""
+    if not isinstance(like.data, np.ndarray) and isinstance(made.data, np.ndarray):
+        from ox.devices import cuda
+
+        made.data = cuda.to_device(made.data, like.device)
+    return made

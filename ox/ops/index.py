@@ -7,7 +7,7 @@ import numpy as np
 
 from ox.dtypes import ALL, int32, int64, is_floating, onnx_type
 from ox.errors import ArgumentError
-from ox.ops.broadcast import axes_tensor, expand_to, reshape_to, zeros
+from ox.ops.broadcast import axes_tensor, beside, expand_to, reshape_to, zeros
 from ox.ops.dim import Dim, size_tensor, sizes_of
 from ox.ops.numeric import HALVES, constant
 from ox.ops.operator import OPS, operator
@@ -255,7 +255,7 @@ def _(
     g: "Tensor", data: "Tensor", indices: "Tensor", updates: "Tensor", output: "Tensor", axis: int, reduction: str
 ) -> "tuple[Tensor | None, Tensor | None]":
     if reduction == "mul":
-        ones = expand_to(constant(1, g), data.shape)
+        ones = beside(expand_to(constant(1, g), data.shape), g)
         others = ScatterElements(ones, indices, updates, axis=axis, reduction="mul")
         return g * others, GatherElements(g * output, indices, axis=axis) / updates
     # the extreme value's cotangent is shared by all that have it

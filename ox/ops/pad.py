@@ -6,7 +6,7 @@ import numpy as np
 
 from ox.dtypes import ALL, int32, int64
 from ox.errors import ArgumentError
-from ox.ops.broadcast import axes_tensor
+from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor, sizes_of
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, HostInt64, HostTind, T
@@ -101,7 +101,7 @@ def _(
         if pads._recorded is None and not pads.data[i :: len(chosen)].any():
             continue
         own = OPS["Gather"](pads, axes_tensor([i, i + len(chosen)]))
-        sources = Pad(positions(data_shape[axis]), own, mode=mode)
+        sources = beside(Pad(positions(data_shape[axis]), own, mode=mode), g)
         g = add_along(g, sources, axis, data_shape[axis])
     return g, None
 

@@ -5,7 +5,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
-from ox.ops.broadcast import axes_tensor
+from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.numeric import constant
 from ox.ops.operator import OPS
@@ -128,4 +128,4 @@ def pad_to(g: "Tensor", before: Ints, sizes: Ints) -> "Tensor":
 
 def ones(shape: Ints, like: "Tensor") -> "Tensor":
     """Ones of a shape that may hold `ox.Dim`, of the type and on the device of `like`."""
-    return OPS["Expand"](constant(1, like), size_tensor(shape))
+    return beside(OPS["Expand"](constant(1, like), size_tensor(shape)), like)
