@@ -1,4 +1,4 @@
-"""Files: `save` writes a model that has proven itself, `load` makes a file a living model, `inspect` says what is in one."""
+"""`save` writes a model that has proven itself, `load` makes one a living model, `inspect` says what it holds."""
 
 from __future__ import annotations
 

@@ -103,12 +103,13 @@ def read(
 
 def _array(x: Any) -> Array:
     if isinstance(x, Tensor):
-        return x.detach().cpu().data  # type: ignore[no-any-return]
+        array: Array = x.detach().cpu().data
+        return array
     array = np.asarray(x)
     if array.dtype == object:
         raise ArgumentError("an example is a tensor or array, or a tuple or dict of them", got=type(x).__name__)
     # Python's own numbers become what ox.tensor makes of them
-    return array if hasattr(x, "dtype") else Tensor(x).data  # type: ignore[no-any-return]
+    return array if hasattr(x, "dtype") else Tensor(x).data
 
 
 def argument_names(model: Any, count: int) -> list[str]:
@@ -161,7 +162,7 @@ def _checked(example: Example) -> Example:
 
 
 def recording_sizes(example: Example) -> tuple[Sizes, Sizes]:
-    """Two values for every size that varies, no pair like another: 2 and 3 rows, other sizes as they are and one less."""
+    """Two values for every size that varies, no pair like another: 2 and 3 rows, other sizes as they are, then less."""
     first, second = Sizes(), Sizes()
     for dim, own in example.sizes.items():
         a, b = (2, 3) if dim == example.batch else (own, own - 1) if own >= 3 else (4, 5)

@@ -1,4 +1,4 @@
-"""Writing a model whole or not at all; above the 2 GB that a protobuf can hold, its weights go to one file beside it."""
+"""Writing a model whole or not at all; above the 2 GB that protobuf can hold, its weights go to one file beside it."""
 
 from __future__ import annotations
 
@@ -84,14 +84,15 @@ def _write_data(graph: Graph, path: Path) -> dict[str, tuple[int, int]]:
             if value in graph.owned and array.nbytes >= SMALL:
                 f.seek(-(-f.tell() // PAGE) * PAGE)
                 places[value.name] = (f.tell(), array.nbytes)
-                f.write(
-                    np.ascontiguousarray(_little(array)).data.cast("B") if array.dtype.kind != "V" else array.tobytes()
-                )
+                f.write(_bytes(array))
     return places
 
 
-def _little(array: Array) -> Array:
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+def _bytes(array: Array) -> memoryview | bytes:
+    """Little-endian, in row-major order, without a copy where NumPy can lend its memory."""
+    if array.dtype.kind == "V":  # bfloat16
+        return array.tobytes()
+    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).data.cast("B")
 
 
 def _pointing(

@@ -35,7 +35,7 @@ def _like(random: np.random.Generator, array: Array, shape: tuple[int, ...]) -> 
 
 
 def given(example: Example, samples: Any) -> list[dict[str, Array]]:
-    """Real rows, in the form of an example, one by one. Raises ArgumentError where they do not fit the model's inputs."""
+    """Real rows, in the form of an example, one by one. Raises ArgumentError where they do not fit the inputs."""
     names = list(example.arrays)
     rows = read(None, samples, names, {k: list(d) for k, d in example.dims.items()})
     for name, array in rows.arrays.items():

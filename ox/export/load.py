@@ -12,7 +12,7 @@ import onnx
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, LoadError, OxError, ShapeError
 from ox.export.source import metadata_of, opset_of, read_model
-from ox.graph.contract import Contract, TensorInfo, dtype_name, show_dims
+from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
 from ox.graph.form import Graph, Node, Value
 from ox.graph.opset import LOWEST_ASKED
 from ox.graph.read import from_model
@@ -32,12 +32,15 @@ class Loaded(Module):
 
     Attributes:
         contract: what the file says of its inputs and outputs; `ox.export.save` keeps it.
+        metadata: what else stands in its `metadata_props`; kept, too.
         opset: the `ai.onnx` version that the file was written in.
     """
 
-    def __init__(self, graph: Graph, contract: Contract, buffers: set[str], opset: int) -> None:
+    def __init__(self, graph: Graph, contract: Contract, metadata: dict[str, str], opset: int) -> None:
         super().__init__()
         self.graph, self.contract, self.opset = graph, contract, opset
+        self.metadata = {key: text for key, text in metadata.items() if key not in (CONTRACT, GOLDEN, RUN, VERSION)}
+        buffers = set(metadata.get("ox.buffers", "").split("\n"))
         self._state: dict[str, Tensor] = {}
         statistics = {v for n in graph.nodes if n.key == "BatchNormalization" for v in n.inputs[3:5] if v is not None}
         for value in list(graph.constants):
@@ -111,7 +114,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         raise
     if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
         contract = Contract(tuple(map(_told, graph.inputs)), tuple(map(_told, graph.outputs)))
-    return Loaded(graph, contract, set(metadata.get("ox.buffers", "").split("\n")), opset)
+    return Loaded(graph, contract, metadata, opset)
 
 
 def _told(value: Value) -> TensorInfo:
@@ -121,7 +124,7 @@ def _told(value: Value) -> TensorInfo:
 
 
 def _place(module: Module, name: str, tensor: Tensor) -> None:
-    """Register under a dotted name. Straight into the tables: a file may call its tensors what no attribute is called."""
+    """Register under a dotted name. Straight into the tables: a file may use names that no attribute can have."""
     *path, last = name.split(".")
     for part in path:
         inner = module._modules.get(part)

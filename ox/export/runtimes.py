@@ -99,19 +99,23 @@ def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+def _like(value: Value, name: str, dtype: Any) -> Value:
+    return Value(name, dtype, value.dims, value.shape)
+
+
 def widen(graph: Graph) -> Graph:
     """The same graph with every operator that meets bfloat16 in float32 between Casts, and float32 at both ends."""
     wide = Graph(name=graph.name, constants=dict(graph.constants), owned=set(graph.owned))
     now: dict[Value, Value] = {}
 
     def cast(source: Value, to: Any, name: str) -> Value:
-        made = Value(name, to, source.dims, source.shape)
+        made = _like(source, name, to)
         wide.nodes.append(Node("Cast", "", [source], [made], {"to": onnx_type(to)}))
         return made
 
     for value in graph.inputs:
         if value.dtype == bfloat16:
-            entry = Value(value.name, float32, value.dims, value.shape)
+            entry = _like(value, value.name, float32)
             wide.inputs.append(entry)
             now[value] = cast(entry, bfloat16, f"{value.name}/bfloat16")
         else:

@@ -144,13 +144,14 @@ def _save(
     opset = opsets.choose(graph, opset)
     infer(to_model(graph, opset=opset, weights=False))
     contract = Contract(
-        tuple(_info(v, known and known.inputs, meaning, None) for v in graph.inputs),
-        tuple(_info(v, known and known.outputs, meaning, _labels(labels, names)) for v in graph.outputs),
+        tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),
+        tuple(_info(v, known.outputs if known else None, meaning, _labels(labels, names)) for v in graph.outputs),
         tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.shown),
         __version__,
         run if run is not None or known is None else known.run,
     )
-    entries = contract.to_metadata() | _buffers(model, graph) | dict(metadata or {})
+    kept = getattr(model, "metadata", {}) if known else {}
+    entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
     proof, data = files.write(
         lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
         graph,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ox.dtypes import FROM_ONNX
 from ox.errors import LoadError
 from ox.export.source import metadata_of, opset_of
-from ox.graph.contract import Contract, TensorInfo, dtype_name
+from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def inspect(path: str | os.PathLike[str]) -> Summary:
     held = {t.name for t in model.graph.initializer}
     types = Counter(f"{n.domain}.{n.op_type}" if n.domain else n.op_type for n in model.graph.node)
     types.pop("Constant", None)
-    own = {key for key in metadata if key in ("ox.contract", "ox.golden", "ox.version", "ox.run")}
+    own = {key for key in metadata if key in (CONTRACT, GOLDEN, RUN, VERSION)}
     return Summary(
         str(path),
         path.stat().st_size + sum(f.stat().st_size for f in beside),

@@ -104,7 +104,7 @@ def _explain(
     size = "the batch size" if dim == subject.example.batch else f"the size '{dim}'"
     what, hint = (
         f"{size} is baked into the model",
-        "x.shape[0] itself: int(), float arithmetic and NumPy lose where it came from",
+        "x.shape[0] itself; int(), float arithmetic and NumPy lose it",
     )
     if leak is None:
         node = a.nodes[len(b.nodes)] if len(b.nodes) < len(a.nodes) else None
@@ -156,31 +156,25 @@ def _as_export_error(error: OxError) -> ExportError:
 
 
 def name_sizes(
-    value_shapes: Sequence[tuple[Sizes, tuple[int, ...]]], known: Sequence[int | str | None] | None, stem: str
+    runs: Sequence[tuple[Sizes, tuple[int, ...]]], known: Sequence[int | str | None] | None, stem: str
 ) -> tuple[int | str, ...]:
     """The sizes to declare for an output: as inferred, else as seen.
 
     Args:
-        value_shapes: the output's shape in several runs, and the named sizes of each run.
+        runs: the output's shape in several runs, and the named sizes of each run.
         known: what shape inference says; None inside where it does not know.
         stem: the output's name, from which a size of its own is named.
     """
-    rank = len(value_shapes[0][1])
     result: list[int | str] = []
-    for axis in range(rank):
-        inferred = known[axis] if known is not None and len(known) == rank else None
-        seen = [shape[axis] for _, shape in value_shapes]
+    for axis in range(len(runs[0][1])):
+        inferred = known[axis] if known is not None and len(known) == len(runs[0][1]) else None
+        seen = [(sizes, shape[axis]) for sizes, shape in runs]
+        same = [name for name in runs[0][0] if all(sizes[name] == n for sizes, n in seen)]
         if inferred is not None:
             result.append(inferred)
-        elif len(set(seen)) == 1:
-            result.append(seen[0])
+        elif len({n for _, n in seen}) == 1:
+            result.append(seen[0][1])
         else:
-            names = value_shapes[0][0]
-            same = [
-                name
-                for name in names
-                if all(sizes[name] == n for (sizes, _), n in zip(value_shapes, seen, strict=True))
-            ]
             result.append(same[0] if same else f"{stem}_{axis}")
     return tuple(result)
 

@@ -1,0 +1,122 @@
+"""`ox export`: a run's model as an ONNX file that has proven itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ox.export import Report
+    from ox.train import Run
+
+ROWS = 32  # of the validation data: recorded, proven on, and the range of synthetic samples
+
+
+class Golden(StrEnum):
+    """Whether samples with answers travel in the file."""
+
+    auto = "auto"
+    synthetic = "synthetic"
+    none = "none"
+
+
+def export(
+    path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
+    run: Annotated[
+        Path | None, typer.Option(help="A run's folder or its name; the newest run by default.", show_default=False)
+    ] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="Opset of ai.onnx.", show_default="the lowest that will do, at least 21")
+    ] = None,
+    golden: Annotated[
+        Golden,
+        typer.Option(help="Samples in the file: auto (real ones if the recipe shares them), synthetic, or none."),
+    ] = Golden.auto,
+) -> None:
+    """Write a run's model as an ONNX file, and prove it before it appears."""
+    from ox import train
+    from ox.export import save
+    from ox.export.files import check_writable
+
+    check_writable(path)
+    found = _find(run)
+    recipe, model = train.restore(found)
+    rows = tuple(recipe.examples(ROWS))
+    samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
+    report = save(
+        model,
+        path,
+        rows,
+        input_names=list(recipe.inputs) or None,
+        output_names=list(recipe.outputs) or None,
+        opset=opset,
+        golden=samples,
+        labels=recipe.labels,
+        meaning={**recipe.inputs, **recipe.outputs},
+        run=found.name,
+        metadata={"ox.recipe": recipe.name},
+    )
+    for line in lines(report, str(found.folder), isinstance(samples, tuple)):
+        typer.echo(line)
+    typer.echo(f"next: ox serve {path}")
+
+
+def _find(run: Path | None) -> Run:
+    from ox import train
+
+    if run is None:
+        return train.newest_run()
+    return train.find(run if run.is_dir() or not (Path("runs") / run).is_dir() else Path("runs") / run)
+
+
+def lines(report: Report, source: str, real: bool) -> list[str]:
+    """What was recorded, how the proof went, and what the file holds."""
+    at = "batch {} and {}".format(*report.recorded) if report.recorded else "the example's size"
+    shown = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {report.dims}"]
+    head = f"proof on {report.proof.runtime}"
+    for i, row in enumerate(report.rows):
+        last = i == len(report.rows) - 1
+        batch = f"batch {row.batch}   " if row.batch is not None else ""
+        allowed = f"   (allowed {_allowed(report)})" if last else ""
+        shown.append(f"{head if i == 0 else ' ' * len(head)}   {batch}max |Δ| {row.max_abs:.1e}{allowed}")
+    if report.proof.note:
+        shown.append(report.proof.note)
+    facts = [f"{report.path}  {size(report.size)}", f"opset {report.opset}"]
+    count = len(report.contract.samples)
+    facts.append(f"{count} golden samples{', real' if real else ''}" if count else "no golden samples")
+    labels = next((info.labels for info in report.contract.outputs if info.labels), None)
+    if labels:
+        facts.append(f"labels {label_range(labels)}")
+    if report.data:
+        facts.append(f"weights beside it in {report.data.name}: keep the two together")
+    return [*shown, " · ".join(facts)]
+
+
+def _allowed(report: Report) -> str:
+    """The rule of the tolerance table for the outputs' type."""
+    from ox import tolerance
+    from ox.graph.contract import DTYPES
+
+    types = {DTYPES[info.dtype] for info in report.contract.outputs}
+    rules = [tolerance.TABLE[t] for t in types if t in tolerance.TABLE]
+    return " or ".join(f"{a:.0e} + {r:.0e}·max|y|" for a, r in rules) or "none: integers are exact"
+
+
+def size(count: int) -> str:
+    """``247 kB``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}" if count < 1000 * factor else f"{count / factor:,.0f} {unit}"
+    return f"{count} bytes"
+
+
+def label_range(labels: tuple[str, ...]) -> str:
+    """``0-9`` for labels that count up, else the first few."""
+    if len(labels) > 2 and list(labels) == [
+        str(int(labels[0]) + i) if labels[0].isdigit() else "" for i in range(len(labels))
+    ]:
+        return f"{labels[0]}-{labels[-1]}"
+    return ", ".join(labels) if len(labels) <= 6 else f"{', '.join(labels[:5])}, ... ({len(labels)})"

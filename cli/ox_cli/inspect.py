@@ -1,0 +1,62 @@
+"""`ox inspect`: what an ONNX file takes, gives and contains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ox.export import Summary
+    from ox.graph.contract import TensorInfo
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what an ONNX file takes, gives and contains."""
+    from ox.export.summary import inspect as read
+
+    summary = read(path)
+    if as_json:
+        typer.echo(json.dumps(summary.to_json(), ensure_ascii=False))
+        return
+    rows = report(summary)
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        typer.echo(f"{label:<{width}}  {text}".rstrip())
+
+
+def report(summary: Summary) -> list[tuple[str, str]]:
+    """The lines as (label, text)."""
+    from ox_cli.export import size
+
+    made = f"by {summary.producer}" if summary.producer else ""
+    head = [size(summary.size), f"opset {summary.opset}", f"IR {summary.ir_version}", made]
+    rows = [(summary.path, " · ".join(filter(None, head)))]
+    rows += [("input", _end(info)) for info in summary.inputs]
+    rows += [("output", _end(info)) for info in summary.outputs]
+    count = sum(summary.nodes.values())
+    kinds = ", ".join(f"{n} {name}" if n > 1 else name for name, n in summary.nodes.items())
+    rows.append(("nodes", f"{count}: {kinds}" if count else "none"))
+    if summary.functions:
+        rows.append(("functions", ", ".join(summary.functions)))
+    rows.append(("parameters", f"{summary.parameters:,} in {summary.initializers} initializers"))
+    if summary.external:
+        rows.append(("data", f"beside it, in {', '.join(summary.external)}"))
+    rows.append(("contract", f"ox {summary.version}" if summary.version else "none: not written by ox"))
+    rows.append(("golden", f"{summary.golden} samples" if summary.golden else "none"))
+    if summary.run:
+        rows.append(("run", summary.run))
+    rows += [(key, text.replace("\n", ", ")) for key, text in summary.metadata.items()]
+    return rows
+
+
+def _end(info: TensorInfo) -> str:
+    from ox_cli.export import label_range
+
+    labels = f"labels {label_range(info.labels)}" if info.labels else None
+    return " · ".join(filter(None, [str(info), info.meaning, labels]))
