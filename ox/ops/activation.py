@@ -97,7 +97,8 @@ SLOPE, CUBE = sqrt(2 / pi), 0.044715
 
 @Gelu.gradient("X")
 def _(g: "Tensor", X: "Tensor", approximate: str) -> "Tensor":
-    return GeluGradient(g, X, approximate=approximate)
+    dx: Tensor = GeluGradient(g, X, approximate=approximate)
+    return dx
 
 
 @function("dX", fused=True, T=FLOATS)
@@ -130,8 +131,15 @@ def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
 
 @Softmax.gradient("input")
 def _(g: "Tensor", output: "Tensor", axis: int) -> "Tensor":
-    product = Mul(g, output)
-    return Sub(product, Mul(output, ReduceSum(product, axes_tensor([axis]), keepdims=1)))
+    dx: Tensor = SoftmaxGradient(g, output, axis=axis)
+    return dx
+
+
+@function("dX", fused=True, T=FLOATS)
+def SoftmaxGradient(g: T, Y: T, *, axis: int = -1) -> T:
+    """What arrives at Softmax's input when g arrives at its output Y."""
+    product = Mul(g, Y)
+    return Sub(product, Mul(Y, ReduceSum(product, axes_tensor([axis]), keepdims=1)))
 
 
 @operator("output", T=FLOATS, quiet=True)

@@ -8,6 +8,7 @@ from ox.dtypes import FLOATS, FROM_ONNX, DType, bfloat16, float32, float64, onnx
 from ox.errors import ShapeError
 from ox.ops.arithmetic import Add, Div, Mul, Sqrt, Sub
 from ox.ops.broadcast import axes_tensor, sum_to
+from ox.ops.function import function
 from ox.ops.index import product_of
 from ox.ops.numeric import HALVES, constant, narrowed
 from ox.ops.operator import OPS, operator
@@ -203,6 +204,17 @@ def LayerNormalization(
     return (Y, mean.astype(stash, copy=False), inverse.astype(stash, copy=False))
 
 
+@function("dX dScale dB", fused=True, T=FLOATS)
+def LayerNormalizationGradient(g: T, X: T, Scale: T, Mean: T, InvStdDev: T, *, axis: int = -1) -> tuple[T, T, T]:
+    """The three gradients where only Y was used, Scale has X's normalized shape, and nothing needs widening."""
+    outer, inner = axes_tensor(range(axis % X.ndim)), axes_tensor(range(axis % X.ndim, X.ndim))
+    normal = Mul(Sub(X, Mean), InvStdDev)
+    scaled = Mul(g, Scale)
+    along = Mul(normal, ReduceMean(Mul(scaled, normal), inner, keepdims=1))
+    to_x = Mul(Sub(Sub(scaled, ReduceMean(scaled, inner, keepdims=1)), along), InvStdDev)
+    return to_x, ReduceSum(Mul(g, normal), outer, keepdims=0), ReduceSum(g, outer, keepdims=0)
+
+
 @LayerNormalization.gradient("X", "Scale", "B")
 def _(
     g: "Tensor | None",
@@ -218,7 +230,12 @@ def _(
     needs: tuple[bool, bool, bool],
 ) -> "tuple[Tensor | None, Tensor | None, Tensor | None]":
     kind, wide = X.dtype, _computed(X.dtype)
-    inner = axes_tensor(range(axis % X.ndim, X.ndim))
+    start = axis % X.ndim
+    usual = kind == float32 and g_mean is None and g_inverse is None and start > 0 and Scale.ndim == X.ndim - start
+    if g is not None and usual:
+        grads: tuple[Tensor, ...] = LayerNormalizationGradient(g, X, Scale, Mean, InvStdDev, axis=axis)
+        return grads[0], grads[1], grads[2] if needs[2] else None
+    inner = axes_tensor(range(start, X.ndim))
     x = _as(X, wide)
     if wide == float64:
         # Mean and InvStdDev come in float32: too coarse

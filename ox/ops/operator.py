@@ -30,15 +30,18 @@ from ox.ops.gradient import OUTPUT, Keep, Rule, make_rule
 from ox.ops.mode import MODE
 from ox.ops.node import Node, sequence
 
+OPS: dict[str, Operator] = {}
+
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
-OPS: dict[str, Operator] = {}
+    tensor_class: type[Tensor]
 
-# ox.tensor, one floor up, registers its class, its constructor and its conversion here
-tensor_class: type[Tensor]
-make_tensor: Callable[[Any], Tensor]
-as_input: Callable[[Any], Tensor]
+    def make_tensor(array: Any) -> Tensor: ...
+    def as_input(x: Any) -> Tensor: ...
+
+else:  # ox.tensor, one floor up, registers its class, its constructor and its conversion here
+    tensor_class = make_tensor = as_input = None
 new = object.__new__
 UNKNOWN: Any = object()
 NOTHING: list[Any] = []
