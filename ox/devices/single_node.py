@@ -7,8 +7,10 @@ with an arena each, every session keeps the memory of its largest output. Sessio
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache, wraps
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +39,9 @@ class Runtime:
         from onnxruntime.capi import onnxruntime_pybind11_state as binding
 
         self.module, self.binding = ort, binding
-        # The pool belongs to the process: a program that made its own before us keeps it.
-        ort.set_global_thread_pool_sizes(threads(), 1)
+        with suppress(Exception):  # the pool belongs to the process: a program that made its own before us keeps it
+            ort.set_global_thread_pool_sizes(threads(), 1)
+        share_pool(ort)
         options = ort.SessionOptions()
         options.use_per_session_threads = False
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -53,6 +56,34 @@ class Runtime:
 
     def session(self, file: bytes) -> Any:
         return self.module.InferenceSession(file, self.options, providers=["CPUExecutionProvider"])
+
+
+def share_pool(ort: ModuleType) -> None:
+    """Let the program's own sessions join the shared pool.
+
+    Once a process has a shared pool, ONNX Runtime refuses every session that asks for a pool of its own, and that is
+    what a session asks for by default. Without this, `onnxruntime.InferenceSession("model.onnx")` would fail from the
+    first large call of an operator on.
+    """
+    create = ort.InferenceSession.__init__
+    if getattr(create, "shares_pool", False):
+        return
+
+    @wraps(create)
+    def shared(self: Any, path_or_bytes: Any, sess_options: Any = None, *args: Any, **kwargs: Any) -> None:
+        sess_options = ort.SessionOptions() if sess_options is None else sess_options
+        names = ("use_per_session_threads", "intra_op_num_threads", "inter_op_num_threads")
+        asked = [getattr(sess_options, name) for name in names]
+        for name, value in zip(names, (False, 0, 0), strict=True):
+            setattr(sess_options, name, value)  # counts would be ignored with a warning
+        try:
+            create(self, path_or_bytes, sess_options, *args, **kwargs)
+        finally:
+            for name, value in zip(names, asked, strict=True):
+                setattr(sess_options, name, value)
+
+    shared.shares_pool = True  # type: ignore[attr-defined]
+    ort.InferenceSession.__init__ = shared
 
 
 @cache

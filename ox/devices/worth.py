@@ -8,6 +8,7 @@ axes, and all that NumPy does as a view.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -86,11 +87,15 @@ def always(arrays: list[Any]) -> bool:
     return True
 
 
+def never(arrays: list[Any]) -> bool:
+    return False
+
+
 def run(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Run the call as a session. What ONNX Runtime refuses, the reference kernel does, or explains better."""
     found = single_node.call(op, arrays, attributes)
     if not isinstance(found, str):
-        try:  # noqa: SIM105 (contextlib.suppress costs as much as a small kernel)
+        try:  # (contextlib.suppress costs as much as a small kernel)
             return found(arrays)
         except Exception:
             pass
@@ -171,16 +176,29 @@ class OneNode:
 
     def __init__(self, worth: Worth, run: Run) -> None:
         self.worth, self.run = worth, run
+        _made.append(self)
+
+
+_made: list[OneNode] = []
 
 
 def offer(op: Operator, arrays: list[Any]) -> OneNode | None:
     """A session for this operator on these element types, where the list has it and ONNX Runtime is installed."""
     entry = ALLOWED.get(op.name)
-    if entry is None or not isinstance(arrays[0], np.ndarray) or arrays[0].dtype not in entry[0]:
+    if entry is None or op.domain or not isinstance(arrays[0], np.ndarray) or arrays[0].dtype not in entry[0]:
         return None
     if op.name == "Where" and arrays[1].dtype != float32:
         return None
     return OneNode(entry[1], entry[2]) if single_node.installed() else None
 
 
+def stay_on_numpy() -> None:
+    """In a forked child the threads of the shared pool are gone, and a session would wait for them forever."""
+    for made in _made:
+        made.worth = never
+    ALLOWED.clear()
+
+
 choice.accelerators.append(offer)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=stay_on_numpy)

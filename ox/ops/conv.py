@@ -273,7 +273,7 @@ def _transposed(
     cuts = []
     for f, n in zip(full, wanted, strict=True):
         total = f - n
-        half = total // 2
+        half = int(total / 2)  # towards zero: an odd row too few is added behind
         cuts.append((total - half, half) if window.auto_pad == "SAME_LOWER" else (half, total - half))
     return wanted, cuts
 
@@ -331,7 +331,8 @@ def _refilled(
         begins: list[Any] = [b for b, _ in cuts]
     else:
         totals = [w - n for w, n in zip(whole, g.shape[2:], strict=True)]
-        begins = [t - t // 2 if window.auto_pad == "SAME_LOWER" else t // 2 for t in totals]
+        halves = [-(-t // 2) if t < 0 else t // 2 for t in totals]  # towards zero, as in `_transposed`
+        begins = [t - h if window.auto_pad == "SAME_LOWER" else h for t, h in zip(totals, halves, strict=True)]
     return pad_to(g, begins, full), [(0, 0)] * len(full)
 
 

@@ -17,10 +17,6 @@ NUMPY: dict[str, str] = {}
 ROUNDED = {"test_averagepool_2d_ceil_last_window_starts_on_pad"}
 
 
-# Samples whose recorded graph is not run on ONNX Runtime
-RECORDED: dict[str, str] = {}
-
-
 def reason(table: dict[str, str], name: str) -> str | None:
     """Why this case is in the table; None when it is not."""
     from fnmatch import fnmatchcase
