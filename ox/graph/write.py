@@ -13,6 +13,7 @@ from ox import __version__
 from ox.dtypes import onnx_type
 from ox.graph import opset as opsets
 from ox.graph.form import Graph, Node, Value
+from ox.graph.quirks import shielded
 
 IR = 10  # what opset 21 came with; every runtime that reads opset 21 reads it
 
@@ -35,10 +36,11 @@ def to_model(
 
     functions, calls = functions_of(graph)
     chosen = max([opsets.choose(graph, opset), *(opsets.choose(body, opset) for body in functions.values())])
-    name_nodes(graph.nodes)
+    nodes = shielded(graph)
+    name_nodes(nodes)
     owned = [(v, a) for v, a in graph.constants.items() if v in graph.owned]
     proto = helper.make_graph(
-        [*constant_nodes(graph), *(node_proto(n, chosen, calls.get(n)) for n in graph.nodes)],
+        [*constant_nodes(graph), *(node_proto(n, chosen, calls.get(n)) for n in nodes)],
         graph.name,
         [value_info(v) for v in [*graph.inputs, *(v for v, _ in owned if not weights)]],
         [value_info(v) for v in graph.outputs],
@@ -126,12 +128,13 @@ def value_info(value: Value) -> onnx.ValueInfoProto:
 
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
     """A model-local function of the domain ``ox``; constants of its body become Constant nodes."""
-    name_nodes(body.nodes)
+    nodes = shielded(body)
+    name_nodes(nodes)
     return helper.make_function(
         "ox",
         name,
         [v.name for v in body.inputs],
         [v.name for v in body.outputs],
-        [*constant_nodes(body), *(node_proto(n, opset) for n in body.nodes)],
+        [*constant_nodes(body), *(node_proto(n, opset) for n in nodes)],
         [helper.make_operatorsetid("", opset)],
     )
