@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self.headers: dict[bytes, bytes] = {}
         self.head_bytes = self.header_count = 0
         self.in_head = True
-        self.chunks: list[bytes] = []
+        self.body: bytes | bytearray = b""
         self.size = 0
 
     # ---- asyncio.Protocol
@@ -270,14 +270,19 @@ class Connection(asyncio.Protocol):
             raise self._body_too_large()
         if self.front.buffered > self.limits.buffered:
             raise ServeError("the server holds as many request bodies as it may", status=503, hint="again in a moment")
-        self.chunks.append(data)
+        if not self.body:
+            self.body = data  # nearly always whole
+        else:
+            if isinstance(self.body, bytes):
+                self.body = bytearray(self.body)  # a list of pieces could cost forty times their bytes
+            self.body += data
 
     def on_message_complete(self) -> None:
         self.messages += 1
         self.receiving = False
         self.in_head = True
-        body = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
-        self.chunks = []
+        body = bytes(self.body)
+        self.body = b""
         self.size = 0  # from here on the exchange accounts for it
         keep = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         exchange = Exchange(self, self.parser.get_method(), self.target, self.headers, body, keep)
@@ -339,7 +344,7 @@ class Connection(asyncio.Protocol):
             error = ServeError("the server failed on this request", status=500, hint="see its log")
         self.stopped = True
         self.receiving = True  # whatever else arrives belongs to it and is thrown away
-        self.chunks.clear()
+        self.body = b""
         self.front.buffered -= self.size
         self.size = 0
         exchange = Exchange(self, b"", b"", {}, b"", False)

@@ -17,6 +17,9 @@ from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
 from ox.serve.engine import Engine, Feed, Run
 from ox.tolerance import compare
 
+Alone = tuple[Feed, list[Array]]  # a row, and what came out of it alone
+
+MOST_TRIED = 32  # rows; larger batches hold some of them more than once
 SIZES = (8, 32, 224, 1)  # tried in turn for sizes that the file leaves open
 
 
@@ -70,12 +73,12 @@ def check_golden(name: str, engine: Engine, samples: Sequence[Sample]) -> None:
 
 def prove(engine: Engine, samples: Sequence[Sample], max_rows: int) -> Proof:
     """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way."""
-    rows = _rows(engine, samples, max(2, max_rows))
-    row = rows[0] if rows else None
+    tried = _rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
+    row = tried[0][0] if tried else None
     why = "--max-rows 1" if max_rows == 1 else _promise(engine.inputs, engine.outputs)
-    if why is None and len(rows) < 2:
+    if why is None and len(tried) < 2:
         why = "no valid inputs to try it with; export with golden samples"
-    why = why or _try(engine.run, rows, max_rows)
+    why = why or _try(engine.run, tried, max_rows)
     return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
 
 
@@ -94,10 +97,10 @@ def _promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str
     return None
 
 
-def _try(run: Run, rows: Sequence[Feed], max_rows: int) -> str | None:
+def _try(run: Run, tried: Sequence[Alone], max_rows: int) -> str | None:
     """Why batches cannot be trusted, None if every row came out of every batch as it does alone."""
+    rows, alone = zip(*tried, strict=True)
     try:
-        alone = [run(row) for row in rows]
         if any(output.ndim == 0 or output.shape[0] != 1 for outputs in alone for output in outputs):
             return "one row in does not give one row out"
         if not any(_tells(position) for position in zip(*alone, strict=True)):
@@ -126,28 +129,29 @@ def _tells(values: Sequence[Array]) -> bool:
     )
 
 
-def _rows(engine: Engine, samples: Sequence[Sample], count: int) -> list[Feed]:
+def _rows(engine: Engine, samples: Sequence[Sample], count: int) -> list[Alone]:
     """Up to `count` valid rows of one shape, different from one another: golden ones first, then drawn ones."""
     golden = [sample.inputs for sample in samples[:count] if _shapes(sample.inputs) == _shapes(samples[0].inputs)]
-    for size in SIZES:
+    known = _run_each(engine.run, golden) or []
+    for size in SIZES[:1] if golden else SIZES:
         random = np.random.default_rng(0)
         draw = [_draw(engine.inputs, golden, size, random) for _ in range(count - len(golden))]
-        if _runs(engine.run, draw):
-            return golden + draw
-    return golden
+        drawn = _run_each(engine.run, draw)
+        if drawn is not None:
+            return known + drawn
+    return known
 
 
 def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in feed.items()}
 
 
-def _runs(run: Run, rows: Sequence[Feed]) -> bool:
+def _run_each(run: Run, rows: Sequence[Feed]) -> list[Alone] | None:
+    """Every row alone, None if one of them does not run."""
     try:
-        for row in rows:
-            run(row)
+        return [(row, run(row)) for row in rows]
     except ServeError:
-        return False
-    return True
+        return None
 
 
 def _draw(inputs: Sequence[TensorInfo], golden: Sequence[Feed], size: int, random: np.random.Generator) -> Feed:
