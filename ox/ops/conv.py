@@ -17,7 +17,7 @@ from ox.ops.index import product_of
 from ox.ops.numeric import widened
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, T
-from ox.ops.window import Ints, Window, pad_to, padded
+from ox.ops.window import Ints, Window, pad_to, padded, positive
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -272,10 +272,15 @@ def _transposed(
     wanted = list(wanted)[-rank:]
     cuts = []
     for f, n in zip(full, wanted, strict=True):
-        total = f - n
-        half = int(total / 2)  # towards zero: an odd row too few is added behind
-        cuts.append((total - half, half) if window.auto_pad == "SAME_LOWER" else (half, total - half))
+        # what is too little comes as zeros, all of them behind
+        first = _first_cut(max(f - n, 0), window)
+        cuts.append((first, f - n - first))
     return wanted, cuts
+
+
+def _first_cut(total: int, window: Window) -> int:
+    """How much of what is cut off in all is cut off in front: only SAME_UPPER cuts more behind."""
+    return total // 2 if window.auto_pad == "SAME_UPPER" else (total + 1) // 2
 
 
 def _spread(xp: XP, X: Array, W: Array, window: Window, full: Ints, group: int) -> Array:
@@ -330,9 +335,7 @@ def _refilled(
     if output_shape is None and not window.same:
         begins: list[Any] = [b for b, _ in cuts]
     else:
-        totals = [w - n for w, n in zip(whole, g.shape[2:], strict=True)]
-        halves = [-(-t // 2) if t < 0 else t // 2 for t in totals]  # towards zero, as in `_transposed`
-        begins = [t - h if window.auto_pad == "SAME_LOWER" else h for t, h in zip(totals, halves, strict=True)]
+        begins = [_first_cut(positive(w - n), window) for w, n in zip(whole, g.shape[2:], strict=True)]
     return pad_to(g, begins, full), [(0, 0)] * len(full)
 
 
