@@ -27,7 +27,17 @@ def main() -> int:
     accuracies = []
     with tempfile.TemporaryDirectory() as root:
         for seed in options.seeds:
-            command = [sys.executable, "-m", "ox_cli", "train", "digits", "--seed", str(seed), "--out", f"{root}/{seed}"]
+            command = [
+                sys.executable,
+                "-m",
+                "ox_cli",
+                "train",
+                "digits",
+                "--seed",
+                str(seed),
+                "--out",
+                f"{root}/{seed}",
+            ]
             command += ["--epochs", str(options.epochs)] if options.epochs else []
             began = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -37,7 +47,7 @@ def main() -> int:
             accuracies.append(held_back["accuracy"])
             print(
                 f"seed {seed}: held back {held_back['correct']} of {held_back['count']}, "
-                f"{held_back['accuracy']:.2%} · best epoch {best['epoch']}, validation {best['validation_accuracy']:.2%} · "
+                f"{held_back['accuracy']:.2%} · epoch {best['epoch']}, validation {best['validation_accuracy']:.2%} · "
                 f"trained in {result['seconds']:.1f} s, whole command {elapsed:.1f} s",
                 flush=True,
             )

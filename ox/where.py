@@ -9,7 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_OURS = (_HERE, f"{os.sep}ox_cli{os.sep}", "<frozen ", f"{os.sep}contextlib.py", f"{os.sep}functools.py")
+_OURS = (
+    _HERE,
+    *(f"{os.sep}{package}{os.sep}" for package in ("ox_cli", "typer", "click")),  # between the shell and the user's page
+    "<frozen ",
+    f"{os.sep}contextlib.py",
+    f"{os.sep}functools.py",
+)
 
 
 def users_line(depth: int = 1) -> str:

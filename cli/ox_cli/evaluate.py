@@ -13,7 +13,8 @@ BATCH = 256
 
 def evaluate(
     model: Annotated[
-        Path | None, typer.Argument(help="A run's folder or an ONNX file; the newest run by default.", show_default=False)
+        Path | None,
+        typer.Argument(help="A run's folder or an ONNX file; the newest run by default.", show_default=False),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Whose data to measure on.", show_default="what trained the model")

@@ -41,7 +41,9 @@ class Source:
                 output: Array = self.session.run(None, dict(zip(self.inputs, arrays, strict=True)))[0]
             except Exception as error:  # ONNX Runtime's classes have no common base but Exception
                 shapes = [f"{a.dtype} {list(a.shape)}" for a in arrays]
-                raise ShapeError(f"{self.name} does not take this", got=f"{', '.join(shapes)}: {_first_line(error)}") from error
+                raise ShapeError(
+                    f"{self.name} does not take this", got=f"{', '.join(shapes)}: {_first_line(error)}"
+                ) from error
             return output
         from ox import devices, from_numpy, no_grad
 
@@ -96,7 +98,11 @@ def _from_file(path: Path) -> Source:
         raise LoadError(f"{path} is not an ONNX file that ONNX Runtime can run", got=_first_line(error)) from error
     metadata = session.get_modelmeta().custom_metadata_map
     return Source(
-        str(path), tuple(entry.name for entry in session.get_inputs()), _labels(metadata), _recipe(metadata), session=session
+        str(path),
+        tuple(entry.name for entry in session.get_inputs()),
+        _labels(metadata),
+        _recipe(metadata),
+        session=session,
     )
 
 

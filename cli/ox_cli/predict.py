@@ -39,7 +39,9 @@ def predict(
             continue
         shares = np.exp(scores - scores.max())
         shares = shares / shares.sum()
-        labels = source.labels if source.labels and len(source.labels) == len(scores) else list(map(str, range(len(scores))))
+        labels = (
+            source.labels if source.labels and len(source.labels) == len(scores) else list(map(str, range(len(scores))))
+        )
         order = np.argsort(-shares, kind="stable")
         if as_json:
             told = {} if truth is None else {"truth": labels[int(truth)]}
@@ -47,8 +49,8 @@ def predict(
             typer.echo(json.dumps({"label": labels[order[0]], **told, "probabilities": probabilities}))
         else:
             rest = ", ".join(f"{labels[i]} {shares[i]:.1%}" for i in order[1 : 1 + SHOWN])
-            told = "" if truth is None else f" · the truth is {labels[int(truth)]}"
-            typer.echo(f"{labels[order[0]]}  {shares[order[0]]:.1%}  (then {rest}){told}")
+            known = "" if truth is None else f" · the truth is {labels[int(truth)]}"
+            typer.echo(f"{labels[order[0]]}  {shares[order[0]]:.1%}  (then {rest}){known}")
 
 
 def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:
@@ -87,7 +89,7 @@ def _in_order(arrays: dict[str, Array], source: Source) -> list[Array]:
 
 
 def _batched(arrays: list[Array], source: Source) -> list[Array]:
-    """In the element types and ranks of the model's inputs, where those are known: a lone sample gets its batch axis."""
+    """In the types and ranks of the model's inputs, where those are known: a lone sample gets its batch axis."""
     from ox.errors import ShapeError
     from ox.train.samples import batches
 

@@ -24,7 +24,9 @@ def train(
         float | None,
         typer.Option(help="Seconds between checkpoints within an epoch.", show_default="30; and after each epoch"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder to make the run's folder in.", show_default="runs")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to make the run's folder in.", show_default="runs")
+    ] = None,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this run, as it was begun.", metavar="RUN", show_default=False)
     ] = None,

@@ -47,9 +47,7 @@ def load(path: Path) -> dict[str, Any]:
         LoadError: it is missing, damaged, of a newer format, or no checkpoint of a run.
     """
     if not path.is_file():
-        raise LoadError(
-            f"there is no checkpoint {path}", hint="the run stopped before its first one: start it again"
-        )
+        raise LoadError(f"there is no checkpoint {path}", hint="the run stopped before its first one: start it again")
     state = files.load(path)
     if not isinstance(state, dict) or state.get("format") != FORMAT or not all(part in state for part in PARTS):
         raise LoadError(

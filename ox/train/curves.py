@@ -10,7 +10,7 @@ from ox.files import write_whole
 TRAIN, VALIDATION, INK, FAINT = "#9aa5b1", "#1f6feb", "#1b1f24", "#d8dee4"
 
 
-def draw(path: Path, history: list[dict[str, Any]], title: str) -> None:
+def draw(path: Path, history: list[dict[str, Any]], title: str, subtitle: str = "") -> None:
     """Draw the rows that `Trainer.close_epoch` noted; written whole or not at all.
 
     Matplotlib is imported here, at the end of a run: it takes longer to load than a small model trains.
@@ -23,14 +23,24 @@ def draw(path: Path, history: list[dict[str, Any]], title: str) -> None:
     figure = Figure(figsize=(10 if classes else 5.5, 4), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.012, ha="left", fontsize=11, color=INK, weight="bold")
+    if subtitle:
+        figure.text(0.988, 0.988, subtitle, ha="right", va="top", fontsize=10, color=INK)
     panels = figure.subplots(1, 2 if classes else 1, squeeze=False)[0]
     epochs = [row["epoch"] for row in history]
     best = max(history, key=lambda row: (row["validation_accuracy"] or 0.0, -row["validation_loss"]))
-    for axes, name, label in zip(panels, ("loss", "accuracy"), ("loss", "accuracy"), strict=False):
+    for axes, name in zip(panels, ("loss", "accuracy"), strict=False):
         training = [row[name] for row in history]
         if all(value is not None for value in training):
             axes.plot(epochs, training, color=TRAIN, lw=1.6, marker="o", ms=2.5, label="train")
-        axes.plot(epochs, [row[f"validation_{name}"] for row in history], color=VALIDATION, lw=2, marker="o", ms=3, label="validation")
+        axes.plot(
+            epochs,
+            [row[f"validation_{name}"] for row in history],
+            color=VALIDATION,
+            lw=2,
+            marker="o",
+            ms=3,
+            label="validation",
+        )
         axes.axvline(best["epoch"], color=FAINT, lw=1, zorder=0)
         axes.plot(best["epoch"], best[f"validation_{name}"], "o", ms=9, mfc="none", mec=VALIDATION, mew=1.4)
         value = best[f"validation_{name}"]
@@ -45,7 +55,7 @@ def draw(path: Path, history: list[dict[str, Any]], title: str) -> None:
             fontsize=8.5,
             color=INK,
         )
-        axes.set_title(label, loc="left", fontsize=10, color=INK)
+        axes.set_title(name, loc="left", fontsize=10, color=INK)
         axes.set_xlabel("epoch", fontsize=9, color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y", color=FAINT, lw=0.6)

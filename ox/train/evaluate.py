@@ -45,7 +45,7 @@ class Result:
 
 
 def right_answers(outputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> int | None:
-    """How often the largest of `outputs` [n, classes, ...] stands at the target [n, ...]; None if these are no classes."""
+    """How often the largest of `outputs` [n, classes, ...] is the target [n, ...]; None if these are no classes."""
     if is_floating(targets.dtype) or outputs.ndim != targets.ndim + 1 or outputs.shape[2:] != targets.shape[1:]:
         return None
     return int((outputs.argmax(axis=1) == targets).sum())

@@ -13,13 +13,13 @@ from ox.errors import TrainError
 from ox.train import checkpoint
 from ox.train.metrics import Metrics
 from ox.train.run import Run
-from ox.train.show import Silent
+from ox.train.show import Silent, percent
 from ox.train.trainer import Trainer, load_model
 
 LINES_AN_EPOCH = 50  # in metrics.jsonl, at most about so many
 
 
-class Interrupted(TrainError):  # noqa: N818 (it is no error of anybody)
+class Interrupted(TrainError):
     """Ctrl-C or a polite kill: the run was checkpointed and can go on."""
 
     def __init__(self, run: Run, trainer: Trainer, number: int) -> None:
@@ -90,12 +90,13 @@ def _finish(trainer: Trainer, run: Run) -> dict[str, Any]:
     progress = trainer.progress
     load_model(trainer.model, checkpoint.load(run.best)["model"], str(run.best))
     held_back = trainer.evaluate(trainer.data.held_back) if trainer.data.held_back is not None else None
-    curves.draw(run.curves, progress.history, f"{trainer.recipe.name} · {run.name}")
     result = {
         "best": progress.best,
         "held_back": held_back.to_table() if held_back else None,
         "seconds": progress.seconds,
     }
+    subtitle = "" if held_back is None or held_back.accuracy is None else f"held back {percent(held_back.accuracy)}"
+    curves.draw(run.curves, progress.history, run.name, subtitle)
     run.finish(result)
     return result
 

@@ -17,9 +17,7 @@ class _FirstError(TrainError):
     """Carries the culprit out of the forward; the choke point adds module path and user's line to it."""
 
 
-def diagnose(
-    model: Any, step: Callable[[Any, Any], Any], batch: tuple[Any, ...], loss: float, when: str
-) -> TrainError:
+def diagnose(model: Any, step: Callable[[Any, Any], Any], batch: tuple[Any, ...], loss: float, when: str) -> TrainError:
     """The error for a loss that is not finite: the first operator whose output is not, while all its inputs are.
 
     The random state must be what it was before the forward that failed, so that the same masks are drawn again.
@@ -65,9 +63,11 @@ def _checked(op: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     result = op.kernel(xp, *arrays, **attributes)
     given = [devices.cpu(a) for a in arrays if a is not None]
     for made in result if isinstance(result, tuple) else (result,):
-        new = _problem(devices.cpu(made))
+        new = _problem(np.asarray(made) if isinstance(made, np.generic) else devices.cpu(made))
         if new and not any(_problem(a) in (new, "NaN") for a in given):
-            ranges = ", ".join(f"{op.schema.input_at(i).name} {_range(devices.cpu(a))}" for i, a in enumerate(arrays) if a is not None)
+            ranges = ", ".join(
+                f"{op.schema.input_at(i).name} {_range(devices.cpu(a))}" for i, a in enumerate(arrays) if a is not None
+            )
             raise _FirstError(f"{op.name} made the first {new} from {ranges}")
     return result
 

@@ -71,7 +71,7 @@ class Recipe:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        return OPTIONS | self.page.defaults
+        return OPTIONS | dict(self.page.defaults)
 
     @property
     def inputs(self) -> dict[str, str | None]:
@@ -158,7 +158,9 @@ def load(recipe: str | os.PathLike[str]) -> Recipe:
     if os.sep in given or given.endswith(".py"):
         path = Path(given)
         if not path.is_file():
-            raise RecipeError(f"there is no page {given}", hint=f"one of {', '.join(available())}, or the path to a page")
+            raise RecipeError(
+                f"there is no page {given}", hint=f"one of {', '.join(available())}, or the path to a page"
+            )
         return read(path, path.stem, [path.resolve().parent])
     if given not in available():
         near = difflib.get_close_matches(given, available(), 3, 0.4)

@@ -151,4 +151,8 @@ def _runs(root: Path) -> list[Run]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_whole(path, write)

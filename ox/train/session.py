@@ -74,10 +74,11 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
 
 
 def _go(trainer: Trainer, run: Run, show: Silent | None) -> Run:
-    show = show or Silent()
+    show, changed = show or Silent(), []
     if run.last.is_file():
         checkpoint.mend(run, trainer.progress.best, trainer.progress.step)
-    show.begin(trainer, run, machine.threads())
+        changed = differences(run)
+    show.begin(trainer, run, machine.threads(), changed)
     fit(trainer, run, show)
     return run
 

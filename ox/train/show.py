@@ -18,11 +18,13 @@ class Silent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         pass
 
-    def begin(self, trainer: Trainer, run: Run, threads: int) -> None:
-        """Before the first step."""
+    def begin(self, trainer: Trainer, run: Run, threads: int, changed: list[str]) -> None:
+        """Before the first step; `changed` since the run began is what may change its last bits."""
 
     def epoch(self, trainer: Trainer) -> None:
         """An epoch begins or goes on."""
@@ -54,7 +56,9 @@ class Terminal(Silent):
             self.live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.live is not None:
             self.live.stop()
             self.live = None
@@ -64,17 +68,21 @@ class Terminal(Silent):
 
         self.console.print(Text.assemble(*parts), soft_wrap=True)
 
-    def begin(self, trainer: Trainer, run: Run, threads: int) -> None:
+    def begin(self, trainer: Trainer, run: Run, threads: int, changed: list[str]) -> None:
         from ox import __version__
 
         options, progress = trainer.options, trainer.progress
         place = f"{trainer.device} ({threads} thread{'s' * (threads != 1)})"
-        self.print(f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold"))
+        self.print(
+            f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold")
+        )
         sizes = ", ".join(f"{len(part):,} {name}" for name, part in trainer.data.parts().items())
         name = type(trainer.model).__name__
         self.print(f"{trainer.recipe.name}: {sizes} · {name}, {trainer.parameters:,} parameters")
         if progress.step:
             self.print(f"resumed after step {progress.step:,} of {trainer.steps:,}")
+        if changed:
+            self.print((f"not bit for bit what it would have been: {'; '.join(changed)}", "yellow"))
 
     def epoch(self, trainer: Trainer) -> None:
         self._draw(trainer, 0.0)
@@ -96,7 +104,7 @@ class Terminal(Silent):
         total, filled = trainer.options.epochs, round(BAR * done)
         bar = [("━" * filled, "green" if done >= 1 else "cyan"), ("━" * (BAR - filled), "bright_black")]
         head = f"epoch {epoch:>{len(str(total))}}/{total}"
-        return Text.assemble(head, *(["  ", *bar] if self.console.is_terminal else []), rest)
+        return Text.assemble(head, *((Text("  "), *map(Text.assemble, bar)) if self.console.is_terminal else ()), rest)
 
     def row(self, trainer: Trainer, row: dict[str, Any]) -> None:
         best = trainer.progress.best is row

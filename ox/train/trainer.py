@@ -117,6 +117,10 @@ class Trainer:
         Raises:
             TrainError: the loss is NaN or infinite; nothing was updated.
         """
+        with np.errstate(all="ignore"):  # what is not finite is found below, and its cause named
+            return self._step(batch)
+
+    def _step(self, batch: tuple[Any, ...]) -> float:
         before = ox.random.get_state()
         loss, outputs = self.loss(self.model, batch)
         value = float(loss.item())
@@ -139,7 +143,8 @@ class Trainer:
             TrainError: the loss is NaN or infinite.
         """
         batches = DataLoader(part, batch_size=EVALUATION_BATCH)
-        result = evaluate(self.model, self.loss, map(self._placed, batches))
+        with np.errstate(all="ignore"):
+            result = evaluate(self.model, self.loss, map(self._placed, batches))
         if not np.isfinite(result.loss):
             self.model.eval()
             for batch in map(self._placed, batches):
@@ -237,7 +242,9 @@ def load_model(model: Any, state: dict[str, Any], where: str | None = None) -> N
 
 
 def _kind(x: Any) -> str:
-    return f"{'bfloat16' if x.dtype == bfloat16 else x.dtype} {list(x.shape)}" if hasattr(x, "shape") else type(x).__name__
+    return (
+        f"{'bfloat16' if x.dtype == bfloat16 else x.dtype} {list(x.shape)}" if hasattr(x, "shape") else type(x).__name__
+    )
 
 
 def _some(keys: list[str], most: int = 6) -> str:

@@ -72,7 +72,10 @@ def test_stopped_after_any_step(page: Path, tmp_path: Path, every: float) -> Non
 
 def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
     """SIGKILL from outside, again and again, whatever the process is doing: also while it writes a checkpoint."""
-    page = variant("points", ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.02)\n"))
+    page = variant(
+        "points",
+        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.02)\n"),
+    )
     whole = train.train(page, out=tmp_path / "whole", **OPTIONS)
     chance, kills, folder = random.Random(7), 0, tmp_path / "killed" / "points-0001"
     for _ in range(40):
@@ -111,7 +114,10 @@ def _stamp(folder: Path) -> int:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_polite_stop_writes_a_checkpoint(variant, tmp_path: Path, number: signal.Signals) -> None:
-    page = variant("points", ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.05)\n"))
+    page = variant(
+        "points",
+        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.05)\n"),
+    )
     process = subprocess.Popen(command(str(page), "--epochs", "20"), stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
     shown = [process.stdout.readline() for _ in range(3)]  # the third: epoch 1 is over
@@ -196,7 +202,11 @@ def test_a_changed_recipe(page: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Path) -> None:
     folder = stopped(page, tmp_path / "runs")
-    other = variant("other", ("nn.Linear(16, 2))", "nn.Linear(16, 2), nn.Identity(), nn.Linear(2, 2))"), ("(2, 16)", "(2, 16, bias=False)"))
+    other = variant(
+        "other",
+        ("nn.Linear(16, 2))", "nn.Linear(16, 2), nn.Identity(), nn.Linear(2, 2))"),
+        ("(2, 16)", "(2, 16, bias=False)"),
+    )
     with pytest.raises(KeyError):
         train.train(other, out=tmp_path / "others", checkpoint_every=1e-9, show=Stop(7))
     last = "checkpoints/last.safetensors"

@@ -1,0 +1,135 @@
+"""ox train, ox eval, ox predict as they are typed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ox import train
+from ox_cli.main import main
+
+
+def run_main(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def here(page: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(page.parent)
+    return page.parent
+
+
+@pytest.fixture
+def run(here: Path, page: Path) -> train.Run:
+    return train.train(page, epochs=2)
+
+
+def test_train_says_what_it_does(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("train", "points.py", "--epochs", 2, "--seed", 3, "--limit", 40) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("ox 0.1 · cpu (")
+    assert lines[0].endswith(" · seed 3 · run runs/points-0001")
+    assert lines[1] == "points: 40 train, 32 validation, 32 held back · Sequential, 82 parameters"
+    assert lines[2].startswith("epoch 1/2  loss ")
+    assert lines[4].startswith("best on validation: epoch ")
+    assert "curves runs/points-0001/curves.png" in lines[4]
+    assert lines[5:] == ["next: ox export model.onnx"]
+
+
+def test_a_terminal_sees_a_live_bar(here: Path) -> None:
+    code = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'ox_cli', 'train', 'points.py', '--epochs', '1']) >> 8)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout
+    assert "━" * 20 in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "shown"),
+    [
+        (["digit"], 1, "RecipeError: there is no recipe 'digit'"),
+        (["points.py", "--epochs", "0"], 1, "ArgumentError: epochs must be"),
+        (["points.py", "--lr", "much"], 2, "UsageError: "),
+        (["points.py", "--device", "tpu"], 1, "ArgumentError: there is no such device"),
+        ([], 2, "UsageError: ox train needs a recipe"),
+        (["--resume", "runs/points-0001"], 1, "LoadError: runs/points-0001 is not a run"),
+        (["points.py", "--out", "points.py"], 1, "TrainError: no run can be made in points.py"),
+    ],
+)
+def test_one_clear_error(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, shown: str
+) -> None:
+    before = sorted(here.rglob("*"))
+    assert run_main("train", *arguments) == code
+    assert capsys.readouterr().err.startswith(shown)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_resume_takes_no_other_flag(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("train", "--resume", run.folder, "--epochs", 5) == 2
+    assert "does not take --epochs" in capsys.readouterr().err
+    assert run_main("train", "--resume", run.folder) == 1
+    assert "is finished" in capsys.readouterr().err
+
+
+def test_eval_agrees_with_the_run(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("eval", run.folder, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    held_back = run.result["held_back"]
+    assert (told["correct"], told["count"], told["accuracy"]) == (held_back["correct"], 32, held_back["accuracy"])
+    assert run_main("eval") == 0  # the newest run
+    assert f"{held_back['correct']} of 32 right" in capsys.readouterr().out
+
+
+def test_predict_from_the_recipes_own_data(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("predict", run.folder, "held-back:3") == 0
+    assert " · the truth is " in capsys.readouterr().out
+    assert run_main("predict", run.folder, "held-back:3", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["label"] in ("left", "right")
+    assert sum(told["probabilities"].values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", ["sample", "batch", "npz"])
+def test_predict_from_a_file(run: train.Run, here: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    points = np.array([[-1.0, -1.0], [4.0, 4.0]])
+    if kind == "npz":
+        np.savez(here / "in.npz", point=points)
+    else:
+        np.save(here / "in.npy", points if kind == "batch" else points[1])
+    assert run_main("predict", run.folder, "in.npz" if kind == "npz" else "in.npy") == 0
+    labels = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert labels == (["right"] if kind == "sample" else ["left", "right"])
+
+
+def test_predict_refuses(run: train.Run, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(here / "wide.npy", np.zeros((1, 3)))
+    np.savez(here / "two.npz", a=np.zeros(2), b=np.zeros(2))
+    (here / "junk.npy").write_bytes(b"\x93NUMPY junk")
+    np.save(here / "pickled.npy", np.array([{}]), allow_pickle=True)
+    for given, shown in {
+        "wide.npy": "ShapeError: the input does not fit the model",
+        "two.npz": "LoadError: two.npz",
+        "junk.npy": "LoadError: junk.npy is not a NumPy file",
+        "pickled.npy": "LoadError: pickled.npy is not a NumPy file",
+        "nothing.npy": "LoadError: there is no input nothing.npy",
+        "held-back:32": "ArgumentError: there is no sample 32",
+        "held-back:x": "ArgumentError: there is no sample x",
+    }.items():
+        assert run_main("predict", run.folder, given) == 1
+        assert capsys.readouterr().err.startswith(shown), given
+
+
+def test_a_file_that_is_no_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    (here / "junk.onnx").write_bytes(b"junk")
+    assert run_main("eval", "junk.onnx") == 1
+    assert capsys.readouterr().err.startswith("LoadError: junk.onnx is not an ONNX file")
+    assert run_main("eval", "nothing.onnx") == 1
+    assert capsys.readouterr().err.startswith("LoadError: there is no file nothing.onnx")

@@ -1,0 +1,136 @@
+"""Pages: which are recipes, and what is said of those that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ox import train
+from ox.errors import ArgumentError, RecipeError
+from ox.train.options import Options
+
+
+def test_a_name_and_a_path(page: Path) -> None:
+    assert "digits" in train.available()
+    assert "digits_data" not in train.available()
+    digits = train.load("digits")
+    assert (digits.name, digits.labels, digits.shareable) == ("digits", list("0123456789"), True)
+    points = train.load(page)
+    assert (points.name, points.shareable) == ("points", False)
+    assert points.defaults == {"epochs": 3, "batch_size": 16, "lr": 0.05, "seed": 0}
+    assert list(points.inputs) == ["point"]
+
+
+def test_a_page_finds_its_neighbours(variant, tmp_path: Path) -> None:
+    (tmp_path / "widths_of_points.py").write_text("WIDTH = 16\n")
+    path = variant(
+        "wide", ("import ox\n", "import ox\nfrom widths_of_points import WIDTH\n"), ("(2, 16)", "(2, WIDTH)")
+    )
+    assert train.load(path).model()[0].weight.shape == (16, 2)
+
+
+def test_examples_have_a_batch_axis(page: Path) -> None:
+    (points,) = train.load(page).examples(3)
+    assert points.shape == (3, 2)
+    assert points.dtype == np.float32
+
+
+def test_an_unknown_name_names_the_nearest() -> None:
+    with pytest.raises(RecipeError) as caught:
+        train.load("digit")
+    assert caught.value.hint == "ox train digits"
+
+
+def test_a_page_of_that_name_beside_us(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(page.parent)
+    with pytest.raises(RecipeError) as caught:
+        train.load("points")
+    assert "./points.py" in str(caught.value.hint)
+
+
+def test_no_such_page(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="there is no page"):
+        train.load(tmp_path / "nothing.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("model()", "def model"), ("data()", "def data"), ("loss", "loss ="), ("defaults", "defaults =")],
+)
+def test_a_page_that_lacks_something(variant, name: str, missing: str) -> None:
+    path = variant(
+        "lacking", (missing, missing.replace("=", "").strip() + "_of_another_name" + (" =" if "=" in missing else ""))
+    )
+    with pytest.raises(RecipeError, match="is not a recipe") as caught:
+        train.load(path)
+    assert caught.value.got == f"a page without {name}"
+
+
+def test_a_page_that_is_something_else(tmp_path: Path) -> None:
+    (tmp_path / "text.py").write_text("A letter to my aunt.\n")
+    with pytest.raises(RecipeError, match="SyntaxError") as caught:
+        train.load(tmp_path / "text.py")
+    assert "text.py:1   A letter to my aunt." in str(caught.value.where)
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        train.load(tmp_path / "bytes.py")
+
+
+def test_a_page_that_fails_names_its_line(variant) -> None:
+    with pytest.raises(RecipeError, match="ZeroDivisionError") as caught:
+        train.load(variant("failing", ("labels = [", "share = 1 / 0\nlabels = [")))
+    assert str(caught.value.where).endswith("share = 1 / 0")
+
+
+def test_an_unknown_default(variant) -> None:
+    with pytest.raises(RecipeError) as caught:
+        train.load(variant("typo", ('"batch_size"', '"batchsize"')))
+    assert caught.value.hint == "'batch_size'"
+
+
+def test_functions_that_return_something_else(variant) -> None:
+    with pytest.raises(RecipeError, match="did not return a module"):
+        train.load(
+            variant(
+                "one",
+                ("return nn.Sequential(", "return list("),
+                ("nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 2)", ""),
+            )
+        ).model()
+    for number, wrong in enumerate(["part(72)", "(1, 2)", "(part(72), part(0))"]):
+        with pytest.raises(RecipeError, match=r"data\(\) in"):
+            train.load(variant(f"data{number}", ("part(72), part(32), part(32)", wrong))).data()
+
+
+def test_two_datasets_are_enough(variant, tmp_path: Path) -> None:
+    run = train.train(variant("two", ("part(72), part(32), part(32)", "part(72), part(32)")), out=tmp_path, epochs=1)
+    assert run.result["held_back"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epochs": 0},
+        {"epochs": 1.5},
+        {"batch_size": -1},
+        {"lr": 0.0},
+        {"lr": float("nan")},
+        {"seed": -1},
+        {"seed": 2**63},
+        {"limit": 0},
+        {"device": "tpu"},
+        {"checkpoint_every": -2.0},
+    ],
+    ids=str,
+)
+def test_options_out_of_range(page: Path, tmp_path: Path, wrong: dict) -> None:
+    with pytest.raises(ArgumentError):
+        train.train(page, out=tmp_path / "runs", **wrong)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_flags_go_before_defaults() -> None:
+    options = Options.of({"epochs": 3, "batch_size": 4, "lr": 0.1, "seed": 0}, epochs=9, lr=None, limit=5)
+    assert (options.epochs, options.batch_size, options.lr, options.limit) == (9, 4, 0.1, 5)
