@@ -62,7 +62,7 @@ class Dim(int):
 
 def _combine(value: Callable[[int, int], Any], op: Callable[[Any, Any], Tensor], a: Dim, b: Any) -> Any:
     if isinstance(b, (int, np.integer)) and not isinstance(b, bool):
-        return Dim(value(int(a), int(b)), lambda: op(a.tensor, size_tensor([b])))
+        return Dim(value(int(a), int(b)), lambda: op(a.tensor, size_tensor([b if isinstance(b, Dim) else int(b)])))
     return NotImplemented
 
 

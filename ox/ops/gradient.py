@@ -88,7 +88,8 @@ class Keep:
         last = len(schema.inputs) - 1
         wanted = dict.fromkeys(a for rule in serving for a in rule.arguments if a[0] in (INPUT, OUTPUT, SHAPE, DTYPE))
         # kind, position, and whether the position stands for all the rest of the inputs
-        self.entries = tuple((kind, i, schema.inputs[last].variadic and i == last and kind != OUTPUT) for kind, i in wanted)
+        rest = last if schema.inputs[last].variadic else None
+        self.entries = tuple((kind, i, i == rest and kind != OUTPUT) for kind, i in wanted)
         place = {entry: k for k, entry in enumerate(wanted)}
         # each rule with its arguments, what was kept now named by its place in `saved`
         self.steps = [

@@ -1,4 +1,4 @@
-"""What is switched on in this context: gradients, a recording, a forced executor. Context-local, so threads never meet."""
+"""What is switched on in this context: gradients, a recording, a forced executor. Threads never meet."""
 
 from __future__ import annotations
 

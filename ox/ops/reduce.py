@@ -124,7 +124,7 @@ def _(
 
 @operator("reduced", T=NUMERIC)
 def ArgMax(xp: XP, data: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Int64:
-    """Position of the greatest value along an axis: of equals the first, with `select_last_index` the last. ONNX ArgMax."""
+    """Position of the greatest value along an axis: the first of equals, or the last. ONNX ArgMax."""
     if select_last_index:
         found = data.shape[axis] - 1 - xp.argmax(xp.flip(data, axis), axis=axis)
     else:
