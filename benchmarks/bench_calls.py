@@ -1,4 +1,4 @@
-"""What one operator call costs: a one-element Add that records, and forward + backward of a chain of forty operators."""
+"""What one operator call costs: an Add of one element that records; forward and backward of a chain of forty."""
 
 from __future__ import annotations
 

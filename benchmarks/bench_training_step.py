@@ -26,8 +26,8 @@ def _transformer(nn: Any, functional: Any) -> Any:
 
         def forward(self, x: Any) -> Any:
             b, t, c = x.shape
-            qkv = self.qkv(self.norm1(x)).reshape(b, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4)
-            attended = functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True)
+            q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4).unbind(0)
+            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(attended.permute(0, 2, 1, 3).reshape(b, t, c))
             return x + self.down(self.gelu(self.up(self.norm2(x))))
 
