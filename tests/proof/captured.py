@@ -1,0 +1,70 @@
+"""A training step as one graph: recorded once, run on stock ONNX Runtime as often as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from ox.graph.form import Graph
+from ox.graph.infer import simplify
+from ox.graph.record import record
+from ox.graph.write import to_model
+
+State = dict[str, Any]  # name -> tensor
+Arrays = dict[str, np.ndarray]
+
+
+def training_state(model: Any, optimizer: Any) -> State:
+    """Everything that a step changes, and the optimizer's own numbers, by name."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for p, held in optimizer.state.items():
+        state |= {f"{names[id(p)]}.{key}": tensor for key, tensor in held.items()}
+    for i, group in enumerate(optimizer.param_groups):
+        state |= {f"group{i}.{key}": tensor for key, tensor in group.tensors.items()}
+    return state
+
+
+def snapshot(state: State) -> Arrays:
+    return {name: tensor.data.copy() for name, tensor in state.items()}
+
+
+def put_back(state: State, arrays: Arrays) -> None:
+    for name, tensor in state.items():
+        tensor.data[...] = arrays[name]
+
+
+def record_step(
+    step: Callable[..., Any], batch: Mapping[str, Any], state: State, dims: Mapping[str, Any], extra: Any = dict
+) -> Graph:
+    """`step(*batch)`, which writes `state` in place and returns the loss, as a graph from (batch, state) to (loss, next
+    state). `extra` gives further outputs by name after the step."""
+
+    def whole(*tensors: Any) -> dict[str, Any]:
+        loss = step(*tensors[: len(batch)])
+        return {"loss": loss, **{f"{name}.next": tensor for name, tensor in state.items()}, **extra()}
+
+    graph = record(whole, {**batch, **state}, dims=dims, restore=list(state.values()))
+    simplify(graph)
+    return graph
+
+
+class Captured:
+    """The graph in stock ONNX Runtime; every call feeds the last call's state."""
+
+    def __init__(self, graph: Graph, start: Arrays) -> None:
+        options = ort.SessionOptions()
+        options.use_per_session_threads = False  # eager ox has given this process one pool
+        self.model = to_model(graph)
+        self.session = ort.InferenceSession(self.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.state = dict(start)
+
+    def __call__(self, **batch: np.ndarray) -> Any:
+        names = [o.name for o in self.session.get_outputs()]
+        results = dict(zip(names, self.session.run(names, {**batch, **self.state}), strict=True))
+        loss = results.pop("loss")
+        self.state = {name.removesuffix(".next"): array for name, array in results.items()}
+        return loss

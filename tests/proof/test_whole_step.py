@@ -1,0 +1,176 @@
+"""The proof that the core is right: a whole training step as one plain graph.
+
+Forward, backward and the optimizer's update are recorded once, at one batch size, and run on stock ONNX Runtime for
+twenty steps at another, each step fed what the last one gave. The weights must end where eager training's end.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+from ox import nn, tolerance
+
+spec = importlib.util.spec_from_file_location("captured", Path(__file__).with_name("captured.py"))
+assert spec is not None and spec.loader is not None
+captured = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(captured)
+
+STEPS, RECORDED_AT, RUN_AT = 20, 3, 5
+
+
+class LeNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        # no bias before the batch norm, as that takes away whatever a bias adds
+        self.strokes = nn.Sequential(
+            nn.Conv2d(1, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.shapes = nn.Sequential(nn.Conv2d(6, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+    def forward(self, image: Any) -> Any:
+        return self.head(self.shapes(self.strokes(image)))
+
+
+class Transformer(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(11, 16), nn.Parameter(ox.randn(6, 16) * 0.1)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 4, 32, dropout, activation="gelu", batch_first=True, norm_first=True)
+            for _ in range(2)
+        )
+        self.head = nn.Linear(16, 11)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.embed(tokens) + self.place
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def images(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    return random.random((n, 1, 8, 8), dtype=np.float32), random.integers(0, 10, n)
+
+
+def tokens(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    text = random.integers(0, 11, (n, 6))
+    return text, (text + 1) % 11
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Any, Any]] = {
+    "LeNet": (LeNet, images, {"x": ["batch", 1, 8, 8], "y": ["batch"]}),
+    "transformer": (Transformer, tokens, {"x": ["batch", 6], "y": ["batch", 6]}),
+}
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "SGD with momentum": lambda p: ox.optim.SGD(p, lr=0.05, momentum=0.9),
+    # softmax does not see what the key's bias adds, so its gradient is nothing but rounding, which differs between any
+    # two machines; Adam's default eps of 1e-8 would make whole steps of it
+    "Adam": lambda p: ox.optim.Adam(p, lr=1e-3, eps=1e-6),
+    "AdamW": lambda p: ox.optim.AdamW(p, lr=1e-3, eps=1e-6, weight_decay=0.1),
+}
+
+
+def training_step(model: Any, optimizer: Any) -> Callable[..., Any]:
+    criterion = nn.CrossEntropyLoss()
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        out = model(x)
+        loss = criterion(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+def test_a_step_is_one_plain_graph(name: str, optimizer_name: str) -> None:
+    make, data, dims = MODELS[name]
+    random = np.random.default_rng(0)
+    ox.manual_seed(0)
+    model = make()
+    optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+    step = training_step(model, optimizer)
+    step(*map(ox.from_numpy, data(random, 4)))  # makes the optimizer's state
+    state = captured.training_state(model, optimizer)
+    start = captured.snapshot(state)
+
+    x, y = map(ox.from_numpy, data(random, RECORDED_AT))
+    graph = captured.record_step(step, {"x": x, "y": y}, state, dims)
+    assert {node.domain for node in graph.nodes} == {""}, "only ai.onnx operators"
+    for key, array in captured.snapshot(state).items():
+        np.testing.assert_array_equal(array, start[key], err_msg=f"recording changed {key}")
+
+    run = captured.Captured(graph, start)
+    batches = [data(random, RUN_AT) for _ in range(STEPS)]
+    eager = [step(*map(ox.from_numpy, batch)).item() for batch in batches]
+    plain = [float(run(x=x, y=y)) for x, y in batches]
+
+    assert eager[-1] != eager[0]
+    for i, (a, b) in enumerate(zip(eager, plain, strict=True)):
+        assert tolerance.compare(np.float32([b]), np.float32([a])).ok, f"loss of step {i}: eager {a}, captured {b}"
+    for key, array in captured.snapshot(state).items():
+        difference = tolerance.compare(run.state[key], array)
+        assert difference.ok, f"{key}: {difference}"
+
+
+def test_dropout_draws_the_same_masks() -> None:
+    """The generator's counter goes in and comes out like any other state, so every step has a mask of its own."""
+    random = np.random.default_rng(0)
+    ox.manual_seed(7)
+    model = Transformer(dropout=0.3)
+    optimizer = ox.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    step = training_step(model, optimizer)
+    step(*map(ox.from_numpy, tokens(random, 4)))
+    generator = ox.random.default_generator
+    state = {**captured.training_state(model, optimizer), "counter": generator.counter}
+    start = captured.snapshot(state)
+    before = ox.random.get_state()
+
+    x, y = map(ox.from_numpy, tokens(random, RECORDED_AT))
+    graph = captured.record_step(
+        step, {"x": x, "y": y}, state, MODELS["transformer"][2], lambda: {"counter.next": generator.counter}
+    )
+    assert {node.domain for node in graph.nodes} == {"", "ox"}, "ai.onnx, and the random functions with their bodies"
+    assert ox.random.get_state() == before
+
+    run = captured.Captured(graph, start)
+    batches = [tokens(random, RUN_AT) for _ in range(STEPS)]
+    for batch in batches:
+        eager = step(*map(ox.from_numpy, batch)).item()
+        plain = float(run(x=batch[0], y=batch[1]))
+        assert tolerance.compare(np.float32([plain]), np.float32([eager])).ok
+    assert run.state["counter"] == generator.counter.data
+    for key, array in captured.snapshot({k: v for k, v in state.items() if k != "counter"}).items():
+        assert tolerance.compare(run.state[key], array).ok, key
+
+
+def test_a_training_batch_norm_leaves_its_old_statistics_alone() -> None:
+    """ONNX Runtime writes the new running statistics over the old ones; a written file shields them."""
+    from ox import ops
+    from ox.graph.record import record
+
+    x = ox.tensor(np.random.default_rng(0).random((4, 3, 2), dtype=np.float32))
+    ones, zeros = ox.ones(3), ox.zeros(3)
+    mean, var = ox.full((3,), 0.25), ox.full((3,), 2.0)
+
+    def moved(x: Any, mean: Any, var: Any) -> Any:
+        y, new, _ = ops.BatchNormalization(x, ones, zeros, mean, var, training_mode=1, momentum=0.5, outputs=3)
+        return {"y": y, "moved": new - mean}
+
+    graph = record(moved, {"x": x, "mean": mean, "var": var}, dims={"x": ["batch", 3, 2]})
+    run = captured.Captured(graph, {})
+    feed = {"x": x.numpy(), "mean": mean.numpy().copy(), "var": var.numpy().copy()}
+    y, difference = run.session.run(None, feed)
+    np.testing.assert_allclose(difference, 0.5 * (x.numpy().mean((0, 2)) - 0.25), rtol=1e-5)
+    np.testing.assert_array_equal(feed["mean"], mean.numpy())
