@@ -148,7 +148,9 @@ def wrong(case: Case, got: tuple[Any, ...]) -> str | None:
     return None
 
 
-def failures(op: str, known: dict[str, str], refusal: type[Exception] | None = None) -> tuple[list[str], int, list[Skip]]:
+def failures(
+    op: str, known: dict[str, str], refusal: type[Exception] | None = None
+) -> tuple[list[str], int, list[Skip]]:
     """Run every case of an operator under the executor that is on now: what failed, how many ran, what was skipped.
 
     Args:
@@ -172,4 +174,3 @@ def failures(op: str, known: dict[str, str], refusal: type[Exception] | None = N
         if problem:
             bad.append(f"{case.name}: {problem}")
     return bad, ran, skipped
-

@@ -35,6 +35,10 @@ def positive(*shape: int) -> np.ndarray[Any, Any]:
     return np.asarray(R.uniform(0.3, 2.0, shape))
 
 
+def single(*shape: int) -> np.ndarray[Any, Any]:
+    return normal(*shape).astype(np.float32)
+
+
 def ints(*values: Any) -> np.ndarray[Any, Any]:
     return np.array(values, np.int64)
 
@@ -150,6 +154,22 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
     "Transpose": lambda: [call(normal(2, 3, 4)), call(normal(2, 3, 4), perm=[1, 2, 0])],
     "Cast": lambda: [call(normal(2, 3), to=onnx_type(float64))],
 }  # fmt: skip
+
+_seed = (np.array(1234567890123, np.uint64), np.array(2**34 - 2, np.uint64))
+
+# What to call the functions of the domain ``ox`` with; a function without a line here fails its test
+FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
+    **{
+        name: lambda: [call(*_seed, ints(*shape), outputs=2) for shape in ((7,), (), (3, 5), (0, 2), (1000,))]
+        for name in ("ox.Philox", "ox.RandomUniform", "ox.RandomNormal")
+    },
+    "ox.GeluGradient": lambda: [call(single(3, 4), single(3, 4), approximate=a) for a in ("none", "tanh")],
+    "ox.SoftmaxGradient": lambda: [call(single(3, 4), single(3, 4), axis=a) for a in (0, -1)],
+    "ox.LayerNormalizationGradient": lambda: [
+        call(single(2, 3, 4), single(2, 3, 4), single(4), single(2, 3, 1), single(2, 3, 1), outputs=3),
+        call(single(2, 3, 4), single(2, 3, 4), single(3, 4), single(2, 1, 1), single(2, 1, 1), axis=1, outputs=3),
+    ],
+}
 
 # ONNX node cases that no finite difference can be taken at, with the reason
 NOT_SMOOTH: dict[str, str] = {

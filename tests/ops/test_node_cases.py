@@ -36,9 +36,7 @@ def test_cupy(name: str) -> None:
     bad = []
     for case in cases(name)[0]:
         schema = OPS[name].schema
-        moved = [
-            x if x is None or schema.input_at(i).host else cuda.to_device(x) for i, x in enumerate(case.inputs)
-        ]
+        moved = [x if x is None or schema.input_at(i).host else cuda.to_device(x) for i, x in enumerate(case.inputs)]
         got = tuple(devices.cpu(y.data) for y in case.call(moved))
         if problem := wrong(case, got):
             bad.append(f"{case.name}: {problem}")

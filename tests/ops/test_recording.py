@@ -27,9 +27,7 @@ from ox.tolerance import compare
 def as_float32(name: str, sample: Sample) -> tuple[list[Any], list[int]]:
     """Tensors of a sample, and which of them become graph inputs; host inputs stay constants of the graph."""
     schema = OPS[name].schema
-    tensors = [
-        x if x is None else Tensor(x.astype(float32) if x.dtype == float64 else x) for x in sample.inputs
-    ]
+    tensors = [x if x is None else Tensor(x.astype(float32) if x.dtype == float64 else x) for x in sample.inputs]
     return tensors, [i for i, x in enumerate(tensors) if x is not None and not schema.input_at(i).host]
 
 

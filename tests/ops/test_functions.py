@@ -1,0 +1,76 @@
+"""Functions of the domain ``ox``: the fast kernel, the body in operators, and ONNX Runtime give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from samples import FUNCTIONS, Sample
+
+from ox import devices
+from ox.graph.record import record
+from ox.graph.write import to_model
+from ox.ops.operator import OPS
+from ox.tensor import Tensor
+from ox.tolerance import compare
+
+NAMES = sorted(name for name, op in OPS.items() if op.domain)
+
+
+def outputs_of(result: Any) -> list[np.ndarray[Any, Any]]:
+    return [y.data for y in (result if isinstance(result, tuple) else (result,))]
+
+
+def by_body(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
+    body: Any = OPS[name]
+    with devices.forced("numpy"):
+        return outputs_of(body.body(*(None if x is None else Tensor(x) for x in sample.inputs), **sample.attributes))
+
+
+def by_kernel(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
+    with devices.forced("numpy"):
+        return outputs_of(OPS[name](*sample.inputs, outputs=sample.outputs, **sample.attributes))
+
+
+def by_onnxruntime(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
+    schema = OPS[name].schema
+    tensors = [None if x is None else Tensor(x) for x in sample.inputs]
+    given = [i for i, x in enumerate(tensors) if x is not None and not schema.input_at(i).host]
+
+    def step(*inputs: Any) -> Any:
+        own = list(tensors)
+        for i, x in zip(given, inputs, strict=True):
+            own[i] = x
+        result = OPS[name](*own, outputs=sample.outputs, **sample.attributes)
+        return list(result) if isinstance(result, tuple) else [result]
+
+    model = to_model(record(step, {f"in{i}": tensors[i] for i in given}))  # type: ignore[misc]
+    # a fused function is for eager speed alone: a recording sees its body
+    assert bool(model.functions) is not OPS[name].fused, "a function is written as a model-local function"
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {f"in{i}": sample.inputs[i] for i in given}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_is_body_is_onnxruntime(name: str) -> None:
+    assert name in FUNCTIONS, f"write samples for {name} in tests/ops/samples.py"
+    for sample in FUNCTIONS[name]():
+        expected = by_body(name, sample)
+        for got in (by_kernel(name, sample), by_onnxruntime(name, sample)):
+            for a, b in zip(got, expected, strict=True):
+                difference = compare(a, b)
+                assert difference.ok, f"{name} {list(b.shape)}: off by {difference.max_abs}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forced_onnxruntime_runs_the_body(name: str) -> None:
+    sample = FUNCTIONS[name]()[0]
+    with devices.forced("onnxruntime"):
+        try:
+            got = outputs_of(OPS[name](*sample.inputs, outputs=sample.outputs, **sample.attributes))
+        except devices.NoKernelError:
+            pytest.skip("an operator of the body has no kernel there")
+    for a, b in zip(got, by_body(name, sample), strict=True):
+        assert compare(a, b).ok
