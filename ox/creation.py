@@ -7,28 +7,73 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.dtypes import DType, get_default_dtype, int64
-from ox.errors import DTypeError
+from ox.dtypes import ALL, DType, get_default_dtype, int64
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
 def as_array(data: Any, dtype: DType | None) -> Any:
-    """An array that shares memory where it can; Python floats take the default type."""
+    """An array that shares memory where it can; Python floats take the default type.
+
+    Raises:
+        DTypeError: no numbers, or of an element type that ox does not have.
+        ShapeError: rows of different lengths.
+    """
     if hasattr(data, "node"):
         data = data.data
-    if not hasattr(data, "dtype"):
-        data = np.asarray(
-            [as_array(d, None) if hasattr(d, "node") else d for d in data] if isinstance(data, (list, tuple)) else data
-        )
-        if data.dtype == object or data.dtype.kind in "USMm":
-            raise DTypeError("these values do not make a tensor", got=str(data.dtype), expected="numbers in equal rows")
-        if dtype is None and data.dtype == np.float64:
+    elif type(data) is not np.ndarray and not hasattr(data, "__cuda_array_interface__"):
+        plain = not hasattr(data, "__array__")
+        data = _from_python(data) if plain else np.asarray(data)
+        if plain and dtype is None and data.dtype == np.float64:
             dtype = get_default_dtype()
-    if isinstance(data, np.generic):
-        data = np.asarray(data)
-    return data if dtype is None else data.astype(dtype, copy=False)
+    if data.dtype not in _KNOWN:
+        native = data.dtype.newbyteorder("=") if data.dtype.kind in "fiu" else None
+        if native not in _KNOWN:
+            raise DTypeError(
+                "these values do not make a tensor",
+                where=users_line(3),
+                expected="numbers or bools, in rows of one length",
+                got=f"the element type {data.dtype}",
+            )
+        data = data.astype(native)
+    if dtype is None or data.dtype == dtype:
+        return data
+    with np.errstate(all="ignore"):  # what is too large for a float is infinite
+        return data.astype(_element_type(dtype))
+
+
+_KNOWN = frozenset(ALL)
+
+
+def _element_type(dtype: Any) -> DType:
+    """`dtype` as one of ox's. Raises DTypeError for another."""
+    from ox.operands import no_such_type
+
+    try:
+        wanted: DType = np.dtype(dtype)
+    except TypeError:
+        raise no_such_type(dtype) from None
+    if wanted not in _KNOWN:
+        raise no_such_type(dtype)
+    return wanted
+
+
+def _from_python(data: Any) -> Any:
+    try:
+        return np.asarray(_without_tensors(data))
+    except ValueError:
+        raise ShapeError(
+            "these values do not make a tensor", where=users_line(4), expected="rows of one length at every depth"
+        ) from None
+
+
+def _without_tensors(data: Any) -> Any:
+    if isinstance(data, (list, tuple)):
+        return [_without_tensors(d) for d in data]
+    return data.data if hasattr(data, "node") else data
 
 
 def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
@@ -47,25 +92,38 @@ def tensor(data: Any, *, dtype: DType | None = None, device: str | None = None, 
 
 
 def as_tensor(data: Any, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """`data` itself when it is a tensor of that type, else a tensor that shares memory where it can. `torch.as_tensor`."""
+    """`data` itself if it is such a tensor, else a tensor that shares memory where it can. `torch.as_tensor`."""
     if hasattr(data, "node") and (dtype is None or data.dtype == dtype) and device in (None, data.device):
         return data  # type: ignore[no-any-return]
     return _finish(as_array(data, dtype), device, False)
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor over the same memory. `torch.from_numpy`."""
+    """A tensor over the same memory. `torch.from_numpy`.
+
+    Raises:
+        DTypeError: no NumPy array, or of an element type or byte order that ox does not have.
+    """
     if not isinstance(array, np.ndarray):
-        raise DTypeError("from_numpy takes a NumPy array", got=type(array).__name__, hint="ox.tensor(data)")
+        raise DTypeError(
+            "from_numpy takes a NumPy array", where=users_line(2), got=type(array).__name__, hint="ox.tensor(data)"
+        )
+    if array.dtype not in _KNOWN:
+        raise DTypeError(
+            "from_numpy cannot share this array",
+            where=users_line(2),
+            got=f"the element type {array.dtype}",
+            hint="ox.tensor(array), which copies, where the values are numbers",
+        )
     return _finish(array, None, False)
 
 
 def full(
     *shape: Any,
+    fill_value: Any = None,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
-    fill_value: Any = None,
 ) -> Tensor:
     """``full(shape, value)``: a shape full of one number. `torch.full`."""
     if fill_value is None:
@@ -74,16 +132,21 @@ def full(
 
 
 def _filled(shape: Sequence[Any], value: Any, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
-    from ox.functions.shapes import sizes_of
+    from ox.functions.dims import sizes_of
+    from ox.operands import scalar
     from ox.ops.dim import Dim, size_tensor
     from ox.ops.operator import OPS
 
     sizes = sizes_of(tuple(shape))
-    if dtype is None:
-        dtype = as_array(value, None).dtype
+    if any(s < 0 for s in sizes):
+        raise ShapeError("a tensor has no negative sizes", where=users_line(3), got=str(sizes))
+    dtype = as_array(value, None).dtype if dtype is None else _element_type(dtype)
+    number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).data
     if any(isinstance(s, Dim) for s in sizes):
-        return OPS["ConstantOfShape"](size_tensor(sizes), value=np.full(1, value, dtype))
-    return _finish(np.full(sizes, value, dtype), device, requires_grad)
+        return OPS["ConstantOfShape"](size_tensor(sizes), value=number.reshape(1))
+    # zeros come as untouched pages, which is far cheaper than writing them
+    array = np.zeros(sizes, dtype) if value == 0 else np.full(sizes, number, dtype)
+    return _finish(array, device, requires_grad)
 
 
 def zeros(*shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
@@ -102,27 +165,58 @@ def empty(*shape: Any, dtype: DType | None = None, device: str | None = None, re
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: str | None = None
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """Evenly spaced values in [start, end); integers unless one is a float. `torch.arange`, ONNX Range."""
+    """Evenly spaced values in [start, end); integers unless one is a float. `torch.arange`, ONNX Range.
+
+    Raises:
+        ArgumentError: a step of 0, or one that leads away from the end.
+    """
     from ox.operands import scalar
     from ox.ops.dim import Dim
     from ox.ops.operator import OPS
 
     if end is None:
         start, end = 0, start
+    if step == 0 or (end > start if step < 0 else end < start):
+        raise ArgumentError(
+            "arange cannot reach its end", where=users_line(2), got=f"from {start} to {end} in steps of {step}"
+        )
     if dtype is None:
         dtype = int64 if all(isinstance(v, (int, np.integer)) for v in (start, end, step)) else get_default_dtype()
+    dtype = _element_type(dtype)
     if any(isinstance(v, Dim) for v in (start, end, step)):
         return OPS["Range"](*(scalar(v, dtype) for v in (start, end, step)))
-    return _finish(np.arange(start, end, step).astype(dtype), device, False)
+    return _finish(np.arange(start, end, step).astype(dtype), device, requires_grad)
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """`steps` values from start to end, both included. `torch.linspace`."""
-    return _finish(np.linspace(start, end, steps).astype(dtype or get_default_dtype()), device, False)
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` values from start to end, both included. `torch.linspace`. Raises ArgumentError for negative `steps`."""
+    if steps < 0:
+        raise ArgumentError("linspace needs 0 steps or more", where=users_line(2), got=str(steps))
+    dtype = get_default_dtype() if dtype is None else _element_type(dtype)
+    return _finish(np.linspace(start, end, steps).astype(dtype), device, requires_grad)
 
 
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
-    """The identity matrix. `torch.eye`."""
-    return _finish(np.eye(n, m, dtype=dtype or get_default_dtype()), device, False)
+def eye(
+    n: int, m: int | None = None, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """The identity matrix, n × n or n × m. `torch.eye`. Raises ArgumentError for negative sizes."""
+    if min(n, n if m is None else m) < 0:
+        raise ArgumentError("eye needs sizes of 0 or more", where=users_line(2), got=f"{n}, {m}")
+    dtype = get_default_dtype() if dtype is None else _element_type(dtype)
+    return _finish(np.eye(n, m, dtype=dtype), device, requires_grad)

@@ -8,26 +8,49 @@ import numpy as np
 
 from ox import functions as F
 from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64, is_floating, uint8
-from ox.operands import cast, meet
+from ox.errors import DTypeError
+from ox.functions.dims import one_dim
+from ox.operands import cast, meet, no_such_type
 from ox.ops.operator import OPS, Operator
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def _binary(name: str, *, reflected: bool = False) -> Any:
+def _binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -> Any:
+    """The method of an operator, and for two bools that of another, as ONNX does not add or multiply them."""
     op: Operator = OPS[name]
 
     def method(self: Any, other: Any) -> Any:
         if type(self) is type(other) and self.data.dtype is other.data.dtype:
-            return op(other, self) if reflected else op(self, other)
+            a, b = self, other
+        else:
+            try:
+                a, b = meet(self, other)
+            except TypeError:
+                return NotImplemented
         try:
-            a, b = meet(self, other)
-        except TypeError:
-            return NotImplemented
-        return op(b, a) if reflected else op(a, b)
+            return op(b, a) if reflected else op(a, b)
+        except DTypeError:
+            if on_bools is None or a.data.dtype != bool_:
+                raise
+            return OPS[on_bools](a, b)
 
     method.__doc__ = op.__doc__
+    return method
+
+
+def _infix(name: str, *, reflected: bool = False) -> Any:
+    """The function `name` behind an infix sign: what it cannot take Python offers to the other side."""
+    function = getattr(F, name)
+
+    def method(self: Any, other: Any) -> Any:
+        if not hasattr(other, "node") and not isinstance(other, (bool, int, float, np.generic, np.ndarray)):
+            return NotImplemented
+        return function(F.like(other, self), self) if reflected else function(self, other)
+
+    method.__doc__ = function.__doc__
     return method
 
 
@@ -40,7 +63,17 @@ def _in_place(name: str) -> Any:
     """The method `name` followed by a write into this tensor; `torch.Tensor.<name>_`."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-        return self.assign(getattr(self, name)(*args, **kwargs), f"{name}_")  # type: ignore[no-any-return]
+        result = getattr(self, name)(*args, **kwargs)
+        if result is NotImplemented:
+            return result  # type: ignore[no-any-return]
+        have, came = self.data.dtype, result.data.dtype
+        if have != came and ((not is_floating(have) and is_floating(came)) or have == bool_):
+            raise DTypeError(
+                f"{name}_ gives {came}, which does not go into {have} in place",
+                where=users_line(2),
+                hint="the out-of-place form, which makes a new tensor",
+            )
+        return self.assign(result, f"{name}_")  # type: ignore[no-any-return]
 
     method.__doc__ = (
         f"`{name}` in place; the version counts up. Raises GradientError where a gradient needs the old value."
@@ -51,58 +84,64 @@ def _in_place(name: str) -> Any:
 class Methods:
     """Mixed into `ox.Tensor`."""
 
-    __add__, __radd__ = _binary("Add"), _binary("Add", reflected=True)
+    __add__, __radd__ = _binary("Add", on_bools="Or"), _binary("Add", reflected=True, on_bools="Or")
     __sub__, __rsub__ = _binary("Sub"), _binary("Sub", reflected=True)
-    __mul__, __rmul__ = _binary("Mul"), _binary("Mul", reflected=True)
+    __mul__, __rmul__ = _binary("Mul", on_bools="And"), _binary("Mul", reflected=True, on_bools="And")
     __eq__ = _binary("Equal")
     __lt__, __gt__ = _binary("Less"), _binary("Greater")
     __le__, __ge__ = _binary("LessOrEqual"), _binary("GreaterOrEqual")
-    add, mul, multiply = __add__, __mul__, __mul__
-    eq, lt, gt, le, ge = __eq__, __lt__, __gt__, __le__, __ge__
-    __truediv__, __floordiv__, __mod__ = _function("div"), _function("floor_divide"), _function("remainder")
-    __pow__, __matmul__, __ne__ = _function("pow"), _function("matmul"), _function("ne")
-    __and__, __or__, __invert__ = _function("logical_and"), _function("logical_or"), _function("logical_not")
-    __neg__, __abs__ = _function("neg"), _function("abs")
+    __ne__ = _infix("ne")
+    __truediv__, __rtruediv__ = _infix("div"), _infix("div", reflected=True)
+    __floordiv__, __rfloordiv__ = _infix("floor_divide"), _infix("floor_divide", reflected=True)
+    __mod__, __rmod__ = _infix("remainder"), _infix("remainder", reflected=True)
+    __pow__, __rpow__ = _infix("pow"), _infix("pow", reflected=True)
+    __matmul__, __rmatmul__ = _infix("matmul"), _infix("matmul", reflected=True)
+    __and__, __rand__ = _infix("bitwise_and"), _infix("bitwise_and", reflected=True)
+    __or__, __ror__ = _infix("bitwise_or"), _infix("bitwise_or", reflected=True)
+    __xor__, __rxor__ = _infix("bitwise_xor"), _infix("bitwise_xor", reflected=True)
+    __neg__, __abs__, __invert__ = _function("neg"), _function("abs"), _function("bitwise_not")
 
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return F.div(F.like(other, self), self)
+    def __pos__(self: Any) -> Any:
+        return self
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return F.floor_divide(F.like(other, self), self)
+    def __contains__(self: Any, value: Any) -> Any:
+        """Whether some element equals `value`."""
+        return bool((self == value).any().item())
 
-    def __rpow__(self, other: Any) -> Tensor:
-        return F.pow(F.like(other, self), self)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return F.matmul(F.like(other, self), self)
-
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self: Any, index: Any) -> Tensor:
         from ox.indexing import get
 
         return get(self, index)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
         from ox.indexing import put
 
         put(self, index, value)
 
     # element by element
+    add, sub, subtract, mul, multiply = map(_function, ("add", "sub", "sub", "mul", "mul"))
+    eq, lt, gt, le, ge, ne = map(_function, ("eq", "lt", "gt", "le", "ge", "ne"))
+    sign, sin, cos, floor, ceil = map(_function, ("sign", "sin", "cos", "floor", "ceil"))
+    floor_divide, remainder, isclose = map(_function, ("floor_divide", "remainder", "isclose"))
     neg, abs, sqrt, rsqrt, reciprocal = map(_function, ("neg", "abs", "sqrt", "rsqrt", "reciprocal"))
     exp, log, erf, tanh, sigmoid, relu = map(_function, ("exp", "log", "erf", "tanh", "sigmoid", "relu"))
-    div, divide, sub, subtract, pow, square = map(_function, ("div", "div", "sub", "sub", "pow", "square"))
+    div, divide, pow, square = map(_function, ("div", "div", "pow", "square"))
     clamp, clip, maximum, minimum = map(_function, ("clamp", "clamp", "maximum", "minimum"))
-    ne, logical_and, logical_or, logical_not = map(_function, ("ne", "logical_and", "logical_or", "logical_not"))
+    logical_and, logical_or, logical_xor = map(_function, ("logical_and", "logical_or", "logical_xor"))
+    bitwise_and, bitwise_or, bitwise_xor = map(_function, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+    logical_not, bitwise_not = map(_function, ("logical_not", "bitwise_not"))
     masked_fill, isnan, isfinite, isinf = map(_function, ("masked_fill", "isnan", "isfinite", "isinf"))
     # over dimensions
     sum, mean, amax, amin, max, min = map(_function, ("sum", "mean", "amax", "amin", "max", "min"))
     argmax, argmin, var, std, norm = map(_function, ("argmax", "argmin", "var", "std", "norm"))
     softmax, log_softmax, all, any = map(_function, ("softmax", "log_softmax", "all", "any"))
+    equal, allclose = map(_function, ("equal", "allclose"))
     # products
     matmul, mm, bmm, dot = map(_function, ("matmul", "matmul", "matmul", "matmul"))
     # shapes
     reshape, view, flatten, unflatten = map(_function, ("reshape", "reshape", "flatten", "unflatten"))
     transpose, permute, squeeze, unsqueeze = map(_function, ("transpose", "permute", "squeeze", "unsqueeze"))
-    expand, broadcast_to, repeat = map(_function, ("expand", "broadcast_to", "repeat"))
+    expand, broadcast_to, repeat, t, flip = map(_function, ("expand", "broadcast_to", "repeat", "t", "flip"))
     split, chunk, narrow, unbind = map(_function, ("split", "chunk", "narrow", "unbind"))
     # picking
     gather, index_select, scatter, scatter_add = map(_function, ("gather", "index_select", "scatter", "scatter_add"))
@@ -111,7 +150,10 @@ class Methods:
     exp_, log_, sqrt_, neg_, abs_ = map(_in_place, ("exp", "log", "sqrt", "neg", "abs"))
     relu_, sigmoid_, tanh_, clamp_ = map(_in_place, ("relu", "sigmoid", "tanh", "clamp"))
     masked_fill_, scatter_, scatter_add_ = map(_in_place, ("masked_fill", "scatter", "scatter_add"))
+    floor_divide_, remainder_, clip_ = map(_in_place, ("floor_divide", "remainder", "clamp"))
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
+    __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_
+    __iand__, __ior__, __ixor__ = map(_in_place, ("__and__", "__or__", "__xor__"))
 
     def zero_(self: Any) -> Tensor:
         """Fill with zeros in place."""
@@ -130,10 +172,12 @@ class Methods:
 
     def clone(self: Any) -> Tensor:
         """A copy in memory of its own; gradients pass."""
+        root = self if self._base is None else self._base
+        viewed = root._viewed
         copied = OPS["Identity"](self)
         if copied.data is self.data or copied.data.base is not None:
             copied.data = copied.data.copy()
-            copied._version = copied._base = None
+            copied._base, copied._version, root._viewed = None, [self.version, ""], viewed  # it is no view after all
         return copied
 
     def contiguous(self: Any) -> Tensor:
@@ -142,42 +186,53 @@ class Methods:
 
     # types and devices
     def to(self: Any, *args: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:
-        """Another element type, another device, or both: ``x.to(ox.float16)``, ``x.to("cuda")``, ``x.to(other)``."""
+        """Another element type, another device, or both: ``x.to(ox.float16)``, ``x.to("cuda")``, ``x.to(other)``.
+
+        Raises:
+            DTypeError: no such type.
+            DeviceError: no such device here.
+        """
         for arg in args:
             if hasattr(arg, "node"):
                 dtype, device = arg.data.dtype, arg.device
             elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
                 device = arg
             else:
-                dtype = np.dtype(arg)
+                dtype = arg
         x = self if device is None or device == self.device else F.to_device(self, device)
-        return x if dtype is None else cast(x, np.dtype(dtype))
+        if dtype is None:
+            return x
+        try:
+            wanted = np.dtype(dtype)
+        except TypeError:
+            raise no_such_type(dtype) from None
+        return cast(x, wanted)
 
     def type_as(self: Any, other: Any) -> Tensor:
         return self.to(other)  # type: ignore[no-any-return]
 
-    def float(self) -> Tensor:
+    def float(self: Any) -> Tensor:
         return cast(self, float32)
 
-    def double(self) -> Tensor:
+    def double(self: Any) -> Tensor:
         return cast(self, float64)
 
-    def half(self) -> Tensor:
+    def half(self: Any) -> Tensor:
         return cast(self, float16)
 
-    def bfloat16(self) -> Tensor:
+    def bfloat16(self: Any) -> Tensor:
         return cast(self, bfloat16)
 
-    def int(self) -> Tensor:
+    def int(self: Any) -> Tensor:
         return cast(self, int32)
 
-    def long(self) -> Tensor:
+    def long(self: Any) -> Tensor:
         return cast(self, int64)
 
-    def byte(self) -> Tensor:
+    def byte(self: Any) -> Tensor:
         return cast(self, uint8)
 
-    def bool(self) -> Tensor:
+    def bool(self: Any) -> Tensor:
         return cast(self, bool_)
 
     def cpu(self: Any) -> Tensor:
@@ -189,9 +244,10 @@ class Methods:
     # sizes
     def size(self: Any, dim: Any = None) -> Any:
         """The shape, or one size of it."""
-        return self.shape if dim is None else self.shape[dim]
+        return self.shape if dim is None else self.shape[one_dim(dim, self.data.ndim)]
 
     def dim(self: Any) -> Any:
+        """How many dimensions."""
         return self.data.ndim
 
     def numel(self: Any) -> Any:
@@ -221,11 +277,14 @@ class Methods:
         """The last two dimensions exchanged."""
         return F.transpose(self, -1, -2)
 
-    def t(self: Any) -> Tensor:
-        return OPS["Transpose"](self)
+    def new_zeros(self: Any, *shape: Any, dtype: DType | None = None) -> Tensor:
+        """Zeros in the type and on the device of this tensor."""
+        return F.full_like_shape(self, shape, 0, dtype)
 
-    def new_zeros(self: Any, *shape: Any) -> Tensor:
-        return F.full_like_shape(self, shape, 0)
+    def new_ones(self: Any, *shape: Any, dtype: DType | None = None) -> Tensor:
+        """Ones in the type and on the device of this tensor."""
+        return F.full_like_shape(self, shape, 1, dtype)
 
-    def new_ones(self: Any, *shape: Any) -> Tensor:
-        return F.full_like_shape(self, shape, 1)
+    def new_full(self: Any, shape: Any, value: Any, dtype: DType | None = None) -> Tensor:
+        """A shape full of one number in the type and on the device of this tensor."""
+        return F.full_like_shape(self, (shape,), value, dtype)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.dtypes import DType, get_default_dtype, int64, is_floating, onnx_type, promote
+from ox.errors import ArgumentError, DTypeError
 from ox.ops import operator
 from ox.ops.dim import Dim
 from ox.ops.operator import OPS
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -26,7 +28,14 @@ def scalar(value: Any, dtype: DType) -> Tensor:
     try:
         return _scalars[value, dtype]
     except KeyError:
-        made = operator.make_tensor(np.asarray(value, dtype))
+        try:
+            with np.errstate(all="ignore"):  # what is too large for a float is infinite
+                array = np.asarray(value, dtype)
+        except (OverflowError, ValueError):
+            raise ArgumentError(
+                f"{value} does not fit {dtype}", where=users_line(3), hint="a wider type first: x.long() or x.float()"
+            ) from None
+        made = operator.make_tensor(array)
         if value == value and value != 0 and len(_scalars) < 4096:  # -0.0 == 0.0, and NaN finds nothing
             made.data.flags.writeable = False
             _scalars[value, dtype] = made
@@ -42,34 +51,59 @@ def scalar_type(value: Any, dtype: DType) -> DType:
     return get_default_dtype()
 
 
-def meet(a: Tensor, b: Any) -> tuple[Tensor, Tensor]:
-    """Two operands of one element type. Raises TypeError for what is no number, array or tensor."""
+def _numbers(dtype: DType) -> int:
+    """The kind of an element type: bools, whole numbers, floats."""
+    return 2 if is_floating(dtype) else 0 if dtype == np.bool_ else 1
+
+
+def meet(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """Two operands of one element type, of which at least one is a tensor.
+
+    Python numbers promote only across kinds (bool < int < float), and so do tensors of no dimensions that meet others,
+    as in PyTorch. Raises DTypeError (a TypeError) for what is no number, array or tensor.
+    """
+    if not hasattr(a, "node"):
+        if hasattr(b, "node"):
+            second, first = meet(b, a)
+            return first, second
+        a = operator.as_input(a)
     if isinstance(b, (bool, int, float, np.generic)):
         target = scalar_type(b, a.data.dtype)
-        return cast(a, target), scalar(
-            b if isinstance(b, Dim) else b if not isinstance(b, np.generic) else b.item(), target
-        )
+        return cast(a, target), scalar(b.item() if isinstance(b, np.generic) else b, target)
     if isinstance(b, np.ndarray):
         b = operator.as_input(b)
     if not hasattr(b, "node"):
-        raise TypeError(f"a Tensor does not combine with {type(b).__name__}")
-    target = a.data.dtype
-    if target != b.data.dtype:
-        # a tensor of no dimensions promotes only across kinds, as in PyTorch
-        if b.data.ndim == 0 and a.data.ndim and is_floating(target) >= is_floating(b.data.dtype) and target != np.bool_:
-            pass
-        elif (
-            a.data.ndim == 0
-            and b.data.ndim
-            and is_floating(b.data.dtype) >= is_floating(target)
-            and b.data.dtype != np.bool_
-        ):
-            target = b.data.dtype
-        else:
-            target = promote(target, b.data.dtype)
+        raise DTypeError(
+            f"a tensor does not combine with a {type(b).__name__}",
+            where=users_line(3),
+            expected="a tensor, an array or a number",
+            hint="ox.tensor(values) first",
+        )
+    target, other = a.data.dtype, b.data.dtype
+    if target != other:
+        flat = (not a.data.ndim) - (not b.data.ndim)  # 1: only a has no dimensions; -1: only b
+        if flat and _numbers(target) == _numbers(other):
+            target = other if flat > 0 else target
+        elif flat > 0 and _numbers(other) > _numbers(target):
+            target = other
+        elif flat >= 0 or _numbers(other) > _numbers(target):
+            target = promote(target, other)
     return cast(a, target), cast(b, target)
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
-    """`x` in another element type; `x` itself when it has it."""
-    return x if x.data.dtype == dtype else OPS["Cast"](x, to=onnx_type(dtype))
+    """`x` in another element type; `x` itself when it has it. Raises DTypeError for a type that ox does not have."""
+    if x.data.dtype == dtype:
+        return x
+    try:
+        return OPS["Cast"](x, to=onnx_type(dtype))
+    except KeyError:
+        raise no_such_type(dtype) from None
+
+
+def no_such_type(dtype: Any) -> DTypeError:
+    return DTypeError(
+        f"ox has no element type '{dtype}'",
+        where=users_line(3),
+        expected="ox.float32, float64, float16, bfloat16, int8 to int64, uint8 to uint64 or bool",
+    )

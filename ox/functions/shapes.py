@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ox import ops
-from ox.errors import ShapeError
-from ox.operands import cast, meet
+from ox.dtypes import promote
+from ox.errors import ArgumentError, BoundsError, ShapeError
+from ox.functions.dims import Dims, one_dim, sizes_of, some_dims
+from ox.operands import cast
 from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
 from ox.where import users_line
@@ -18,103 +19,206 @@ from ox.where import users_line
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
-Dims = int | Sequence[int] | None
-
-
-def sizes_of(shape: tuple[Any, ...]) -> list[Any]:
-    return list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else list(shape)
-
 
 def reshape(x: Any, *shape: Any) -> Tensor:
-    """The same elements in another shape; one size may be -1. `torch.reshape`; a view where memory allows."""
+    """The same elements in another shape; one size may be -1. `torch.reshape`; a view where memory allows.
+
+    Raises:
+        ShapeError: the sizes do not multiply to the number of elements.
+    """
     sizes = sizes_of(shape)
+    if -1 in sizes and not x.data.size:
+        sizes = _settled(x, sizes)
+    elif sizes and builtins.min(sizes) < -1:
+        raise ShapeError("a size is 0 or more, or -1 for what is left", where=users_line(2), got=str(sizes))
     return ops.Reshape(x, size_tensor(sizes), allowzero=int(-1 not in sizes))
 
 
+def _settled(x: Any, sizes: list[Any]) -> list[Any]:
+    """The sizes without -1, for a tensor without elements, where ONNX would read a 0 as a size to copy."""
+    if 0 in sizes:
+        raise ShapeError(
+            "the size -1 of a tensor without elements could be any",
+            where=users_line(3),
+            expected="a size for each dimension",
+            got=f"{sizes} for {list(x.data.shape)}",
+        )
+    return [0 if s == -1 else s for s in sizes]
+
+
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dimensions `start_dim` to `end_dim` as one. `torch.flatten`."""
+    """Dimensions `start_dim` to `end_dim` as one. `torch.flatten`.
+
+    Raises:
+        BoundsError: no such dimension.
+        ArgumentError: the start comes after the end.
+    """
     rank = x.data.ndim
-    start, end = start_dim % builtins.max(rank, 1), end_dim % builtins.max(rank, 1)
+    start, end = one_dim(start_dim, rank), one_dim(end_dim, rank)
+    if start > end:
+        raise ArgumentError("flatten's start_dim comes after its end_dim", where=users_line(2), got=f"{start}, {end}")
     if start == 1 and end == rank - 1 and rank > 1:
         return ops.Flatten(x, axis=1)
     shape = x.shape
+    if not x.data.size:
+        return reshape(x, [*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]])
     # only one size may be left open (-1): the merged one, so the others stay what they are at any batch size
     return reshape(x, [*shape[:start], -1, *shape[end + 1 :]])
 
 
 def unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Tensor:
-    """One dimension as several."""
-    shape, dim = x.shape, dim % x.data.ndim
+    """One dimension as several, of which one may be -1. `torch.unflatten`."""
+    shape, dim = x.shape, one_dim(dim, x.data.ndim)
+    if -1 not in sizes and prod(sizes) != shape[dim]:
+        raise ShapeError(
+            f"unflatten does not use dimension {dim} up",
+            where=users_line(2),
+            expected=f"sizes that multiply to {shape[dim]}",
+            got=str(list(sizes)),
+        )
     return reshape(x, [*shape[:dim], *sizes, *shape[dim + 1 :]])
 
 
 def transpose(x: Any, dim0: int, dim1: int) -> Tensor:
-    """Two dimensions exchanged."""
-    perm = list(range(x.data.ndim))
-    perm[dim0], perm[dim1] = perm[dim1], perm[dim0]
+    """Two dimensions exchanged. `torch.transpose`."""
+    rank = x.data.ndim
+    dim0, dim1 = one_dim(dim0, rank), one_dim(dim1, rank)
+    if not rank:
+        return x  # type: ignore[no-any-return]
+    perm = list(range(rank))
+    perm[dim0], perm[dim1] = dim1, dim0
     return ops.Transpose(x, perm=perm)
 
 
+def t(x: Any) -> Tensor:
+    """A matrix with rows and columns exchanged; fewer dimensions stay. `torch.t`."""
+    if x.data.ndim > 2:
+        raise ShapeError(
+            "t() is for at most two dimensions", where=users_line(2), got=str(list(x.data.shape)), hint="x.mT"
+        )
+    return ops.Transpose(x)
+
+
 def permute(x: Any, *dims: Any) -> Tensor:
-    """The dimensions in another order."""
-    return ops.Transpose(x, perm=[d % x.data.ndim for d in sizes_of(dims)])
+    """The dimensions in another order. `torch.permute`."""
+    rank = x.data.ndim
+    perm = [one_dim(d, rank) for d in sizes_of(dims)]
+    if sorted(perm) != list(range(rank)):
+        raise ArgumentError(
+            "permute names each dimension once",
+            where=users_line(2),
+            expected=f"the numbers 0 to {rank - 1}",
+            got=str(perm),
+        )
+    return ops.Transpose(x, perm=perm)
 
 
 def squeeze(x: Any, dim: Dims = None) -> Tensor:
-    """Without dimensions of size 1: all of them, or those of `dim` that are 1."""
+    """Without dimensions of size 1: all of them, or those of `dim` that are 1. `torch.squeeze`."""
     shape = x.data.shape
-    dims = range(len(shape)) if dim is None else [dim] if isinstance(dim, int) else dim
-    chosen = [d % len(shape) for d in dims if shape[d] == 1]
-    return ops.Squeeze(x, axes_tensor(chosen)) if chosen else x  # type: ignore[no-any-return]
+    chosen = [d for d in some_dims(dim, len(shape)) if shape and shape[d] == 1] if dim != () else []
+    return ops.Squeeze(x, axes_tensor(chosen)) if chosen else x
 
 
 def unsqueeze(x: Any, dim: int) -> Tensor:
-    """With a new dimension of size 1 at `dim`."""
-    return ops.Unsqueeze(x, axes_tensor([dim]))
+    """With a new dimension of size 1 at `dim`. `torch.unsqueeze`."""
+    return ops.Unsqueeze(x, axes_tensor([one_dim(dim, x.data.ndim + 1)]))
 
 
 def broadcast_to(x: Any, *shape: Any) -> Tensor:
-    """Repeated along dimensions of size 1 without a copy where possible. ONNX Expand."""
-    return ops.Expand(x, size_tensor(sizes_of(shape)))
+    """Repeated along dimensions of size 1, without a copy where possible. `torch.broadcast_to`, ONNX Expand.
+
+    Raises:
+        ShapeError: a size that is neither 1 nor the one wanted, or fewer dimensions.
+    """
+    sizes, own = sizes_of(shape), x.data.shape
+    extra = len(sizes) - len(own)
+    if extra < 0 or builtins.any(have not in (1, want) for have, want in zip(own, sizes[extra:], strict=True)):
+        raise ShapeError(
+            f"{list(own)} does not broadcast to {[int(s) for s in sizes]}",
+            where=users_line(2),
+            expected="sizes that are equal, or 1 where they are to be repeated, counted from the last dimension",
+        )
+    return ops.Expand(x, size_tensor(sizes))
 
 
 def expand(x: Any, *shape: Any) -> Tensor:
     """`broadcast_to` where -1 keeps a size. `torch.Tensor.expand`."""
     sizes = sizes_of(shape)
     extra = len(sizes) - x.data.ndim
-    return broadcast_to(x, [x.shape[i - extra] if s == -1 else s for i, s in enumerate(sizes)])
+    return broadcast_to(x, [x.shape[i - extra] if s == -1 and i >= extra else s for i, s in enumerate(sizes)])
 
 
-def repeat(x: Any, *counts: int) -> Tensor:
-    """Copies side by side along each dimension. `torch.Tensor.repeat`."""
-    for _ in range(len(counts) - x.data.ndim):
+def repeat(x: Any, *counts: Any) -> Tensor:
+    """Copies side by side along each dimension. `torch.Tensor.repeat`.
+
+    Raises:
+        ArgumentError: fewer counts than dimensions, or a negative one.
+    """
+    times = sizes_of(counts)
+    if len(times) < x.data.ndim or builtins.any(n < 0 for n in times):
+        raise ArgumentError(
+            "repeat takes a count for every dimension",
+            where=users_line(2),
+            expected=f"{x.data.ndim} counts or more, of 0 or more",
+            got=str(times),
+        )
+    for _ in range(len(times) - x.data.ndim):
         x = unsqueeze(x, 0)
-    for d, count in enumerate(sizes_of(counts)):
-        if count != 1:
+    for d, count in enumerate(times):
+        if count == 0:
+            x = narrow(x, d, 0, 0)
+        elif count != 1:
             x = ops.Concat(*[x] * count, axis=d)
     return x  # type: ignore[no-any-return]
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
-    """Joined along an existing dimension. `torch.cat`, ONNX Concat."""
+    """Joined along an existing dimension, in the type in which all meet. `torch.cat`, ONNX Concat.
+
+    Raises:
+        ArgumentError: no tensors.
+        ShapeError: they differ in another dimension.
+    """
+    tensors = list(tensors)
+    if not tensors:
+        raise ArgumentError("cat and stack need at least one tensor", where=users_line(2))
+    for i, one in enumerate(tensors):
+        if not hasattr(one, "node"):
+            got = type(one).__name__
+            raise ArgumentError(f"cat's tensor {i} is a {got}", where=users_line(2), hint="ox.tensor(it)")
+        if not one.data.ndim:
+            raise ShapeError(f"cat's tensor {i} has no dimensions", where=users_line(2), hint="ox.stack(tensors)")
     first = tensors[0]
-    if builtins.any(t.data.dtype != first.data.dtype for t in tensors):
-        for t in tensors[1:]:
-            first, _ = meet(first, t)
-        tensors = [cast(t, first.data.dtype) for t in tensors]
-    return ops.Concat(*tensors, axis=dim)
+    if builtins.any(one.data.dtype != first.data.dtype for one in tensors):
+        dtype = first.data.dtype
+        for one in tensors[1:]:
+            dtype = promote(dtype, one.data.dtype)
+        tensors = [cast(one, dtype) for one in tensors]
+    return ops.Concat(*tensors, axis=one_dim(dim, first.data.ndim))
+
+
+concat = cat
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """Joined along a new dimension. `torch.stack`."""
-    return cat([unsqueeze(t, dim) for t in tensors], dim)
+    return cat([unsqueeze(one, dim) for one in tensors], dim)
 
 
 def split(x: Any, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts of `size` (the last may be smaller), or of the sizes given. `torch.split`."""
+    """Parts of `size` (the last may be smaller), or of the sizes given. `torch.split`.
+
+    Raises:
+        ArgumentError: a size below 1.
+        ShapeError: sizes that do not add to the dimension.
+    """
+    dim = one_dim(dim, x.data.ndim)
     if isinstance(size, int):
         total = x.data.shape[dim]
-        count = -(-total // size)
+        if size < 1:
+            raise ArgumentError("split needs parts of 1 or more", where=users_line(2), got=str(size))
+        count = builtins.max(1, -(-total // size))
         if not isinstance(x.shape[dim], Dim):
             size = [size] * (count - 1) + [total - size * (count - 1)]
         elif total == size * count:
@@ -125,15 +229,40 @@ def split(x: Any, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]
 
 
 def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`chunks` parts as equal as can be. `torch.chunk`."""
-    return split(x, -(-x.data.shape[dim] // chunks), dim)
+    """`chunks` parts as equal as can be, or fewer where there is less. `torch.chunk`."""
+    if chunks < 1:
+        raise ArgumentError("chunk needs 1 chunk or more", where=users_line(2), got=str(chunks))
+    total = x.data.shape[one_dim(dim, x.data.ndim)]
+    return split(x, -(-total // chunks), dim) if total else split(x, [0] * chunks, dim)
 
 
 def narrow(x: Any, dim: int, start: int, length: int) -> Tensor:
-    """`length` elements along `dim` from `start`."""
+    """`length` elements along `dim` from `start`. `torch.narrow`.
+
+    Raises:
+        BoundsError: some of them are outside.
+    """
+    dim = one_dim(dim, x.data.ndim)
+    total = x.data.shape[dim]
+    if start < -total or length < 0 or (start + total if start < 0 else start) + length > total:
+        raise BoundsError(
+            f"narrow reaches outside dimension {dim} of size {total}",
+            where=users_line(2),
+            got=f"start {int(start)}, length {int(length)}",
+        )
+    if start < 0:
+        start = x.shape[dim] + start
     return ops.Slice(x, size_tensor([start]), size_tensor([start + length]), axes_tensor([dim]))
 
 
 def unbind(x: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """The slices along `dim`, without it."""
-    return tuple(squeeze(part, dim) for part in split(x, 1, dim))
+    """The slices along `dim`, without it. `torch.unbind`."""
+    dim = one_dim(dim, x.data.ndim)
+    return tuple(squeeze(part, dim) for part in split(x, 1, dim)) if x.data.shape[dim] else ()
+
+
+def flip(x: Any, *dims: Any) -> Tensor:
+    """Backwards along dimensions. `torch.flip`, ONNX Slice with steps of -1."""
+    chosen = some_dims(sizes_of(dims), x.data.ndim)
+    last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
+    return ops.Slice(x, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
