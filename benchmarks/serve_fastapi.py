@@ -129,7 +129,7 @@ def load(port: int, concurrency: int, seconds: float) -> None:
     row = np.random.default_rng(1).standard_normal(64).astype(np.float32).round(4)
     entry = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [round(float(v), 4) for v in row]}
     body = json.dumps({"inputs": [entry]}).encode()
-    head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = "POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}"
 
     async def main() -> None:

@@ -1,7 +1,8 @@
 """The batcher: a bounded queue from which worker threads pull whatever waits, up to a batch, whenever they are free.
 
 Work-conserving: nobody waits for a batch to fill unless `max_wait_s` says so. Pulling, because handing batches from the
-event loop to an executor costs a sixth of the throughput.
+event loop to an executor costs a sixth of the throughput. A model that runs in no time does not even get a thread: what
+arrives in one turn of the event loop is run at the turn's end.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Batcher:
         max_wait_s: how long an instance may wait for a batch to fill.
         deadline_s: how long a job may wait in the queue.
         max_queue: the most jobs in the queue.
-        observe: called on the event loop with the rows of every batch that ran.
+        observe: called on the event loop with the rows and seconds of every batch that ran.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class Batcher:
         max_wait_s: float,
         deadline_s: float,
         max_queue: int,
-        observe: Callable[[int], None],
+        observe: Callable[[int, float], None],
     ) -> None:
         self.max_rows, self.max_wait_s, self.deadline_s, self.max_queue = max_rows, max_wait_s, deadline_s, max_queue
         self._runs, self._observe = runs, observe
         self._queue: deque[Job] = deque()
+        self._turn: deque[Job] = deque()  # what this turn of the event loop brought
         self._ready = threading.Condition(threading.Lock())
         self._closing = False
         self._threads: list[threading.Thread] = []
@@ -110,6 +112,16 @@ class Batcher:
         if self._timer is None:
             self._timer = self._loop.call_later(self.deadline_s, self._expire)
 
+    def submit_here(self, job: Job) -> None:
+        """Like `submit`, for a model so quick that the event loop's own thread runs it, at the end of this turn."""
+        if not self._turn:
+            self._loop.call_soon(self._run_here)
+        self._turn.append(job)
+
+    def _run_here(self) -> None:
+        while batch := self._take(self._turn):
+            self._serve(batch, self._runs[0], self._deliver)
+
     def _expire(self) -> None:
         """Answers what has waited too long, even while every instance is busy."""
         now, late = perf_counter(), []
@@ -127,7 +139,7 @@ class Batcher:
 
     def _work(self, run: Run) -> None:
         while batch := self._pull():
-            self._serve(batch, run)
+            self._serve(batch, run, self._hand_over)
 
     def _pull(self) -> list[Job]:
         """The next batch, oldest job first; empty when the batcher closes."""
@@ -139,7 +151,7 @@ class Batcher:
                     self._ready.wait()
                 if self.max_wait_s:
                     self._fill()
-                if batch := self._take():
+                if batch := self._take(self._queue):
                     return batch
 
     def _fill(self) -> None:
@@ -150,12 +162,11 @@ class Batcher:
                 return
             self._ready.wait(wait)
 
-    def _take(self) -> list[Job]:
+    def _take(self, queue: deque[Job]) -> list[Job]:
         """Takes the oldest job and the next ones of the same shape that fit; the others keep their order."""
         batch: list[Job] = []
         passed: list[Job] = []
         rows = 0
-        queue = self._queue
         while queue and len(passed) < LOOK_AHEAD and (not batch or rows < self.max_rows):
             job = queue.popleft()
             if job.abandoned:
@@ -169,7 +180,7 @@ class Batcher:
         queue.extendleft(reversed(passed))
         return batch
 
-    def _serve(self, jobs: list[Job], run: Run) -> None:
+    def _serve(self, jobs: list[Job], run: Run, deliver: Callable[[list[Job]], None]) -> None:
         started = perf_counter()
         try:
             self._run(jobs, run)
@@ -177,14 +188,17 @@ class Batcher:
             if len(jobs) > 1:
                 # Somebody's input broke the batch: run each alone, so that only the culprit gets the error.
                 for job in jobs:
-                    self._serve([job], run)
+                    self._serve([job], run, deliver)
                 return
-            jobs[0].error = (
-                error if isinstance(error, OxError) else ServeError("the model failed", status=500, got=str(error))
-            )
+            if not isinstance(error, OxError):
+                error = ServeError("the model failed", status=500, got=str(error))
+            jobs[0].error = error
         run_s = perf_counter() - started
         for job in jobs:
             job.started, job.run_s = started, run_s
+        deliver(jobs)
+
+    def _hand_over(self, jobs: list[Job]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._deliver, jobs)
         except RuntimeError:  # the loop has been closed: nobody is left to answer
@@ -205,6 +219,6 @@ class Batcher:
     # ---- back on the event loop
 
     def _deliver(self, jobs: list[Job]) -> None:
-        self._observe(sum(job.request.rows for job in jobs))
+        self._observe(sum(job.request.rows for job in jobs), jobs[0].run_s)
         for job in jobs:
             job.done()

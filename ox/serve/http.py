@@ -74,6 +74,11 @@ class Exchange:
             extra += b"retry-after: 1\r\n"
         self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
 
+    def fail(self) -> None:
+        """Answers for an exception that is a defect of ours, and logs it."""
+        log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"))
+        self.refuse(ServeError("the server failed on this request", status=500, hint="its log"))
+
 
 class Front:
     """What all connections of a server share."""
@@ -334,14 +339,13 @@ class Connection(asyncio.Protocol):
         except OxError as error:
             exchange.refuse(error)
         except Exception:
-            log.exception("%s %s failed", exchange.method.decode(), exchange.target.decode("latin-1"))
-            exchange.refuse(ServeError("the server failed on this request", status=500, hint="see its log"))
+            exchange.fail()
 
     def _refuse(self, error: BaseException | None) -> None:
         """Answers what was not a whole valid request, in its turn, and stops reading."""
         if not isinstance(error, OxError):
             log.error("a connection failed", exc_info=error)
-            error = ServeError("the server failed on this request", status=500, hint="see its log")
+            error = ServeError("the server failed on this request", status=500, hint="its log")
         self.stopped = True
         self.receiving = True  # whatever else arrives belongs to it and is thrown away
         self.body = b""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
 from ox.devices.machine import threads as usable_threads
 from ox.errors import ArgumentError, LoadError
-from ox.graph.contract import Array, Contract, TensorInfo
-from ox.serve.batcher import Batcher
-from ox.serve.engine import Engine, Feed
+from ox.graph.contract import Contract, TensorInfo
+from ox.serve.batcher import Batcher, Job
+from ox.serve.engine import Engine
 from ox.serve.limits import Limits
 from ox.serve.metrics import Stages
 from ox.serve.proof import check_golden, prove
@@ -92,25 +91,27 @@ class Model:
             max_wait_s=options.max_wait_ms / 1000,
             deadline_s=options.deadline_ms / 1000,
             max_queue=options.max_queue,
-            observe=self.stages.batch_rows.observe,
+            observe=self._ran,
         )
         self.warm_s = perf_counter() - begun
 
-    def run_here(self, feed: Feed, rows: int) -> tuple[Sequence[Array], float]:
-        """Runs on the calling thread, for a model that is `inline`: outputs and seconds.
+    def submit(self, job: Job) -> None:
+        """Has a job run; `job.done()` follows on the event loop.
 
         Raises:
-            ServeError: the model cannot run on this input.
+            ServeError: the queue is full.
         """
-        begun = perf_counter()
-        outputs = self.engine.run(feed)
-        run_s = perf_counter() - begun
+        if self.inline and job.request.rows <= self.proof.max_rows:
+            self.batcher.submit_here(job)
+        else:
+            self.batcher.submit(job)
+
+    def _ran(self, rows: int, run_s: float) -> None:
         self.stages.batch_rows.observe(rows)
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
-        self._mean_s += (min(run_s, SLOWEST_INLINE_S) - self._mean_s) / 64
+        self._mean_s += (min(run_s / max(rows, 1), SLOWEST_INLINE_S) - self._mean_s) / 64
         if self._mean_s > 4 * INLINE_S:
             self.inline = False
-        return outputs, run_s
 
     def describe(self) -> str:
         """The line that the server prints: device, instances, batching."""

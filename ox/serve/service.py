@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from ox import __version__
-from ox.errors import OxError, ServeError
-from ox.graph.contract import Array, TensorInfo
+from ox.errors import ServeError
+from ox.graph.contract import TensorInfo
 from ox.serve.batcher import Job
 from ox.serve.encoding import pack, unpack
 from ox.serve.http import JSON, Exchange, Front
@@ -105,13 +105,9 @@ class Service:
         request = model.codec.decode(body, None if length is None else _length(length, len(body)))
         stages = model.stages
         stages.parse.observe(perf_counter() - exchange.arrived)
-        if model.inline and request.rows <= model.proof.max_rows:
-            outputs, run_s = model.run_here(request.feed, request.rows)
-            _finish(exchange, model, request, outputs, 0.0, run_s)
-        else:
-            job = Pending(exchange, model, request)
-            exchange.on_abandon = job.abandon
-            model.batcher.submit(job)
+        job = Pending(exchange, model, request)
+        exchange.on_abandon = job.abandon
+        model.submit(job)
 
 
 class Pending(Job):
@@ -126,33 +122,28 @@ class Pending(Job):
     def done(self) -> None:
         if self.abandoned:
             return
+        if self.error is not None:
+            self._exchange.refuse(self.error)
+            return
+        exchange, model, request = self._exchange, self._model, self.request
+        stages = model.stages
+        stages.queue.observe(self.started - self.arrived)
+        stages.run.observe(self.run_s)
+        begun = perf_counter()
         try:
-            if self.error is not None:
-                raise self.error
-            _finish(self._exchange, self._model, self.request, self.outputs, self.started - self.arrived, self.run_s)
-        except OxError as error:
-            self._exchange.refuse(error)
-
-
-def _finish(
-    exchange: Exchange, model: Model, request: Request, outputs: Sequence[Array], queue_s: float, run_s: float
-) -> None:
-    """Writes the answer.
-
-    Raises:
-        ServeError: the outputs cannot be written as the client wants them.
-    """
-    stages = model.stages
-    stages.queue.observe(queue_s)
-    stages.run.observe(run_s)
-    begun = perf_counter()
-    body, length = model.codec.encode(request, outputs)
-    extra = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
-    if b"accept-encoding" in exchange.headers:
-        body, line = pack(body, exchange.headers[b"accept-encoding"])
-        extra += line
-    stages.serialise.observe(perf_counter() - begun)
-    exchange.reply(200, body, JSON if length is None else BINARY, extra)
+            body, length = model.codec.encode(request, self.outputs)
+        except ServeError as error:
+            exchange.refuse(error)
+            return
+        except Exception:  # nobody above could still tell this client
+            exchange.fail()
+            return
+        extra = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
+        if b"accept-encoding" in exchange.headers:
+            body, line = pack(body, exchange.headers[b"accept-encoding"])
+            extra += line
+        stages.serialise.observe(perf_counter() - begun)
+        exchange.reply(200, body, JSON if length is None else BINARY, extra)
 
 
 def _ok(exchange: Exchange) -> None:

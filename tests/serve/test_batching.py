@@ -262,6 +262,27 @@ def test_index_out_of_range_is_the_clients_fault(build: Any, connect: Any) -> No
         assert b"out of data bounds" in body and b"/" not in body.replace(b"/v2", b"")
 
 
+def test_what_arrives_together_shares_a_batch(mlp: Any, connect: Any) -> None:
+    entry = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [1.0] * 64}
+    body = json.dumps({"inputs": [entry]}).encode()
+    request = b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    server = Server([mlp], options=Options(instances=1))
+    server.models[0].inline = True
+    with server, connect(server) as client:
+        client.send(request * 12)
+        answers = [client.reply() for _ in range(12)]
+    assert {status for status, _, _ in answers} == {200} and len({body for _, _, body in answers}) == 1
+    assert sum(server.models[0].stages.batch_rows.counts) < 12
+
+
+def test_a_model_that_slows_down_gets_a_thread(mlp: Any) -> None:
+    served = model(mlp)
+    served.inline = True
+    for _ in range(100):
+        served._ran(1, 0.01)
+    assert not served.inline
+
+
 # ---- the batcher alone
 
 
@@ -283,7 +304,9 @@ def run_batcher(jobs: Any, **options: Any) -> list[int]:
     batches: list[int] = []
 
     async def main() -> None:
-        batcher = Batcher([lambda feed: [feed["x"]]], **(settings | options), observe=batches.append)
+        batcher = Batcher(
+            [lambda feed: [feed["x"]]], **(settings | options), observe=lambda rows, _: batches.append(rows)
+        )
         batcher.start(asyncio.get_running_loop())
         notes = []
         for rows, key, delay in jobs:
@@ -309,7 +332,7 @@ def test_a_crash_that_is_not_ours() -> None:
         def run(feed: Any) -> Any:
             raise MemoryError("no memory")
 
-        batcher = Batcher([run], max_rows=8, max_wait_s=0, deadline_s=5, max_queue=9, observe=lambda rows: None)
+        batcher = Batcher([run], max_rows=8, max_wait_s=0, deadline_s=5, max_queue=9, observe=lambda *_: None)
         batcher.start(asyncio.get_running_loop())
         notes = [Note(1), Note(1)]
         for note in notes:

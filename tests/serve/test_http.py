@@ -217,3 +217,15 @@ def test_limits_of_the_whole_server(mlp: Any, connect: Any) -> None:
         assert clients[2].reply()[0] == 200
         for client in clients:
             client.socket.close()
+
+
+def test_a_defect_of_ours_is_a_500_and_logged(mlp: Any, connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with Server([mlp], options=Options(instances=1)) as server, connect(server) as client:
+        real = server.models[0].codec.encode
+        server.models[0].codec.encode = lambda *_: 1 / 0  # type: ignore[assignment,return-value]
+        client.send(post(body_for(1)))
+        status, _, body = client.reply()
+        assert status == 500 and b"the server failed on this request" in body and "ZeroDivisionError" in caplog.text
+        server.models[0].codec.encode = real  # type: ignore[method-assign]
+        client.send(post(body_for(1)))
+        assert client.reply()[0] == 200
