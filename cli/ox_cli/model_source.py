@@ -80,7 +80,8 @@ def open_source(given: Path | None, recipe: str | None = None) -> Source:
         source = Source(str(run.folder), tuple(page.inputs), page.labels, page, model=model)
     if recipe is not None:
         source.recipe = train.load(recipe)
-        source.labels = source.labels or source.recipe.labels
+    if source.labels is None and source.recipe is not None:
+        source.labels = source.recipe.labels
     return source
 
 

@@ -114,12 +114,14 @@ def _next_folder(root: Path, name: str) -> Path:
 
 
 def find(folder: str | os.PathLike[str]) -> Run:
-    """The run in a folder.
+    """The run in a folder; a bare name such as ``digits-0007`` is looked for in runs/, too.
 
     Raises:
         LoadError: there is no run in it.
     """
     folder = Path(folder)
+    if not folder.is_dir() and len(folder.parts) == 1 and ("runs" / folder).is_dir():
+        folder = "runs" / folder
     if not (folder / "config.toml").is_file():
         problem = "no such folder" if not folder.is_dir() else "a folder without config.toml"
         runs = ", ".join(str(run.folder) for run in _runs(folder.parent if folder.name else folder)[-3:])

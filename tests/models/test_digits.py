@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import ox
 from ox import train
@@ -47,3 +48,33 @@ def test_held_back_accuracy_of_one_seed(tmp_path: Path) -> None:
     assert run.result is not None
     assert run.result["held_back"]["count"] == 360
     assert run.result["held_back"]["accuracy"] >= 0.985
+
+
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
+    """As tests/train/test_resume.py, but through convolutions, batch normalization and ONNX Runtime's own threads."""
+    from ox.train import checkpoint
+    from ox.train.show import Silent
+
+    class Stop(Silent):
+        def step(self, trainer: train.Trainer, rate: float) -> None:
+            if trainer.progress.step == 7:
+                raise KeyError("killed")
+
+    options = {"epochs": 3, "limit": 256, "checkpoint_every": 1e-9}
+    whole = train.train("digits", out=tmp_path / "whole", **options)
+    with pytest.raises(KeyError):
+        train.train("digits", out=tmp_path / "stopped", show=Stop(), **options)
+    resumed = train.resume(tmp_path / "stopped" / "digits-0001")
+    states = [checkpoint.load(run.last) for run in (whole, resumed)]
+    for part in ("model", "optimizer"):
+        one, two = (flat(state[part]) for state in states)
+        assert one == two
+
+
+def flat(value: object) -> object:
+    """Tensors as bytes, so that == compares every bit."""
+    if isinstance(value, dict):
+        return {key: flat(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [flat(item) for item in value]
+    return value.data.tobytes() if isinstance(value, ox.Tensor) else value

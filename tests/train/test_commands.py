@@ -42,7 +42,8 @@ def test_train_says_what_it_does(here: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_terminal_sees_a_live_bar(here: Path) -> None:
-    code = "import pty, sys; sys.exit(pty.spawn([sys.executable, '-m', 'ox_cli', 'train', 'points.py', '--epochs', '1']) >> 8)"
+    command = "[sys.executable, '-m', 'ox_cli', 'train', 'points.py', '--epochs', '1']"
+    code = f"import pty, sys; sys.exit(pty.spawn({command}) >> 8)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
     )
@@ -133,3 +134,46 @@ def test_a_file_that_is_no_model(here: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith("LoadError: junk.onnx is not an ONNX file")
     assert run_main("eval", "nothing.onnx") == 1
     assert capsys.readouterr().err.startswith("LoadError: there is no file nothing.onnx")
+
+
+def as_onnx(run: train.Run, path: Path) -> None:
+    """The run's network as a file, made without ox.export."""
+    onnx = pytest.importorskip("onnx")
+    weights = [x.data for x in train.checkpoint.load(run.best)["model"].values()]
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Gemm", ["point", "w0", "w1"], ["a"], transB=1),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Gemm", ["b", "w2", "w3"], ["scores"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "points",
+        [helper.make_tensor_value_info("point", kind, ["batch", 2])],
+        [helper.make_tensor_value_info("scores", kind, ["batch", 2])],
+        [onnx.numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    helper.set_model_props(model, {"ox.recipe": "points", "ox.run": run.name})
+    onnx.save(model, path)
+
+
+def test_an_onnx_file_counts_like_its_run(run: train.Run, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    as_onnx(run, here / "model.onnx")
+    assert run_main("eval", "model.onnx", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["correct"] == run.result["held_back"]["correct"]
+    shown = []
+    for source in ("model.onnx", run.folder):
+        assert run_main("predict", source, "held-back:0") == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+    run.folder.rename(here / "elsewhere")
+    assert run_main("eval", "model.onnx") == 1
+    assert "does not say which recipe" in capsys.readouterr().err
+    assert run_main("eval", "model.onnx", "--recipe", "points.py") == 0
+    np.save(here / "wide.npy", np.zeros((1, 3), np.float32))
+    capsys.readouterr()
+    assert run_main("predict", "model.onnx", "wide.npy") == 1
+    assert capsys.readouterr().err.startswith("ShapeError: model.onnx does not take this")
