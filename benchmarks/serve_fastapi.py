@@ -199,6 +199,7 @@ def report(rounds: dict[str, list[dict[int, dict[str, float]]]]) -> str:
         f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, fastapi {fastapi.__version__}, "
         f"uvicorn {uvicorn.__version__}, {os.cpu_count()} cores shared by server and load. "
         "`python benchmarks/serve_fastapi.py` measures again.",
+        "With one client both sides mostly wait to be scheduled on the shared cores: there, compare the p50.",
         "",
         "| clients | ox, requests/s | p50 / p99, ms | FastAPI, requests/s | p50 / p99, ms | ratio |",
         "|---|---|---|---|---|---|",
