@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.devices import choice, single_node
-from ox.dtypes import DType, float32, float64
+from ox.dtypes import FROM_ONNX, DType, float16, float32, float64
 
 if TYPE_CHECKING:
     from ox.ops.operator import Operator
@@ -51,6 +51,11 @@ def any_of(minimum: int) -> Worth:
     return lambda arrays: max([a.size for a in arrays if a is not None]) >= minimum
 
 
+def third(minimum: int) -> Worth:
+    """From `minimum` elements of the third input on."""
+    return lambda arrays: arrays[2].size >= minimum
+
+
 def trailing(minimum: int) -> Worth:
     """For reductions: over all axes or the last ones."""
 
@@ -75,12 +80,24 @@ THREADED_PRODUCT = 1 << 18
 def product(arrays: list[Any]) -> bool:
     """From the size on at which NumPy's BLAS would start its threads."""
     a, b = arrays[0], arrays[1]
-    return bool(a.size * (b.shape[-1] if b.ndim > 1 else 1) >= THREADED_PRODUCT)
+    return bool(a.size * (b.shape[-1] if b.ndim > 1 else 1) > THREADED_PRODUCT)
 
 
 def gemm(arrays: list[Any]) -> bool:
     a, b = arrays[0], arrays[1]
-    return bool(a.size * max(b.shape, default=1) >= THREADED_PRODUCT)
+    return bool(a.size * max(b.shape, default=1) > THREADED_PRODUCT)
+
+
+def rows(minimum: int) -> Worth:
+    """For Gather: from `minimum` gathered elements on (counted as if along the first axis)."""
+
+    def worth(arrays: list[Any]) -> bool:
+        data, indices = arrays
+        if not data.ndim or not data.shape[0]:
+            return False
+        return bool(indices.size * (data.size // data.shape[0]) >= minimum and data.flags.c_contiguous)
+
+    return worth
 
 
 def always(arrays: list[Any]) -> bool:
@@ -138,6 +155,12 @@ def run_gemm(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any
     return run(op, arrays, attributes)
 
 
+def run_cast(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Cast between float32 and float16, which NumPy does number by number; its other casts are as fast."""
+    pair = {arrays[0].dtype, FROM_ONNX.get(attributes.get("to", 0))}
+    return run(op, arrays, attributes) if pair == {float32, float16} else op.kernel(np, *arrays, **attributes)
+
+
 SINGLE = (float32,)
 BOTH = (float32, float64)
 
@@ -145,10 +168,13 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     **{name: (SINGLE, pair(100_000), run) for name in ("Add", "Sub", "Mul")},
     **{name: (SINGLE, pair(150_000), run) for name in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")},
     "Relu": (SINGLE, contiguous(50_000), run),
-    "Exp": (SINGLE, contiguous(20_000), run),
+    "Exp": (SINGLE, contiguous(32_000), run),
     "Tanh": (SINGLE, contiguous(120_000), run),
     "Clip": (SINGLE, contiguous(16_000), run),
     "Where": ((np.dtype(bool),), any_of(8_000), run),
+    "Cast": ((float32, float16), contiguous(4_000), run_cast),
+    "Gather": (SINGLE, rows(50_000), run),
+    "ScatterElements": (SINGLE, third(8_000), run),
     "Sigmoid": (SINGLE, elements(4_000), run),
     "Erf": (SINGLE, elements(128), run),
     "Gelu": (SINGLE, elements(128), run),

@@ -1,4 +1,4 @@
-"""Cases that a runtime gets wrong or refuses, with the reason: data for the generated tests and the table in the docs."""
+"""Cases that a runtime gets wrong or refuses, with the reason: for the generated tests and the table in the docs."""
 
 from __future__ import annotations
 

@@ -51,13 +51,19 @@ _broadcasts = [
     ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1, 3), (4, 1)), ((), (2, 3)), ((2, 3), ()), ((1, 1), (2, 3)), ((0, 3), (3,)),
 ]  # fmt: skip
 
+_conv: dict[str, Any] = {"group": 2, "strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 2, 1]}
+_transposed: dict[str, Any] = {"group": 2, "strides": [2, 1], "pads": [1, 0, 1, 1], "output_padding": [1, 0]}
+
 MORE: dict[str, Callable[[], list[Sample]]] = {
     **{
         name: lambda: [call(positive(*a), positive(*b)) for a, b in _broadcasts]
         for name in ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min")
     },
     **{name: lambda: [call(positive(2, 3)), call(positive())] for name in ("Sqrt", "Log", "Reciprocal")},
-    **{name: lambda: [call(normal(2, 3) * 3), call(normal())] for name in ("Exp", "Tanh", "Sigmoid", "Erf", "Neg", "Abs")},
+    **{
+        name: lambda: [call(normal(2, 3) * 3), call(normal())]
+        for name in ("Exp", "Tanh", "Sigmoid", "Erf", "Neg", "Abs")
+    },
     "Gelu": lambda: [call(normal(5), approximate=a) for a in ("none", "tanh")],
     "Clip": lambda: [call(normal(3, 4)), call(normal(3, 4), None, np.array(0.5)), call(normal(3, 4), np.array(0.1))],
     "Where": lambda: [call(normal(2, 1) > 0, normal(3), normal(2, 3)), call(np.array(True), normal(2, 1), normal(3))],
@@ -69,7 +75,13 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         ]
     ],
     "Gemm": lambda: [
-        call(normal(*((3, 2) if ta else (2, 3))), normal(*((4, 3) if tb else (3, 4))), c, transA=ta, transB=tb, alpha=0.5, beta=2.0)
+        call(
+            *(normal(*((3, 2) if ta else (2, 3))), normal(*((4, 3) if tb else (3, 4))), c),
+            transA=ta,
+            transB=tb,
+            alpha=0.5,
+            beta=2.0,
+        )
         for ta in (0, 1)
         for tb in (0, 1)
         for c in (None, normal(), normal(4), normal(2, 1), normal(2, 4))
@@ -98,7 +110,7 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
     },
     "Conv": lambda: [
         call(normal(2, 2, 7), normal(3, 2, 3)),
-        call(normal(2, 4, 6, 5), normal(6, 2, 3, 2), normal(6), group=2, strides=[2, 1], dilations=[1, 2], pads=[1, 0, 2, 1]),
+        call(normal(2, 4, 6, 5), normal(6, 2, 3, 2), normal(6), **_conv),
         call(normal(1, 3, 5, 5), normal(3, 1, 2, 2), group=3, strides=[2, 2]),
         call(normal(2, 2, 6, 5), normal(3, 2, 3, 3), normal(3), auto_pad="SAME_UPPER", strides=[2, 2]),
         call(normal(2, 2, 6, 5), normal(3, 2, 2, 3), auto_pad="SAME_LOWER"),
@@ -107,7 +119,7 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
     ],
     "ConvTranspose": lambda: [
         call(normal(2, 3, 5), normal(3, 2, 3), normal(2)),
-        call(normal(2, 4, 4, 3), normal(4, 3, 3, 2), normal(6), group=2, strides=[2, 1], pads=[1, 0, 1, 1], output_padding=[1, 0]),
+        call(normal(2, 4, 4, 3), normal(4, 3, 3, 2), normal(6), **_transposed),
         call(normal(1, 2, 3, 3), normal(2, 2, 2, 2), dilations=[2, 1]),
     ],
     "MaxPool": lambda: [

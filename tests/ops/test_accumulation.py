@@ -1,6 +1,6 @@
 """Gradients that add where positions repeat, at the size at which a racing kernel shows, on 2 threads.
 
-ONNX Runtime's ScatterND with a reduction is wrong here in every run and right at small sizes; nothing that ox emits may be.
+ONNX Runtime's ScatterND with a reduction is wrong here in every run and right at small sizes; what ox emits may not be.
 Each gradient is computed eagerly, and as a recorded graph on stock ONNX Runtime, against sums in float64.
 """
 

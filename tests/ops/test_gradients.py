@@ -9,7 +9,7 @@ import pytest
 from node_cases import operators
 from samples import Sample, samples
 
-from ox.autograd import gradcheck
+from ox.autograd import grad, gradcheck
 from ox.dtypes import float32, float64, is_floating
 from ox.errors import GradientError
 from ox.ops.operator import OPS
@@ -106,3 +106,51 @@ def test_gradients_keep_the_type(name: str) -> None:
             if x is not None and x.requires_grad and x.grad is not None:
                 assert x.grad.dtype == float32
                 assert x.grad.data.shape == x.data.shape
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_outputs_that_were_not_used(name: str) -> None:
+    """A rule gets None for the cotangent of an output that nothing used, and each output alone has the gradient that
+    it has beside the others with a zero cotangent."""
+    for sample in samples(name):
+        if sample.outputs < 2 and not OPS[name].schema.variadic_output:
+            continue
+        whole = tensors(name, sample)
+        result = OPS[name](*whole, outputs=sample.outputs, **sample.attributes)
+        floating = [i for i, y in enumerate(result) if y.requires_grad]
+        leaves = [x for x in whole if x is not None and x.requires_grad]
+        for i in floating if leaves else []:
+            ones = [Tensor(np.full(result[k].shape, float(k == i), result[k].dtype)) for k in floating]
+            alone = grad(result[i], leaves, ones[floating.index(i)], retain_graph=True, allow_unused=True)
+            beside = grad([result[k] for k in floating], leaves, ones, retain_graph=True, allow_unused=True)
+            for a, b in zip(alone, beside, strict=True):
+                left = np.zeros(1) if a is None else a.data
+                right = np.zeros(1) if b is None else b.data
+                assert np.allclose(left, right, atol=1e-6), f"{name} {sample.name}: output {i} alone"
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_some_inputs_only(name: str) -> None:
+    """The gradient of one input is the same whether or not the others want theirs."""
+    for sample in samples(name):
+        wanted = followed(name, sample)
+        if len(wanted) < 2:
+            continue
+        every = tensors(name, sample)
+        first = _first(OPS[name](*every, outputs=sample.outputs, **sample.attributes))
+        cotangent = Tensor(np.random.default_rng(1).standard_normal(first.data.shape))
+        expected = grad(first, [every[i] for i in wanted], cotangent, allow_unused=True)
+        for i, g in zip(wanted, expected, strict=True):
+            alone = [x if x is None else x.detach().requires_grad_(k == i) for k, x in enumerate(every)]
+            (found,) = grad(
+                _first(OPS[name](*alone, outputs=sample.outputs, **sample.attributes)),
+                alone[i],
+                cotangent,
+                allow_unused=True,
+            )
+            assert (found is None) == (g is None)
+            assert found is None or np.allclose(found.data, g.data, atol=1e-9)
+
+
+def _first(result: Any) -> Tensor:
+    return result[0] if isinstance(result, tuple) else result

@@ -1,4 +1,4 @@
-"""Every operator and its gradient, recorded as a plain ONNX graph: stock ONNX Runtime and a replay give eager's numbers."""
+"""Every operator and its gradient as a plain ONNX graph: stock ONNX Runtime and a replay give eager's numbers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,66 @@
+"""CUDA arrays: what is said without a GPU, and with one that arrays go there and come back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ox import devices
+from ox.devices import cuda
+from ox.errors import ArgumentError, DeviceError
+from ox.tensor import Tensor
+
+
+def test_without_a_gpu_the_error_says_what_to_install() -> None:
+    if cuda.available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(DeviceError) as raised:
+        cuda.to_device(np.ones(2))
+    assert 'pip install "ox-onnx[cuda13]"' in (raised.value.hint or "")
+    assert cuda.device_count() == 0
+    assert not devices.cuda_in_use
+    with pytest.raises(DeviceError):
+        Tensor(np.ones(2)).to("cuda")
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda:x", "tpu"])
+def test_names_that_are_no_cuda_device(name: str) -> None:
+    with pytest.raises(ArgumentError, match="is not a device"):
+        cuda.ordinal(name)
+
+
+@pytest.mark.gpu
+def test_there_and_back() -> None:
+    x = np.arange(6, dtype="f").reshape(2, 3)
+    there = Tensor(x).to("cuda")
+    assert devices.cuda_in_use
+    assert there.device.startswith("cuda:")
+    assert np.array_equal((there + there).cpu().numpy(), x + x)
+    cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_tensors_of_two_devices_do_not_meet() -> None:
+    x = Tensor(np.ones(3, "f"))
+    with pytest.raises(DeviceError, match="different devices"):
+        x.to("cuda") + x
+
+
+@pytest.mark.gpu
+def test_memory_comes_back() -> None:
+    before = cuda.memory().used
+    big = cuda.to_device(np.ones(1 << 20, "f"))
+    assert cuda.memory().used >= before + (4 << 20)
+    del big
+    cuda.empty_cache()
+    assert cuda.memory().used <= before
+    with cuda.stream():
+        cuda.to_device(np.ones(3))
+    cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_a_forced_cpu_executor_refuses_cuda() -> None:
+    x = Tensor(np.ones(3, "f")).to("cuda")
+    with devices.forced("numpy"), pytest.raises(DeviceError, match="forced"):
+        x + x
