@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.dtypes import ALL
 from ox.errors import ArgumentError
 from ox.graph.contract import Contract
 from ox.graph.form import Array
@@ -106,8 +107,9 @@ def _array(x: Any) -> Array:
         array: Array = x.detach().cpu().data
         return array
     array = np.asarray(x)
-    if array.dtype == object:
-        raise ArgumentError("an example is a tensor or array, or a tuple or dict of them", got=type(x).__name__)
+    if array.dtype not in ALL:
+        got = f"{type(x).__name__} of {array.dtype}"
+        raise ArgumentError("an example is a tensor or array of numbers, or a tuple or dict of them", got=got)
     # Python's own numbers become what ox.tensor makes of them
     return array if hasattr(x, "dtype") else Tensor(x).data
 

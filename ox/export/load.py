@@ -112,6 +112,8 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     except OxError as error:
         error.where = ", ".join(filter(None, [str(path), error.where]))
         raise
+    except RecursionError as error:
+        raise LoadError(f"{path} nests its functions too deeply") from error
     if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
         contract = Contract(tuple(map(_told, graph.inputs)), tuple(map(_told, graph.outputs)))
     return Loaded(graph, contract, metadata, opset)

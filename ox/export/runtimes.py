@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +11,24 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from ox.devices.single_node import runtime as shared
 from ox.dtypes import bfloat16, float32, float64, onnx_type
 from ox.errors import ExportError
 from ox.graph.form import Array, Graph, Node, Value
 from ox.graph.write import to_model
+
+
+class Gelu(OpRun):
+    """The reference expands Gelu into a body whose constants are float32, which float64 graphs would notice."""
+
+    def _run(self, x: Array, approximate: str | None = None) -> tuple[Array]:
+        if approximate == "tanh":
+            gate = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        else:
+            gate = np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2))
+        return ((x * (1 + gate) / 2).astype(x.dtype),)
 
 
 class Runtime:
@@ -84,7 +97,7 @@ def _session(model: Path | bytes, graph: Graph) -> Runtime:
         missing = str(error).strip().splitlines()[0].split(" : ")[-1]
         note = f"ONNX Runtime {version} has no kernel for this file: {missing}"
         loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
-        return Runtime(ReferenceEvaluator(loaded), f"onnx.reference {onnx.__version__}", note)
+        return Runtime(ReferenceEvaluator(loaded, new_ops=[Gelu]), f"onnx.reference {onnx.__version__}", note)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ExportError(f"ONNX Runtime {version} refuses the file", got=_first_line(error)) from error
     return Runtime(session, f"ONNX Runtime {version} ({_provider(session)})")

@@ -28,7 +28,9 @@ def functions_of(graph: Graph) -> tuple[dict[str, Graph], dict[Node, str]]:
             tuple(None if v is None else (v.dtype, len(v.shape or ())) for v in node.inputs),
         )
         if key not in names:
-            name = node.op_type if node.op_type not in functions else f"{node.op_type}_{len(functions)}"
+            # with a prefix, as onnx.reference takes a name of ai.onnx for that operator whatever the domain
+            name = f"Ox{node.op_type}"
+            name = name if name not in functions else f"{name}_{len(functions)}"
             names[key], functions[name] = name, body_of(node)
         calls[node] = names[key]
     return functions, calls

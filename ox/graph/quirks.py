@@ -30,7 +30,8 @@ def shielded(graph: Graph) -> list[Node]:
         for i in (3, 4):
             v = inputs[i]
             if v is not None and v not in copies:
-                inputs[i] = Value(f"{v.name}/copy_{len(nodes)}", v.dtype, v.dims, v.shape)
-                nodes.append(Node("Max", "", [v], [inputs[i]], where=node.where, module=node.module))
+                copy = Value(f"{v.name}/copy_{len(nodes)}", v.dtype, v.dims, v.shape)
+                nodes.append(Node("Max", "", [v], [copy], where=node.where, module=node.module))
+                inputs[i] = copy
         nodes.append(replace(node, inputs=inputs))
     return nodes

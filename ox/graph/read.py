@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ def from_model(model: onnx.ModelProto) -> Graph:
         value.dtype, value.dims = declared.dtype, declared.dims
         graph.inputs.append(value)
     functions = {(f.domain, f.name): f for f in model.functions}
+    if _written_out(proto.node, functions, {}) > MOST_NODES:
+        raise LoadError(f"the model has more than {MOST_NODES:,} nodes when its functions are written out")
     for n in proto.node:
         _add_node(graph, known, n, functions)
     for info in proto.output:
@@ -53,6 +56,20 @@ def from_model(model: onnx.ModelProto) -> Graph:
         made.dtype, made.dims = made.dtype or declared.dtype, made.dims or declared.dims
         graph.outputs.append(made)
     return graph
+
+
+def _written_out(
+    nodes: Iterable[onnx.NodeProto], functions: dict[Any, onnx.FunctionProto], known: dict[Any, int]
+) -> int:
+    """How many nodes these are when every function stands in place of its calls; a call of itself counts as one."""
+    total = 0
+    for n in nodes:
+        key = (n.domain, n.op_type)
+        if key in functions and key not in known:
+            known[key] = 1
+            known[key] = _written_out(functions[key].node, functions, known)
+        total += known.get(key, 1)
+    return total
 
 
 def _new(known: dict[str, Value], name: str, role: str) -> Value:
@@ -163,8 +180,6 @@ def _inline(
     first, constants = len(graph.nodes), set(graph.constants)
     for n in function.node:
         _add_node(graph, inside, n, functions)
-    if len(graph.nodes) > MOST_NODES:
-        raise LoadError(f"the model has more than {MOST_NODES:,} nodes when its functions are written out")
     wanted = dict(zip(function.output, outputs, strict=False))
     for name, value in wanted.items():
         made = inside.get(name)

@@ -171,6 +171,6 @@ def test_a_training_batch_norm_leaves_its_old_statistics_alone() -> None:
     graph = record(moved, {"x": x, "mean": mean, "var": var}, dims={"x": ["batch", 3, 2]})
     run = captured.Captured(graph, {})
     feed = {"x": x.numpy(), "mean": mean.numpy().copy(), "var": var.numpy().copy()}
-    y, difference = run.session.run(None, feed)
+    _, difference = run.session.run(None, feed)
     np.testing.assert_allclose(difference, 0.5 * (x.numpy().mean((0, 2)) - 0.25), rtol=1e-5)
     np.testing.assert_array_equal(feed["mean"], mean.numpy())
