@@ -44,7 +44,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
 
 
 def save(value: Any, path: str | os.PathLike[str]) -> None:
-    """Write nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None as one safetensors file.
+    """Write nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools, None as one safetensors file.
 
     Raises:
         ArgumentError: something else is inside; the message says where.
@@ -107,10 +107,17 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
             expected="dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None",
             hint="model.state_dict() instead of the model",
         )
-    name = str(len(arrays))
+    name = _name(where, arrays)
     # safetensors' NumPy loader does not know bfloat16, so its bits travel as uint16
     arrays[name] = np.ascontiguousarray(array.view(np.uint16) if array.dtype == bfloat16 else array)
     return {kind: [name, str(array.dtype), list(array.shape)]}
+
+
+def _name(where: str, taken: dict[str, Any]) -> str:
+    """The array's keys joined by slashes, so that other readers of the file find what they know: a saved state_dict
+    has its own names."""
+    name = where.removeprefix("value").replace("][", "/").strip("[]").replace("'", "") or "value"
+    return name if name not in taken and name != "__metadata__" else f"{name}#{len(taken)}"
 
 
 def _unflatten(tree: Any, f: Any) -> Any:

@@ -27,15 +27,17 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False) -> None:
     Raises:
         TrainError: the disk refuses; the earlier checkpoint is still there.
     """
+    from safetensors import SafetensorError
+
     try:
         files.save({"format": FORMAT, **state}, run.last)
         if best:
             _name_too(run.last, run.best)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise TrainError(
             "the checkpoint could not be written",
             where=str(run.last),
-            got=f"{type(error).__name__}: {error.strerror or error}",
+            got=f"{type(error).__name__}: {error}",
             hint=f"make room, then ox train --resume {run.folder}; the checkpoint before this one is whole",
         ) from error
 

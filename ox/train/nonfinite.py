@@ -12,6 +12,8 @@ from ox.dtypes import is_floating
 from ox.errors import TrainError
 from ox.ops.mode import switched
 
+SHOWN = 3  # of an operator's inputs
+
 
 class _FirstError(TrainError):
     """Carries the culprit out of the forward; the choke point adds module path and user's line to it."""
@@ -66,7 +68,9 @@ def _checked(op: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         new = _problem(np.asarray(made) if isinstance(made, np.generic) else devices.cpu(made))
         if new and not any(_problem(a) in (new, "NaN") for a in given):
             ranges = ", ".join(
-                f"{op.schema.input_at(i).name} {_range(devices.cpu(a))}" for i, a in enumerate(arrays) if a is not None
+                f"{op.schema.input_at(i).name} {_range(devices.cpu(a))}"
+                for i, a in enumerate(arrays[:SHOWN])
+                if a is not None
             )
             raise _FirstError(f"{op.name} made the first {new} from {ranges}")
     return result

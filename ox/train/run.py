@@ -12,8 +12,11 @@ runs/digits-0007/
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,24 @@ class Run:
             return dict(json.loads((self.folder / "result.json").read_text()))
         except (OSError, ValueError):
             return None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the run for this process; the system lets go when the process ends, however it ends.
+
+        Raises:
+            TrainError: another process trains it now.
+        """
+        with open(self.folder / "config.toml", "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise TrainError(
+                    f"another process is training {self.folder}", hint="wait for it, or stop it with Ctrl-C there"
+                ) from error
+            except OSError:  # a network disk without locks: nothing to hold on to
+                pass
+            yield
 
     def finish(self, result: dict[str, Any]) -> None:
         """Note how it ended: from now on the run is finished."""

@@ -36,7 +36,8 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     trainer = Trainer(recipe, Options.of(recipe.defaults, **options))
     run = runs.create(recipe, trainer.options, out)
-    return _go(trainer, run, show)
+    with run.alone():
+        return _go(trainer, run, show)
 
 
 def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run:
@@ -46,10 +47,11 @@ def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run
 
     Raises:
         LoadError: no run, or a damaged checkpoint, or one of another architecture.
-        TrainError: the run is finished, or its recipe was changed.
+        TrainError: the run is finished, its recipe was changed, or another process trains it.
     """
-    trainer, run = prepare(folder)
-    return _go(trainer, run, show)
+    with runs.find(folder).alone():
+        trainer, run = prepare(folder)
+        return _go(trainer, run, show)
 
 
 def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:

@@ -155,6 +155,16 @@ def test_a_checkpoint_holds_everything(page: Path, tmp_path: Path) -> None:
     assert state["progress"]["best"] == state["progress"]["history"][0]
 
 
+def test_a_disk_that_refuses(variant, tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk: it stops with one error and leaves no torn file."""
+    page = variant("points", ("(2, 16)", "(2, 65536)"), ("(16, 2)", "(65536, 2)"))
+    limited = ["bash", "-c", 'ulimit -f 500 && exec "$@"', "bash", *command(str(page))]
+    done = subprocess.run(limited, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("TrainError: the checkpoint could not be written")
+    assert not list((tmp_path / "runs" / "points-0001" / "checkpoints").iterdir())
+
+
 # -- what cannot be resumed: one error each, and nothing changed on disk --------------------------------------------
 
 
@@ -215,6 +225,22 @@ def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Pat
     assert "another architecture" in shown
     assert "missing 0.bias" in shown
     assert "unknown 5.bias, 5.weight" in shown
+
+
+def test_a_run_that_another_process_trains(page: Path, tmp_path: Path) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    with find(folder).alone():
+        assert "another process" in refused(folder, TrainError)
+    train.resume(folder)
+
+
+def test_a_checkpoint_speaks_to_other_readers(page: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    run = train.train(page, out=tmp_path, epochs=1)
+    found = load_file(run.best)
+    assert found["model/0.weight"].shape == (16, 2)
+    assert not [name for name in found if name.isdigit()]
 
 
 def test_a_damaged_config(page: Path, tmp_path: Path) -> None:
