@@ -105,4 +105,4 @@ class Dropout(Module):
         return F.dropout(input, self.p, self.training, generator=self.generator)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"p={self.p}, inplace={self.inplace}"

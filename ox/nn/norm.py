@@ -155,4 +155,7 @@ class LayerNorm(Module):
             error.hint = f"nn.LayerNorm({tail[0] if len(tail) == 1 else tail}), or check what comes before it"
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,8 +37,11 @@ def clip_grad_norm_(
     tensors = _with_grad(parameters)
     if not tensors:
         return Tensor(np.zeros((), np.float32))
+    eager = MODE.get().recording is None and all(isinstance(p.grad.data, np.ndarray) for p in tensors)  # type: ignore[union-attr]
     with switched(grad=False):
-        total = total_norm(tensors, float(norm_type))
+        total = _fast_norm(tensors, norm_type) if eager else None
+        if total is None:
+            total = total_norm(tensors, float(norm_type))
         if error_if_nonfinite and MODE.get().recording is None and not np.isfinite(float(total.data)):
             names = [i for i, p in enumerate(tensors) if not np.isfinite(np.asarray(p.grad).sum())]
             raise GradientError(
@@ -47,13 +51,52 @@ def clip_grad_norm_(
                 got=f"{float(total.data)}, from parameters {names[:8]}",
                 hint="a smaller learning rate, or look at the loss",
             )
-        factor = ops.Min(ops.Div(scalar(max_norm, total.data.dtype), total + 1e-6), scalar(1.0, total.data.dtype))
-        if MODE.get().recording is None and isinstance(factor.data, np.ndarray) and factor.data == 1:
+        if eager:
+            factor = min(max_norm / (float(total.data) + 1e-6), 1.0)
+            if factor != 1:
+                _scale(tensors, factor)
             return total
+        one = scalar(1.0, total.data.dtype)
+        factor_tensor = ops.Min(ops.Div(scalar(max_norm, total.data.dtype), total + 1e-6), one)
         for p in tensors:
             grad: Any = p.grad
-            grad.assign(ops.Mul(grad, cast(factor, grad.data.dtype)), "clip_grad_norm_")
+            p.grad = ops.Mul(grad, cast(factor_tensor, grad.data.dtype))
     return total
+
+
+def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
+    """The 2-norm of float32 or float64 gradients in one pass each, without temporaries; None for others."""
+    arrays = [p.grad.data for p in tensors]  # type: ignore[union-attr]
+    if norm_type != 2 or any(a.dtype.kind != "f" or a.dtype.itemsize < 4 for a in arrays):
+        return None
+    squares = 0.0
+    with np.errstate(all="ignore"):
+        for a in arrays:
+            flat = a.reshape(-1)
+            squares += float(np.dot(flat, flat))
+    return Tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
+
+
+def _scale(tensors: list[Tensor], factor: float) -> None:
+    """Gradients times a number: in place, but where two share memory or it cannot be written."""
+    grads: list[Any] = [p.grad for p in tensors]
+    owners = [_owner(g.data) for g in grads]
+    shared = {owner for owner, count in Counter(owners).items() if count > 1}
+    for p, grad, owner in zip(tensors, grads, owners, strict=True):
+        if owner in shared or not grad.data.flags.writeable:
+            p.grad = ops.Mul(grad, scalar(factor, grad.data.dtype))
+            continue
+        np.multiply(grad.data, factor, out=grad.data)
+        version = grad._shared_version()
+        version[0] += 1
+        version[1] = "clip_grad_norm_"
+
+
+def _owner(array: Any) -> int:
+    """The array whose memory this is, by id."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return id(array)
 
 
 def total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
@@ -75,4 +118,4 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     with switched(grad=False):
         for p in _with_grad(parameters):
             grad: Any = p.grad
-            grad.assign(ops.Clip(grad, number(-clip_value, grad), number(clip_value, grad)), "clip_grad_value_")
+            p.grad = ops.Clip(grad, number(-clip_value, grad), number(clip_value, grad))

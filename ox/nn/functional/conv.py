@@ -193,4 +193,4 @@ def _windows(size: int, out: int, like: Tensor) -> Tensor:
     for i in range(out):
         start, end = i * size // out, -(-(i + 1) * size // out)
         matrix[i, start:end] = 1 / (end - start)
-    return as_input(matrix)  # type: ignore[no-any-return]
+    return as_input(matrix)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
-from ox.errors import ShapeError
+from ox.errors import DTypeError, ShapeError
 from ox.nn.functional.common import filled, ints, number, product
 from ox.ops.dim import Dim
 from ox.ops.explain import place
@@ -43,6 +43,15 @@ def batch_norm(
             got=f"input {list(x.shape)}",
         )
     channels = x.shape[1]
+    if given is not None and x.dtype.itemsize > given.data.dtype.itemsize:
+        # the operator takes a type for the input and one for the rest, which is for halves
+        raise DTypeError(
+            f"BatchNormalization over {given.data.dtype} does not take {x.dtype}",
+            where=place(),
+            expected=f"input {given.data.dtype}",
+            got=f"input {x.dtype}",
+            hint=f"x.to(ox.{given.data.dtype})",
+        )
     scale = filled(1.0, channels, x.dtype) if weight is None else weight
     shift = filled(0.0, channels, x.dtype) if bias is None else bias
     if not training and running_mean is not None and running_var is not None:
