@@ -25,9 +25,8 @@ def followed(name: str, sample: Sample) -> list[int]:
     covered = {p for rule in rules for p in rule.positions}
     if any(rule.variadic for rule in rules):
         covered.update(range(last, len(sample.inputs)))
-    return [
-        i for i in sorted(covered) if i < len(sample.inputs) and getattr(sample.inputs[i], "dtype", None) == float64
-    ]
+    given = [i for i in sorted(covered) if i < len(sample.inputs) and sample.inputs[i] is not None]
+    return [i for i in given if sample.inputs[i].dtype == float64]
 
 
 def tensors(name: str, sample: Sample, dtype: Any = float64) -> list[Any]:
