@@ -12,8 +12,10 @@ from typing import Any
 from ox import __version__
 from ox.autograd.modes import no_grad
 from ox.errors import ArgumentError, ExportError
-from ox.export import files, golden
+from ox.export import files
+from ox.export import golden as samples
 from ox.export.example import Dims, Example, Sizes, read
+from ox.export.load import Loaded
 from ox.export.proof import Case, Proof, Row, prove
 from ox.export.twice import Subject, arrays_of, name_sizes, record_twice
 from ox.graph import opset as opsets
@@ -101,68 +103,53 @@ def save(
         ArgumentError: an example, names or dims that do not fit together.
     """
     path = Path(path)
+    with _noted(path), _quiet(model):
+        files.check_writable(path)
+        opsets.check_range(opset)
+        known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface
+        given = read(model, example, input_names, dims, known)
+        if output_names is None and known is not None:
+            output_names = [info.name for info in known.outputs]
+        subject = Subject(model, given, owned(model), output_names)
+        graph = record_twice(subject)
+        names = [v.name for v in graph.outputs]
+        cases = _cases(model, given, names, golden)
+        shapes = [_seen(given, {k: v.shape for k, v in case.outputs.items()}, case.inputs) for case in cases]
+        inferred = simplify(graph, opset)
+        for v in graph.outputs:
+            v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
+        opset = opsets.choose(graph, opset)
+        infer(to_model(graph, opset=opset, weights=False))
+        contract = Contract(
+            tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),
+            tuple(_info(v, known.outputs if known else None, meaning, _labels(labels, names)) for v in graph.outputs),
+            tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.shown),
+            __version__,
+            run if run is not None or known is None else known.run,
+        )
+        kept = model.metadata if isinstance(model, Loaded) else {}
+        entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
+        proof, data = files.write(
+            lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
+            graph,
+            path,
+            lambda written: prove(written, graph, opset, cases),
+            external_above,
+        )
+        size = path.stat().st_size + (data.stat().st_size if data else 0)
+        name = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", type(model).__name__)
+        recorded = (2, 3) if given.batch else None
+        return Report(path, name, recorded, len(graph.nodes), contract, proof, opset, size, data, entries)
+
+
+@contextmanager
+def _noted(path: Path) -> Iterator[None]:
+    """An export that fails says what became of the file."""
     try:
-        with _quiet(model):
-            return _save(
-                model, path, example, input_names, output_names, dims, opset, golden, labels, meaning, run, metadata,
-                external_above,
-            )  # fmt: skip
+        yield
     except ExportError as error:
         error.note = f"{path.name} was not written" if not path.exists() else f"{path.name} is what it was"
         raise
-
-
-def _save(
-    model: Callable[..., Any],
-    path: Path,
-    example: Any,
-    input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
-    dims: Dims | None,
-    opset: int | None,
-    golden_rows: Any,
-    labels: Sequence[str] | Mapping[str, Sequence[str]] | None,
-    meaning: Mapping[str, str | None] | None,
-    run: str | None,
-    metadata: Mapping[str, str] | None,
-    external_above: int,
-) -> Report:
-    files.check_writable(path)
-    opsets.check_range(opset)
-    known: Contract | None = getattr(model, "contract", None)  # a loaded file keeps its interface
-    given = read(model, example, input_names, dims, known)
-    if output_names is None and known is not None:
-        output_names = [info.name for info in known.outputs]
-    subject = Subject(model, given, owned(model), output_names)
-    graph = record_twice(subject)
-    names = [v.name for v in graph.outputs]
-    cases = _cases(model, given, names, golden_rows)
-    shapes = [_seen(given, {k: v.shape for k, v in case.outputs.items()}, case.inputs) for case in cases]
-    inferred = simplify(graph, opset)
-    for v in graph.outputs:
-        v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
-    opset = opsets.choose(graph, opset)
-    infer(to_model(graph, opset=opset, weights=False))
-    contract = Contract(
-        tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),
-        tuple(_info(v, known.outputs if known else None, meaning, _labels(labels, names)) for v in graph.outputs),
-        tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.shown),
-        __version__,
-        run if run is not None or known is None else known.run,
-    )
-    kept = getattr(model, "metadata", {}) if known else {}
-    entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
-    proof, data = files.write(
-        lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
-        graph,
-        path,
-        lambda written: prove(written, graph, opset, cases),
-        external_above,
-    )
-    size = path.stat().st_size + (data.stat().st_size if data else 0)
-    name = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", type(model).__name__)
-    recorded = (2, 3) if given.batch else None
-    return Report(path, name, recorded, len(graph.nodes), contract, proof, opset, size, data, entries)
 
 
 @contextmanager
@@ -200,7 +187,7 @@ def _buffers(model: Any, graph: Graph) -> dict[str, str]:
     return {"ox.buffers": "\n".join(names)} if names else {}
 
 
-def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden_rows: Any) -> list[Case]:
+def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any) -> list[Case]:
     """What is run eagerly, to be compared: rows of the example, and the golden samples."""
     batch, cases, start = example.batch, [], 0
     for rows in PROOF_ROWS if batch else (None,):
@@ -208,7 +195,7 @@ def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], go
         arrays = example.cut(sizes, start)
         cases.append(Case(rows, arrays, _eager(model, example, arrays, names)))
         start += rows or 0
-    for sample in golden.rows(example, golden_rows):
+    for sample in samples.rows(example, golden):
         outputs = _eager(model, example, sample, names)
         if any(x.shape[:1] != (1,) for x in outputs.values()):
             break  # an output that has no row of its own for each row of the input cannot be a golden answer

@@ -12,7 +12,7 @@ from ox.dtypes import is_floating
 from ox.errors import ExportError, OxError, RecordError
 from ox.export.example import BATCH, Example, Sizes, recording_sizes
 from ox.graph.compare import Leak, find_fixed, find_leak
-from ox.graph.form import Array, Graph
+from ox.graph.form import Array, Graph, Node
 from ox.graph.record import Recording, record
 from ox.tensor import Tensor
 
@@ -95,7 +95,7 @@ def _explain(
         assert leak is not None
         return ExportError(
             "values of the example are baked into the model",
-            where=leak.place or None,
+            where=_place(leak.node) or None,
             got=f"{leak.what} was {leak.first}, then {leak.second} for another input",
             hint="ox operators on the tensor itself, in place of NumPy or Python numbers made from its data",
         )
@@ -104,26 +104,33 @@ def _explain(
     size = "the batch size" if dim == subject.example.batch else f"the size '{dim}'"
     what, hint = (
         f"{size} is baked into the model",
-        "x.shape[0] itself; int(), float arithmetic and NumPy lose it",
+        "x.shape[0] itself; int(), len(), float arithmetic and NumPy lose it",
     )
     if leak is None:
         node = a.nodes[len(b.nodes)] if len(b.nodes) < len(a.nodes) else None
         said = error.what if isinstance(error, OxError) else f"{type(error).__name__}: {error}"
-        place = (error.where if isinstance(error, OxError) else None) or (node.place if node else None)
+        place = (error.where if isinstance(error, OxError) else None) or _place(node)
         where, told = place, f"the code ran at the first and stopped at the second: {said}"
         hint = "sizes from x.shape, in place of numbers"
     elif leak.node is not None and leak.what in ("Reshape", "Expand"):
-        where, told = leak.place, f"{leak.what} received the constant {leak.first} both times"
+        where, told = _place(leak.node), f"{leak.what} received the constant {leak.first} both times"
         hint = "x.reshape(x.shape[0], -1) or x.flatten(1)" if leak.what == "Reshape" else "x.expand(y.shape[0], ...)"
     elif leak.what == "the code's path":
         what = f"the model takes another path at another {size.removeprefix('the ')}"
-        where, told = leak.place, f"the code ran {leak.first}, then {leak.second}"
+        where, told = _place(leak.node), f"the code ran {leak.first}, then {leak.second}"
         hint = "the same operators at every size: no `if` or loop over a size; ox.where(condition, a, b) chooses values"
     else:
         verb = "received the constant" if leak.what.startswith("a constant that") else "had"
         subject_of = leak.what.removeprefix("a constant that ").removesuffix(" received")
-        where, told = leak.place, f"{subject_of} {verb} {leak.first}, then {leak.second}"
+        where, told = _place(leak.node), f"{subject_of} {verb} {leak.first}, then {leak.second}"
     return ExportError(what, where=where or None, hint=hint, extra={"dim": sizes + told})
+
+
+def _place(node: Node | None) -> str:
+    """Module and line; where the line is the model's own, its forward is named: ``Head.forward, model.py:57``."""
+    if node is None:
+        return ""
+    return node.place if " (" in node.module or not node.module else f"{node.module}.forward, {node.where}"
 
 
 def _differs(subject: Subject, a: Graph, sizes: Sizes) -> bool:

@@ -12,10 +12,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
-from ox_cli.main import main
 
 import ox
 from ox import tolerance
+from ox_cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_inspect(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_loaded_file_goes_on_training(file: Path) -> None:
-    recipe, own = ox.train.restore()
+    _, own = ox.train.restore()
     net = ox.export.load(file).eval()
     images, logits = expected()
     np.testing.assert_allclose(net(images).detach().numpy(), logits, atol=1e-4)

@@ -41,7 +41,7 @@ def test_a_literal_size_says_it_as_the_tour_does(tmp_path: Path) -> None:
     error = refused(Head(), tmp_path)
     assert str(error).splitlines() == [
         "the batch size is baked into the model",
-        f"  in     Head, test_leaks.py:{line_of('x = x.reshape(2, -1)')}   x = x.reshape(2, -1)",
+        f"  in     Head.forward, test_leaks.py:{line_of('x = x.reshape(2, -1)')}   x = x.reshape(2, -1)",
         "  dim    batch: recorded 2, then 3; Reshape received the constant 2 both times",
         "  try    x.reshape(x.shape[0], -1) or x.flatten(1)",
         "  model.onnx was not written",
