@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ox.tensor import Tensor
 
 CHUNK = 1 << 16  # elements: parameter, gradient, two moments and a temporary in float32 are 1.3 MB
 
-_temporaries: dict[Any, Any] = {}
+_temporaries = local()  # a thread's own: two optimizers may step at once
 
 
 def in_pieces(update: Callable[..., None], tensors: list[Tensor], temporaries: int, *numbers: Any) -> None:
@@ -49,10 +50,11 @@ def _flat(tensor: Tensor, written: bool) -> Any:
 
 
 def _scratch(kind: Any, count: int) -> list[Any]:
-    key = (kind, count)
-    if key not in _temporaries:
-        _temporaries[key] = [np.empty(CHUNK, kind) for _ in range(count)]
-    return _temporaries[key]  # type: ignore[no-any-return]
+    held: dict[Any, list[Any]] = _temporaries.__dict__
+    name = f"{kind} {count} {CHUNK}"
+    if name not in held:
+        held[name] = [np.empty(CHUNK, kind) for _ in range(count)]
+    return held[name]
 
 
 def sgd(

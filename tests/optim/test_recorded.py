@@ -118,3 +118,67 @@ def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> N
     for name, tensor in tensors.items():
         difference = compare(state[name], tensor.data)
         assert difference.ok, (name, difference)
+
+
+def test_dropout_draws_the_same_when_recorded() -> None:
+    ox.manual_seed(3)
+    layer = nn.Dropout(0.4)
+    x = ox.tensor(np.ones((3, 5), np.float32))
+    graph = record(layer, {"x": x}, dims={"x": ("batch", 5)})
+    simplify(graph)
+    session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    wide = np.ones((8, 5), np.float32)
+    assert (session.run(None, {"x": wide})[0] == layer(ox.tensor(wide)).data).all()
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(4, 3), ("batch", 6, 4)),
+        (nn.AdaptiveAvgPool2d(1), ("batch", 2, 6, 6)),
+        (nn.AdaptiveAvgPool2d((4, 5)), ("batch", 2, 6, 6)),
+        (nn.BatchNorm2d(2), ("batch", 2, 6, 6)),
+        (nn.BatchNorm1d(4), ("batch", 4)),
+        (nn.LayerNorm((6, 4)), ("batch", 6, 4)),
+        (nn.TransformerEncoderLayer(4, 2, 8), ("time", "batch", 4)),
+        (nn.Flatten(), ("batch", 3, 2)),
+        (nn.Flatten(0, 1), ("batch", 3, 2)),
+        (nn.Unflatten(-1, (2, 3)), ("batch", 6)),
+    ],
+    ids=lambda v: type(v).__name__ if isinstance(v, nn.Module) else str(v),
+)
+def test_layers_recorded_at_one_size_run_at_another(layer: Any, shape: Any) -> None:
+    rng = np.random.default_rng(0)
+    named = {"batch": 3, "time": 5}
+    x = rng.standard_normal([named.get(s, s) for s in shape]).astype(np.float32)
+    graph = record(layer.eval(), {"x": ox.tensor(x)}, dims={"x": shape})
+    simplify(graph)
+    session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    named = {"batch": 1, "time": 2}
+    x = rng.standard_normal([named.get(s, s) for s in shape]).astype(np.float32)
+    difference = compare(session.run(None, {"x": x})[0], layer(ox.tensor(x)).data)
+    assert difference.ok, difference
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_recorded_at_one_length_runs_at_another(causal: bool) -> None:
+    layer = nn.MultiheadAttention(4, 2, batch_first=True)
+    rng = np.random.default_rng(0)
+
+    def run(q: ox.Tensor, k: ox.Tensor, padding: ox.Tensor) -> Any:
+        return layer(q, k, k, key_padding_mask=padding, is_causal=causal)[0]
+
+    def inputs(n: int, t: int, s: int) -> dict[str, Any]:
+        padding = rng.random((n, s)) > 0.6
+        padding[:, 0] = False
+        q, k = (rng.standard_normal((n, m, 4)).astype(np.float32) for m in (t, s))
+        return {"q": q, "k": k, "padding": padding}
+
+    given = {name: ox.tensor(a) for name, a in inputs(2, 3, 4).items()}
+    dims = {"q": ("batch", "t", 4), "k": ("batch", "s", 4), "padding": ("batch", "s")}
+    graph = record(run, given, dims=dims)
+    simplify(graph)
+    session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = inputs(3, 6, 5)
+    difference = compare(session.run(None, feeds)[0], run(*map(ox.tensor, feeds.values())).data)
+    assert difference.ok, difference
