@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from ox.devices import worth  # its import adds the offers of one-node sessions
+from ox.devices import cuda, worth  # the import of worth adds the offers of one-node sessions
 from ox.devices.choice import Accelerated, accelerated, accelerators, cpu, namespace
 from ox.devices.executors import NoKernelError, forced
 
 cuda_in_use = False  # set by ox.devices.cuda when the first array is made there; until then no call looks for one
 
 __all__ = [
-    "Accelerated", "NoKernelError", "accelerated", "accelerators", "cpu", "cuda_in_use", "forced", "namespace", "worth",
-]  # fmt: skip
+    "Accelerated",
+    "NoKernelError",
+    "accelerated",
+    "accelerators",
+    "cpu",
+    "cuda",
+    "cuda_in_use",
+    "forced",
+    "namespace",
+    "worth",
+]
