@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import copysign
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +11,12 @@ from ox.dtypes import DType, get_default_dtype, int64, is_floating, onnx_type, p
 from ox.errors import ArgumentError, DTypeError
 from ox.ops import operator
 from ox.ops.dim import Dim
+from ox.ops.numeric import number
 from ox.ops.operator import OPS
 from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
-
-_scalars: dict[tuple[Any, DType], Tensor] = {}
 
 
 def scalar(value: Any, dtype: DType) -> Tensor:
@@ -25,21 +25,9 @@ def scalar(value: Any, dtype: DType) -> Tensor:
         # a size stays computed: its own operators, cast and stripped of its one axis
         flat = OPS["Squeeze"](value.tensor, operator.as_input(np.zeros(1, np.int64)))
         return flat if dtype == int64 else OPS["Cast"](flat, to=onnx_type(dtype))
-    try:
-        return _scalars[value, dtype]
-    except KeyError:
-        try:
-            with np.errstate(all="ignore"):  # what is too large for a float is infinite
-                array = np.asarray(value, dtype)
-        except (OverflowError, ValueError):
-            raise ArgumentError(
-                f"{value} does not fit {dtype}", where=users_line(3), hint="a wider type first: x.long() or x.float()"
-            ) from None
-        made = operator.make_tensor(array)
-        if value == value and value != 0 and len(_scalars) < 4096:  # -0.0 == 0.0, and NaN finds nothing
-            made.data.flags.writeable = False
-            _scalars[value, dtype] = made
-        return made
+    if value == 0 and is_floating(dtype) and copysign(1, value) < 0:
+        return operator.make_tensor(np.asarray(-0.0, dtype))
+    return number(value, dtype)
 
 
 def scalar_type(value: Any, dtype: DType) -> DType:

@@ -35,13 +35,19 @@ def narrowed(array: Any, dtype: DType) -> Any:
         return array.astype(dtype)
 
 
-def constant(value: float, like: "Tensor") -> "Tensor":
-    """A number as a tensor of no dimensions in the type of `like`, made once."""
-    dtype = like.data.dtype
+def number(value: Any, dtype: DType) -> "Tensor":
+    """A number (not -0.0, which a dictionary takes for 0) as a tensor of no dimensions, made once for each type."""
     try:
         return _constants[value, dtype]
     except KeyError:
         array = np.asarray(value, dtype)
-        array.flags.writeable = False
-        made = _constants[value, dtype] = operator.make_tensor(array)
+        made = operator.make_tensor(array)
+        if value == value and len(_constants) < 4096:  # NaN would never be found again
+            array.flags.writeable = False
+            _constants[value, dtype] = made
         return made
+
+
+def constant(value: float, like: "Tensor") -> "Tensor":
+    """The same in the type of `like`."""
+    return number(value, like.data.dtype)

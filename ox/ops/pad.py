@@ -8,6 +8,7 @@ from ox.dtypes import ALL, int32, int64
 from ox.errors import ArgumentError
 from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor, sizes_of
+from ox.ops.numeric import number
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, HostInt64, HostTind, T
 
@@ -122,6 +123,5 @@ def pad_axes(x: "Tensor", amounts: dict[int, tuple[int, int]]) -> "Tensor":
 
 def positions(n: int) -> "Tensor":
     """int64 0, 1, ..., n - 1, for an n that may be an `ox.Dim`."""
-    from ox.operands import scalar
-
-    return OPS["Range"](scalar(0, int64), scalar(n, int64), scalar(1, int64))
+    end = OPS["Squeeze"](size_tensor([n]), axes_tensor([0]))
+    return OPS["Range"](number(0, int64), end, number(1, int64))
