@@ -161,6 +161,14 @@ def run_cast(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any
     return run(op, arrays, attributes) if pair == {float32, float16} else op.kernel(np, *arrays, **attributes)
 
 
+def run_greatest(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Maxima. ONNX Runtime's pass over a NaN, and one that vanishes in a MaxPool never stops a run at its loss. So an
+    input with a NaN goes to NumPy, which keeps it. A sum finds one in a fraction of the operator's own time."""
+    with np.errstate(all="ignore"):
+        sound = np.isfinite(np.add.reduce(arrays[0], axis=None))
+    return run(op, arrays, attributes) if sound else op.kernel(np, *arrays, **attributes)
+
+
 SINGLE = (float32,)
 BOTH = (float32, float64)
 
@@ -184,12 +192,12 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "BatchNormalization": (SINGLE, elements(4_000), run),
     "ReduceSum": (SINGLE, trailing(16_000), run),
     "ReduceMean": (SINGLE, trailing(10_000), run),
-    "ReduceMax": (SINGLE, trailing(4_000), run),
+    "ReduceMax": (SINGLE, trailing(4_000), run_greatest),
     "MatMul": (BOTH, product, run_matmul),
     "Gemm": (BOTH, gemm, run_gemm),
     "Conv": (SINGLE, always, run),
     "ConvTranspose": (SINGLE, always, run),
-    "MaxPool": (SINGLE, always, run),
+    "MaxPool": (SINGLE, always, run_greatest),
     "AveragePool": (SINGLE, always, run),
     "GlobalAveragePool": (SINGLE, elements(4_000), run),
 }

@@ -176,7 +176,7 @@ def _(
     return to_x, to_scale, to_b, to_mean, to_var
 
 
-@operator("Y Mean InvStdDev", T=FLOATS, U=(float32, bfloat16))
+@operator("Y Mean InvStdDev", T=FLOATS, U=(float32, bfloat16), quiet=True)
 def LayerNormalization(
     xp: XP, X: T, Scale: T, B: T = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, outputs: int = 1
 ) -> tuple[T, U, U]:

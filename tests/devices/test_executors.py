@@ -86,6 +86,20 @@ def test_strided_inputs(name: str) -> None:
         assert compare(got.data, OPS[name](*arrays, **attributes).data).ok
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", worth.ALLOWED)
+def test_what_is_not_finite_stays_visible(name: str, value: float) -> None:
+    """A NaN or infinity comes out where NumPy has one: a run must stop at its loss whichever executor ran."""
+    arrays, attributes = LARGE[name]()
+    first = next(i for i, a in enumerate(arrays) if a.dtype == float32)
+    arrays[first].reshape(-1)[::37] = value
+    fast = OPS[name](*arrays, **attributes)
+    with devices.forced("numpy"):
+        slow = OPS[name](*arrays, **attributes)
+    assert np.array_equal(np.isnan(fast.data), np.isnan(slow.data))
+    assert np.array_equal(np.isinf(fast.data), np.isinf(slow.data))
+
+
 @pytest.mark.parametrize(
     "shapes", [((80, 90), (90, 70)), ((3, 80, 90), (90, 70)), ((3, 80, 90), (3, 90, 70)), ((2, 1, 80, 90), (3, 90, 70))]
 )
