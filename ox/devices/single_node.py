@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cache, lru_cache, wraps
 from importlib.util import find_spec
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from ox.devices import one_node
 from ox.devices.machine import threads
 from ox.devices.runtime import onnxruntime
-from ox.dtypes import FROM_ONNX, DType, bfloat16, onnx_type
+from ox.dtypes import FROM_ONNX, DType, bfloat16, float32, onnx_type
 from ox.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -39,20 +40,27 @@ class Runtime:
         from onnxruntime.capi import onnxruntime_pybind11_state as binding
 
         self.module, self.binding = ort, binding
-        with suppress(Exception):  # the pool belongs to the process: a program that made its own before us keeps it
+        # Pool and allocator belong to the process: a program that made its own before us keeps them.
+        with suppress(Exception):
             ort.set_global_thread_pool_sizes(threads(), 1)
-        share_pool(ort)
         options = ort.SessionOptions()
         options.use_per_session_threads = False
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4  # errors come back as exceptions; do not print them too
         memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
         # (no limit, extend by what is asked rather than by powers of two, default chunk and waste)
-        ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))
+        with suppress(Exception):
+            ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))
         options.add_session_config_entry("session.use_env_allocators", "1")
         self.options = options
         kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
         self.refusals = tuple(getattr(binding, kind) for kind in kinds)
+        try:
+            self.session(one_node.write("Identity", (float32,), {}, 1, one_node.USUAL))
+        except Exception:  # an ONNX Runtime that takes a shared pool only before its first session, and it was not ours
+            options.use_per_session_threads, options.intra_op_num_threads = True, 1
+        else:
+            share_pool(ort)
 
     def session(self, file: bytes) -> Any:
         return self.module.InferenceSession(file, self.options, providers=["CPUExecutionProvider"])
@@ -72,24 +80,29 @@ def share_pool(ort: ModuleType) -> None:
     @wraps(create)
     def shared(self: Any, path_or_bytes: Any, sess_options: Any = None, *args: Any, **kwargs: Any) -> None:
         sess_options = ort.SessionOptions() if sess_options is None else sess_options
-        names = ("use_per_session_threads", "intra_op_num_threads", "inter_op_num_threads")
-        asked = [getattr(sess_options, name) for name in names]
-        for name, value in zip(names, (False, 0, 0), strict=True):
-            setattr(sess_options, name, value)  # counts would be ignored with a warning
+        sess_options.use_per_session_threads = False
+        counts = sess_options.intra_op_num_threads, sess_options.inter_op_num_threads
+        sess_options.intra_op_num_threads = sess_options.inter_op_num_threads = 0  # ignored, with a warning if set
         try:
             create(self, path_or_bytes, sess_options, *args, **kwargs)
         finally:
-            for name, value in zip(names, asked, strict=True):
-                setattr(sess_options, name, value)
+            sess_options.intra_op_num_threads, sess_options.inter_op_num_threads = counts
 
     shared.shares_pool = True  # type: ignore[attr-defined]
     ort.InferenceSession.__init__ = shared
 
 
-@cache
+_making = Lock()
+_made: list[Runtime] = []
+
+
 def runtime() -> Runtime:
     """The one `Runtime`. Raises DeviceError where ONNX Runtime is not installed."""
-    return Runtime()
+    if not _made:
+        with _making:
+            if not _made:
+                _made.append(Runtime())
+    return _made[0]
 
 
 @cache
