@@ -70,7 +70,7 @@ def BatchNormalization(
     factor = (_wide(scale) / xp.sqrt(var + var.dtype.type(epsilon))).astype(x.dtype, copy=False)
     centered *= factor.reshape(column)
     centered += _wide(B).astype(x.dtype, copy=False).reshape(column)
-    Y = narrowed(centered, X.dtype) if X.dtype in HALVES else centered
+    Y = narrowed(centered, X.dtype) if X.dtype in HALVES else centered.astype(X.dtype, copy=False)
     if not training_mode:
         return Y  # type: ignore[no-any-return]
     kind = input_mean.dtype
