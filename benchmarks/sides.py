@@ -43,5 +43,5 @@ def main(sides: Mapping[str, Side], *, unit: str) -> None:
         for other in others:
             if key in figures[other]:
                 theirs = statistics.median(figures[other][key])
-                row += f"   {other} {theirs:10.3f}   {first}/{other} {mine / theirs:5.2f}"
+                row += f"   {other} {theirs:10.3f}" + (f"   {first}/{other} {mine / theirs:5.2f}" if theirs else "")
         print(row)
