@@ -25,6 +25,7 @@ from ox.errors import DeviceError
 if TYPE_CHECKING:
     from ox.ops.operator import Operator
 
+forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.worth
 SESSIONS = 4096  # kept; the least recently used goes
 
 

@@ -228,6 +228,7 @@ def offer(op: Operator, arrays: list[Any]) -> OneNode | None:
 
 def stay_on_numpy() -> None:
     """In a forked child the threads of the shared pool are gone, and a session would wait for them forever."""
+    single_node.forked = True
     for made in _made:
         made.worth = never
     ALLOWED.clear()

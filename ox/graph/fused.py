@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ox.devices import single_node
 from ox.dtypes import DType, float32
 from ox.graph.form import Node, Value
 
@@ -25,7 +26,7 @@ class Body:
     """The accelerated form of one fused function-operator; see `ox.devices.Accelerated`."""
 
     def worth(self, arrays: list[Any]) -> bool:
-        return bool(arrays[0].size >= ELEMENTS)
+        return bool(arrays[0].size >= ELEMENTS and not single_node.forked)
 
     def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         kinds = tuple([None if a is None else (a.dtype, a.ndim) for a in arrays])
@@ -39,7 +40,6 @@ class Body:
 def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, Any], ...]) -> Any:
     """The session that runs the body for inputs of these types and ranks."""
     from ox.autograd.modes import no_grad
-    from ox.devices.single_node import runtime
     from ox.graph.functions import body_of
     from ox.graph.write import to_model
 
@@ -47,14 +47,12 @@ def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, 
     outputs = [Value(name) for name in op.schema.outputs]
     with no_grad():
         body = body_of(Node(op.name, op.domain, list(inputs), outputs, dict(attributes)))
-        return runtime().session(to_model(body).SerializeToString())
+        return single_node.runtime().session(to_model(body).SerializeToString())
 
 
 def offer(op: Operator, arrays: list[Any]) -> Body | None:
     """For `ox.devices.accelerators`: fused function-operators on float32, where ONNX Runtime is installed."""
-    from ox.devices.single_node import installed
-
-    if not getattr(op, "fused", False) or not installed():
+    if not getattr(op, "fused", False) or not single_node.installed():
         return None
     floats = [a.dtype for a in arrays if a is not None and a.dtype.kind not in "iub"]
     return Body() if floats and all(dtype == float32 for dtype in floats) else None
