@@ -11,7 +11,7 @@ import numpy as np
 from ox.autograd.modes import no_grad
 from ox.dtypes import DType, float32, get_default_dtype, int64
 from ox.errors import ArgumentError
-from ox.functions.shapes import sizes_of
+from ox.functions.dims import sizes_of
 from ox.operands import cast, scalar
 from ox.ops import operator
 from ox.ops.dim import size_tensor
