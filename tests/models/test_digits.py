@@ -43,7 +43,7 @@ def test_augmentation_shifts_by_at_most_a_pixel() -> None:
 
 
 def test_held_back_accuracy_of_one_seed(tmp_path: Path) -> None:
-    """The median of five seeds is measured by benchmarks/digits_accuracy.py."""
+    """The median of five seeds is measured by benchmarks/bench_digits.py."""
     run = train.train("digits", out=tmp_path)
     assert run.result is not None
     assert run.result["held_back"]["count"] == 360

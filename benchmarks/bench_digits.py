@@ -1,6 +1,6 @@
 """Held-back accuracy of the digits recipe for seeds 0 to 4, and the median: at least 98.5 % is wanted.
 
-    python benchmarks/digits_accuracy.py [--seeds 0 1 2 3 4] [--epochs N]
+    python benchmarks/bench_digits.py [--seeds 0 1 2 3 4] [--epochs N]
 
 Each seed trains in a process of its own, one after the other, in a temporary folder.
 """

@@ -1,6 +1,6 @@
 """The server beside FastAPI + uvicorn + ONNX Runtime without batching: a 64-64-10 MLP, one row a request, JSON.
 
-    python benchmarks/serve_fastapi.py [--rounds 5] [--seconds 2] [--out benchmarks/results/serve_fastapi.md]
+    python benchmarks/bench_serve.py [--rounds 5] [--seconds 2] [--out benchmarks/results/bench_serve.md]
 
 Each server runs in a process of its own, one process and one ONNX Runtime thread each, with its own best settings:
 uvicorn on uvloop and httptools without access log, an async endpoint, orjson for the answer. They take turns; the
@@ -198,7 +198,7 @@ def report(rounds: dict[str, list[dict[int, dict[str, float]]]]) -> str:
         f"64-64-10 MLP, one row a request, JSON both ways; medians of {len(rounds[OX])} alternating rounds.",
         f"Python {platform.python_version()}, onnxruntime {onnxruntime.__version__}, fastapi {fastapi.__version__}, "
         f"uvicorn {uvicorn.__version__}, {os.cpu_count()} cores shared by server and load. "
-        "`python benchmarks/serve_fastapi.py` measures again.",
+        "`python benchmarks/bench_serve.py` measures again.",
         "With one client both sides mostly wait to be scheduled on the shared cores: there, compare the p50.",
         "",
         "| clients | ox, requests/s | p50 / p99, ms | FastAPI, requests/s | p50 / p99, ms | ratio |",
