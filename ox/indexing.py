@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator as python
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox import ops
-from ox.dtypes import bool_
-from ox.errors import BoundsError, RecordError
+from ox.dtypes import bool_, int32, int64
+from ox.errors import BoundsError, RecordError, ShapeError
 from ox.functions import broadcast_to, like, reshape
 from ox.operands import cast
 from ox.ops import operator
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 _END = np.iinfo(np.int64).max
+_KINDS = "int, slice, None, ..., list, array or tensor of integers or booleans"
 
 
 def get(x: Tensor, index: Any) -> Tensor:
-    """The part of `x` that `index` names, with NumPy's and PyTorch's rules.
+    """The part of `x` that `index` names, with PyTorch's rules: integers are taken first, so beside several index
+    tensors they do not count as NumPy's do.
 
     Raises:
         BoundsError: an integer outside its dimension, too many indices, or an index of another kind.
@@ -32,46 +35,134 @@ def get(x: Tensor, index: Any) -> Tensor:
     """
     parts = _expanded(x, index if isinstance(index, tuple) else (index,))
     x = _basic(x, parts)
-    # dimensions of what is left, in order: one for each part that is no plain integer
-    left = [p for p in parts if not isinstance(p, (int, np.integer))]
-    arrays = [(d, p) for d, p in enumerate(left) if not isinstance(p, slice) and p is not None]
+    arrays = _arrays(parts)
+    for d, single in reversed(arrays):
+        if not single.data.ndim:  # recorded, else it were an int
+            x = ops.Gather(x, single, axis=d)
+    gone = [d for d, single in arrays if not single.data.ndim]
+    arrays = [(d - sum(g < d for g in gone), a) for d, a in arrays if a.data.ndim]
     return _advanced(x, arrays) if arrays else x
 
 
+def _arrays(parts: list[Any]) -> list[tuple[int, Any]]:
+    """The index tensors, with their dimensions of what is left when the plain integers are taken."""
+    left = [p for p in parts if not isinstance(p, int)]
+    return [(d, p) for d, p in enumerate(left) if hasattr(p, "node")]
+
+
 def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
-    """One entry a dimension (and None for new ones): Ellipsis spelled out, lists and masks as integer tensors."""
-    parts: list[Any] = []
-    for part in index:
-        if isinstance(part, (list, np.ndarray)):
-            part = operator.as_input(np.asarray(part))
-        if hasattr(part, "node"):
-            if part.data.dtype == bool_:
-                if MODE.get().recording is not None:
-                    raise RecordError(
-                        "a boolean mask gives a result whose size is not known while recording",
-                        where=users_line(4),
-                        hint="ox.where(mask, x, 0), or x.masked_fill(~mask, 0)",
-                    )
-                parts.extend(operator.as_input(a) for a in part.data.nonzero())
-                continue
-            if part.data.ndim == 0 and part._recorded is None:
-                part = int(part.data)
-        elif not (part is None or part is Ellipsis or isinstance(part, (slice, int, np.integer))):
-            raise BoundsError(
-                f"a tensor cannot be indexed by {type(part).__name__}",
-                where=users_line(4),
-                expected="int, slice, None, ..., list, array or tensor of integers or booleans",
-            )
-        parts.append(part)
-    used = sum(p is not None and p is not Ellipsis for p in parts)
-    rank = x.data.ndim
-    if used > rank:
+    """One entry a dimension (and None for new ones): int, slice, or an integer tensor for lists and masks too."""
+    shape = x.data.shape
+    parts = [_part(p) for p in index]
+    used = sum(0 if p is None or p is Ellipsis else _width(p) for p in parts)
+    if used > len(shape):
         raise BoundsError(
-            f"{used} indices for a tensor of {rank} dimensions", where=users_line(4), got=str(list(x.data.shape))
+            f"{used} indices for a tensor of {len(shape)} dimensions", where=users_line(4), got=str(list(shape))
         )
-    fill = [slice(None)] * (rank - used)
-    at = next((i for i, p in enumerate(parts) if p is Ellipsis), None)
-    return [*parts, *fill] if at is None else [*parts[:at], *fill, *parts[at + 1 :]]
+    places = [i for i, p in enumerate(parts) if p is Ellipsis]
+    if len(places) > 1:
+        raise BoundsError("an index has one ... at most", where=users_line(4))
+    fill = [slice(None)] * (len(shape) - used)
+    parts = [*parts, *fill] if not places else [*parts[: places[0]], *fill, *parts[places[0] + 1 :]]
+    result: list[Any] = []
+    d = 0
+    for part in parts:
+        if _is_mask(part):
+            result.extend(_places(part, shape, d))
+        else:
+            result.append(part)
+        d += 0 if part is None else _width(part)
+    return result
+
+
+def _is_mask(part: Any) -> bool:
+    return hasattr(part, "node") and part.data.dtype == bool_
+
+
+def _width(part: Any) -> int:
+    """How many dimensions an entry speaks of."""
+    return part.data.ndim if _is_mask(part) else 1
+
+
+def _part(part: Any) -> Any:
+    """One entry of an index: None, Ellipsis, an int (or `ox.Dim`), a slice, or a tensor of integers or booleans."""
+    if part is None or part is Ellipsis or part is True:
+        return None if part is True else part
+    if isinstance(part, slice):
+        return _slice(part)
+    if isinstance(part, (list, np.ndarray)):
+        part = _array(part)
+    if not hasattr(part, "node"):
+        if isinstance(part, (bool, np.bool_)):
+            raise BoundsError("a single bool is no index", where=users_line(5), hint="x[None], or a mask of x's shape")
+        return _whole(part, f"indexed by {type(part).__name__}")
+    dtype = part.data.dtype
+    if dtype == bool_ and part.data.ndim:
+        return part
+    if dtype.kind not in "iu":
+        raise BoundsError(
+            f"a tensor of {dtype} {list(part.data.shape)} is no index", where=users_line(5), expected=_KINDS
+        )
+    if part.data.ndim == 0 and part._recorded is None:
+        return int(part.data)
+    return part if dtype in (int32, int64) else cast(part, int64)
+
+
+def _whole(value: Any, what: str) -> int:
+    """An int, or an `ox.Dim` as it is."""
+    if isinstance(value, Dim):
+        return value
+    try:
+        return python.index(value)
+    except TypeError:
+        raise BoundsError(f"a tensor cannot be {what}", where=users_line(6), expected=_KINDS) from None
+
+
+def _slice(part: slice) -> slice:
+    start, stop, step = (
+        None if v is None else _whole(v, f"sliced by {type(v).__name__}") for v in (part.start, part.stop, part.step)
+    )
+    if step is not None and step <= 0:
+        raise BoundsError(
+            "a slice of a tensor needs a step above 0",
+            where=users_line(6),
+            got=f"step {step}",
+            hint="x.flip(dim) for backwards",
+        )
+    return slice(start, stop, step)
+
+
+def _array(part: Any) -> Any:
+    """A list or array as an index tensor."""
+    try:
+        array = np.asarray([p.data if hasattr(p, "node") else p for p in part] if isinstance(part, list) else part)
+    except ValueError:
+        array = np.empty(0, object)
+    if isinstance(part, list) and not array.size and array.dtype == np.float64:
+        array = array.astype(np.int64)  # an empty list is of no kind
+    if array.dtype.kind not in "iub":
+        raise BoundsError(
+            "a list or array that is no index", where=users_line(6), expected=_KINDS, got=str(array.dtype)
+        )
+    return operator.as_input(array)
+
+
+def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
+    """A mask as integer tensors: the places where it is true, one tensor a dimension of the mask."""
+    if MODE.get().recording is not None:
+        raise RecordError(
+            "a boolean mask gives a result whose size is not known while recording",
+            where=users_line(5),
+            hint="ox.where(mask, x, 0), or x.masked_fill(~mask, 0)",
+        )
+    if mask.data.shape != shape[d : d + mask.data.ndim]:
+        raise BoundsError(
+            f"a mask does not have the sizes of what it masks, from dimension {d} on",
+            where=users_line(5),
+            expected=str(list(shape[d : d + mask.data.ndim])),
+            got=str(list(mask.data.shape)),
+        )
+    return [operator.as_input(a) for a in mask.data.nonzero()]
 
 
 def _basic(x: Tensor, parts: list[Any]) -> Tensor:
@@ -83,7 +174,7 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             added.append(out)
             out += 1
             continue
-        if isinstance(part, (int, np.integer)):
+        if isinstance(part, int):
             size = x.data.shape[d]
             if not -size <= part < size:
                 raise BoundsError(
@@ -98,15 +189,10 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             dropped.append(d)
         else:
             if isinstance(part, slice) and part != slice(None):
-                step = 1 if part.step is None else part.step
-                if step <= 0:
-                    raise BoundsError(
-                        "a slice of a tensor needs a step above 0", where=users_line(4), got=f"step {step}"
-                    )
                 starts.append(0 if part.start is None else part.start)
                 ends.append(_END if part.stop is None else part.stop)
                 axes.append(d)
-                steps.append(step)
+                steps.append(1 if part.step is None else part.step)
             out += 1
         d += 1
     if axes:
@@ -120,6 +206,7 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     """Integer tensors: one is a Gather; several adjoining ones index the merged dimension."""
     first, indices = arrays[0][0], [a for _, a in arrays]
     if len(arrays) == 1:
+        _check(indices[0], x.data.shape[first], f"the index of dimension {first}")
         return ops.Gather(x, indices[0], axis=first)
     dims = [d for d, _ in arrays]
     rank = x.data.ndim
@@ -127,25 +214,53 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
         # not adjoining: their dimensions come first, as in NumPy
         rest = [d for d in range(rank) if d not in dims]
         x, first = ops.Transpose(x, perm=[*dims, *rest]), 0
+    try:
+        np.broadcast_shapes(*(a.data.shape for a in indices))
+    except ValueError:
+        raise ShapeError(
+            "index tensors do not broadcast together",
+            where=users_line(3),
+            got=", ".join(str(list(a.data.shape)) for a in indices),
+        ) from None
     shape = x.shape
     flat: Any = None
     for size, i in zip(shape[first:], indices, strict=False):
+        _check(i, int(size), "an index tensor")
+        i = cast(i, int64)
         i = ops.Where(ops.Less(i, like(0, i)), i + size, i)  # negative counts from the end
         flat = i if flat is None else flat * size + i
     merged = reshape(x, [*shape[:first], -1, *shape[first + len(dims) :]])
     return ops.Gather(merged, flat, axis=first)
 
 
+def _check(index: Any, size: int, what: str) -> None:
+    """Raise BoundsError if an entry is outside; on a GPU looking would wait for it."""
+    array = index.data
+    if isinstance(array, np.ndarray) and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < -size or high >= size:
+            raise BoundsError(
+                f"{what} points outside",
+                where=users_line(4),
+                expected=f"{-size} to {size - 1}",
+                got=str(low if low < -size else high),
+            )
+
+
 def put(x: Tensor, index: Any, value: Any) -> None:
-    """Write `value`, broadcast, where `index` points; recorded and differentiated as a scatter."""
+    """Write `value`, broadcast, where `index` points; recorded and differentiated as a scatter.
+
+    Raises:
+        BoundsError: as for `get`.
+        ShapeError: `value` does not broadcast to what is written.
+        GradientError: as for every write in place.
+    """
     mode = MODE.get()
     value = cast(like(value, x), x.data.dtype)
     if mode.recording is None and not (mode.grad and (x.node is not None or value.node is not None)):
-        written = operator.make_tensor(x.data.copy())
-        written.data[_plain(index)] = value.data
-        x.assign(written, "x[...] = v")
+        _write(x, _expanded(x, index if isinstance(index, tuple) else (index,)), value)
         return
-    if hasattr(index, "node") and index.data.dtype == bool_ and value.data.ndim == 0:
+    if _is_mask(index) and value.data.ndim == 0 and index.data.shape == x.data.shape[: index.data.ndim]:
         while index.data.ndim < x.data.ndim:
             index = ops.Unsqueeze(index, axes_tensor([-1]))
         x.assign(ops.Where(index, value, x), "x[mask] = v")
@@ -155,12 +270,35 @@ def put(x: Tensor, index: Any, value: Any) -> None:
     count = reshape(total.tensor, []) if isinstance(total, Dim) else operator.as_input(np.asarray(total, np.int64))
     every = ops.Range(operator.as_input(np.int64(0)), count, operator.as_input(np.int64(1)))
     chosen = get(reshape(every, shape), index)
+    extra = value.data.ndim - chosen.data.ndim
+    if extra > 0 and value.data.shape[:extra] == (1,) * extra:
+        value = reshape(value, value.shape[extra:])
     spread = broadcast_to(value, chosen.shape)
     flat = ops.ScatterElements(reshape(x, -1), reshape(chosen, -1), reshape(spread, -1), axis=0)
     x.assign(reshape(flat, shape), "x[...] = v")
 
 
-def _plain(index: Any) -> Any:
-    if isinstance(index, tuple):
-        return tuple(_plain(i) for i in index)
-    return index.data if hasattr(index, "node") else index
+def _write(x: Tensor, parts: list[Any], value: Tensor) -> None:
+    """Straight into the memory, where nothing is recorded or differentiated."""
+    arrays = _arrays(parts)
+    for d, part in enumerate(p for p in parts if p is not None):
+        if isinstance(part, int):
+            _check(operator.as_input(np.asarray(part)), x.data.shape[d], f"the index of dimension {d}")
+    x.own_memory()
+    part = x.data[(*(slice(None) if hasattr(p, "node") else p for p in parts), ...)]
+    for d, index in arrays:
+        _check(index, part.shape[d], "an index tensor")
+    key: list[Any] = [slice(None)] * part.ndim
+    for d, index in arrays:
+        key[d] = index.data
+    try:
+        part[tuple(key) or ...] = value.data
+    except (ValueError, IndexError):
+        target = list(part[tuple(key) or ...].shape)
+        raise ShapeError(
+            "a value does not broadcast to what it is written to",
+            where=users_line(4),
+            expected=f"a shape that broadcasts to {target}",
+            got=str(list(value.data.shape)),
+        ) from None
+    x.wrote("x[...] = v")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node
 from ox.where import users_line
-
 
 new = object.__new__
 
@@ -189,18 +189,42 @@ class Tensor(Methods):
                 where=users_line(2),
                 hint="the out-of-place form, or .clone() before the write",
             )
-        version = self._shared_version()
-        if self.data.flags.writeable if isinstance(self.data, ndarray) else True:
-            self.data[...] = result.data
-        else:
-            self.data = result.data
-        version[0] += 1
-        version[1] = f"{operation}, {users_line(2)}"
+        self.own_memory()
+        self.data[...] = result.data
+        self.wrote(operation)
         if mode.recording is not None:
             mode.recording.alias(self, result)
         if followed:
             self.node, self.port = result.node, result.port
         return self
+
+    def own_memory(self) -> None:
+        """Before a write: where the memory is read-only (an expanded view, say) take a copy that no one else sees."""
+        if isinstance(self.data, ndarray) and not self.data.flags.writeable:
+            self.data, self._version, self._base = self.data.copy(), [self.version, ""], None
+
+    def wrote(self, operation: str) -> None:
+        """After a write: count it, and remember who it was."""
+        version = self._shared_version()
+        version[0] += 1
+        version[1] = f"{operation}, {users_line(2)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `copy` and `pickle`: the array, whether it requires a gradient, and what a subclass added."""
+        if not self.is_leaf:
+            raise GradientError(
+                "only a leaf can be copied with copy or pickle, for a copy has no history",
+                where=users_line(2),
+                hint="x.clone(), or x.detach() first",
+            )
+        added = {name: value for name, value in vars(self).items() if name not in _OWN}
+        return _rebuilt, (type(self), self.data, self.requires_grad, added)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        _, (kind, array, requires_grad, added) = self.__reduce__()
+        made = memo[id(self)] = _rebuilt(kind, array.copy(), requires_grad, deepcopy(added, memo))
+        made.grad = deepcopy(self.grad, memo)
+        return made
 
     # -- autograd ----------------------------------------------------------------------------------------------
 
@@ -226,15 +250,18 @@ class Tensor(Methods):
         backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
 
     def retain_grad(self) -> None:
-        """Fill `.grad` of this tensor too, though it is not a leaf."""
-        self._retain = True
-        self.register_hook(self._keep_grad)
+        """Fill `.grad` of this tensor too, though it is not a leaf. Raises GradientError if it has no gradient."""
+        from ox.autograd.hooks import retain
 
-    def _keep_grad(self, grad: Tensor) -> None:
-        self.grad = grad
+        if not self._retain and not isinstance(self.node, Leaf):
+            retain(self)
+            self._retain = True
 
     def register_hook(self, hook: Any) -> Any:
-        """Call `hook(grad)` when this tensor's gradient is known; what it returns, if not None, replaces it."""
+        """Call `hook(grad)` when this tensor's gradient is known; what it returns, if not None, replaces it.
+
+        Returns a handle whose `remove()` takes the hook away. Raises GradientError if the tensor has no gradient.
+        """
         from ox.autograd.hooks import register
 
         return register(self, hook)
@@ -285,12 +312,26 @@ class Tensor(Methods):
 
     def __bool__(self) -> bool:
         self._refuse_under_recording("bool() (an `if` or `while`)")
-        return bool(self.item())
+        if self.data.size != 1:
+            raise ArgumentError(
+                "whether a tensor of several elements is true is ambiguous",
+                where=users_line(2),
+                got=str(list(self.data.shape)),
+                hint="x.any(), x.all(), or ox.equal(x, y)",
+            )
+        return bool(self.data.item())
 
     def __int__(self) -> int:
         return int(self.item())
 
     def __index__(self) -> int:
+        if self.data.dtype.kind not in "iub":
+            raise DTypeError(
+                "only an integer tensor can be an index or a count",
+                where=users_line(2),
+                got=f"{self.data.dtype} {list(self.data.shape)}",
+                hint="int(x), which drops the fraction",
+            )
         return int(self.item())
 
     def __float__(self) -> float:
@@ -298,7 +339,7 @@ class Tensor(Methods):
 
     def __len__(self) -> int:
         if not self.data.ndim:
-            raise ArgumentError("a tensor of no dimensions has no length", where=users_line(2))
+            raise NoLengthError("a tensor of no dimensions has no length", where=users_line(2), hint="x.item()")
         return self.shape[0]
 
     def __iter__(self) -> Any:
@@ -310,6 +351,23 @@ class Tensor(Methods):
         return show(self)
 
     __hash__ = object.__hash__
+
+
+class NoLengthError(ArgumentError, TypeError):
+    """`len` or iteration of a tensor of no dimensions: a TypeError too, as Python wants it."""
+
+
+_OWN = frozenset(("data", "node", "port", "grad", "_version", "_base", "_viewed", "_recorded", "_retain"))
+
+
+def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[str, Any]) -> Tensor:
+    """A tensor of any subclass from what `__reduce__` gave."""
+    made = new(kind)
+    made.data = array
+    vars(made).update(added)
+    if requires_grad:
+        made.node = Leaf(made)
+    return made
 
 
 def make_tensor(array: Any) -> Tensor:

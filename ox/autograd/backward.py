@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.errors import GradientError, ShapeError
+from ox.operands import cast
 from ox.ops import operator
 from ox.ops.gradient import gradients
 from ox.ops.mode import switched
@@ -30,11 +31,27 @@ def backward(
     tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None], *, retain_graph: bool | None, create_graph: bool
 ) -> None:
     """Add gradients to `.grad` of every leaf. `torch.autograd.backward`."""
-    for leaf, g in walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None).items():
-        tensor = leaf.tensor()
-        if tensor is not None:
-            with switched(grad=create_graph):
-                tensor.grad = g if tensor.grad is None else OPS["Add"](tensor.grad, g)
+    found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
+    taken = {id(_owner(g.data)) for g in cotangents if g is not None and hasattr(g, "node")}
+    with switched(grad=create_graph):
+        for leaf, g in found.items():
+            tensor = leaf.tensor()
+            if tensor is None:
+                continue
+            if tensor.grad is not None:
+                tensor.grad = OPS["Add"](tensor.grad, g)
+                continue
+            # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
+            memory = id(_owner(g.data))
+            tensor.grad = g.clone() if memory in taken else g
+            taken.add(memory)
+
+
+def _owner(array: Any) -> Any:
+    """The array whose memory this one looks at."""
+    while isinstance(array.base, type(array)):
+        array = array.base
+    return array
 
 
 def grad(
@@ -116,7 +133,7 @@ def walk(
         if wanted is None:
             pending = {edge: g for edge, g in pending.items() if isinstance(edge, Leaf)}
         for edge, g in pending.items():
-            if isinstance(edge, Leaf) and edge.hooks:
+            if isinstance(edge, Leaf) and edge.hooks and (wanted is None or edge in wanted):
                 pending[edge] = _run_hooks(edge.hooks, 0, g)
     return pending if wanted is None else {edge: g for edge, g in pending.items() if edge in wanted}
 
@@ -150,7 +167,7 @@ def _start(t: Tensor, g: Tensor | None) -> Tensor:
         return operator.make_tensor(
             np.ones(t.data.shape, t.data.dtype) if isinstance(t.data, np.ndarray) else t.data * 0 + 1
         )
-    g = operator.as_input(g)
+    g = cast(operator.as_input(g), t.data.dtype)
     if g.data.shape != t.data.shape:
         raise ShapeError(
             "the gradient given to backward has another shape than the tensor",

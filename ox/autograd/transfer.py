@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ox.ops import operator
 from ox.ops.operator import OPS
 
 if TYPE_CHECKING:
@@ -15,15 +14,15 @@ def transfer(x: Tensor, device: str) -> Tensor:
     """`x` on `device` ("cpu", "cuda" or "cuda:1"). Raises DeviceError when it is not there."""
     from ox.devices import cpu, cuda
 
-    moved = operator.make_tensor(cpu(x.data) if device == "cpu" else cuda.to_device(x.data, device))
-    if x.node is None:
-        return moved
-    # Identity of the moved array carries the history: its cotangent is brought to the side it came from
-    y = OPS["Identity"](x)
-    y.data = moved.data
+    # an Identity carries history and recording over to the moved array
+    y = x.clone() if device == x.device else OPS["Identity"](x)
+    y.data, y._base, y._version = cpu(x.data) if device == "cpu" else cuda.to_device(x.data, device), None, None
+    if y.node is not None:
+        origin = x.device
 
-    def back(g: Any) -> Tensor:
-        return transfer(g.detach(), x.device)
+        def back(g: Any) -> Tensor:
+            """The cotangent is brought to the side it came from."""
+            return transfer(g, origin)
 
-    y.register_hook(back)
+        y.register_hook(back)
     return y

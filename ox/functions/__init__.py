@@ -2,15 +2,15 @@
 
 from ox.functions.picking import (
     full_like,
-    full_like_shape,
     gather,
     index_select,
     ones_like,
     scatter,
     scatter_add,
-    to_device,
     zeros_like,
 )
+from ox.functions.picking import full_like_shape as full_like_shape
+from ox.functions.picking import to_device as to_device
 from ox.functions.pointwise import (
     abs,
     add,
@@ -34,7 +34,6 @@ from ox.functions.pointwise import (
     isinf,
     isnan,
     le,
-    like,
     log,
     logical_and,
     logical_not,
@@ -62,6 +61,7 @@ from ox.functions.pointwise import (
     tanh,
     where,
 )
+from ox.functions.pointwise import like as like
 from ox.functions.reductions import (
     all,
     allclose,
@@ -135,7 +135,6 @@ __all__ = [
     "floor",
     "floor_divide",
     "full_like",
-    "full_like_shape",
     "gather",
     "ge",
     "gt",
@@ -145,7 +144,6 @@ __all__ = [
     "isinf",
     "isnan",
     "le",
-    "like",
     "log",
     "log_softmax",
     "logical_and",
@@ -190,7 +188,6 @@ __all__ = [
     "sum",
     "t",
     "tanh",
-    "to_device",
     "transpose",
     "unbind",
     "unflatten",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ox.errors import ArgumentError, DeviceError, OxError, ShapeError
+from ox.errors import ArgumentError, BoundsError, DeviceError, OxError, ShapeError
 from ox.ops.mode import MODE
 from ox.where import module_path, users_line
 
@@ -38,6 +38,8 @@ def call(op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], erro
         return ArgumentError(f"{op.name}: {error}", where=place(), expected=_signature(op), got=got)
     if isinstance(error, MemoryError):
         return DeviceError(f"{op.name} ran out of memory: {error}", where=place(), got=got)
+    if isinstance(error, IndexError) and not isinstance(error, ValueError):  # NumPy's AxisError is both
+        return BoundsError(f"{op.name}: {error}", where=place(), got=got)
     if isinstance(error, (ValueError, IndexError)):
         return ShapeError(f"{op.name} cannot combine these shapes: {error}", where=place(), got=got)
     return OxError(f"{op.name} failed: {error or type(error).__name__}", where=place(), got=got)
