@@ -10,6 +10,7 @@
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
     ├── LoadError           (ValueError)     a file that is damaged, hostile or not what was expected
+    ├── WriteError          (OSError)        a file that the system does not let us write
     ├── TrainError          (RuntimeError)   a run that cannot start, go on or resume
     ├── RecipeError         (ValueError)     a page that is not a recipe
     └── ServeError          (RuntimeError)   a request or model that the server refuses (carries an HTTP status)
@@ -103,6 +104,10 @@ class ExportError(OxError, RuntimeError):
 
 class LoadError(OxError, ValueError):
     """A file is damaged, hostile, or of another kind than expected."""
+
+
+class WriteError(OxError, OSError):
+    """A file cannot be written: the folder is not there or not writable, or the disk is full."""
 
 
 class TrainError(OxError, RuntimeError):

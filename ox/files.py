@@ -4,41 +4,52 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ox.dtypes import bfloat16
-from ox.errors import ArgumentError, LoadError
+from ox.dtypes import ALL, bfloat16
+from ox.errors import ArgumentError, LoadError, WriteError
 
 _KEY = "ox.tree"
+# what a hostile or half-written file can make of the lines that read it
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
     """Call `write` with a temporary name beside `path`, make it durable, and rename it into place.
 
     Whatever goes wrong, a file that was at `path` stays as it was.
+
+    Raises:
+        WriteError: the system refuses, as the folder is not there or not writable, or the disk is full.
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        # made here and not by `write`, so that a name that exists is never taken
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         write(temporary)
         with open(temporary, "rb+") as f:
             os.fsync(f.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
         os.replace(temporary, path)
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)  # the rename itself
         finally:
             os.close(directory)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise WriteError(
+            f"{path} was not written",
+            got=error.strerror or str(error),
+            hint="a folder that exists and can be written, with space left",
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -47,13 +58,25 @@ def save(value: Any, path: str | os.PathLike[str]) -> None:
     """Write nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools, None as one safetensors file.
 
     Raises:
-        ArgumentError: something else is inside; the message says where.
+        ArgumentError: something else is inside, or it contains itself; the message says where.
+        WriteError: the file cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    tree = json.dumps(_flatten(value, arrays, "value"))
-    write_whole(path, lambda temporary: save_file(arrays, temporary, metadata={_KEY: tree}))
+    try:
+        tree = json.dumps(_flatten(value, arrays, "value"))
+    except RecursionError:
+        raise ArgumentError("ox.save cannot write a value that is nested too deep, or contains itself") from None
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(arrays, temporary, metadata={_KEY: tree})
+        except SafetensorError as error:  # a full disk, among others
+            raise OSError(str(error)) from error
+
+    write_whole(path, write)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -72,9 +95,11 @@ def load(path: str | os.PathLike[str]) -> Any:
                     f"{path} was not written by ox.save", hint="safetensors.numpy.load_file reads plain files"
                 )
             return _unflatten(json.loads(tree), f)
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
-        if isinstance(error, LoadError):
-            raise
+    except LoadError:
+        raise
+    except OSError as error:
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+    except (SafetensorError, *_DAMAGE) as error:
         raise LoadError(
             f"{path} cannot be read", got=str(error), hint="an earlier checkpoint; this one is damaged"
         ) from error
@@ -86,7 +111,7 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
     if isinstance(value, (int, float)):
         # JSON has no infinities; hex keeps every bit of a float
         return {"float": value.hex()} if isinstance(value, float) else int(value)
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and isinstance(value.item(), (bool, int, float, str)):
         return _flatten(value.item(), arrays, where)
     if isinstance(value, (list, tuple)):
         return {
@@ -100,12 +125,13 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
         }
     kind = "tensor" if hasattr(value, "node") else "array"
     array = value.detach().cpu().data if kind == "tensor" else value
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or array.dtype not in ALL:
+        what = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(value).__name__}"
         raise ArgumentError(
-            f"ox.save cannot write a {type(value).__name__}",
+            f"ox.save cannot write {what}",
             where=where,
             expected="dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None",
-            hint="model.state_dict() instead of the model",
+            hint="model.state_dict() instead of the model" if hasattr(value, "state_dict") else None,
         )
     name = _name(where, arrays)
     # safetensors' NumPy loader does not know bfloat16, so its bits travel as uint16
@@ -131,9 +157,14 @@ def _unflatten(tree: Any, f: Any) -> Any:
         return values if kind == "list" else tuple(values)
     if kind == "dict":
         return {_unflatten(k, f): _unflatten(v, f) for k, v in content}
+    if kind not in ("tensor", "array"):
+        raise ValueError(f"an unknown kind '{kind}'")
     name, dtype, shape = content
     array = f.get_tensor(name)
-    array = (array.view(bfloat16) if dtype == "bfloat16" else array).reshape(shape)
+    array = array.view(bfloat16) if dtype == "bfloat16" and array.dtype == np.uint16 else array
+    if array.dtype != dtype or array.size != prod(shape):
+        raise ValueError(f"tensor {name} is {array.dtype} {list(array.shape)}, not {dtype} {shape}")
+    array = array.reshape(shape)
     if kind == "array":
         return array
     from ox.tensor import Tensor

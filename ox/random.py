@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.autograd.modes import no_grad
-from ox.dtypes import DType, float32, get_default_dtype, int64
-from ox.errors import ArgumentError
+from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
+from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import sizes_of
 from ox.operands import cast, scalar
 from ox.ops import operator
 from ox.ops.dim import size_tensor
 from ox.ops.mode import switched
 from ox.ops.operator import OPS
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -40,6 +41,7 @@ class Generator:
         return self
 
     def initial_seed(self) -> int:
+        """The seed that the stream began with."""
         return int(self._seed)
 
     def get_state(self) -> dict[str, int]:
@@ -47,10 +49,19 @@ class Generator:
         return {"seed": self._seed, "counter": int(self.counter.data)}
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Go on from a state that `get_state` gave."""
-        self._seed = int(state["seed"])
-        self.key = operator.make_tensor(np.asarray(self._seed % (1 << 64), np.uint64))
-        self.counter = operator.make_tensor(np.asarray(int(state["counter"]), np.uint64))
+        """Go on from a state that `get_state` gave. Raises ArgumentError for what is none."""
+        try:
+            seed, counter = int(state["seed"]), int(state["counter"])
+            words = [np.asarray(seed % (1 << 64), np.uint64), np.asarray(counter, np.uint64)]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise ArgumentError(
+                "this is no state of a generator",
+                where=users_line(2),
+                expected="what get_state() gave: {'seed': ..., 'counter': ...}",
+                got=repr(state),
+            ) from None
+        self._seed = seed
+        self.key, self.counter = (operator.make_tensor(word) for word in words)
 
 
 default_generator = Generator(0)
@@ -73,13 +84,32 @@ def set_state(state: dict[str, int]) -> None:
 
 def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None) -> Tensor:
     generator = generator or default_generator
+    sizes = sizes_of((shape,))
+    if any(size < 0 for size in sizes):
+        raise ShapeError("a tensor has no negative sizes", where=users_line(3), got=str(sizes))
+    dtype = dtype or get_default_dtype()
+    if not is_floating(dtype):
+        raise DTypeError(
+            "random numbers of this kind are floats",
+            where=users_line(3),
+            got=str(dtype),
+            hint="ox.randint(low, high, size)",
+        )
     with no_grad():
-        drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(shape))
-    return cast(drawn, dtype or get_default_dtype())
+        drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
+        bits = _BITS.get(dtype) if op == "ox.RandomUniform" else None
+        if bits is not None:
+            # cut to what the type holds, for rounding would make ones
+            scale = scalar(float(1 << bits), float32)
+            drawn = OPS["Div"](OPS["Floor"](OPS["Mul"](drawn, scale)), scale)
+        return cast(drawn, dtype)
+
+
+_BITS = {float16: 11, bfloat16: 8}
 
 
 def uniform(shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
-    """Numbers in [0, 1), 24 random bits each; sizes may be `ox.Dim`."""
+    """Numbers in [0, 1), 24 random bits each, or as many as the type holds; sizes may be `ox.Dim`."""
     return _draw("ox.RandomUniform", shape, dtype, generator)
 
 
@@ -105,32 +135,49 @@ def randn(
 
 
 def rand_like(x: Tensor, *, dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
+    """`rand` of the shape and type of `x`. `torch.rand_like`."""
     return uniform(x.shape, dtype or x.data.dtype, generator)
 
 
 def randn_like(x: Tensor, *, dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
+    """`randn` of the shape and type of `x`. `torch.randn_like`."""
     return normal(x.shape, dtype or x.data.dtype, generator)
 
 
 def randint(
     low: int, high: Any = None, size: Any = None, *, dtype: DType = int64, generator: Generator | None = None
 ) -> Tensor:
-    """Integers in [low, high), or [0, low) with one bound. `torch.randint`.
+    """Integers in [low, high), or [0, low) with one bound; equally likely to one part in 4,096. `torch.randint`.
 
     Raises:
-        ArgumentError: an empty range, or one wider than 2^24, which 24 random bits cannot fill evenly.
+        ArgumentError: an empty range, or one wider than 2^32.
     """
     if size is None:
         low, high, size = 0, low, high
-    if not 0 < high - low <= 1 << 24:
-        raise ArgumentError("randint needs a range of 1 to 2^24 integers", got=f"[{low}, {high})")
-    drawn = uniform(tuple(size), float32, generator)
-    scaled = OPS["Mul"](drawn, scalar(high - low, float32))
-    return OPS["Add"](cast(scaled, dtype), scalar(low, dtype))
+    sizes = sizes_of((size,))
+    count = high - low
+    if not 0 < count <= 1 << 32:
+        raise ArgumentError("randint needs a range of 1 to 2^32 integers", where=users_line(2), got=f"[{low}, {high})")
+    drawn = uniform(sizes, float32, generator)
+    if count <= 1 << 12:
+        whole = cast(OPS["Mul"](drawn, scalar(count, float32)), int64)
+    else:
+        # 24 bits do not fill a wide range evenly: 48 bits, and what a division leaves
+        more, unit = uniform(sizes, float32, generator), scalar(float(1 << 24), float32)
+        high_bits, low_bits = (cast(OPS["Mul"](part, unit), int64) for part in (drawn, more))
+        bits = OPS["Add"](OPS["Mul"](high_bits, scalar(1 << 24, int64)), low_bits)
+        whole = OPS["Mod"](bits, scalar(count, int64))
+    return cast(OPS["Add"](whole, scalar(low, int64)), np.dtype(dtype))
 
 
 def randperm(n: int, *, generator: Generator | None = None) -> Tensor:
-    """0 to n - 1 in random order, int64. `torch.randperm`. Its order is a constant under a recording."""
+    """0 to n - 1 in random order, int64. `torch.randperm`. Its order is a constant under a recording.
+
+    Raises:
+        ArgumentError: a negative n.
+    """
+    if n < 0:
+        raise ArgumentError("randperm needs a count of 0 or more", where=users_line(2), got=str(n))
     with switched(recording=None):
         drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
     # the second draw breaks ties of the first
@@ -139,4 +186,6 @@ def randperm(n: int, *, generator: Generator | None = None) -> Tensor:
 
 def bernoulli(p: Any, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p, else 0, for each element of `p`. `torch.bernoulli`."""
-    return cast(OPS["Less"](uniform(p.shape, p.data.dtype, generator), p), p.data.dtype)
+    drawn = uniform(p.shape, float32, generator)
+    with no_grad():
+        return cast(OPS["Less"](drawn, cast(p, float32)), p.data.dtype)

@@ -20,6 +20,8 @@ def show(t: Tensor) -> str:
         array = array.astype(np.float32)
     text = np.array2string(array, precision=4, separator=", ", threshold=1000, edgeitems=3, prefix="tensor(")
     marks = [text]
+    if not array.size and array.ndim != 1:
+        marks.append(f"size={array.shape}")
     if t.dtype not in (float32, int64, bool_):
         marks.append(f"dtype=ox.{t.dtype}")
     if t.device != "cpu":
