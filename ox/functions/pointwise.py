@@ -351,6 +351,7 @@ def isfinite(x: Any) -> Tensor:
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`."""
     a, b = (cast(x, float64) if x.data.dtype != float32 else x for x in meet(a, b))
-    near = ops.And(ops.LessOrEqual(ops.Abs(a - b), ops.Abs(b) * rtol + atol), isfinite(b))
+    with np.errstate(all="ignore"):  # of infinities
+        near = ops.And(ops.LessOrEqual(ops.Abs(a - b), ops.Abs(b) * rtol + atol), isfinite(b))
     near = ops.Or(near, ops.Equal(a, b))
     return ops.Or(near, ops.And(isnan(a), isnan(b))) if equal_nan else near
