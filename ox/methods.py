@@ -172,12 +172,10 @@ class Methods:
 
     def clone(self: Any) -> Tensor:
         """A copy in memory of its own; gradients pass."""
-        root = self if self._base is None else self._base
-        viewed = root._viewed
         copied = OPS["Identity"](self)
         if copied.data is self.data or copied.data.base is not None:
             copied.data = copied.data.copy()
-            copied._base, copied._version, root._viewed = None, [self.version, ""], viewed  # it is no view after all
+            copied._base, copied._viewed, copied._version = None, None, [self.version, ""]  # it is no view after all
         return copied
 
     def contiguous(self: Any) -> Tensor:

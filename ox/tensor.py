@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class Tensor(Methods):
     _version: list[Any] | None = (
         None  # [count, who wrote last], shared by all that share the memory; None: never shared
     )
-    _base: Tensor | None = None
-    _viewed: bool = False
+    _base: Tensor | None = None  # the tensor whose memory this one shows
+    _viewed: list[Any] | None = None  # a token that a tensor and its views hold: who holds it is alive
     _recorded: Any = None  # the value of a recording that this tensor is; ox.graph
     _retain: bool = False
 
@@ -128,7 +129,10 @@ class Tensor(Methods):
         if own is not other and own.base is not other and (own.base is None or own.base is not other.base):
             return
         root = base if base._base is None else base._base
-        self._base, root._viewed = root, True
+        self._base = root
+        if root._viewed is None:
+            root._viewed = []
+        self._viewed = root._viewed
         self._version = root._shared_version()
 
     def twin(self) -> Tensor:
@@ -183,12 +187,14 @@ class Tensor(Methods):
                 where=users_line(2),
                 hint="with ox.no_grad(): ..., or the out-of-place form",
             )
-        if followed and (self._base is not None or self._viewed):
+        if followed and self._is_seen_elsewhere():
             raise GradientError(
-                f"{operation} writes in place to memory that has views, which a graph cannot follow",
+                f"{operation} writes in place to memory that other tensors are views of, which a graph cannot follow",
                 where=users_line(2),
-                hint="the out-of-place form, or .clone() before the write",
+                hint="the out-of-place form (for a part, x[i] = x[i] + y), or .clone() before the write",
             )
+        if followed and isinstance(result.node, Node):
+            self._keep_old(result.node)
         self.own_memory()
         self.data[...] = result.data
         self.wrote(operation)
@@ -198,10 +204,29 @@ class Tensor(Methods):
             self.node, self.port = result.node, result.port
         return self
 
+    def _is_seen_elsewhere(self) -> bool:
+        """Whether a tensor that is still alive is a view of this memory, or this one is a view of such a tensor."""
+        if self._viewed is None:
+            return self._base is not None  # detached
+        # the call itself holds one reference
+        if self._base is None:
+            return getrefcount(self._viewed) > 2
+        return getrefcount(self._viewed) > 3 or getrefcount(self._base) > 2
+
+    def _keep_old(self, node: Node) -> None:
+        """Before `node`, which was computed from this tensor, overwrites it: a copy of what its gradient needs."""
+        for saved in [node.saved, *(kept for kept in node.saved if type(kept) is list)]:
+            for i, kept in enumerate(saved):
+                if type(kept) is tuple and kept and kept[0] is self:
+                    old = self.twin()
+                    old.data, old._version, old.node, old.port = self.data.copy(), None, self.node, self.port
+                    saved[i] = (old, 0)
+
     def own_memory(self) -> None:
         """Before a write: where the memory is read-only (an expanded view, say) take a copy that no one else sees."""
         if isinstance(self.data, ndarray) and not self.data.flags.writeable:
-            self.data, self._version, self._base = self.data.copy(), [self.version, ""], None
+            self.data, self._version = self.data.copy(), [self.version, ""]
+            self._base = self._viewed = None
 
     def wrote(self, operation: str) -> None:
         """After a write: count it, and remember who it was."""

@@ -15,8 +15,9 @@ def transfer(x: Tensor, device: str) -> Tensor:
     from ox.devices import cpu, cuda
 
     # an Identity carries history and recording over to the moved array
-    y = x.clone() if device == x.device else OPS["Identity"](x)
-    y.data, y._base, y._version = cpu(x.data) if device == "cpu" else cuda.to_device(x.data, device), None, None
+    y = OPS["Identity"](x)
+    y.data = cpu(x.data) if device == "cpu" else cuda.to_device(x.data, device)
+    y._base = y._viewed = y._version = None
     if y.node is not None:
         origin = x.device
 
