@@ -11,8 +11,9 @@ import onnx
 
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, LoadError, OxError, ShapeError
-from ox.export.source import metadata_of, opset_of, read_model
+from ox.export.source import read_model
 from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
+from ox.graph.file import metadata_of, opset_of
 from ox.graph.form import Graph, Node, Value
 from ox.graph.opset import LOWEST_ASKED
 from ox.graph.read import from_model

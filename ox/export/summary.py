@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ox.dtypes import FROM_ONNX
-from ox.errors import LoadError
-from ox.export.source import metadata_of, opset_of
 from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name
+from ox.graph.file import metadata_of, opset_of, parse
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,7 @@ def inspect(path: str | os.PathLike[str]) -> Summary:
         LoadError: missing, damaged, or not an ONNX file.
     """
     path = Path(path)
-    try:
-        model = onnx.load(path, load_external_data=False)
-    except FileNotFoundError as error:
-        raise LoadError(f"there is no file {path}") from error
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
-    except DecodeError as error:
-        raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
-    if not model.graph.output:
-        raise LoadError(f"{path} is not an ONNX file, or damaged", got="a graph without outputs")
+    model = parse(path)
     metadata = metadata_of(model)
     contract = Contract.from_metadata(metadata)
     external = sorted({e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"} - {""})

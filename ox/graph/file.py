@@ -1,0 +1,120 @@
+"""Opening a model file that may be damaged or hostile: one door for the rooms that read files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto
+
+from ox.errors import LoadError
+
+DEEPEST = 8  # subgraphs inside subgraphs
+
+
+def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """The file without its external data.
+
+    Raises:
+        LoadError: missing, unreadable, damaged, or not ONNX.
+    """
+    path = Path(path)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except FileNotFoundError as error:
+        raise LoadError(f"there is no file {path}", hint=_others(path)) from error
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
+    except DecodeError as error:
+        raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
+    if not model.graph.output:
+        raise LoadError(f"{path} is not an ONNX file, or damaged", got="a graph without outputs")
+    return model
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of `ai.onnx` that a file is written in; 0 when it does not say."""
+    return max((e.version for e in model.opset_import if e.domain in ("", "ai.onnx")), default=0)
+
+
+def metadata_of(model: onnx.ModelProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node: of the graph, of subgraphs at any depth, of functions. Raises LoadError past `DEEPEST` levels."""
+    yield from _nodes(model.graph.node, 0)
+    for function in model.functions:
+        yield from _nodes(function.node, 0)
+
+
+def _nodes(nodes: Iterable[onnx.NodeProto], depth: int) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        if depth > DEEPEST:
+            raise LoadError(
+                "subgraphs nested too deeply", where=node.name or node.op_type, expected=f"at most {DEEPEST}"
+            )
+        yield node
+        for graph in subgraphs(node):
+            yield from _nodes(graph.node, depth + 1)
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def tensors_of(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Every stored tensor: initializers and attributes, at any depth."""
+    yield from _initializers(model.graph)
+    for node in nodes_of(model):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for graph in subgraphs(node):
+            yield from _initializers(graph)
+
+
+def _initializers(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+
+
+def external_file(path: Path, tensor: TensorProto) -> Path | None:
+    """Where a tensor's external data lies; None when it lies in the model itself.
+
+    Raises:
+        LoadError: no file there, or a place that is absolute, climbs out of the model's folder, or leaves it through a
+            symbolic link.
+    """
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return None
+    location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    folder = path.parent.resolve()
+    target = (folder / location).resolve()
+    where = f"tensor '{tensor.name}'"
+    if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in target.parents:
+        raise LoadError(
+            f"{path} keeps data outside its folder",
+            where=where,
+            expected=f"a file inside {folder}",
+            got=location or "no location",
+            hint="ox export, which puts the data beside the model",
+        )
+    if not target.is_file():
+        raise LoadError(
+            f"{path} lacks its external data", where=where, expected=str(target), hint="copy that file beside the model"
+        )
+    return target
+
+
+def _others(path: Path) -> str:
+    found = sorted(other.name for other in path.parent.glob("*.onnx")) if path.parent.is_dir() else []
+    return f"one of {', '.join(found[:5])}" if found else "ox export model.onnx writes one"
