@@ -91,12 +91,14 @@ def test_backward_lets_go_of_what_was_saved(no_collector: None) -> None:
 
 
 def test_memory_is_flat_over_steps(no_collector: None) -> None:
-    x, w = ox.randn(3, 5), ox.randn(5, 4, requires_grad=True)
+    """Each array is 16 kB, so one that stays behind a step would make 3 MB; Python keeps some freed tuples for itself."""
+    x, w = ox.randn(64, 32), ox.randn(32, 64, requires_grad=True)
 
     def steps(n: int) -> None:
         for _ in range(n):
             w.grad = None
-            model(x, w).backward()
+            h = (x @ w).tanh()
+            (h[:, :32].softmax(1).sum(0) * (h.T @ h).var()).log().mean().backward()
             with ox.no_grad():
                 w.sub_(w.grad * 1e-4)
 
@@ -108,7 +110,7 @@ def test_memory_is_flat_over_steps(no_collector: None) -> None:
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert grown < 20_000
+    assert grown < 200_000
 
 
 @pytest.mark.parametrize("depth", [10_000, 100_000])
