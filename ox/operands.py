@@ -27,7 +27,12 @@ def scalar(value: Any, dtype: DType) -> Tensor:
         return flat if dtype == int64 else OPS["Cast"](flat, to=onnx_type(dtype))
     if value == 0 and is_floating(dtype) and copysign(1, value) < 0:
         return operator.make_tensor(np.asarray(-0.0, dtype))
-    return number(value, dtype)
+    try:
+        return number(value, dtype)
+    except (OverflowError, ValueError):
+        raise ArgumentError(
+            f"{value} does not fit {dtype}", where=users_line(3), hint="a wider type first: x.long() or x.float()"
+        ) from None
 
 
 def scalar_type(value: Any, dtype: DType) -> DType:

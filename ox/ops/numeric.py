@@ -40,7 +40,8 @@ def number(value: Any, dtype: DType) -> "Tensor":
     try:
         return _constants[value, dtype]
     except KeyError:
-        array = np.asarray(value, dtype)
+        with np.errstate(all="ignore"):  # what is too large for a float is infinite
+            array = np.asarray(value, dtype)
         made = operator.make_tensor(array)
         if value == value and len(_constants) < 4096:  # NaN would never be found again
             array.flags.writeable = False

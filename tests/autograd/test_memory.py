@@ -91,7 +91,7 @@ def test_backward_lets_go_of_what_was_saved(no_collector: None) -> None:
 
 
 def test_memory_is_flat_over_steps(no_collector: None) -> None:
-    """Each array is 16 kB, so one that stays behind a step would make 3 MB; Python keeps some freed tuples for itself."""
+    """Each array is 16 kB: one left behind a step would make 3 MB. Python keeps some freed tuples for itself."""
     x, w = ox.randn(64, 32), ox.randn(32, 64, requires_grad=True)
 
     def steps(n: int) -> None:
