@@ -165,6 +165,15 @@ def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
     return [operator.as_input(a) for a in mask.data.nonzero()]
 
 
+def _inside(place: int, d: int, size: int) -> None:
+    if not -size <= place < size:
+        raise BoundsError(
+            f"index {int(place)} is outside dimension {d}",
+            where=users_line(5),
+            expected=f"{-size} to {size - 1}" if size else "no index, for it has no elements",
+        )
+
+
 def _basic(x: Tensor, parts: list[Any]) -> Tensor:
     """Apply the integers, slices and new dimensions: at most one Slice, one Squeeze, one Unsqueeze."""
     starts, ends, axes, steps, dropped, added = [], [], [], [], [], []
@@ -175,13 +184,7 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             out += 1
             continue
         if isinstance(part, int):
-            size = x.data.shape[d]
-            if not -size <= part < size:
-                raise BoundsError(
-                    f"index {int(part)} is outside dimension {d}",
-                    where=users_line(4),
-                    expected=f"{-size} to {size - 1}",
-                )
+            _inside(part, d, x.data.shape[d])
             starts.append(part)
             ends.append(_END if part == -1 else part + 1)
             axes.append(d)
@@ -214,14 +217,7 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
         # not adjoining: their dimensions come first, as in NumPy
         rest = [d for d in range(rank) if d not in dims]
         x, first = ops.Transpose(x, perm=[*dims, *rest]), 0
-    try:
-        np.broadcast_shapes(*(a.data.shape for a in indices))
-    except ValueError:
-        raise ShapeError(
-            "index tensors do not broadcast together",
-            where=users_line(3),
-            got=", ".join(str(list(a.data.shape)) for a in indices),
-        ) from None
+    _meet(indices)
     shape = x.shape
     flat: Any = None
     for size, i in zip(shape[first:], indices, strict=False):
@@ -231,6 +227,18 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
         flat = i if flat is None else flat * size + i
     merged = reshape(x, [*shape[:first], -1, *shape[first + len(dims) :]])
     return ops.Gather(merged, flat, axis=first)
+
+
+def _meet(indices: list[Any]) -> None:
+    """Raise ShapeError if index tensors do not broadcast together."""
+    try:
+        np.broadcast_shapes(*(a.data.shape for a in indices))
+    except ValueError:
+        raise ShapeError(
+            "index tensors do not broadcast together",
+            where=users_line(4),
+            got=", ".join(str(list(a.data.shape)) for a in indices),
+        ) from None
 
 
 def _check(index: Any, size: int, what: str) -> None:
@@ -281,9 +289,10 @@ def put(x: Tensor, index: Any, value: Any) -> None:
 def _write(x: Tensor, parts: list[Any], value: Tensor) -> None:
     """Straight into the memory, where nothing is recorded or differentiated."""
     arrays = _arrays(parts)
+    _meet([a for _, a in arrays])
     for d, part in enumerate(p for p in parts if p is not None):
         if isinstance(part, int):
-            _check(operator.as_input(np.asarray(part)), x.data.shape[d], f"the index of dimension {d}")
+            _inside(part, d, x.data.shape[d])
     x.own_memory()
     part = x.data[(*(slice(None) if hasattr(p, "node") else p for p in parts), ...)]
     for d, index in arrays:
