@@ -32,10 +32,13 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         # made here and not by `write`, so that a name that exists is never taken
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        mode = os.fstat(handle).st_mode
+        os.close(handle)
         write(temporary)
         with open(temporary, "rb+") as f:
             os.fsync(f.fileno())
+        temporary.chmod(mode & 0o777)  # `write` may have put a file of its own there
         os.replace(temporary, path)
         directory = os.open(path.parent, os.O_RDONLY)
         try:
@@ -147,7 +150,7 @@ def _name(where: str, taken: dict[str, Any]) -> str:
 
 
 def _unflatten(tree: Any, f: Any) -> Any:
-    if not isinstance(tree, dict):
+    if tree is None or isinstance(tree, (bool, int, str)):
         return tree
     ((kind, content),) = tree.items()
     if kind == "float":

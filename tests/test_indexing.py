@@ -19,9 +19,12 @@ MASK = np.arange(24).reshape(2, 3, 4) % 5 == 0
 INDICES: list[Any] = [
     0, -1, (1, 2), (1, 2, 3), slice(1, None), slice(None, None, 2), (slice(None), -1), (..., 0), (0, ...), ..., None,
     (None, 0, None), (slice(0, 0),), (slice(5, 9),), (slice(-2, None), slice(None, -1)), [0, 1, 1], ([0, 1], [2, 0]),
-    (slice(None), [2, 0, 0]), (..., [3, 1]), ([0, 1], slice(None), [1, 2]), ([[0], [1]], [[0, 1, 2]], 0),
-    (slice(None), [0, 1], [2, 3]), np.array([1, 0], np.uint8), (slice(None), np.array([[0, 1], [2, 0]])), MASK,
-    MASK[:, :, 0], (0, MASK[0]), (slice(None), MASK[0, :, 0]), (..., MASK[0, 0]), [True, False], (None, MASK), [], (-1, [-1, -3], -2),
+    (slice(None), [2, 0, 0]), (..., [3, 1]), ([0, 1], slice(None), [1, 2]),
+    ([[0], [1]], [[0, 1, 2]], 0),
+    (slice(None), [0, 1], [2, 3]), np.array([1, 0], np.uint8),
+    (slice(None), np.array([[0, 1], [2, 0]])), MASK,
+    MASK[:, :, 0], (0, MASK[0]), (slice(None), MASK[0, :, 0]), (..., MASK[0, 0]), [True, False], (None, MASK),
+    [], (-1, [-1, -3], -2),
     ([0, 1], None, [0, 1]), (np.int64(1), np.array(2)),
 ]  # fmt: skip
 
@@ -111,7 +114,8 @@ def test_an_int_beside_index_tensors_is_taken_first_in_reading_and_writing() -> 
         ((0, 0, 0, 0), "4 indices for a tensor of 3"), ([2], "points outside"), ([[-3]], "points outside"),
         (([0], [7]), "points outside"), ((slice(None), [0, 3]), "points outside"), (1.0, "indexed by float"),
         ("a", "indexed by str"), (["a"], "no index"), ([0.5], "no index"), (np.ones(2), "no index"),
-        ((..., ...), "one ... at most"), (slice(None, None, -1), "step above 0"), (slice(None, None, 0), "step above 0"),
+        ((..., ...), "one ... at most"), (slice(None, None, -1), "step above 0"),
+        (slice(None, None, 0), "step above 0"),
         (slice(0.5, None), "sliced by float"), (False, "single bool"), (MASK[0], "does not have the sizes"),
         ([True, False, True], "does not have the sizes"), ([[1], [2, 3]], "no index"), ({1}, "indexed by set"),
     ],

@@ -1,0 +1,195 @@
+"""save and load: what goes in comes out, nothing hostile gets through, a file is whole or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+from ox.dtypes import ALL
+from ox.errors import ArgumentError, LoadError, OxError, WriteError
+from ox.files import write_whole
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (ox.Tensor, np.ndarray)):
+        return a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b) or (a != a and b != b)
+
+
+def test_a_nested_value_comes_back(tmp_path: Path) -> None:
+    value = {
+        "step": 12, 3: [True, False, None], ("a", 1): (1.5, math.inf, -math.inf, math.nan, -0.0, 5e-324, 0.1),
+        "text": 'ünï \n"quoted" \ud83d', "big": 10**40, "empty": [{}, [], ()], None: "none", True: "yes", 2.5: "float",
+        "tensors": [ox.randn(2, 3), ox.tensor(3.5), ox.zeros(0, 3), ox.randn(4, 6).T[1:, ::2], ox.ones(2).expand(3, 2)],
+        "arrays": (np.arange(3), np.float32(2.5) * np.ones((2, 1), np.float16)),
+    }  # fmt: skip
+    ox.save(value, tmp_path / "x.ox")
+    back = ox.load(tmp_path / "x.ox")
+    assert same(back, value)
+    assert math.copysign(1, back["a", 1][4]) == -1
+    assert os.listdir(tmp_path) == ["x.ox"]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_every_element_type(tmp_path: Path, dtype: Any) -> None:
+    tensors = [ox.tensor([[0, 1, 2], [3, 100, 7]]).to(dtype), ox.zeros(0, dtype=dtype), ox.tensor(1).to(dtype)]
+    ox.save(tensors, tmp_path / "x")
+    assert same(ox.load(tmp_path / "x"), tensors)
+
+
+def test_what_is_loaded_can_be_written_and_is_plain(tmp_path: Path) -> None:
+    x = ox.ones(2, requires_grad=True)
+    ox.save({"leaf": x, "result": x * 2, "number": np.float32(0.5), "int": np.int8(3)}, tmp_path / "x")
+    back = ox.load(tmp_path / "x")
+    assert not back["leaf"].requires_grad
+    back["result"].add_(1)
+    assert back["result"].tolist() == [3, 3]
+    assert (back["number"], back["int"]) == (0.5, 3)
+    np.asarray(back["leaf"])[0] = 9
+    assert back["leaf"].tolist() == [9, 1]
+
+
+@pytest.mark.parametrize(
+    "bad", [object(), {1, 2}, b"bytes", 1j, np.array(["a"]), np.array([1j]), lambda: 0, np.datetime64("2020")], ids=repr
+)
+def test_what_cannot_be_saved_is_named(tmp_path: Path, bad: Any) -> None:
+    with pytest.raises(ArgumentError, match="cannot write") as caught:
+        ox.save({"a": [1, {"deep": bad}]}, tmp_path / "x")
+    assert caught.value.where == "value['a'][1]['deep']"
+    assert not os.listdir(tmp_path)
+
+
+def test_what_contains_itself_is_refused(tmp_path: Path) -> None:
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(ArgumentError, match="contains itself"):
+        ox.save(value, tmp_path / "x")
+
+
+def test_a_model_is_pointed_to_its_state(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ox.save(ox.nn.Linear(1, 1), tmp_path / "x")
+    assert "state_dict" in caught.value.hint
+
+
+def test_a_failing_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    ox.save(1, path)
+    with pytest.raises(ArgumentError):
+        ox.save(object(), path)
+
+    def half(temporary: Path) -> None:
+        temporary.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, half)
+
+    def full(temporary: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(WriteError, match="was not written") as caught:
+        write_whole(path, full)
+    assert caught.value.got == "No space left on device"
+    assert ox.load(path) == 1
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "missing" / "x", tmp_path / "folder"):
+        with pytest.raises(WriteError):
+            ox.save(1, path)
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_the_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    ox.save(1, tmp_path / "x")
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_is_not_there_or_no_file(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="cannot be opened"):
+        ox.load(tmp_path / "missing")
+    with pytest.raises(LoadError):
+        ox.load(tmp_path)
+    (tmp_path / "empty").touch()
+    with pytest.raises(LoadError):
+        ox.load(tmp_path / "empty")
+
+
+def test_another_programs_file(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.ones(2)}, tmp_path / "x")
+    with pytest.raises(LoadError, match="was not written by") as caught:
+        ox.load(tmp_path / "x")
+    assert "load_file" in caught.value.hint
+
+
+def hostile(tree: Any, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    text = tree if isinstance(tree, str) else json.dumps(tree)
+    save_file({"0": np.zeros(4, np.float32), "1": np.zeros(3, np.uint16)}, path, metadata={"ox.tree": text})
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "not json", "[" * 100_000, "1" * 5000, {}, {"a": 1, "b": 2}, {"list": 5}, {"dict": [[[1], 2, 3]]}, [1, 2],
+        {"dict": [[{"list": []}, 1]]}, {"float": "0x1p99999"}, {"float": "zz"}, {"float": 3},
+        {"tensor": ["7", "float32", [4]]},
+        {"tensor": ["0", "float32", [5]]}, {"tensor": ["0", "int8", [4]]}, {"tensor": ["0", "bfloat16", [4]]},
+        {"tensor": ["0", "nonsense", [4]]}, {"tensor": ["0", "float32", [-1]]}, {"tensor": ["0", "float32", "ab"]},
+        {"tensor": ["0", "float32", [2.5]]}, {"tensor": ["0", "float32", [1 << 62, 4]]}, {"tensor": 3},
+        {"code": ["0", "float32", [4]]},
+        {"tensor": [["0"], "float32", [4]]}, {"tensor": ["0", "float32", [-2, -2]]}, {"array": [None, None, None]},
+    ],
+    ids=lambda t: str(t)[:40],
+)  # fmt: skip
+def test_hostile_trees(tmp_path: Path, tree: Any) -> None:
+    hostile(tree, tmp_path / "x")
+    with pytest.raises(LoadError) as caught:
+        ox.load(tmp_path / "x")
+    assert str(tmp_path / "x") in caught.value.what
+
+
+def test_damaged_bytes(tmp_path: Path) -> None:
+    """Cut off anywhere, or with bytes changed: a LoadError or a value, never anything else."""
+    path = tmp_path / "x"
+    ox.save({"a": [ox.randn(3), 2.5, "text"], "b": (ox.tensor([1, 2]), None)}, path)
+    whole = path.read_bytes()
+    for length in {0, 1, 7, 8, 9, *range(10, len(whole), 17), len(whole) - 1}:
+        path.write_bytes(whole[:length])
+        with pytest.raises(LoadError):
+            ox.load(path)
+    choose = random.Random(0)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(choose.randint(1, 4)):
+            damaged[choose.randrange(len(whole) - 20)] = choose.randrange(256)
+        path.write_bytes(bytes(damaged))
+        try:
+            ox.load(path)
+        except OxError as error:
+            assert isinstance(error, LoadError)
+    path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
+    with pytest.raises(LoadError):
+        ox.load(path)
