@@ -52,9 +52,7 @@ def _unary_float(op: Any) -> Any:
 
 
 neg, abs, relu, sign = map(_unary, (ops.Neg, ops.Abs, ops.Relu, ops.Sign))
-sqrt, reciprocal, exp, log, sin, cos = map(
-    _unary_float, (ops.Sqrt, ops.Reciprocal, ops.Exp, ops.Log, ops.Sin, ops.Cos)
-)
+sqrt, reciprocal, exp, log, sin, cos = map(_unary_float, (ops.Sqrt, ops.Reciprocal, ops.Exp, ops.Log, ops.Sin, ops.Cos))
 erf, tanh, sigmoid = map(_unary_float, (ops.Erf, ops.Tanh, ops.Sigmoid))
 
 

@@ -185,8 +185,9 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
         raise ArgumentError("cat and stack need at least one tensor", where=users_line(2))
     for i, one in enumerate(tensors):
         if not hasattr(one, "node"):
-            got = type(one).__name__
-            raise ArgumentError(f"cat's tensor {i} is a {got}", where=users_line(2), hint="ox.tensor(it)")
+            raise ArgumentError(
+                f"cat's tensor {i} is no tensor", where=users_line(2), got=type(one).__name__, hint="ox.tensor(it)"
+            )
         if not one.data.ndim:
             raise ShapeError(f"cat's tensor {i} has no dimensions", where=users_line(2), hint="ox.stack(tensors)")
     first = tensors[0]

@@ -1,0 +1,147 @@
+"""Errors speak one language: what, where (the user's line), expected, got, what to try."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import pytest
+
+import ox
+from ox import errors
+from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeError
+
+BUILT_IN = {
+    "ShapeError": ValueError, "DTypeError": TypeError, "ArgumentError": ValueError, "BoundsError": IndexError,
+    "GradientError": RuntimeError, "DeviceError": RuntimeError, "RecordError": RuntimeError,
+    "ExportError": RuntimeError,
+    "LoadError": ValueError, "WriteError": OSError, "TrainError": RuntimeError, "RecipeError": ValueError,
+    "ServeError": RuntimeError,
+}  # fmt: skip
+
+
+def test_the_tree_of_classes_is_the_docstrings() -> None:
+    found = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type)
+        and issubclass(kind, OxError)
+        and kind is not OxError
+        and kind.__module__ == "ox.errors"
+    }
+    assert set(BUILT_IN) <= set(found)
+    drawn = dict(re.findall(r"── (\w+) +\((\w+)\)", errors.__doc__ or ""))
+    for name, kind in found.items():
+        assert kind.__doc__
+        if name in BUILT_IN:
+            assert issubclass(kind, BUILT_IN[name])
+            assert drawn[name] == BUILT_IN[name].__name__
+
+
+def test_the_format() -> None:
+    error = ShapeError(
+        "what", where="train.py:3   x @ y", expected="[2]", got="one\ntwo", hint="this", extra={"dimension": "batch"}
+    )
+    assert str(error) == (
+        "what\n  in        train.py:3   x @ y\n  dimension batch\n  expected  [2]\n  got       one\n            two\n"
+        "  try       this"
+    )
+    assert error.one_line() == "what; in train.py:3   x @ y; dimension batch; expected [2]; got one\ntwo; try this"
+    assert str(OxError("only this")) == "only this"
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is ShapeError
+    assert str(again) == str(error)
+
+
+def run(code: str, **names: Any) -> OxError:
+    with pytest.raises(OxError) as caught:
+        exec(compile(code, "mine.py", "exec"), {"ox": ox, **names})
+    return caught.value
+
+
+def test_the_tours_first_example_on_plain_tensors() -> None:
+    error = run("\ny = x @ w", x=ox.ones(64, 512), w=ox.ones(784, 128))
+    assert isinstance(error, ShapeError)
+    lines = str(error).splitlines()
+    assert lines[0] == "MatMul cannot multiply [64, 512] by [784, 128]"
+    assert lines[1].startswith("  in       mine.py:2")
+
+
+# code on x [2, 3], and what the message must hold besides the line
+@pytest.mark.parametrize(
+    "code, kind, parts",
+    [
+        ("x + ox.ones(4)", ShapeError, ["Add", "[2, 3]", "[4]"]),
+        ("x * ox.ones(3, 2)", ShapeError, ["Mul", "[2, 3]", "[3, 2]"]),
+        ("x > ox.ones(2)", ShapeError, ["Greater", "[2, 3]", "[2]"]),
+        ("ox.where(x > 0, x, ox.ones(5))", ShapeError, ["Where", "[5]"]),
+        ("x @ x", ShapeError, ["MatMul cannot multiply [2, 3] by [2, 3]"]),
+        ("x @ x.T.long()", DTypeError, ["MatMul", "float32", "int64", "x.to(ox.float32)"]),
+        ("x.reshape(4, 2)", ShapeError, ["Reshape", "[4, 2]", "[2, 3]", "multiply to 6"]),
+        ("x.expand(2, 4)", ShapeError, ["[2, 3] does not broadcast to [2, 4]"]),
+        ("ox.cat([x, ox.ones(2, 2)])", ShapeError, ["Concat", "[2, 3]", "[2, 2]"]),
+        ("ox.cat([x, 3])", ArgumentError, ["tensor 1 is no tensor", "int", "ox.tensor"]),
+        ("ox.stack([x, x.T])", ShapeError, ["[1, 2, 3]", "[1, 3, 2]"]),
+        ("x.split([1, 2])", ShapeError, ["Split", "[2, 3]", "add to 2"]),
+        ("x.squeeze(2)", BoundsError, ["dimension 2", "-2 to 1"]),
+        ("x[2]", BoundsError, ["index 2 is outside dimension 0", "-2 to 1"]),
+        ("x[ox.tensor([0, 5])]", BoundsError, ["points outside", "5"]),
+        ("x.gather(1, ox.tensor([[7]]))", BoundsError, ["GatherElements", "7"]),
+        ("x.index_select(1, ox.tensor([7]))", BoundsError, ["Gather", "7"]),
+        ("x.gather(1, x)", DTypeError, ["GatherElements", "indices", "float32"]),
+        ("x.gather(1, ox.tensor([0]))", ShapeError, ["gather", "[2, 3]", "[1]"]),
+        ("x.scatter(0, ox.tensor([[0]]), ox.ones(1, 1).long())", DTypeError, ["ScatterElements", "int64"]),
+        ("ox.tensor([1]).mean()", DTypeError, ["mean", "int64", "x.float().mean()"]),
+        ("ox.ones(2) & ox.ones(2)", DTypeError, ["bools and integers", "float32"]),
+        ("ox.div(x, 'a')", DTypeError, ["does not combine with a str"]),
+        ("x.to('nonsense')", DTypeError, ["nonsense", "ox.float32"]),
+        ("x.item()", ArgumentError, ["one element", "[2, 3]"]),
+        ("if x == x: pass", ArgumentError, ["ambiguous", "ox.equal"]),
+        ("x.fill_('a')", OxError, []),
+        ("x.clamp()", ArgumentError, ["min, max or both"]),
+        ("ox.ops.Add(x)", OxError, ["Add"]),
+        ("ox.ops.Add(x, x, axis=1)", ArgumentError, ["Add", "axis"]),
+        ("ox.ops.Add(x, x.long())", DTypeError, ["one type for 'A' and 'B'", "never promotes"]),
+        ("ox.ops.Softmax(x, axis=7)", OxError, ["Softmax"]),
+        ("ox.ops.Cast(x, to=8)", ArgumentError, ["TensorProto type 8"]),
+        ("ox.ops.Transpose(x, perm=[0, 0])", ShapeError, ["Transpose", "perm=[0, 0]"]),
+        ("x.backward()", OxError, ["does not depend", "requires_grad_"]),
+    ],
+)
+def test_bad_input(code: str, kind: type[OxError], parts: list[str]) -> None:
+    error = run(code, x=ox.ones(2, 3))
+    assert isinstance(error, kind)
+    text = str(error)
+    for part in parts:
+        assert part in text
+    assert text.splitlines()[0].strip()
+    assert error.where is not None
+    assert error.where.startswith("mine.py:1")
+
+
+def test_a_device_that_is_not_there() -> None:
+    from ox.devices import cuda
+
+    try:
+        cuda.cupy()
+    except errors.DeviceError:
+        with pytest.raises(errors.DeviceError) as caught:
+            ox.ones(1).to("cuda")
+        assert caught.value.hint
+    else:
+        pytest.skip("CUDA is there")
+
+
+def test_the_place_is_the_users_line_and_its_text() -> None:
+    with pytest.raises(ShapeError) as caught:
+        ox.ones(2) + ox.ones(3)  # here
+    assert caught.value.where.startswith("test_errors.py:")
+    assert caught.value.where.endswith("ox.ones(2) + ox.ones(3)  # here")
+
+
+def test_no_traceback_of_the_library_below() -> None:
+    """A TypeError, ValueError or IndexError that catches keeps working; a second cause is not shown for our own."""
+    with pytest.raises(ValueError, match="cannot multiply") as caught:
+        ox.ones(2, 3) @ ox.ones(2, 3)
+    assert caught.value.__cause__ is None or caught.value.__suppress_context__
