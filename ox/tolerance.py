@@ -40,7 +40,7 @@ def allowed(expected: np.ndarray[Any, Any]) -> float:
 
 
 def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Difference:
-    """The largest absolute difference. NaN equals NaN, an infinity the same infinity; another shape is infinitely far."""
+    """The largest absolute difference. NaN equals NaN, an infinity itself; another shape is infinitely far."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         return Difference(float("inf"), allowed(expected))
     if expected.dtype not in TABLE:

@@ -11,7 +11,8 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _OURS = (
     _HERE,
-    *(f"{os.sep}{package}{os.sep}" for package in ("ox_cli", "typer", "click")),  # between the shell and the user's page
+    # what lies between the shell and the user's page
+    *(f"{os.sep}{package}{os.sep}" for package in ("ox_cli", "typer", "click")),
     "<frozen ",
     f"{os.sep}contextlib.py",
     f"{os.sep}functools.py",

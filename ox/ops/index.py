@@ -22,9 +22,7 @@ LONG_RUN = 8
 
 
 @operator("output", view=True, T=ALL, Tind=INDEX)
-def Slice(
-    xp: XP, data: T, starts: HostTind, ends: HostTind, axes: HostTind = None, steps: HostTind = None
-) -> T:
+def Slice(xp: XP, data: T, starts: HostTind, ends: HostTind, axes: HostTind = None, steps: HostTind = None) -> T:
     """Every `step`-th place from start to before end along the given axes, by default the first ones. Negative places
     count from the end, places outside are moved to the border: Python's slices. ONNX Slice."""
     chosen = [slice(None)] * data.ndim

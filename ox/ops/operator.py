@@ -33,7 +33,7 @@ from ox.ops.node import Node, sequence
 
 OPS: dict[str, Operator] = {}
 
-# Infinities and NaN are values like others, as in PyTorch. A filter costs a call nothing; `np.errstate` costs 0.7 µs, and
+# Infinities and NaN are values like others, as in PyTorch. A filter costs a call nothing, `np.errstate` 0.7 µs: that
 # stands only around kernels that meet them in the ordinary course (`quiet`).
 warnings.filterwarnings(
     "ignore", "(overflow|underflow|invalid value|divide by zero)", RuntimeWarning, module=r"ox\.ops\."
