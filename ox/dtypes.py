@@ -55,7 +55,7 @@ def set_default_dtype(dtype: DType) -> None:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The type in which two tensors meet, as in PyTorch: floats beat integers, integers bools, the wider the narrower."""
+    """The type in which two tensors meet, as in PyTorch: floats beat integers, integers bools, wide types narrow."""
     if a == b:
         return a
     fa, fb = is_floating(a), is_floating(b)
