@@ -237,6 +237,10 @@ class Tensor(Methods, Aliases):
     def __float__(self) -> float:
         return float(self.item())
 
+    def __format__(self, spec: str) -> str:
+        """``f"{loss:.3f}"`` formats the number of a tensor of one element."""
+        return format(self.item(), spec) if spec else str(self)
+
     def __len__(self) -> int:
         if not self.data.ndim:
             raise NoLengthError("a tensor of no dimensions has no length", where=users_line(2), hint="x.item()")

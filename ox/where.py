@@ -9,22 +9,28 @@ from itertools import pairwise
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_OURS = (
-    _HERE,
-    # what lies between the shell and the user's page
-    *(f"{os.sep}{package}{os.sep}" for package in ("ox_cli", "typer", "click")),
-    "<frozen ",
-    f"{os.sep}contextlib.py",
-    f"{os.sep}functools.py",
-)
+_LIBRARY = ("<frozen ", f"{os.sep}contextlib.py", f"{os.sep}functools.py")
+
+
+def _between() -> tuple[str, ...]:
+    """The folders of what lies between the shell and the user's page, as far as it is loaded."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in ("ox_cli", "typer", "click"))
+    return (_HERE, *(os.path.dirname(os.path.abspath(file)) + os.sep for file in files if file))
+
+
+def _is_ours(name: str, folders: tuple[str, ...]) -> bool:
+    if name.startswith(folders) or any(mark in name for mark in _LIBRARY):
+        return True
+    return os.path.basename(name) in ("ox", "ox.exe") and name == sys.argv[0]  # the installed command
 
 
 def users_line(depth: int = 1) -> str:
     """``train.py:31   x = self.fc1(x)``: the innermost frame outside ox, or an empty string when there is none."""
     frame: Any = sys._getframe(depth)
+    folders = _between()
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_HERE) and not any(mark in name for mark in _OURS[1:]):
+        if not _is_ours(name, folders):
             text = linecache.getline(name, frame.f_lineno).strip()
             return f"{os.path.basename(name)}:{frame.f_lineno}   {text}".rstrip()
         frame = frame.f_back

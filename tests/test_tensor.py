@@ -249,3 +249,16 @@ def test_a_dimension_that_is_not_there(call: str) -> None:
         eval(call, {"m": ox.ones(2, 2), "ox": ox})
     assert "to" in caught.value.expected
     assert isinstance(caught.value, IndexError)
+
+
+def test_a_tensor_of_one_element_formats_as_its_number() -> None:
+    loss = ox.tensor(1.23456, requires_grad=True)
+    assert f"{loss:.3f} {loss.detach():8.1e}" == "1.235  1.2e+00"
+    assert f"{loss}" == str(loss)
+    with pytest.raises(ArgumentError, match="one element"):
+        format(ox.ones(2), ".3f")
+
+
+def test_a_size_of_nothing_cannot_be_divided() -> None:
+    with pytest.raises(ShapeError, match="leaves nothing"):
+        ox.ones(3, 4).reshape(0, -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,13 +28,16 @@ def _edge(node: Any, port: int) -> Edge:
     return (node, port) if port else node
 
 
+_accumulating = Lock()  # threads that run backward into one leaf take turns at its `.grad`
+
+
 def backward(
     tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None], *, retain_graph: bool | None, create_graph: bool
 ) -> None:
     """Add gradients to `.grad` of every leaf. `torch.autograd.backward`."""
     found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
     taken = {id(_owner(g.data)) for g in cotangents if g is not None and hasattr(g, "node")}
-    with switched(grad=create_graph):
+    with switched(grad=create_graph), _accumulating:
         for leaf, g in found.items():
             tensor = leaf.tensor()
             if tensor is None:
@@ -43,8 +47,13 @@ def backward(
                 continue
             # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
             memory = id(_owner(g.data))
-            tensor.grad = g.clone() if memory in taken else g
+            tensor.grad = g.clone() if memory in taken or not _writable(g.data) else g
             taken.add(memory)
+
+
+def _writable(array: Any) -> bool:
+    """Whether each element has memory of its own that may be written; an expanded array's has not."""
+    return not isinstance(array, np.ndarray) or array.flags.writeable
 
 
 def _owner(array: Any) -> Any:

@@ -101,7 +101,7 @@ def rows(minimum: int) -> Worth:
 
 
 def always(arrays: list[Any]) -> bool:
-    return True
+    return bool(arrays[0].size)  # with no channels ONNX Runtime leaves its output unwritten
 
 
 def never(arrays: list[Any]) -> bool:
@@ -169,6 +169,30 @@ def run_greatest(op: Operator, arrays: list[Any], attributes: dict[str, Any]) ->
     return run(op, arrays, attributes) if sound else op.kernel(np, *arrays, **attributes)
 
 
+def _window_fits(x: Any, attributes: dict[str, Any]) -> bool:
+    """Whether a pool's window fits into the padded input. Where not, ONNX Runtime makes an output out of nothing."""
+    kernel = attributes["kernel_shape"]
+    pads = attributes.get("pads") or [0] * (2 * len(kernel))
+    dilations = attributes.get("dilations") or [1] * len(kernel)
+    return x.ndim == len(kernel) + 2 and all(
+        n + pads[i] + pads[i + len(kernel)] > dilations[i] * (kernel[i] - 1) for i, n in enumerate(x.shape[2:])
+    )
+
+
+def run_average(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """AveragePool; a window that does not fit goes to the kernel, which says so."""
+    if attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not _window_fits(arrays[0], attributes):
+        return op.kernel(np, *arrays, **attributes)
+    return run(op, arrays, attributes)
+
+
+def run_maximum(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MaxPool; as `run_average` and `run_greatest`."""
+    if attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not _window_fits(arrays[0], attributes):
+        return op.kernel(np, *arrays, **attributes)
+    return run_greatest(op, arrays, attributes)
+
+
 SINGLE = (float32,)
 BOTH = (float32, float64)
 
@@ -197,8 +221,8 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "Gemm": (BOTH, gemm, run_gemm),
     "Conv": (SINGLE, always, run),
     "ConvTranspose": (SINGLE, always, run),
-    "MaxPool": (SINGLE, always, run_greatest),
-    "AveragePool": (SINGLE, always, run),
+    "MaxPool": (SINGLE, always, run_maximum),
+    "AveragePool": (SINGLE, always, run_average),
     "GlobalAveragePool": (SINGLE, elements(4_000), run),
 }
 

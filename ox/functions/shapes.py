@@ -29,6 +29,13 @@ def reshape(x: Any, *shape: Any) -> Tensor:
     sizes = sizes_of(shape)
     if -1 in sizes and not x.data.size:
         sizes = _settled(x, sizes)
+    elif -1 in sizes and 0 in sizes:
+        raise ShapeError(
+            "a size of 0 leaves nothing for -1 to divide",
+            where=users_line(2),
+            got=f"{sizes} for {list(x.data.shape)}",
+            hint="x.shape[0] for a size to keep",
+        )
     elif sizes and builtins.min(sizes) < -1:
         raise ShapeError("a size is 0 or more, or -1 for what is left", where=users_line(2), got=str(sizes))
     return ops.Reshape(x, size_tensor(sizes), allowzero=int(-1 not in sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from copy import copy, deepcopy
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -223,3 +224,27 @@ def test_infinite_gradients_come_without_a_warning() -> None:
     x = leaf(0.0)
     x.sqrt().backward()
     assert x.grad.tolist() == [float("inf")]
+
+
+def test_a_gradient_can_always_be_written_to() -> None:
+    a = ox.ones(3, requires_grad=True)
+    a.sum().backward()
+    assert a.grad is not None
+    a.grad.numpy()[0] = 5
+    assert a.grad.tolist() == [5, 1, 1]
+
+
+def test_threads_that_share_a_leaf_lose_nothing() -> None:
+    shared = ox.zeros(1, requires_grad=True)
+
+    def work() -> None:
+        for _ in range(200):
+            (shared * 1.0).sum().backward()
+
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shared.grad is not None
+    assert shared.grad.item() == 800
