@@ -183,3 +183,13 @@ def test_the_runner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 if __name__ == "__main__":
     Runner().run(Path(sys.argv[1]))
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    dead = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in [*PAGES, ROOT / "benchmarks" / "README.md"]
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert not dead, f"links to files that are not there: {dead}"
