@@ -6,10 +6,9 @@ that can be known from the model is prepared once, so a request costs a dictiona
 
 from __future__ import annotations
 
-import difflib
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import orjson
 
 from ox.errors import ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo, from_bytes, show_dims, to_bytes
+from ox.serve.document import flag, identifier_of, load_json, nearest, parameters_of, quote
 
 # struct refuses what does not fit: text, fractions for an integer, numbers out of range
 CODES = {
@@ -85,7 +85,7 @@ class Codec:
         at = header_length
         for tensor in tensors:
             codec = self._input(tensor, feed)
-            size = _parameters(tensor).get("binary_data_size") if "parameters" in tensor else None
+            size = parameters_of(tensor).get("binary_data_size") if "parameters" in tensor else None
             if size is None:
                 feed[codec.name] = codec.from_json(tensor)
             else:
@@ -105,7 +105,7 @@ class Codec:
             missing = ", ".join(f"'{name}'" for name in self._inputs if name not in feed)
             raise ServeError(f"input {missing} is missing", expected=self._names())
         rows, key = self._measure(feed)
-        return Request(_identifier(document), feed, rows, key, self._wanted(document))
+        return Request(identifier_of(document), feed, rows, key, self._wanted(document))
 
     def _measure(self, feed: dict[str, Array]) -> tuple[int, tuple[Any, ...]]:
         """Rows and grouping key; sizes of one name must agree."""
@@ -132,34 +132,37 @@ class Codec:
         codec = self._inputs.get(name) if type(name) is str else None
         if codec is None:
             raise ServeError(
-                f"there is no input {_quote(name)}", expected=self._names(), hint=_nearest(name, self._inputs)
+                f"there is no input {quote(name)}", expected=self._names(), hint=nearest(name, self._inputs)
             )
         if name in feed:
             raise ServeError(f"input '{name}' appears twice")
         return codec
 
     def _wanted(self, document: dict[str, Any]) -> Sequence[Wanted]:
-        binary = "parameters" in document and _flag(_parameters(document), "binary_data_output")
+        binary = "parameters" in document and flag(parameters_of(document), "binary_data_output")
         listed = document.get("outputs")
         if not listed:
             return self._all[binary]
         if type(listed) is not list:
             raise ServeError("'outputs' is not a list")
-        wanted = []
+        if len(listed) > len(self.outputs):
+            raise ServeError(f"{len(listed)} outputs are asked for", expected=f"at most {len(self.outputs)}, each once")
+        wanted: dict[int, Wanted] = {}
         for output in listed:
             name = output.get("name") if type(output) is dict else output
             place = self._places.get(name) if type(name) is str else None
             if place is None:
                 names = ", ".join(f"'{info.name}'" for info in self.outputs)
-                raise ServeError(
-                    f"there is no output {_quote(name)}", expected=names, hint=_nearest(name, self._places)
-                )
-            parameters = _parameters(output)
+                raise ServeError(f"there is no output {quote(name)}", expected=names, hint=nearest(name, self._places))
+            if place in wanted:
+                raise ServeError(f"output '{name}' is asked for twice")
+            parameters = parameters_of(output)
             for unsupported in UNSUPPORTED:
                 if parameters.get(unsupported):
                     raise ServeError(f"output '{name}' asks for {unsupported}, which this server does not have")
-            wanted.append(Wanted(place, _flag(parameters, "binary_data") if "binary_data" in parameters else binary))
-        return wanted
+            own = flag(parameters, "binary_data") if "binary_data" in parameters else binary
+            wanted[place] = Wanted(place, own)
+        return list(wanted.values())
 
     def _names(self) -> str:
         return ", ".join(str(codec.info) for codec in self._inputs.values()) or "no inputs"
@@ -229,11 +232,11 @@ class InputCodec:
     def _shape(self, tensor: dict[str, Any]) -> list[int]:
         """The tensor's shape, checked against the model's, and its datatype on the way."""
         if tensor.get("datatype") != self.info.dtype:
-            got = _quote(tensor.get("datatype"))
+            got = quote(tensor.get("datatype"))
             raise ServeError(f"input '{self.name}' has datatype {got}", expected=self.info.dtype)
         shape = tensor.get("shape")
         if type(shape) is not list or not all(type(size) is int for size in shape):
-            raise ServeError(f"input '{self.name}' has no shape", expected=show_dims(self.info.dims), got=_quote(shape))
+            raise ServeError(f"input '{self.name}' has no shape", expected=show_dims(self.info.dims), got=quote(shape))
         if self._free_first and self._fixed is not None and shape[1:] == self._fixed and 0 < shape[0] < LARGEST_DIM:
             return shape  # nearly always
         if len(shape) > MOST_DIMS:
@@ -272,7 +275,7 @@ class InputCodec:
         data = tensor.get("data")
         if type(data) is not list:
             for parameter in UNSUPPORTED:
-                if parameter in _parameters(tensor):
+                if parameter in parameters_of(tensor):
                     raise ServeError(f"input '{self.name}' asks for {parameter}, which this server does not have")
             raise ServeError(f"input '{self.name}' has no list 'data'")
         count = math.prod(shape)
@@ -294,7 +297,7 @@ class InputCodec:
         allowed: tuple[type, ...] = (str,) if self.info.dtype == "BYTES" else (bool,)
         for item in data:
             if type(item) not in allowed:
-                raise TypeError(_quote(item))
+                raise TypeError(quote(item))
         array = np.empty(len(data), self.dtype)
         array[:] = data
         return array
@@ -318,60 +321,3 @@ class InputCodec:
             return np.empty(shape, self.dtype)
         array = np.frombuffer(body, self.dtype, math.prod(shape), at).reshape(shape)
         return array if array.flags.aligned else array.copy()
-
-
-def load_json(text: bytes) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ServeError: it is not JSON, nests deeper than 1,024 levels, holds NaN, or is not an object.
-    """
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        if any(
-            text[max(0, error.pos - 1) : error.pos + 8].lstrip(b"-, [:").startswith(word) for word in (b"NaN", b"Inf")
-        ):
-            raise ServeError(
-                "NaN and Infinity are not JSON", got=str(error), hint="sending that tensor as binary data"
-            ) from None
-        raise ServeError("the body is not JSON", got=str(error)) from None
-    if type(document) is not dict:
-        raise ServeError("the body is not a JSON object", expected='{"inputs": [...]}')
-    return document
-
-
-def _parameters(owner: Any) -> dict[str, Any]:
-    parameters = owner.get("parameters") if type(owner) is dict else None
-    if parameters is None:
-        return {}
-    if type(parameters) is not dict:
-        raise ServeError("'parameters' is not an object", got=_quote(parameters))
-    return parameters
-
-
-def _flag(parameters: dict[str, Any], name: str) -> bool:
-    value = parameters.get(name, False)
-    if type(value) is not bool:
-        raise ServeError(f"the parameter {name} is not true or false", got=_quote(value))
-    return value
-
-
-def _identifier(document: dict[str, Any]) -> str | None:
-    identifier = document.get("id")
-    if identifier is not None and type(identifier) is not str:
-        raise ServeError("'id' is not a string", got=_quote(identifier))
-    return identifier
-
-
-def _quote(value: Any) -> str:
-    """What the client sent, short enough for a message."""
-    if isinstance(value, list | dict):  # may be as large and as deep as the body allows
-        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
-    text = f"'{value[:80]}'" if isinstance(value, str) else repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _nearest(name: Any, names: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(name[:100], list(names), 1) if isinstance(name, str) else []
-    return f"'{close[0]}'" if close else None

@@ -229,6 +229,8 @@ WRONG: list[tuple[str, Any, int, list[str]]] = [
     ("parameters", request() | {"parameters": 5}, 400, ["'parameters'"]),
     ("output", request() | {"outputs": [{"name": "z"}]}, 400, ["no output 'z'", "'y'"]),
     ("outputs", request() | {"outputs": {"name": "y"}}, 400, ["'outputs'"]),
+    ("output twice", request() | {"outputs": [{"name": "y"}] * 2}, 400, ["2 outputs", "at most 1"]),
+    ("many outputs", request() | {"outputs": [{"name": "y"}] * 3000}, 400, ["3000 outputs", "each once"]),
     ("classification", request() | {"outputs": [{"name": "y", "parameters": {"classification": 3}}]}, 400, ["classif"]),
     ("binary without header", request(parameters={"binary_data_size": 512}), 400, ["Inference-Header-Content-Length"]),
 ]  # fmt: skip
@@ -279,6 +281,19 @@ def test_sizes_of_one_name_agree(client: Any) -> None:
     }
     status, _, reply = client.ask("POST", "/v2/models/mixed/infer", json.dumps(body).encode())
     assert status == 400 and b"'batch' is 2 in input 'flags'" in reply
+
+
+def test_an_output_is_given_once(client: Any) -> None:
+    body = {
+        "inputs": [
+            {"name": "text", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]},
+            {"name": "flags", "shape": [1, 3], "datatype": "BOOL", "data": [True] * 3},
+            {"name": "image", "shape": [1, 1, 2, 2], "datatype": "FP32", "data": [1, 1, 1, 1]},
+        ],
+        "outputs": [{"name": "flags_out"}, {"name": "log"}, {"name": "flags_out", "parameters": {"binary_data": True}}],
+    }
+    status, _, reply = client.ask("POST", "/v2/models/mixed/infer", json.dumps(body).encode())
+    assert status == 400 and b"'flags_out' is asked for twice" in reply
 
 
 def test_nan_in_an_output(client: Any) -> None:
