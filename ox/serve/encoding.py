@@ -9,26 +9,31 @@ from ox.errors import ServeError
 GZIP, ZLIB = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS
 WINDOW = {b"gzip": GZIP, b"deflate": ZLIB}
 SMALLEST = 1024  # below this, packing an answer costs more than it saves
+LARGEST = 1 << 20  # above this, packing it would keep everybody else waiting
+RATIO, SLACK = 64, 256 << 10  # a body may unpack to so many times its size, and so many bytes more
 
 
 def unpack(body: bytes, encoding: bytes, most: int) -> bytes:
     """A request's body without its Content-Encoding.
 
     Raises:
-        ServeError: an unknown encoding (415), damaged data (400), more than `most` bytes (413).
+        ServeError: an unknown encoding (415), damaged data (400), more than `most` or than it may grow (413).
     """
     encoding = encoding.strip().lower()
     if encoding in (b"", b"identity"):
         return body
     if encoding not in WINDOW:
         raise ServeError("unknown content-encoding", status=415, expected="gzip, deflate or identity")
+    most = min(most, RATIO * len(body) + SLACK)
     stream = zlib.decompressobj(WINDOW[encoding])
     try:
         plain = stream.decompress(body, most + 1)
     except zlib.error as error:
         raise ServeError(f"the body is not {encoding.decode()}", got=str(error)) from None
     if len(plain) > most:
-        raise ServeError("the body is too large once unpacked", status=413, expected=f"at most {most} bytes")
+        raise ServeError(
+            "the body is too large once unpacked", status=413, expected=f"at most {most} bytes, for one of {len(body)}"
+        )
     if not stream.eof or stream.unused_data:
         raise ServeError(f"the body is not one whole {encoding.decode()} stream")
     return plain
@@ -36,7 +41,7 @@ def unpack(body: bytes, encoding: bytes, most: int) -> bytes:
 
 def pack(body: bytes, accepted: bytes) -> tuple[bytes, bytes]:
     """The body and its header line in the first encoding that the client accepts; as it is, where that is as well."""
-    if len(body) < SMALLEST:
+    if not SMALLEST <= len(body) <= LARGEST:
         return body, b""
     for entry in accepted.lower().split(b","):
         name, _, quality = entry.partition(b";")

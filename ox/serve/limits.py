@@ -14,9 +14,9 @@ class Limits:
     url: int = 8 << 10
     header_bytes: int = 32 << 10
     header_count: int = 100
-    body: int = (
-        16 * MIB
-    )  # one request, before and after decompression; JSON text costs up to 20 times its size in memory
+    body: int = 16 * MIB  # one request, before and after decompression
+    json: int = 4 * MIB  # the JSON of one request: up to 20 times its size in memory, up to 20 ms a MiB for everybody
+    reply: int = 32 * MIB  # one answer
     buffered: int = 256 * MIB  # all bodies of all connections together
     connections: int = 4096
     pipeline: int = 16  # requests of one connection that are worked on at once

@@ -47,9 +47,17 @@ class Options:
         for name, least in (("max_rows", 1), ("instances", 1), ("threads", 1), ("max_queue", 1), ("max_wait_ms", 0)):
             value = getattr(self, name)
             if value is not None and not least <= value <= 1 << 20:
-                raise ArgumentError(f"{name} is out of range", expected=f"{least} or more", got=str(value))
+                raise ArgumentError(f"{name} is out of range", expected=f"{least} to {1 << 20:,}", got=str(value))
         if not 0 < self.deadline_ms <= 1e9:
-            raise ArgumentError("deadline_ms is out of range", expected="more than 0", got=str(self.deadline_ms))
+            raise ArgumentError(
+                "deadline_ms is out of range", expected="more than 0, at most 1e9", got=str(self.deadline_ms)
+            )
+        if self.max_wait_ms >= self.deadline_ms:
+            raise ArgumentError(
+                "max_wait_ms is not shorter than deadline_ms: whatever waits for a batch would be too late",
+                expected=f"less than {self.deadline_ms:g}",
+                got=f"{self.max_wait_ms:g}",
+            )
 
 
 class Model:
@@ -80,7 +88,7 @@ class Model:
         for run in self.engine.runs[1:]:  # the proof has warmed the first
             if self.proof.row is not None:
                 run(self.proof.row)
-        self.codec = Codec(self.name, self.version, self.inputs, self.outputs, limits.rows)
+        self.codec = Codec(self.name, self.version, self.inputs, self.outputs, limits.rows, limits.reply)
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self.inline = self.proof.row_s < INLINE_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)

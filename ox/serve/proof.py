@@ -105,8 +105,8 @@ def _try(run: Run, tried: Sequence[Alone], max_rows: int) -> str | None:
             return "one row in does not give one row out"
         if not any(_tells(position) for position in zip(*alone, strict=True)):
             return "the outputs do not depend on the inputs tried"
-        # Three, because powers of two alone would let pass what pairs up rows; each batch begins at another row.
-        for size in sorted({*buckets(max_rows), min(3, max_rows)} - {1}):
+        # Every small size, because powers of two alone would let pass what pairs up rows; each begins at another row.
+        for size in sorted({*buckets(max_rows), *range(2, min(8, max_rows) + 1)} - {1}):
             order = [(size + place) % len(rows) for place in range(size)]
             outputs = run({name: np.concatenate([rows[index][name] for index in order]) for name in rows[0]})
             for output, *expected in zip(outputs, *(alone[index] for index in order), strict=True):

@@ -48,13 +48,16 @@ class Service:
         if model is not None and exchange.method == b"POST":
             self._answer(exchange, model)
             return
-        path = unquote(urlsplit(exchange.target.decode("latin-1")).path)
+        try:
+            path = unquote(urlsplit(exchange.target.decode("latin-1")).path)
+        except ValueError as problem:  # a whole URL with an address that is none
+            raise ServeError("the target of the request is not a URL", got=str(problem)) from None
         method, call = self._route(path)
-        if exchange.method != method:
+        if exchange.method != method and (exchange.method, method) != (b"HEAD", b"GET"):
             error = ServeError(
                 f"{exchange.method.decode()} is not for {path[:200]}", status=405, expected=method.decode()
             )
-            exchange.refuse(error, extra=b"allow: %s\r\n" % method)
+            exchange.refuse(error, extra=b"allow: %s\r\n" % (b"GET, HEAD" if method == b"GET" else method))
             return
         call(exchange)
 
@@ -101,8 +104,14 @@ class Service:
         body = exchange.body
         if b"content-encoding" in headers:
             body = unpack(body, headers[b"content-encoding"], self.limits.body)
-        length = headers.get(b"inference-header-content-length")
-        request = model.codec.decode(body, None if length is None else _length(length, len(body)))
+        header = headers.get(b"inference-header-content-length")
+        length = None if header is None else _length(header, len(body))
+        text = len(body) if length is None else length
+        if text > self.limits.json:
+            most = f"at most {self.limits.json} bytes"
+            hint = "fewer rows, or sending the tensors as binary data"
+            raise ServeError("the JSON is too large", status=413, expected=most, got=f"{text} bytes", hint=hint)
+        request = model.codec.decode(body, length)
         stages = model.stages
         stages.parse.observe(perf_counter() - exchange.arrived)
         job = Pending(exchange, model, request)

@@ -17,6 +17,10 @@ OPEN_ENDED = {
     "ConstantOfShape",
     "Resize",
     "Pad",
+    "OneHot",
+    "HannWindow",
+    "HammingWindow",
+    "BlackmanWindow",
     "RandomNormal",
     "RandomUniform",
 }

@@ -55,14 +55,21 @@ class Codec:
         name, version: how the model is called in replies.
         inputs, outputs: its interface.
         max_rows: the most rows of one request.
+        max_reply: the most bytes of one answer.
     """
 
     def __init__(
-        self, name: str, version: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], max_rows: int
+        self,
+        name: str,
+        version: str,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        max_rows: int,
+        max_reply: int,
     ) -> None:
         self.name, self.version = name, version
         self.outputs = outputs
-        self.max_rows = max_rows
+        self.max_rows, self.max_reply = max_rows, max_reply
         self._inputs = {info.name: InputCodec(info) for info in inputs}
         self._places = {info.name: place for place, info in enumerate(outputs)}
         self._all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
@@ -177,12 +184,16 @@ class Codec:
         """The body of the reply, and the length of its JSON part if binary tensors follow it.
 
         Raises:
-            ServeError: an output cannot be written as JSON (bfloat16, NaN, infinities).
+            ServeError: an output cannot be written as JSON (bfloat16, NaN, infinities), or the answer is too large.
         """
         outputs: list[dict[str, Any]] = []
         blobs: list[bytes] = []
+        least = 0  # bytes of the answer, as far as they can be told before it is written
         for place, binary in request.outputs:
             info, array = self.outputs[place], arrays[place]
+            least += array.nbytes if binary else 2 * array.size
+            if least > self.max_reply:
+                raise self._too_large()
             tensor: dict[str, Any] = {"name": info.name, "datatype": info.dtype, "shape": array.shape}
             if binary:
                 blob = to_bytes(array)
@@ -199,7 +210,13 @@ class Codec:
         text = orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
         if b"null" in text:  # what orjson makes of NaN; looking at the text first is cheaper than at every array
             self._refuse_nan(request, arrays)
+        if len(text) + sum(map(len, blobs)) > self.max_reply:
+            raise self._too_large()
         return (text + b"".join(blobs), len(text)) if blobs else (text, None)
+
+    def _too_large(self) -> ServeError:
+        expected = f"at most {self.max_reply} bytes"
+        return ServeError("the answer is too large", expected=expected, hint="fewer rows, or outputs as binary data")
 
     def _refuse_nan(self, request: Request, arrays: Sequence[Array]) -> None:
         for place, binary in request.outputs:

@@ -89,7 +89,16 @@ def mixed(build: Build) -> Path:
 
 
 QUICK = Limits(
-    body=100_000, header_bytes=4096, header_count=30, url=1000, request_s=0.4, idle_s=0.8, write_s=0.5, linger_s=0.4
+    body=100_000,
+    json=60_000,
+    reply=200_000,
+    header_bytes=4096,
+    header_count=30,
+    url=1000,
+    request_s=0.4,
+    idle_s=0.8,
+    write_s=0.5,
+    linger_s=0.4,
 )
 
 

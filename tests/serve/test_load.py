@@ -173,7 +173,16 @@ def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_rows": 0}, {"instances": 0}, {"threads": -1}, {"max_wait_ms": -1}, {"deadline_ms": 0}, {"max_queue": 0}],
+    [
+        {"max_rows": 0},
+        {"instances": 0},
+        {"threads": -1},
+        {"max_wait_ms": -1},
+        {"deadline_ms": 0},
+        {"max_queue": 0},
+        {"max_wait_ms": 2000, "deadline_ms": 100},
+        {"max_rows": 1 << 21},
+    ],
 )
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=next(iter(options))):

@@ -185,11 +185,12 @@ def test_compression_both_ways(client: Any, encoding: str) -> None:
     ("body", "encoding", "status"),
     [
         (gzip.compress(b" " * 10_000_000), "gzip", 413),
+        (gzip.compress(b" " * 60_001), "gzip", 413),
         (gzip.compress(b"{}")[:-3], "gzip", 400),
         (b"no gzip", "gzip", 400),
         (b"{}", "br", 415),
     ],
-    ids=["bomb", "cut", "not", "unknown"],
+    ids=["bomb", "much JSON", "cut", "not", "unknown"],
 )
 def test_bad_compression(client: Any, body: bytes, encoding: str, status: int) -> None:
     assert client.ask("POST", INFER, body, {"content-encoding": encoding})[0] == status
@@ -318,7 +319,7 @@ def test_nan_in_an_output(client: Any) -> None:
     [("GET", "/", 404), ("GET", "/v3", 404), ("GET", "/v2/models/nope", 404), ("POST", "/v2/models/nope/infer", 404),
      ("POST", "/v2/models/mlp/versions/2/infer", 404), ("GET", "/v2/models/mlp/versions", 404), ("GET", INFER, 405),
      ("DELETE", "/v2", 405), ("HEAD", "/v2/models/mlp/infer", 405), ("OPTIONS", "/metrics", 405),
-     ("GET", "/%ff/%00", 404)],
+     ("GET", "/%ff/%00", 404), ("GET", "http://[::1/v2", 400)],
 )  # fmt: skip
 def test_paths_and_methods(client: Any, method: str, target: str, status: int) -> None:
     if method == "HEAD":
