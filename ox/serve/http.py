@@ -33,16 +33,8 @@ class Exchange:
     """One request and the answer to it."""
 
     __slots__ = (
-        "_connection",
-        "arrived",
-        "body",
-        "headers",
-        "keep_alive",
-        "method",
-        "on_abandon",
-        "response",
-        "target",
-    )
+        "_connection", "arrived", "body", "headers", "keep_alive", "method", "on_abandon", "response", "target",
+    )  # fmt: skip
 
     def __init__(
         self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
@@ -209,6 +201,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self.half_closed = True
+        if self.receiving and not self.stopped:
+            self._refuse(ServeError("the request ended before it was whole", got=self._so_far()))
         return bool(self.exchanges)  # whoever closes one half still gets the answers
 
     def pause_writing(self) -> None:
@@ -364,7 +358,7 @@ class Connection(asyncio.Protocol):
                 exchange.on_abandon()
         self.exchanges.clear()
         self.backlog.clear()
-        if not self.receiving:
+        if not self.receiving or self.half_closed:
             self.transport.close()  # once everything is written
         elif not self.transport.is_closing():
             # Closing with unread bytes would reset the connection, and the client might never see the refusal.
@@ -383,10 +377,13 @@ class Connection(asyncio.Protocol):
         elif self.stopped:
             self.transport.abort()
         elif self.receiving:
-            got = f"{self.size} bytes of a body in {self.limits.request_s:g} s" if not self.in_head else "half a head"
+            got = f"{self._so_far()} in {self.limits.request_s:g} s"
             self._refuse(ServeError("the request did not arrive whole in time", status=408, got=got))
         else:
             self.transport.close()
+
+    def _so_far(self) -> str:
+        return "half a head" if self.in_head else f"{self.size} bytes of a body"
 
     def _head_too_large(self) -> ServeError:
         most = f"at most {self.limits.header_bytes} bytes in {self.limits.header_count} headers"

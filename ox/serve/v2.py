@@ -25,6 +25,7 @@ CODES = {
     "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
     "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
+INTEGERS = {int}
 LARGEST_DIM = 1 << 40
 MOST_DIMS = 32
 UNSUPPORTED = ("classification", "shared_memory_region")  # parameters that change the meaning of a tensor
@@ -84,7 +85,9 @@ class Codec:
         Raises:
             ServeError: whatever is wrong with it, with the status for the reply.
         """
-        document = load_json(body if header_length is None else body[:header_length])
+        text = body if header_length is None else body[:header_length]
+        document = load_json(text)
+        truths = b"true" in text or b"false" in text  # quicker to ask the text than every element
         tensors = document.get("inputs")
         if type(tensors) is not list:
             raise ServeError("the request has no list 'inputs'", hint=f'{{"inputs": [{self._example()}]}}')
@@ -94,7 +97,7 @@ class Codec:
             codec = self._input(tensor, feed)
             size = parameters_of(tensor).get("binary_data_size") if "parameters" in tensor else None
             if size is None:
-                feed[codec.name] = codec.from_json(tensor)
+                feed[codec.name] = codec.from_json(tensor, truths)
             else:
                 if at is None:
                     raise ServeError(
@@ -276,12 +279,18 @@ class InputCodec:
         if not self._free_first or self._fixed is None:
             return None
         row, count = math.prod(self._fixed), math.prod(shape)
-        return f"shape {[count // row, *self._fixed]}" if row and count > 0 and count % row == 0 else None
+        if not row or count % row or not 0 < count // row < LARGEST_DIM:
+            return None
+        return f"shape {[count // row, *self._fixed]}"
 
-    def from_json(self, tensor: dict[str, Any]) -> Array:
+    def from_json(self, tensor: dict[str, Any], truths: bool) -> Array:
+        """The array of a tensor with data; `truths` is whether true or false may be among them: numbers to struct."""
         if (
-            tensor.get("shape") == self._one_row
-            and self._pack_row is not None
+            self._pack_row is not None
+            and not truths
+            and type(shape := tensor.get("shape")) is list
+            and shape == self._one_row
+            and set(map(type, shape)) == INTEGERS
             and tensor.get("datatype") == self.info.dtype
         ):
             try:  # one flat row, nearly always; whatever else it is, the careful way below accepts or explains it
@@ -302,6 +311,8 @@ class InputCodec:
             raise ServeError(f"input '{self.name}' has {len(data)} elements", expected=f"{count} for shape {shape}")
         try:
             if self._code is not None:
+                if truths and any(type(item) is bool for item in data):
+                    raise TypeError("true or false")
                 return np.frombuffer(struct.pack(f"<{count}{self._code}", *data), self.dtype).reshape(shape)
             return self._objects(data).reshape(shape)
         except (struct.error, OverflowError, TypeError, ValueError) as error:

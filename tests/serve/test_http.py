@@ -86,6 +86,16 @@ def test_half_closed_client_gets_its_answer(client: Any) -> None:
     assert client.reply()[0] == 200 and client.closed()
 
 
+@pytest.mark.parametrize("cut", [-20, 30])
+def test_half_a_request_and_no_more(client: Any, server: Server, cut: int) -> None:
+    client.send(post(body_for(1, "whole")) + post(body_for(1))[:cut])
+    client.socket.shutdown(socket.SHUT_WR)
+    assert json.loads(client.reply()[2])["id"] == "whole"
+    status, headers, body = client.reply()
+    assert status == 400 and b"ended before it was whole" in body and client.closed()
+    assert headers["connection"] == "close" and (b"bytes of a body" if cut < 0 else b"half a head") in body
+
+
 def test_half_a_body(client: Any) -> None:
     client.send(post(body_for(1))[:-20])
     start = time.monotonic()

@@ -219,6 +219,11 @@ WRONG: list[tuple[str, Any, int, list[str]]] = [
     ("many dims", request(shape=[1] * 1000), 400, ["1000 dimensions"]),
     ("shape of text", request(shape=["2", 64]), 400, ["no shape"]),
     ("shape of bool", request(shape=[True, 64]), 400, ["no shape"]),
+    ("one row of bool", request(shape=[True, 64], data=[0] * 64), 400, ["no shape"]),
+    ("one row of floats", request(shape=[1, 64.0], data=[0] * 64), 400, ["no shape"]),
+    ("bool", request(data=[True] + [0] * 127), 400, ["not all FP32", "true or false"]),
+    ("bool in one row", request(shape=[1, 64], data=[0] * 63 + [False]), 400, ["not all FP32"]),
+    ("nested bool", request(data=[[True] * 64] * 2), 400, ["not all FP32"]),
     ("no rows", request(shape=[0, 64], data=[]), 400, ["no rows"]),
     ("too many rows", request(shape=[5000, 64]), 400, ["elements"]),
     ("datatype", request(datatype="FP64"), 400, ["'FP64'", "expected FP32"]),
@@ -245,6 +250,11 @@ def test_wrong_requests(client: Any, body: Any, status: int, words: list[str]) -
     for word in words:
         assert word in message, message
     assert client.ask("GET", "/v2/health/ready")[0] == 200  # the same connection goes on
+
+
+def test_no_hint_where_the_shape_is_too_large(client: Any) -> None:
+    _, _, reply = client.ask("POST", INFER, json.dumps(request(shape=[2**50, 64])).encode())
+    assert b"has shape" in reply and b"try" not in reply
 
 
 def test_the_message_of_the_tour(build: Any, connect: Any) -> None:
