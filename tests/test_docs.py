@@ -181,10 +181,6 @@ def test_the_runner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "done").exists()
 
 
-if __name__ == "__main__":
-    Runner().run(Path(sys.argv[1]))
-
-
 def test_links_between_pages_lead_somewhere() -> None:
     dead = [
         f"{page.relative_to(ROOT)}: {target}"
@@ -193,3 +189,7 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert not dead, f"links to files that are not there: {dead}"
+
+
+if __name__ == "__main__":
+    Runner().run(Path(sys.argv[1]))
