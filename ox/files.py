@@ -28,7 +28,9 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
     Raises:
         WriteError: the system refuses, as the folder is not there or not writable, or the disk is full.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # a link stays, and what it points to is written
+    if path.exists() and not path.is_file():
+        raise WriteError(f"{path} was not written", got="it is there, and no regular file", hint="the name of a file")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         # made here and not by `write`, so that a name that exists is never taken

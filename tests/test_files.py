@@ -193,3 +193,17 @@ def test_damaged_bytes(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
     with pytest.raises(LoadError):
         ox.load(path)
+
+
+def test_a_special_file_is_never_replaced_and_a_link_is_followed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(WriteError, match="was not written"):
+        ox.save({"a": 1}, pipe)
+    assert pipe.is_fifo()
+    real, link = tmp_path / "real", tmp_path / "link"
+    ox.save({"a": 1}, real)
+    link.symlink_to(real)
+    ox.save({"a": 2}, link)
+    assert link.is_symlink()
+    assert ox.load(real) == {"a": 2}

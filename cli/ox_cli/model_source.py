@@ -97,7 +97,10 @@ def _from_file(path: Path) -> Source:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's classes have no common base but Exception
         raise LoadError(f"{path} is not an ONNX file that ONNX Runtime can run", got=_first_line(error)) from error
-    metadata = session.get_modelmeta().custom_metadata_map
+    try:
+        metadata = session.get_modelmeta().custom_metadata_map
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{path} is damaged: its metadata is no text", got=str(error)) from error
     return Source(
         str(path),
         tuple(entry.name for entry in session.get_inputs()),

@@ -26,6 +26,8 @@ def check_writable(path: Path) -> None:
     """Raise ExportError where a file cannot appear, before any work is done."""
     if path.is_dir():
         raise ExportError(f"{path} is a folder", expected="the name of a file", hint=f"{path / 'model.onnx'}")
+    if path.exists() and not path.is_file():
+        raise ExportError(f"{path} is no regular file", expected="the name of a file, new or to be replaced")
     if not path.parent.is_dir():
         raise ExportError(
             f"cannot write {path}", got=f"there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"

@@ -30,6 +30,8 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
     except DecodeError as error:
         raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
     if not model.graph.output:
         raise LoadError(f"{path} is not an ONNX file, or damaged", got="a graph without outputs")
     return model

@@ -149,8 +149,10 @@ def _add_node(
     graph.nodes.append(node)
 
 
-def _split(doc: str, module: str) -> tuple[str, str]:
+def _split(doc: str | bytes, module: str) -> tuple[str, str]:
     """Module path and line again, from the doc string that writing made of them."""
+    if isinstance(doc, bytes):  # what protobuf gives for a string that is none
+        raise LoadError("the file is damaged: a doc string is no text", got=repr(doc[:40]))
     first, _, rest = doc.partition(", ")
     return (first, rest) if module and first.split(" ")[0] == module else ("", doc)
 

@@ -69,9 +69,10 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
             f"{run.folder / 'recipe.py'} was changed since the run began",
             hint="put it back as it was, or train the changed page as a run of its own",
         )
-    state = checkpoint.load(run.last)
     trainer = Trainer(recipe, run.options)
-    trainer.load_state_dict(state)
+    # a run that was killed before its first checkpoint begins again: its options and its seed stand in the folder
+    if run.last.is_file():
+        trainer.load_state_dict(checkpoint.load(run.last))
     return trainer, run
 
 
