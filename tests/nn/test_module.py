@@ -450,3 +450,14 @@ def test_the_call_costs_little() -> None:
 
     net = Nothing()
     assert min(repeat(lambda: net(1), number=2000, repeat=20)) / 2000 < 5e-6  # about 1 µs; machines differ
+
+
+def test_strict_refuses_a_missing_and_an_unexpected_name_alone() -> None:
+    model = nn.Linear(2, 2)
+    state = model.state_dict()
+    missing = {"weight": state["weight"]}
+    unexpected = {**state, "extra": state["bias"]}
+    for wrong, name in ((missing, "bias"), (unexpected, "extra")):
+        with pytest.raises(LoadError, match=name):
+            model.load_state_dict(wrong)
+        model.load_state_dict(wrong, strict=False)

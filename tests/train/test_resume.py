@@ -186,6 +186,18 @@ def refused(folder: Path, kind: type[Exception]) -> str:
     return str(caught.value)
 
 
+def test_killed_before_the_first_checkpoint(page: Path, tmp_path: Path) -> None:
+    whole = train.train(page, out=tmp_path / "whole", epochs=2)
+    with pytest.raises(KeyError):
+        train.train(page, out=tmp_path / "stopped", epochs=2, show=Stop(1))
+    folder = max((tmp_path / "stopped").iterdir())
+    for left in [*(folder / "checkpoints").iterdir(), folder / "metrics.jsonl"]:
+        left.unlink(missing_ok=True)
+    resumed = train.resume(folder)
+    assert weights(resumed) == weights(whole)
+    assert lines(resumed) == lines(whole)
+
+
 def test_a_finished_run(page: Path, tmp_path: Path) -> None:
     run = train.train(page, out=tmp_path / "runs", epochs=1)
     assert "finished" in refused(run.folder, TrainError)
