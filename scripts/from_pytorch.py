@@ -1,0 +1,193 @@
+"""docs/from-pytorch.md: each PyTorch name, and what stands for it in ox.
+
+    python scripts/from_pytorch.py                       write the page
+    python scripts/from_pytorch.py --missing [SPACE]     the names that have neither a counterpart nor a reason
+    python scripts/from_pytorch.py --names               read the names anew from the installed PyTorch
+
+A name counts if PyTorch documents it. What is left out says why in `scripts/from_pytorch_reasons.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from from_pytorch_reasons import REASONS, SPELLED
+
+ROOT = Path(__file__).parents[1]
+NAMES = ROOT / "scripts" / "pytorch_names.json"
+PAGE = ROOT / "docs" / "from-pytorch.md"
+
+SPACES = (
+    "torch", "torch.Tensor", "torch.nn", "torch.nn.Module", "torch.nn.functional", "torch.nn.init", "torch.nn.utils",
+    "torch.nn.utils.rnn", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "torch.nn.utils.prune",
+    "torch.optim", "torch.optim.lr_scheduler", "torch.optim.swa_utils", "torch.autograd", "torch.autograd.functional",
+    "torch.autograd.function", "torch.autograd.graph", "torch.func", "torch.linalg", "torch.fft", "torch.special",
+    "torch.sparse", "torch.utils.data", "torch.utils.checkpoint", "torch.utils.dlpack", "torch.utils.benchmark",
+    "torch.profiler", "torch.random", "torch.cuda", "torch.testing",
+)  # fmt: skip
+
+# Written without a docstring in PyTorch, yet in every script.
+ALSO = {
+    "torch": (
+        "relu dropout layer_norm float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 short "
+        "int long bool inf nan pi e newaxis log_softmax rsqrt_ relu_ selu celu prelu batch_norm group_norm embedding "
+        "instance_norm max_pool1d max_pool2d max_pool3d embedding_bag lstm gru rnn_tanh lstm_cell gru_cell rms_norm "
+        "Tensor Generator device dtype Size finfo iinfo no_grad enable_grad inference_mode set_grad_enabled autocast "
+        "ctc_loss binary_cross_entropy_with_logits cosine_embedding_loss kl_div triplet_margin_loss bernoulli std var"
+    ).split(),
+    "torch.Tensor": "shape dtype device grad data grad_fn is_leaf requires_grad ndim T mT nbytes itemsize".split(),
+}
+
+
+# Names that a module merely imports, or that serve PyTorch's own insides.
+FOREIGN = (
+    "*.has_torch_function* *.factory_kwargs *.ScalingType *.SwizzleType torch.optim.lr_scheduler.Optimizer "
+    "torch.optim.swa_utils.Module torch.optim.swa_utils.LRScheduler torch.profiler.Optimizer *.thread_safe_generator "
+    "torch.profiler.register_optimizer_step_post_hook torch.profiler.KinetoStepTracker torch.autograd.graph.Torch* "
+    "torch.func.debug_unwrap torch.func.rearrange torch.utils.benchmark.Call* torch.utils.benchmark.Copy* "
+    "torch.utils.benchmark.Func* torch.utils.benchmark.Fuzz* torch.utils.benchmark.Param* torch.*_from_type_comment "
+    "torch.parse_* torch.unify_type_list torch.import_ir* torch.get_file_path torch.prepare_* torch.profiler_* torch.hash_tensor"
+).split()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name: where it is in ox, or why it is not there; neither means that it is missing."""
+
+    name: str
+    found: str | None = None
+    reason: str | None = None
+
+    @property
+    def counted(self) -> str:
+        return "there" if self.found else "left out" if self.reason else "missing"
+
+
+def read_names() -> dict[str, list[str]]:
+    """The documented names of the installed PyTorch."""
+    spaces = {}
+    for space in SPACES:
+        owner = resolve(space)
+        names = {n for n in dir(owner) if not n.startswith("_") and counts(space, n, getattr(owner, n))}
+        spaces[space] = sorted(names | set(ALSO.get(space, ())))
+    return spaces
+
+
+def counts(space: str, name: str, thing: Any) -> bool:
+    """Whether a name is one that PyTorch documents as its own."""
+    if any(fnmatchcase(f"{space}.{name}", pattern) for pattern in FOREIGN):
+        return False
+    text = getattr(thing, "__doc__", None)
+    if inspect.ismodule(thing) or not callable(thing) or not (isinstance(text, str) and text.strip()):
+        return False
+    home = getattr(thing, "__module__", None) or "torch"
+    if not home.startswith("torch") or home.startswith(("torch.overrides", "torch._jit", "torch._sources")):
+        return False
+    if inspect.isclass(thing):
+        return space != "torch" and not home.startswith("torch._") and space.removesuffix(".Module") != "torch.Tensor"
+    return not (space.startswith("torch.nn.utils") and home.startswith("torch.nn.modules"))
+
+
+def resolve(path: str) -> Any:
+    """The module or attribute of a dotted path."""
+    parts = path.split(".")
+    thing = importlib.import_module(parts[0])
+    for i, part in enumerate(parts[1:], start=2):
+        if not hasattr(thing, part):
+            importlib.import_module(".".join(parts[:i]))
+        thing = getattr(thing, part)
+    return thing
+
+
+def entries(space: str, names: list[str]) -> list[Entry]:
+    return [entry(space, name) for name in names]
+
+
+def entry(space: str, name: str) -> Entry:
+    full = f"{space}.{name}"
+    here = "ox" + full.removeprefix("torch")
+    spelled = SPELLED.get(full)
+    if spelled is not None:
+        if spelled.startswith("ox."):
+            resolve(spelled.partition("(")[0])  # raises for a spelling that is not there
+        return Entry(name, found=spelled)
+    if exists(here):
+        return Entry(name, found=here)
+    return Entry(name, reason=next((why for pattern, why in REASONS.items() if fnmatchcase(full, pattern)), None))
+
+
+def exists(path: str) -> bool:
+    owner, _, name = path.rpartition(".")
+    try:
+        return hasattr(resolve(owner), name)
+    except (ImportError, AttributeError):
+        return False
+
+
+def page(spaces: dict[str, list[str]], version: str) -> str:
+    """The text of docs/from-pytorch.md."""
+    found = {space: entries(space, names) for space, names in spaces.items()}
+    lines = [HEAD.format(version=version), "| namespace | names | there | left out | missing | covered |"]
+    lines.append("|---|---:|---:|---:|---:|---:|")
+    for space, listed in found.items():
+        kinds = [e.counted for e in listed]
+        there = kinds.count("there")
+        lines.append(
+            f"| `{space}` | {len(listed)} | {there} | {kinds.count('left out')} | {kinds.count('missing')} "
+            f"| {100 * there / len(listed):.0f} % |"
+        )
+    for space, listed in found.items():
+        lines += ["", f"## {space}", ""]
+        same = [e.name for e in listed if e.found == f"ox{space.removeprefix('torch')}.{e.name}"]
+        other = [e for e in listed if e.found and e.name not in same]
+        lines.append("The same name: " + (", ".join(f"`{n}`" for n in same) or "none") + ".")
+        if other:
+            lines += ["", "| PyTorch | ox |", "|---|---|", *(f"| `{e.name}` | `{e.found}` |" for e in other)]
+        reasons: dict[str, list[str]] = {}
+        for e in listed:
+            if not e.found:
+                reasons.setdefault(e.reason or "not there yet", []).append(e.name)
+        if reasons:
+            lines += ["", "| not there | why |", "|---|---|"]
+            lines += [f"| {', '.join(f'`{n}`' for n in names)} | {why} |" for why, names in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+HEAD = """# From PyTorch
+
+Generated by `python scripts/from_pytorch.py`; do not edit. Every name that PyTorch {version} documents in these
+namespaces: there under the same name, spelled differently, or not there and why. A script that uses what is there moves
+over with its imports changed: `import ox as torch`, `from ox import nn`, `import ox.nn.functional as F`,
+`from ox.utils.data import DataLoader`.
+
+Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them.
+"""
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--names"]:
+        import torch
+
+        version = torch.__version__.partition("+")[0]
+        NAMES.write_text(json.dumps({"version": version, "spaces": read_names()}, indent=0) + "\n")
+        return
+    stored = json.loads(NAMES.read_text())
+    if arguments[:1] == ["--missing"]:
+        for space in arguments[1:] or stored["spaces"]:
+            names = [e.name for e in entries(space, stored["spaces"][space]) if e.counted == "missing"]
+            print(f"{space}: {len(names)} of {len(stored['spaces'][space])} missing\n  {' '.join(names)}")
+        return
+    PAGE.write_text(page(stored["spaces"], stored["version"]))
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
