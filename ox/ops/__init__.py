@@ -45,6 +45,7 @@ from ox.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
 from ox.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
+from ox.ops.sort import TopK, Unique
 from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
@@ -118,7 +119,9 @@ __all__ = [
     "Squeeze",
     "Sub",
     "Tanh",
+    "TopK",
     "Transpose",
+    "Unique",
     "Unsqueeze",
     "Where",
 ]  # fmt: skip

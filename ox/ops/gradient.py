@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ox.dtypes import is_floating
 from ox.errors import GradientError
 from ox.where import users_line
 
@@ -150,7 +151,8 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
                 given.append(_unpack(node, saved[place]))
             elif kind == OUTPUT:
                 tensor = _unpack(node, saved[place])
-                given.append(tensor.attached(node, key) if differentiable else tensor)
+                followed = differentiable and is_floating(tensor.data.dtype)
+                given.append(tensor.attached(node, key) if followed else tensor)
             elif kind == ATTRIBUTE:
                 given.append(node.attributes.get(place, node.op.schema.attributes[place]))
             elif kind == NEEDS:

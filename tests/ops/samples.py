@@ -1,51 +1,22 @@
 """What to differentiate an operator at: its ONNX node cases in float64, and more where those are thin.
 
-A sample is a call: inputs in schema order and attributes. Values lie off the kinks (0 of Relu, ties of Max), for there
-a finite difference means nothing.
+A sample (sample.py) is a call: inputs in schema order and attributes. Values lie off the kinks (0 of Relu, ties of
+Max), for there a finite difference means nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from node_cases import Case, cases
+from sample import R, Sample, call, ints, normal, positive, single
 
 from ox.dtypes import float64, is_floating, onnx_type
 from ox.ops.operator import OPS
-
-R = np.random.default_rng(7)
-
-
-@dataclass(frozen=True)
-class Sample:
-    inputs: tuple[Any, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    outputs: int = 1
-    name: str = ""
-
-
-def normal(*shape: int) -> np.ndarray[Any, Any]:
-    return np.asarray(R.standard_normal(shape))
-
-
-def positive(*shape: int) -> np.ndarray[Any, Any]:
-    return np.asarray(R.uniform(0.3, 2.0, shape))
-
-
-def single(*shape: int) -> np.ndarray[Any, Any]:
-    return normal(*shape).astype(np.float32)
-
-
-def ints(*values: Any) -> np.ndarray[Any, Any]:
-    return np.array(values, np.int64)
-
-
-def call(*inputs: Any, outputs: int = 1, **attributes: Any) -> Sample:
-    return Sample(inputs, attributes, outputs, "a sample of ours")
-
 
 _broadcasts = [
     ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1, 3), (4, 1)), ((), (2, 3)), ((2, 3), ()), ((1, 1), (2, 3)), ((0, 3), (3,)),
@@ -182,6 +153,12 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         call(single(2, 3, 4), single(2, 3, 4), single(3, 4), single(2, 1, 1), single(2, 1, 1), axis=1, outputs=3),
     ],
 }
+
+# Families have files of their own beside this one: samples_<family>.py, each with a MORE and, if need be, a FUNCTIONS
+for _file in sorted(Path(__file__).parent.glob("samples_*.py")):
+    _family = import_module(_file.stem)
+    MORE.update(_family.MORE)
+    FUNCTIONS.update(getattr(_family, "FUNCTIONS", {}))
 
 # ONNX node cases that no finite difference can be taken at, with the reason
 NOT_SMOOTH: dict[str, str] = {
