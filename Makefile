@@ -8,10 +8,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format types bench docs clean
+.PHONY: help demo test test-all lint format types bench conformance parity docs clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.installed-run ## train on real digits, export a proven file, serve it, ask it over HTTP
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
@@ -36,6 +36,12 @@ types: $(VENV)/.installed-dev ## mypy --strict over ox, ox_cli and ox_models
 bench: $(VENV)/.installed-bench ## every measurement in benchmarks/, beside its peers
 	@set -e; for page in benchmarks/bench_*.py; do echo "== $$page"; $(BIN)/python $$page; done
 
+conformance: $(VENV)/.installed-dev ## the scoreboard of ONNX's 1,884 node cases: ox, onnx.reference, ONNX Runtime
+	$(BIN)/python tests/ops/conformance.py $(ARGS)
+
+parity: $(VENV)/.installed-parity ## the comparisons with PyTorch, in an environment that has it
+	$(BIN)/python -m pytest tests/parity -m "not slow" $(ARGS)
+
 docs: $(VENV)/.installed-dev ## run every code block of README.md and docs/
 	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
 
@@ -43,9 +49,10 @@ clean: ## remove what the targets made, the virtual environment too
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What each environment holds. `run` is what a user has; `dev` adds the tests; `bench` adds the peers.
+# What each environment holds. `run` is what a user has; `dev` adds the tests; `parity` and `bench` add the peers.
 $(VENV)/.installed-run: EXTRAS := cpu
 $(VENV)/.installed-dev: EXTRAS := cpu,test,dev
+$(VENV)/.installed-parity: EXTRAS := cpu,test,dev,parity
 $(VENV)/.installed-bench: EXTRAS := cpu,test,dev,bench
 
 $(VENV)/.installed-%: pyproject.toml
