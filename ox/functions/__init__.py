@@ -102,6 +102,7 @@ from ox.functions.shapes import (
     unflatten,
     unsqueeze,
 )
+from ox.functions.sorting import argsort, kthvalue, msort, sort, topk
 
 __all__ = [
     "abs",
@@ -113,6 +114,7 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argsort",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
@@ -143,6 +145,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "kthvalue",
     "le",
     "log",
     "log_softmax",
@@ -158,6 +161,7 @@ __all__ = [
     "mean",
     "min",
     "minimum",
+    "msort",
     "mul",
     "narrow",
     "ne",
@@ -178,6 +182,7 @@ __all__ = [
     "sign",
     "sin",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "square",
@@ -188,6 +193,7 @@ __all__ = [
     "sum",
     "t",
     "tanh",
+    "topk",
     "transpose",
     "unbind",
     "unflatten",

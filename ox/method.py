@@ -1,0 +1,80 @@
+"""How a function becomes a method of Tensor: as it is, behind an infix sign, or written in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import functions as F
+from ox.dtypes import bool_, is_floating
+from ox.errors import DTypeError
+from ox.operands import meet
+from ox.ops.operator import OPS, Operator
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -> Any:
+    """The method of an operator, and for two bools that of another, as ONNX does not add or multiply them."""
+    op: Operator = OPS[name]
+
+    def method(self: Any, other: Any) -> Any:
+        if type(self) is type(other) and self.data.dtype is other.data.dtype:
+            a, b = self, other
+        else:
+            try:
+                a, b = meet(self, other)
+            except TypeError:
+                return NotImplemented
+        try:
+            return op(b, a) if reflected else op(a, b)
+        except DTypeError:
+            if on_bools is None or a.data.dtype != bool_:
+                raise
+            return OPS[on_bools](a, b)
+
+    method.__doc__ = op.__doc__
+    return method
+
+
+def infix(name: str, *, reflected: bool = False) -> Any:
+    """The function `name` behind an infix sign: what it cannot take Python offers to the other side."""
+    works = getattr(F, name)
+
+    def method(self: Any, other: Any) -> Any:
+        if not hasattr(other, "node") and not isinstance(other, (bool, int, float, np.generic, np.ndarray)):
+            return NotImplemented
+        return works(F.like(other, self), self) if reflected else works(self, other)
+
+    method.__doc__ = works.__doc__
+    return method
+
+
+def function(name: str) -> Any:
+    """The function of `ox.functions` as a method."""
+    return getattr(F, name)
+
+
+def in_place(name: str) -> Any:
+    """The method `name` followed by a write into this tensor; `torch.Tensor.<name>_`."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+        result = getattr(self, name)(*args, **kwargs)
+        if result is NotImplemented:
+            return result  # type: ignore[no-any-return]
+        have, came = self.data.dtype, result.data.dtype
+        if have != came and ((not is_floating(have) and is_floating(came)) or have == bool_):
+            raise DTypeError(
+                f"{name}_ gives {came}, which does not go into {have} in place",
+                where=users_line(2),
+                hint="the out-of-place form, which makes a new tensor",
+            )
+        return self.assign(result, f"{name}_")  # type: ignore[no-any-return]
+
+    method.__doc__ = (
+        f"`{name}` in place; the version counts up. Raises GradientError where a gradient needs the old value."
+    )
+    return method
