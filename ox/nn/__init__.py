@@ -5,12 +5,13 @@ from ox.nn.activation import GELU, Dropout, LogSoftmax, ReLU, Sigmoid, SiLU, Sof
 from ox.nn.attention import MultiheadAttention
 from ox.nn.containers import ModuleDict, ModuleList, Sequential
 from ox.nn.conv import AdaptiveAvgPool2d, AvgPool2d, Conv2d, MaxPool2d
-from ox.nn.linear import Embedding, Flatten, Identity, Linear, Unflatten
+from ox.nn.linear import Embedding, Flatten, Identity, LazyLinear, Linear, Unflatten
 from ox.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
 from ox.nn.module import Module
 from ox.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from ox.nn.parameter import Buffer, Parameter
 from ox.nn.transformer import TransformerEncoder, TransformerEncoderLayer
+from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 
 __all__ = [
     "GELU",
@@ -28,6 +29,7 @@ __all__ = [
     "Identity",
     "L1Loss",
     "LayerNorm",
+    "LazyLinear",
     "Linear",
     "LogSoftmax",
     "MSELoss",
@@ -47,6 +49,8 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "Unflatten",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "functional",
     "init",
     "utils",

@@ -12,8 +12,10 @@ from ox.errors import ArgumentError, OxError
 from ox.functions import flatten, unflatten
 from ox.nn import functional as F
 from ox.nn import init
+from ox.nn.lazy import LazyModuleMixin
 from ox.nn.module import Module
 from ox.nn.parameter import Parameter
+from ox.nn.uninitialized import UninitializedParameter
 from ox.tensor import Tensor
 
 
@@ -69,6 +71,33 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """A Linear whose `in_features` the first input decides. `torch.nn.LazyLinear`."""
+
+    cls_to_become = Linear
+
+    def __init__(self, out_features: int, bias: bool = True, *, dtype: DType | None = None) -> None:
+        super().__init__(0, 0, False)
+        self.out_features = out_features
+        self.weight = UninitializedParameter(dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, once there are shapes."""
+        if self.in_features and not self.has_uninitialized_params():
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        if self.has_uninitialized_params():
+            self.in_features = int(input.data.shape[-1])
+            self.weight.materialize((self.out_features, self.in_features))  # type: ignore[attr-defined]
+            if self.bias is not None:
+                self.bias.materialize((self.out_features,))  # type: ignore[attr-defined]
+            self.reset_parameters()
+        self.in_features = int(self.weight.shape[1])  # a loaded state gave the shapes
 
 
 class Embedding(Module):
