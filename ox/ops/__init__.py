@@ -37,15 +37,18 @@ from ox.ops.comparison import (
     Where,
 )
 from ox.ops.conv import Conv, ConvTranspose
+from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.linear import Gemm, MatMul
+from ox.ops.lp_pool import LpPool
 from ox.ops.norm import BatchNormalization, LayerNormalization
 from ox.ops.pad import Pad
-from ox.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from ox.ops.pool import AveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
 from ox.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.sort import TopK, Unique
+from ox.ops.unpool import Col2Im, MaxUnpool
 from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
@@ -60,6 +63,7 @@ __all__ = [
     "BitwiseXor",
     "Cast",
     "Clip",
+    "Col2Im",
     "Concat",
     "ConstantOfShape",
     "Conv",
@@ -77,6 +81,8 @@ __all__ = [
     "Gelu",
     "Gemm",
     "GlobalAveragePool",
+    "GlobalLpPool",
+    "GlobalMaxPool",
     "Greater",
     "GreaterOrEqual",
     "Identity",
@@ -85,9 +91,11 @@ __all__ = [
     "LessOrEqual",
     "Log",
     "LogSoftmax",
+    "LpPool",
     "MatMul",
     "Max",
     "MaxPool",
+    "MaxUnpool",
     "Min",
     "Mod",
     "Mul",

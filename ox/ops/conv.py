@@ -17,13 +17,12 @@ from ox.ops.index import product_of
 from ox.ops.numeric import widened
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, T
-from ox.ops.window import Ints, Window, pad_to, padded, positive
+from ox.ops.window import Ints, Window, pad_to, padded, positive, tap_slices
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 MANY_TAPS, MANY_CHANNELS = 32, 64
-_END = 2**62
 CHUNK = 1 << 22  # elements of unfolded data that are multiplied at once; more would only travel through memory
 
 
@@ -174,14 +173,7 @@ def _unfolded(x: "Tensor", g: "Tensor", window: Window) -> "Tensor":
     """For each image a product of g with x unfolded into what each tap meets, and their sum."""
     rank = len(window.kernel)
     N, C, M, count = x.shape[0], x.shape[1], g.shape[1], product_of(g.shape[2:])
-    spatial, steps = axes_tensor(range(2, 2 + rank)), axes_tensor(window.strides)
-    met = []
-    for tap in product(*map(range, window.kernel)):
-        first = [i * d for i, d in zip(tap, window.dilations, strict=True)]
-        # up to so many from the end, whatever the size
-        end = [f + 1 - extent or _END for f, extent in zip(first, window.extents, strict=True)]
-        met.append(OPS["Slice"](x, axes_tensor(first), axes_tensor(end), spatial, steps))
-    columns = reshape_to(OPS["Concat"](*met, axis=1), [N, prod(window.kernel) * C, count])
+    columns = reshape_to(OPS["Concat"](*tap_slices(x, window), axis=1), [N, prod(window.kernel) * C, count])
     products = OPS["MatMul"](reshape_to(g, [N, M, count]), OPS["Transpose"](columns, perm=[0, 2, 1]))
     found = reshape_to(OPS["ReduceSum"](products, axes_tensor([0]), keepdims=0), [M, *window.kernel, C])
     return OPS["Transpose"](found, perm=[0, 1 + rank, *range(1, 1 + rank)])

@@ -1,4 +1,4 @@
-"""Pooling: MaxPool AveragePool GlobalAveragePool."""
+"""Pooling under a moving window: MaxPool AveragePool."""
 
 from collections.abc import Sequence
 from math import prod
@@ -8,7 +8,7 @@ import numpy as np
 
 from ox.dtypes import FLOATS, int8, uint8
 from ox.errors import ShapeError
-from ox.ops.broadcast import axes_tensor, expand_to, reshape_to, zeros
+from ox.ops.broadcast import axes_tensor, reshape_to, zeros
 from ox.ops.index import ScatterElements, product_of
 from ox.ops.numeric import HALVES, narrowed, widened
 from ox.ops.operator import OPS, operator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def _room(window: Window, sizes: Ints) -> tuple[list[int], list[tuple[Any, Any]]]:
+def room(window: Window, sizes: Ints) -> tuple[list[int], list[tuple[Any, Any]]]:
     """How many places, and pads under which the window stays inside: at the end as many as its last place needs."""
     places = window.outputs(sizes)
     placed = window.placed(sizes)
@@ -30,7 +30,7 @@ def _room(window: Window, sizes: Ints) -> tuple[list[int], list[tuple[Any, Any]]
     return places, needed
 
 
-def _spatial(name: str, X: Array, kernel: Ints) -> tuple[int, ...]:
+def spatial(name: str, X: Array, kernel: Ints) -> tuple[int, ...]:
     if X.ndim != len(kernel) + 2:
         raise ShapeError(
             f"{name} with kernel_shape {list(kernel)} needs {len(kernel) + 2} dimensions", got=f"X {list(X.shape)}"
@@ -55,8 +55,8 @@ def MaxPool(
     """The largest value under a window over X [N, C, ...]; Indices says where it lay in the flattened X, with columns
     before rows where storage_order is 1. ONNX MaxPool, `torch.nn.functional.max_pool2d`."""
     window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    sizes = _spatial("MaxPool", X, window.kernel)
-    places, around = _room(window, sizes)
+    sizes = spatial("MaxPool", X, window.kernel)
+    places, around = room(window, sizes)
     half = X.dtype in HALVES
     data = X.astype(np.float32) if half else X
     lowest = -np.inf if X.dtype in FLOATS else np.iinfo(X.dtype).min
@@ -135,8 +135,8 @@ def AveragePool(
     """The mean under a window over X [N, C, ...]; pads count only with count_include_pad. ONNX AveragePool,
     `torch.nn.functional.avg_pool2d`."""
     window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    sizes = _spatial("AveragePool", X, window.kernel)
-    places, around = _room(window, sizes)
+    sizes = spatial("AveragePool", X, window.kernel)
+    places, around = room(window, sizes)
     data = padded(xp, X, around)
     total: Any = None
     for _, where in window.taps(places):
@@ -164,6 +164,14 @@ def _always_full(window: Window, count_include_pad: int) -> bool:
     return bool(count_include_pad) or not (window.same or any(window.pads))
 
 
+def spread(g: "Tensor", window: Window, shape: Ints) -> "Tensor":
+    """A cotangent of sums under a window over [N, C, ...] of `shape`, given to all that the window met."""
+    images = reshape_to(g, [shape[0] * shape[1], 1, *g.shape[2:]])
+    taps = ones([1, 1, *window.kernel], g)
+    met = OPS["ConvTranspose"](images, taps, strides=window.strides, dilations=window.dilations)
+    return reshape_to(pad_to(met, [-b for b, _ in window.placed(shape[2:])], shape[2:]), shape)
+
+
 @AveragePool.gradient("X")
 def _(
     g: "Tensor",
@@ -178,8 +186,6 @@ def _(
 ) -> "Tensor":
     window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     sizes = X_shape[2:]
-    shape = {"strides": window.strides, "dilations": window.dilations}
-    taps = ones([1, 1, *window.kernel], g)
     before = [b for b, _ in window.placed(sizes)]
     if _always_full(window, count_include_pad):
         g = g * (1 / prod(window.kernel))
@@ -189,19 +195,7 @@ def _(
         counted = [n + b + e if count_include_pad else n for n, (b, e) in zip(sizes, placed, strict=True)]
         fronts = [0 if count_include_pad else b for b in before]
         covered = [(p - 1) * s + e for p, s, e in zip(g.shape[2:], window.strides, window.extents, strict=True)]
-        g = g / OPS["Conv"](pad_to(ones([1, 1, *counted], g), fronts, covered), taps, **shape)
-    images = reshape_to(g, [X_shape[0] * X_shape[1], 1, *g.shape[2:]])
-    spread = OPS["ConvTranspose"](images, taps, **shape)
-    return reshape_to(pad_to(spread, [-b for b in before], sizes), X_shape)
-
-
-@operator("Y", T=FLOATS)
-@widened
-def GlobalAveragePool(xp: XP, X: T) -> T:
-    """The mean of X [N, C, ...] over all but the first two dimensions; they stay, of size 1. ONNX GlobalAveragePool."""
-    return xp.mean(X, axis=tuple(range(2, X.ndim)), keepdims=True)
-
-
-@GlobalAveragePool.gradient("X")
-def _(g: "Tensor", X_shape: tuple[int, ...]) -> "Tensor":
-    return expand_to(g / product_of(X_shape[2:]), X_shape)
+        inside = pad_to(ones([1, 1, *counted], g), fronts, covered)
+        taps = ones([1, 1, *window.kernel], g)
+        g = g / OPS["Conv"](inside, taps, strides=window.strides, dilations=window.dilations)
+    return spread(g, window, X_shape)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Ints = Sequence[int]
 Slices = tuple[slice, ...]
+_END = 2**62
 
 
 class Window:
@@ -129,3 +130,16 @@ def pad_to(g: "Tensor", before: Ints, sizes: Ints) -> "Tensor":
 def ones(shape: Ints, like: "Tensor") -> "Tensor":
     """Ones of a shape that may hold `ox.Dim`, of the type and on the device of `like`."""
     return beside(OPS["Expand"](constant(1, like), size_tensor(shape)), like)
+
+
+def tap_slices(x: "Tensor", window: Window) -> "list[Tensor]":
+    """Gradient side: what each tap of the kernel meets in padded data, in the order of `Window.taps`."""
+    rank = len(window.kernel)
+    spatial, steps = axes_tensor(range(2, 2 + rank)), axes_tensor(window.strides)
+    met = []
+    for tap in product(*map(range, window.kernel)):
+        first = [i * d for i, d in zip(tap, window.dilations, strict=True)]
+        # up to so many from the end, whatever the size
+        end = [f + 1 - extent or _END for f, extent in zip(first, window.extents, strict=True)]
+        met.append(OPS["Slice"](x, axes_tensor(first), axes_tensor(end), spatial, steps))
+    return met
