@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import builtins
+from math import e, inf, nan, pi
+from typing import TYPE_CHECKING
+
+from numpy import dtype, newaxis
 
 __version__ = "0.1.0"
 
@@ -15,6 +18,8 @@ from ox.tensor import Tensor  # isort: skip
 from ox import autograd, devices, errors, functions, ops, random
 from ox.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from ox.creation import arange, as_tensor, empty, eye, from_numpy, full, linspace, ones, tensor, zeros
+from ox.device_type import device
+from ox.doors import doors
 from ox.dtypes import (
     bfloat16,
     double,
@@ -37,6 +42,7 @@ from ox.dtypes import (
 )
 from ox.dtypes import bool_ as bool
 from ox.dtypes import float32 as float
+from ox.dtypes import int16 as short
 from ox.dtypes import int32 as int
 from ox.errors import OxError
 from ox.files import load, save
@@ -66,6 +72,7 @@ if TYPE_CHECKING:
     from ox import serve as serve
     from ox import train as train
 
+Size = tuple[builtins.int, ...]  # what `Tensor.shape` is
 devices.accelerators.append(_fused.offer)  # graph lies above devices, so the top introduces them
 
 __all__ = [
@@ -125,17 +132,20 @@ __all__ = [
     "uint64",
     "uint8",
     "zeros",
+    "Size",
+    "device",
+    "dtype",
+    "e",
+    "inf",
+    "nan",
+    "newaxis",
+    "pi",
+    "short",
     *_functions,
 ]
 
-_ROOMS = ("data", "devices", "export", "graph", "nn", "optim", "serve", "train")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"ox.{name}")
-    raise AttributeError(f"module 'ox' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS})
+_ROOMS = (
+    "cuda", "data", "devices", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler", "serve", "signal",
+    "sparse", "special", "testing", "train", "utils",
+)  # fmt: skip
+__getattr__, __dir__ = doors(__name__, _ROOMS)

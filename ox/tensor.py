@@ -9,6 +9,8 @@ import numpy as np
 from numpy import ndarray
 
 from ox.aliases import Aliases
+from ox.device_type import CPU
+from ox.device_type import device as Device
 from ox.dtypes import DType, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError
 from ox.methods import Methods
@@ -67,9 +69,9 @@ class Tensor(Methods, Aliases):
         return self.data.ndim  # type: ignore[no-any-return]
 
     @property
-    def device(self) -> str:
+    def device(self) -> Device:
         """``"cpu"`` or ``"cuda:0"``."""
-        return "cpu" if isinstance(self.data, ndarray) else f"cuda:{self.data.device.id}"
+        return CPU if isinstance(self.data, ndarray) else Device("cuda", self.data.device.id)
 
     @property
     def requires_grad(self) -> bool:

@@ -19,6 +19,7 @@ FLOORS = {
     "ox.export": 7,
     "ox.serve": 7,
     "ox_models": 6,
+    "ox.utils": 6,
     "ox.nn": 5,
     "ox.optim": 5,
     "ox.data": 5,
