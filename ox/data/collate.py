@@ -52,3 +52,16 @@ def default_collate(batch: Sequence[Any]) -> Any:
         expected="tensors, arrays, numbers, strings, or tuples, lists and dicts of them",
         hint="a collate_fn of your own",
     )
+
+
+def default_convert(data: Any) -> Any:
+    """Arrays become tensors, inside tuples, lists and dicts too; all else stays. `torch.utils.data.default_convert`."""
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.asarray(data)
+        return make_tensor(array) if array.dtype.kind not in "OUS" else data
+    if isinstance(data, Mapping):
+        return {key: default_convert(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        parts = [default_convert(part) for part in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else parts
+    return data

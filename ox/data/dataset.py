@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,87 @@ class Subset(Dataset):
 
     def __len__(self) -> int:
         return len(self.indices)
+
+
+class IterableDataset(Dataset):
+    """Samples that come one after the other, without an index. `torch.utils.data.IterableDataset`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ArgumentError(f"{type(self).__name__} has no __iter__", hint="def __iter__(self): yield ...")
+
+    def __len__(self) -> int:
+        raise NoCountError(
+            f"{type(self).__name__} does not know how many samples it has", hint="def __len__(self): ..."
+        )
+
+
+class NoCountError(ArgumentError, TypeError):
+    """`len` of a stream: a TypeError too, as `list()` wants it."""
+
+
+class ChainDataset(IterableDataset):
+    """Several streams, one after the other. `torch.utils.data.ChainDataset`."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self.datasets)
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self.datasets)
+
+
+class ConcatDataset(Dataset):
+    """Several datasets, one behind the other. `torch.utils.data.ConcatDataset`.
+
+    Raises:
+        ArgumentError: none at all. IndexError: past the end.
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ArgumentError("ConcatDataset needs at least one dataset", where=place())
+        self.cumulative_sizes = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
+
+    def __getitem__(self, index: int) -> Any:
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"index {index} of {len(self)} samples")
+        which = bisect_right(self.cumulative_sizes, at)
+        return self.datasets[which][at - (self.cumulative_sizes[which - 1] if which else 0)]
+
+    def __len__(self) -> int:
+        return int(self.cumulative_sizes[-1])
+
+
+class StackDataset(Dataset):
+    """Samples of several datasets of one length side by side: tuples, or dicts when given by name.
+    `torch.utils.data.StackDataset`.
+
+    Raises:
+        ShapeError: none at all, or datasets of different lengths.
+    """
+
+    def __init__(self, *datasets: Any, **named: Any) -> None:
+        if bool(datasets) == bool(named):
+            raise ArgumentError("StackDataset takes datasets by position or by name", where=place())
+        self.datasets: Any = named or datasets
+        parts = list(named.values()) or list(datasets)
+        if len({len(part) for part in parts}) != 1:
+            raise ShapeError(
+                "StackDataset needs datasets of one length", where=place(), got=f"lengths {[len(p) for p in parts]}"
+            )
+
+    def __getitem__(self, index: int) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: part[index] for name, part in self.datasets.items()}
+        return tuple(part[index] for part in self.datasets)
+
+    def __len__(self) -> int:
+        first = next(iter(self.datasets.values())) if isinstance(self.datasets, dict) else self.datasets[0]
+        return len(first)
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: random.Generator | None = None) -> list[Subset]:

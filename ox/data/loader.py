@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ox import random
-from ox.data.collate import default_collate
-from ox.data.sampler import BatchSampler, RandomSampler, SequentialSampler
+from ox.data.collate import default_collate, default_convert
+from ox.data.dataset import IterableDataset
+from ox.data.sampler import BatchSampler, RandomSampler, SequentialSampler, Stream
 from ox.errors import ArgumentError, LoadError
 from ox.ops.explain import place
 
@@ -19,13 +21,16 @@ class DataLoader:
     """Batches of a dataset. `torch.utils.data.DataLoader` in one process.
 
     Args:
-        dataset: has `__len__` and `__getitem__`; one that has ``batch(indices)`` is asked for whole batches.
+        dataset: has `__len__` and `__getitem__`; one that has ``batch(indices)`` is asked for whole batches. Of an
+            `IterableDataset` the samples are taken as they come.
         batch_size: samples a batch; None gives the samples as they are.
         shuffle: a new order each epoch.
         sampler: gives indices, instead of `shuffle`.
         batch_sampler: gives lists of indices, instead of all of these.
         drop_last: leave out a last batch that is not full.
+        num_workers: taken for PyTorch's sake; batches are made in this process, and a warning says so.
         collate_fn: makes a batch of a list of samples; default `default_collate`.
+        pin_memory: taken for PyTorch's sake; arrays stay in ordinary memory.
         generator: an `ox.Generator` for `shuffle`; None for the default one.
 
     Raises:
@@ -39,11 +44,15 @@ class DataLoader:
         shuffle: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Any] | None = None,
-        *,
-        drop_last: bool = False,
+        num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        *,
         generator: random.Generator | None = None,
     ) -> None:
+        if num_workers:
+            warnings.warn("DataLoader makes batches in this process; num_workers has no effect yet", stacklevel=2)
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise ArgumentError("batch_sampler excludes batch_size, shuffle, sampler and drop_last", where=place())
         if sampler is not None and shuffle:
@@ -51,7 +60,12 @@ class DataLoader:
         if batch_size is None and drop_last:
             raise ArgumentError("drop_last needs a batch_size", where=place())
         self.dataset, self.generator = dataset, generator
-        if sampler is None:
+        self._streams = isinstance(dataset, IterableDataset)
+        if self._streams and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ArgumentError("an IterableDataset has no indices to shuffle or to sample", where=place())
+        if self._streams:
+            sampler = Stream(dataset)
+        elif sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_sampler is not None:
             sampler = getattr(batch_sampler, "sampler", sampler)
@@ -81,12 +95,15 @@ class DataLoader:
 
     def _fetcher(self) -> Callable[[Any], Any]:
         dataset, collate = self.dataset, self.collate_fn
+        if self._streams:  # what would be an index is the sample itself
+            make = collate or (default_convert if self.batch_sampler is None else default_collate)
+            return lambda samples: make(samples)
         if self.batch_sampler is None:
             return lambda i: dataset[i] if collate is None else collate(dataset[i])
         if collate is None and hasattr(dataset, "batch"):
             return lambda indices: dataset.batch(np.asarray(indices, np.int64))
-        make = collate or default_collate
-        return lambda indices: make([dataset[int(i)] for i in indices])
+        gather = collate or default_collate
+        return lambda indices: gather([dataset[int(i)] for i in indices])
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands: how many batches of the running epoch it has given, and from which state of the

@@ -93,6 +93,69 @@ class SubsetRandomSampler(RandomSampler):
         return self.indices[super().order()]  # type: ignore[no-any-return]
 
 
+class WeightedRandomSampler(Sampler):
+    """Indices drawn with the given weights, which need not add up to 1. `torch.utils.data.WeightedRandomSampler`.
+
+    Args:
+        weights: one a sample, [n], none negative.
+        num_samples: how many an epoch.
+        replacement: draw each anew; without it no sample comes twice.
+        generator: an `ox.Generator`; None for the default one.
+
+    Raises:
+        ArgumentError: negative weights, or fewer weights above zero than samples to draw without replacement.
+    """
+
+    def __init__(
+        self, weights: Any, num_samples: int, replacement: bool = True, generator: random.Generator | None = None
+    ) -> None:
+        self.weights = np.asarray(weights, np.float64)
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
+        possible = int((self.weights > 0).sum())
+        if self.weights.ndim != 1 or (self.weights < 0).any() or not possible:
+            raise ArgumentError("weights are numbers of at least 0, one a sample, not all 0", where=place())
+        if not replacement and possible < num_samples:
+            raise ArgumentError(
+                "too few samples to draw without replacement",
+                where=place(),
+                expected=f"at most {possible}, as many as have a weight above 0",
+                got=str(num_samples),
+            )
+
+    def order(self) -> np.ndarray[Any, Any]:
+        """The whole epoch as int64 [num_samples]."""
+        count = self.num_samples if self.replacement else len(self.weights)
+        drawn = random.uniform((2, count), generator=self.generator).data.astype(np.float64)
+        fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits, for one number of 24 cannot name each of many samples
+        if self.replacement:
+            edges = np.cumsum(self.weights)
+            found = np.searchsorted(edges, fine * edges[-1], side="right")
+            return np.minimum(found, np.flatnonzero(self.weights)[-1])  # type: ignore[no-any-return]
+        # Efraimidis and Spirakis (2006): the largest log(u)/w are a weighted draw without replacement
+        with np.errstate(divide="ignore", invalid="ignore"):
+            keys = np.where(self.weights > 0, np.log(fine) / self.weights, -np.inf)
+        return np.argsort(-keys, kind="stable")[: self.num_samples]  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order().tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class Stream(Sampler):
+    """The samples of an `IterableDataset` in place of indices: what a batch sampler groups is then the samples."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+
 class BatchSampler(Sampler):
     """Lists of `batch_size` indices of another sampler. `torch.utils.data.BatchSampler`.
 

@@ -11,14 +11,20 @@ import pytest
 import ox
 from ox.data import (
     BatchSampler,
+    ChainDataset,
+    ConcatDataset,
     DataLoader,
     Dataset,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     default_collate,
+    default_convert,
     random_split,
 )
 from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError
@@ -202,3 +208,64 @@ def test_a_state_of_another_loader(state: Any) -> None:
 def test_options_that_exclude_each_other(options: Any) -> None:
     with pytest.raises(ArgumentError):
         DataLoader(numbers(), **options)
+
+
+class Count(IterableDataset):
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Any:
+        return (np.float32(i) for i in range(self.count))
+
+
+def test_streams_come_in_batches() -> None:
+    assert [b.tolist() for b in DataLoader(Count(5), batch_size=2)] == [[0, 1], [2, 3], [4]]
+    assert [b.tolist() for b in DataLoader(Count(5), batch_size=2, drop_last=True)] == [[0, 1], [2, 3]]
+    assert [float(b) for b in DataLoader(ChainDataset([Count(2), Count(1)]), batch_size=None)] == [0, 1, 0]
+    with pytest.raises(ArgumentError, match="no indices"):
+        DataLoader(Count(5), shuffle=True)
+    with pytest.raises(TypeError, match="does not know how many"):
+        len(DataLoader(Count(5), batch_size=2))
+
+
+def test_datasets_behind_and_beside_each_other() -> None:
+    joined = ConcatDataset([numbers(3), numbers(4)])
+    assert len(joined) == 7
+    assert [int(joined[i][0].item()) for i in range(7)] == [0, 1, 2, 0, 1, 2, 3]
+    assert int(joined[-1][1].item()) == 30
+    with pytest.raises(IndexError):
+        joined[7]
+    with pytest.raises(ArgumentError):
+        ConcatDataset([])
+    beside = StackDataset(a=numbers(3), b=Squares(3))
+    assert len(beside) == 3 and beside[2]["b"][1] == {"square": 4}
+    assert StackDataset(numbers(3), Squares(3))[1][0][0].item() == 1
+    with pytest.raises(ShapeError, match="one length"):
+        StackDataset(numbers(3), numbers(4))
+
+
+def test_weights_decide_how_often_a_sample_comes() -> None:
+    ox.manual_seed(0)
+    order = WeightedRandomSampler([0.0, 1.0, 3.0], 20_000).order()
+    share = np.bincount(order, minlength=3) / len(order)
+    assert share[0] == 0 and abs(share[2] - 0.75) < 0.02
+    once = list(WeightedRandomSampler([1.0, 0.0, 3.0, 2.0], 3, replacement=False))
+    assert sorted(once) == [0, 2, 3]
+    first = [list(WeightedRandomSampler([1.0, 3.0], 1, replacement=False))[0] for _ in range(4000)]
+    assert abs(np.mean(first) - 0.75) < 0.03
+    with pytest.raises(ArgumentError, match="too few"):
+        WeightedRandomSampler([1.0, 0.0], 2, replacement=False)
+    with pytest.raises(ArgumentError, match="at least 0"):
+        WeightedRandomSampler([1.0, -1.0], 2)
+
+
+def test_arrays_become_tensors_and_all_else_stays() -> None:
+    made = default_convert({"x": np.ones(2), "y": [np.float32(1), "text"], "n": 3})
+    assert isinstance(made["x"], ox.Tensor) and made["y"][1] == "text" and made["n"] == 3
+    assert isinstance(made["y"][0], ox.Tensor)
+
+
+def test_workers_are_announced_as_missing() -> None:
+    with pytest.warns(UserWarning, match="num_workers has no effect"):
+        loader = DataLoader(numbers(4), 2, True, None, None, 2, None, True, True)
+    assert len(loader) == 2
