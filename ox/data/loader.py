@@ -63,7 +63,7 @@ class DataLoader:
         self._streams = isinstance(dataset, IterableDataset)
         if self._streams and (shuffle or sampler is not None or batch_sampler is not None):
             raise ArgumentError("an IterableDataset has no indices to shuffle or to sample", where=place())
-        if self._streams:
+        if sampler is None and self._streams:
             sampler = Stream(dataset)
         elif sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
@@ -71,7 +71,8 @@ class DataLoader:
             sampler = getattr(batch_sampler, "sampler", sampler)
         elif batch_size is not None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.sampler: Any = sampler
+        self.batch_sampler: Any = batch_sampler
         self.batch_size, self.drop_last = batch_size, drop_last
         self.collate_fn = collate_fn
         self._position = 0  # batches given in the epoch that runs

@@ -134,7 +134,7 @@ class WeightedRandomSampler(Sampler):
         # Efraimidis and Spirakis (2006): the largest log(u)/w are a weighted draw without replacement
         with np.errstate(divide="ignore", invalid="ignore"):
             keys = np.where(self.weights > 0, np.log(fine) / self.weights, -np.inf)
-        return np.argsort(-keys, kind="stable")[: self.num_samples]  # type: ignore[no-any-return]
+        return np.argsort(-keys, kind="stable")[: self.num_samples]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order().tolist())
