@@ -81,7 +81,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Batches an epoch."""
-        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
         skip, self._resume = self._resume, 0
