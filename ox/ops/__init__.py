@@ -1,16 +1,15 @@
 """The operators: ONNX's names, signatures and meanings, to be called on tensors."""
 
-from ox.ops.activation import Erf, Gelu, LogSoftmax, Relu, Sigmoid, Softmax, Tanh
+from ox.ops.activation import Erf, Gelu, Hardmax, LogSoftmax, Relu, Sigmoid, Softmax, Tanh
 from ox.ops.arithmetic import (
     Abs,
     Add,
     Clip,
-    Cos,
     Div,
     Exp,
-    Floor,
     Log,
     Max,
+    Mean,
     Min,
     Mod,
     Mul,
@@ -18,66 +17,110 @@ from ox.ops.arithmetic import (
     Pow,
     Reciprocal,
     Sign,
-    Sin,
     Sqrt,
     Sub,
+    Sum,
 )
+from ox.ops.blocks import CenterCropPad, DepthToSpace, ReverseSequence, SpaceToDepth, Tile
+from ox.ops.choose import Compress, NonZero, OneHot
 from ox.ops.comparison import (
     And,
     BitShift,
     BitwiseAnd,
+    BitwiseNot,
+    BitwiseOr,
     BitwiseXor,
     Equal,
     Greater,
     GreaterOrEqual,
+    IsInf,
+    IsNaN,
     Less,
     LessOrEqual,
     Not,
     Or,
     Where,
+    Xor,
 )
 from ox.ops.conv import Conv, ConvTranspose
+from ox.ops.cumulative import CumProd, CumSum, CumulativeArgMax, LogCumSumExp
+from ox.ops.det import Det
+from ox.ops.detection import NonMaxSuppression
+from ox.ops.einsum import Einsum
+from ox.ops.gate import HardSigmoid, HardSwish, Mish, Silu, Softplus, Softsign, SwiGLU, Swish
 from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
+from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.linear import Gemm, MatMul
 from ox.ops.lp_pool import LpPool
 from ox.ops.norm import BatchNormalization, LayerNormalization
 from ox.ops.pad import Pad
 from ox.ops.pool import AveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
-from ox.ops.reduce import ArgMax, ReduceMax, ReduceMean, ReduceSum
+from ox.ops.rectify import Celu, Elu, LeakyRelu, PRelu, Selu, Shrink, ThresholdedRelu
+from ox.ops.reduce import ArgMax, ArgMin, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from ox.ops.reduce_log import ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare
+from ox.ops.resize import Resize, Upsample
+from ox.ops.rounding import Ceil, Floor, Round
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.sort import TopK, Unique
+from ox.ops.triangle import EyeLike, Trilu
+from ox.ops.trigonometry import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cos, Cosh, Sin, Sinh, Tan
 from ox.ops.unpool import Col2Im, MaxUnpool
-from ox.ops.values import Cast, ConstantOfShape, Identity, Range, Shape, Size
+from ox.ops.values import BitCast, Cast, CastLike, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
     "Abs",
+    "Acos",
+    "Acosh",
     "Add",
     "And",
     "ArgMax",
+    "ArgMin",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
     "AveragePool",
     "BatchNormalization",
+    "BitCast",
     "BitShift",
     "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
     "BitwiseXor",
     "Cast",
+    "CastLike",
+    "Ceil",
+    "Celu",
+    "CenterCropPad",
     "Clip",
     "Col2Im",
+    "Compress",
     "Concat",
     "ConstantOfShape",
     "Conv",
     "ConvTranspose",
     "Cos",
+    "Cosh",
+    "CumProd",
+    "CumSum",
+    "CumulativeArgMax",
+    "DepthToSpace",
+    "Det",
     "Div",
+    "Einsum",
+    "Elu",
     "Equal",
     "Erf",
     "Exp",
     "Expand",
+    "EyeLike",
     "Flatten",
     "Floor",
     "Gather",
     "GatherElements",
+    "GatherND",
     "Gelu",
     "Gemm",
     "GlobalAveragePool",
@@ -85,23 +128,36 @@ __all__ = [
     "GlobalMaxPool",
     "Greater",
     "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Hardmax",
     "Identity",
+    "IsInf",
+    "IsNaN",
     "LayerNormalization",
+    "LeakyRelu",
     "Less",
     "LessOrEqual",
     "Log",
+    "LogCumSumExp",
     "LogSoftmax",
     "LpPool",
     "MatMul",
     "Max",
     "MaxPool",
     "MaxUnpool",
+    "Mean",
     "Min",
+    "Mish",
     "Mod",
     "Mul",
     "Neg",
+    "NonMaxSuppression",
+    "NonZero",
     "Not",
+    "OneHot",
     "Or",
+    "PRelu",
     "Pad",
     "Philox",
     "Pow",
@@ -109,27 +165,56 @@ __all__ = [
     "RandomUniform",
     "Range",
     "Reciprocal",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
     "ReduceMax",
     "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
     "ReduceSum",
+    "ReduceSumSquare",
     "Relu",
     "Reshape",
+    "Resize",
+    "ReverseSequence",
+    "Round",
+    "Scatter",
     "ScatterElements",
+    "ScatterND",
+    "Selu",
     "Shape",
+    "Shrink",
     "Sigmoid",
     "Sign",
+    "Silu",
     "Sin",
+    "Sinh",
     "Size",
     "Slice",
     "Softmax",
+    "Softplus",
+    "Softsign",
+    "SpaceToDepth",
     "Split",
     "Sqrt",
     "Squeeze",
     "Sub",
+    "Sum",
+    "SwiGLU",
+    "Swish",
+    "Tan",
     "Tanh",
+    "TensorScatter",
+    "ThresholdedRelu",
+    "Tile",
     "TopK",
     "Transpose",
+    "Trilu",
     "Unique",
     "Unsqueeze",
+    "Upsample",
     "Where",
+    "Xor",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Activations: Relu Tanh Sigmoid Erf Gelu Softmax LogSoftmax."""
+"""Activations: Relu Tanh Sigmoid Erf Gelu Softmax LogSoftmax Hardmax."""
 
 from math import pi, sqrt
 from typing import TYPE_CHECKING
@@ -156,3 +156,18 @@ def LogSoftmax(xp: XP, input: T, *, axis: int = -1) -> T:
 @LogSoftmax.gradient("input")
 def _(g: "Tensor", output: "Tensor", axis: int) -> "Tensor":
     return Sub(g, Mul(Exp(output), ReduceSum(g, axes_tensor([axis]), keepdims=1)))
+
+
+@operator("output", T=FLOATS)
+def Hardmax(xp: XP, input: T, *, axis: int = -1) -> T:
+    """1 at the first greatest value along an axis, else 0; its gradient is 0. ONNX Hardmax."""
+    if not input.size:
+        return input.copy()
+    axis %= input.ndim
+    places = xp.arange(input.shape[axis]).reshape([-1, *[1] * (input.ndim - axis - 1)])
+    return (places == xp.expand_dims(input.argmax(axis=axis), axis)).astype(input.dtype)
+
+
+@Hardmax.gradient("input")
+def _(g: "Tensor") -> "Tensor":
+    return Mul(g, constant(0, g))

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: Add Sub Mul Div Neg Abs Sign Sqrt Reciprocal Exp Log Sin Cos Pow Min Max Clip Floor Mod."""
+"""Elementwise arithmetic: Add Sub Mul Div Neg Abs Sign Sqrt Reciprocal Exp Log Pow Min Max Sum Mean Clip Mod."""
 
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ox.dtypes import FLOATS, NUMERIC, SIGNED, DType, float32, float64, int32, int64, onnx_type
 from ox.ops.broadcast import sum_to
 from ox.ops.comparison import Equal, Where
-from ox.ops.numeric import HALVES, constant, narrowed
+from ox.ops.numeric import HALVES, constant, narrowed, widened
 from ox.ops.operator import OPS, operator
 from ox.ops.types import T1, XP, T
 
@@ -158,28 +158,6 @@ def _(g: "Tensor", input: "Tensor") -> "Tensor":
     return Div(g, input)
 
 
-@operator("output", T=FLOATS, quiet=True)
-def Sin(xp: XP, input: T) -> T:
-    """Sine of radians. ONNX Sin."""
-    return xp.sin(input)
-
-
-@Sin.gradient("input")
-def _(g: "Tensor", input: "Tensor") -> "Tensor":
-    return Mul(g, Cos(input))
-
-
-@operator("output", T=FLOATS, quiet=True)
-def Cos(xp: XP, input: T) -> T:
-    """Cosine of radians. ONNX Cos."""
-    return xp.cos(input)
-
-
-@Cos.gradient("input")
-def _(g: "Tensor", input: "Tensor") -> "Tensor":
-    return Neg(Mul(g, Sin(input)))
-
-
 @operator("Z", T=(int32, int64, *FLOATS), T1=NUMERIC, quiet=True)
 def Pow(xp: XP, X: T, Y: T1) -> T:
     """X to the power of Y, in X's type. ONNX Pow.
@@ -259,6 +237,31 @@ def _(g: "Tensor", data_0: list["Tensor"], max: "Tensor") -> list["Tensor"]:
     return _share(g, data_0, max)
 
 
+@operator("sum", T=FLOATS)
+@widened
+def Sum(xp: XP, *data_0: T) -> T:
+    """The sum of the inputs, with NumPy broadcasting. ONNX Sum."""
+    return reduce(xp.add, data_0) if len(data_0) > 1 else data_0[0].copy()
+
+
+@Sum.gradient("data_0")
+def _(g: "Tensor", data_0_shape: list[tuple[int, ...]]) -> list["Tensor"]:
+    return [sum_to(g, shape) for shape in data_0_shape]
+
+
+@operator("mean", T=FLOATS)
+@widened
+def Mean(xp: XP, *data_0: T) -> T:
+    """The mean of the inputs, with NumPy broadcasting. ONNX Mean."""
+    return xp.divide(reduce(xp.add, data_0), data_0[0].dtype.type(len(data_0)))
+
+
+@Mean.gradient("data_0")
+def _(g: "Tensor", data_0_shape: list[tuple[int, ...]]) -> list["Tensor"]:
+    share = Div(g, constant(len(data_0_shape), g))
+    return [sum_to(share, shape) for shape in data_0_shape]
+
+
 @operator("output", T=NUMERIC)
 def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
     """The input held between two scalars; where min > max, max everywhere. ONNX Clip.
@@ -274,17 +277,6 @@ def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
 @Clip.gradient("input")
 def _(g: "Tensor", input: "Tensor", output: "Tensor") -> "Tensor":
     return Where(Equal(input, output), g, constant(0, g))
-
-
-@operator("Y", T=FLOATS)
-def Floor(xp: XP, X: T) -> T:
-    """The greatest whole number that is not above. ONNX Floor."""
-    return xp.floor(X)
-
-
-@Floor.gradient("X")
-def _(g: "Tensor") -> "Tensor":
-    return Mul(g, constant(0, g))
 
 
 @operator("C", T=NUMERIC, quiet=True)

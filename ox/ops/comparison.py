@@ -1,13 +1,13 @@
-"""Comparison, logic, choice, bits: Equal Greater GreaterOrEqual Less LessOrEqual Not And Or Where BitwiseAnd BitwiseXor
-BitShift."""
+"""Comparison, logic, choice, bits: Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf Not And Or Xor Where
+BitwiseNot BitwiseAnd BitwiseOr BitwiseXor BitShift."""
 
 from typing import TYPE_CHECKING
 
-from ox.dtypes import ALL, INTEGERS, NUMERIC, bool_
+from ox.dtypes import ALL, FLOATS, INTEGERS, NUMERIC, bool_
 from ox.ops.broadcast import sum_to
 from ox.ops.numeric import constant
 from ox.ops.operator import operator
-from ox.ops.types import XP, Bool, T
+from ox.ops.types import T1, XP, Bool, T
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -43,6 +43,23 @@ def LessOrEqual(xp: XP, A: T, B: T) -> Bool:
     return xp.less_equal(A, B)
 
 
+@operator("Y", T1=FLOATS)
+def IsNaN(xp: XP, X: T1) -> Bool:
+    """Whether not a number. ONNX IsNaN."""
+    return xp.isnan(X)
+
+
+@operator("Y", T1=FLOATS)
+def IsInf(xp: XP, X: T1, *, detect_negative: int = 1, detect_positive: int = 1) -> Bool:
+    """Whether infinite, of the signs that are looked for. ONNX IsInf."""
+    found = xp.isinf(X)
+    if not detect_negative:
+        found &= X > 0
+    if not detect_positive:
+        found &= X < 0
+    return found
+
+
 @operator("Y", T=(bool_,))
 def Not(xp: XP, X: T) -> T:
     """Negation. ONNX Not."""
@@ -61,6 +78,12 @@ def Or(xp: XP, A: T, B: T) -> Bool:
     return xp.logical_or(A, B)
 
 
+@operator("C", T=(bool_,))
+def Xor(xp: XP, A: T, B: T) -> Bool:
+    """Whether just one of the two, with NumPy broadcasting. ONNX Xor."""
+    return xp.logical_xor(A, B)
+
+
 @operator("output", T=ALL)
 def Where(xp: XP, condition: Bool, X: T, Y: T) -> T:
     """X where the condition holds, else Y, with NumPy broadcasting. ONNX Where."""
@@ -75,6 +98,18 @@ def _(g: "Tensor", condition: "Tensor", X_shape: tuple[int, ...]) -> "Tensor":
 @Where.gradient("Y")
 def _(g: "Tensor", condition: "Tensor", Y_shape: tuple[int, ...]) -> "Tensor":
     return sum_to(Where(condition, constant(0, g), g), Y_shape)
+
+
+@operator("Y", T=INTEGERS)
+def BitwiseNot(xp: XP, X: T) -> T:
+    """Every bit turned. ONNX BitwiseNot."""
+    return xp.bitwise_not(X)
+
+
+@operator("C", T=INTEGERS)
+def BitwiseOr(xp: XP, A: T, B: T) -> T:
+    """Bits set in one or both, with NumPy broadcasting. ONNX BitwiseOr."""
+    return xp.bitwise_or(A, B)
 
 
 @operator("C", T=INTEGERS)

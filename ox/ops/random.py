@@ -13,10 +13,11 @@ import numpy as np
 
 from ox.dtypes import DType, float32, float64, int64, onnx_type, uint8, uint32, uint64
 from ox.ops import operator
-from ox.ops.arithmetic import Add, Cos, Div, Log, Mul, Sin, Sqrt
+from ox.ops.arithmetic import Add, Div, Log, Mul, Sqrt
 from ox.ops.comparison import BitShift, BitwiseAnd, BitwiseXor
 from ox.ops.function import function
 from ox.ops.operator import OPS
+from ox.ops.trigonometry import Cos, Sin
 from ox.ops.types import XP, Float32, HostInt64, UInt32, UInt64
 
 if TYPE_CHECKING:

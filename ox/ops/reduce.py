@@ -1,4 +1,4 @@
-"""Reductions: ReduceSum ReduceMean ReduceMax ArgMax."""
+"""Reductions: ReduceSum ReduceMean ReduceProd ReduceMax ReduceMin ArgMax ArgMin."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.dtypes import FLOATS, NUMERIC, bool_, float32, int8, int32, int64, onnx_type, uint8, uint32, uint64
-from ox.ops.arithmetic import Div, Mul
+from ox.ops.arithmetic import Div, Mul, Sub
 from ox.ops.broadcast import expand_to, reshape_to
-from ox.ops.comparison import Equal
+from ox.ops.comparison import Equal, Where
 from ox.ops.dim import Dim
-from ox.ops.numeric import HALVES, constant, narrowed
+from ox.ops.numeric import HALVES, constant, narrowed, widened
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, HostInt64, Int64, T
 
@@ -90,22 +90,70 @@ def _(
     return expand_to(g, data_shape)
 
 
+@operator("reduced", T=ACCUMULATING, quiet=True)
+@widened
+def ReduceProd(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Product over axes; over all when none are given. ONNX ReduceProd."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    return data.prod(axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+
+
+@ReduceProd.gradient("data")
+def _(g: "Tensor", data: "Tensor", axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int) -> "Tensor":
+    # With each zero replaced by 1, the product without an element is a quotient. How many zeros there are says whether
+    # it stands; `held` is their sum, which is 0 but carries their derivative to second order.
+    def total(op: Any, values: "Tensor") -> "Tensor":
+        y: Tensor = op(values, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)
+        return y
+
+    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(data.shape))
+    zero, one = constant(0, g), constant(1, g)
+    none = Equal(data, zero)
+    filled = Where(none, one, data)
+    count = total(ReduceSum, OPS["Cast"](none, to=onnx_type(g.dtype)))
+    held = total(ReduceSum, Where(none, data, zero))
+    product = Mul(undo_reduction(g, data.shape, chosen, keepdims), total(ReduceProd, filled))
+    one_zero = Equal(count, one)
+    elsewhere = Where(Equal(count, zero), one, Where(one_zero, held, zero))
+    there = Where(one_zero, one, Where(Equal(count, constant(2, g)), Sub(held, data), zero))
+    return Mul(product, Where(none, there, Div(elsewhere, filled)))
+
+
+def _extreme(xp: XP, data: Any, axes: Any, keepdims: int, noop_with_empty_axes: int, least: bool) -> Any:
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    if data.size:
+        return (data.min if least else data.max)(axis=chosen, keepdims=bool(keepdims))
+    dtype = data.dtype
+    if dtype == bool_:
+        of_none: Any = least
+    elif dtype.kind in "iu":
+        of_none = np.iinfo(dtype).max if least else np.iinfo(dtype).min
+    else:
+        of_none = np.inf if least else -np.inf
+    sizes = [1 if i in chosen else n for i, n in enumerate(data.shape) if keepdims or i not in chosen]
+    return xp.full(sizes, of_none, dtype)
+
+
 @operator("reduced", T=(*ACCUMULATING, uint8, int8, bool_))
 def ReduceMax(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
     """Greatest value over axes; over all when none are given; the type's lowest where there are no values.
 
     The gradient is shared evenly among the values that are greatest, as in `torch.amax`. ONNX ReduceMax.
     """
-    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    if data.size:
-        return data.max(axis=chosen, keepdims=bool(keepdims))
-    dtype = data.dtype
-    lowest = False if dtype == bool_ else np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-    sizes = [1 if i in chosen else n for i, n in enumerate(data.shape) if keepdims or i not in chosen]
-    return xp.full(sizes, lowest, dtype)
+    return _extreme(xp, data, axes, keepdims, noop_with_empty_axes, least=False)
+
+
+@operator("reduced", T=(*ACCUMULATING, uint8, int8, bool_))
+def ReduceMin(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Smallest value over axes; over all when none are given; the type's greatest where there are no values.
+
+    The gradient is shared evenly among the values that are smallest, as in `torch.amin`. ONNX ReduceMin.
+    """
+    return _extreme(xp, data, axes, keepdims, noop_with_empty_axes, least=True)
 
 
 @ReduceMax.gradient("data")
+@ReduceMin.gradient("data")
 def _(
     g: "Tensor",
     data: "Tensor",
@@ -116,17 +164,24 @@ def _(
 ) -> "Tensor":
     shape = data.shape
     chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(shape))
-    greatest = undo_reduction(reduced, shape, chosen, keepdims)
-    mask = OPS["Cast"](Equal(data, greatest), to=onnx_type(g.dtype))
+    extreme = undo_reduction(reduced, shape, chosen, keepdims)
+    mask = OPS["Cast"](Equal(data, extreme), to=onnx_type(g.dtype))
     count = ReduceSum(mask, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)
     return Mul(Div(undo_reduction(g, shape, chosen, keepdims), count), mask)
+
+
+def _position(xp: XP, data: Any, find: Any, axis: int, keepdims: int, last: int) -> Any:
+    found = data.shape[axis] - 1 - find(xp.flip(data, axis), axis=axis) if last else find(data, axis=axis)
+    return (xp.expand_dims(found, axis) if keepdims else found).astype(int64, copy=False)
 
 
 @operator("reduced", T=NUMERIC)
 def ArgMax(xp: XP, data: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Int64:
     """Position of the greatest value along an axis: the first of equals, or the last. ONNX ArgMax."""
-    if select_last_index:
-        found = data.shape[axis] - 1 - xp.argmax(xp.flip(data, axis), axis=axis)
-    else:
-        found = xp.argmax(data, axis=axis)
-    return xp.expand_dims(found, axis).astype(int64, copy=False) if keepdims else found.astype(int64, copy=False)
+    return _position(xp, data, xp.argmax, axis, keepdims, select_last_index)
+
+
+@operator("reduced", T=NUMERIC)
+def ArgMin(xp: XP, data: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Int64:
+    """Position of the smallest value along an axis: the first of equals, or the last. ONNX ArgMin."""
+    return _position(xp, data, xp.argmin, axis, keepdims, select_last_index)

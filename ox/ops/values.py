@@ -1,4 +1,4 @@
-"""Values and sizes: Identity Cast Shape Size ConstantOfShape Range."""
+"""Values and sizes: Identity Cast CastLike BitCast Shape Size ConstantOfShape Range."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,28 @@ def Cast(xp: XP, input: T1, *, to: int, saturate: int = 1, round_mode: str = "up
 @Cast.gradient("input")
 def _(g: "Tensor", input_dtype: np.dtype[Any]) -> "Tensor":
     return g if g.dtype == input_dtype else Cast(g, to=onnx_type(input_dtype))
+
+
+@operator("output", view=True, quiet=True, T1=ALL, T2=ALL)
+def CastLike(xp: XP, input: T1, target_type: T2, *, saturate: int = 1, round_mode: str = "up") -> T2:
+    """The element type of another tensor; as Cast. ONNX CastLike."""
+    return input.astype(target_type.dtype, copy=False)
+
+
+@CastLike.gradient("input")
+def _(g: "Tensor", input_dtype: np.dtype[Any]) -> "Tensor":
+    return g if g.dtype == input_dtype else Cast(g, to=onnx_type(input_dtype))
+
+
+@operator("output", T1=ALL, T2=ALL)
+def BitCast(xp: XP, input: T1, *, to: int) -> T2:
+    """The same bits as another element type of the same width, by its number in TensorProto. ONNX BitCast."""
+    dtype = FROM_ONNX.get(to)
+    if dtype is None or dtype.itemsize != input.dtype.itemsize:
+        raise ArgumentError(
+            f"BitCast of {input.dtype} to TensorProto type {to}", expected=f"a type of {input.dtype.itemsize} bytes"
+        )
+    return input.copy().view(dtype)
 
 
 @operator("shape", T=ALL)

@@ -163,6 +163,11 @@ for _file in sorted(Path(__file__).parent.glob("samples_*.py")):
 # ONNX node cases that no finite difference can be taken at, with the reason
 NOT_SMOOTH: dict[str, str] = {
     "test_reduce_max_empty_set": "the greatest of no values has no derivative",
+    "test_reduce_min_empty_set": "the smallest of no values has no derivative",
+    "test_reduce_log_sum_empty_set": "no values sum to 0, whose logarithm has no derivative",
+    "test_acos": "some values lie so near 1 that a step leaves the domain",
+    "test_asin": "some values lie so near 1 that a step leaves the domain",
+    "test_atanh": "some values lie so near 1 that a step leaves the domain",
 }
 
 
@@ -174,6 +179,8 @@ def samples(name: str) -> list[Sample]:
 
 def _from_case(case: Case) -> Sample | None:
     schema = OPS[case.op].schema
+    if not OPS[case.op].rules:
+        return Sample(case.inputs, case.attributes, len(case.outputs), case.name)
     inputs = []
     for i, x in enumerate(case.inputs):
         if x is None or not is_floating(x.dtype) or float64 not in schema.allowed(schema.input_at(i).type):

@@ -76,7 +76,8 @@ def _differing(case: Case, variable: str, group: list[int], dtype: np.dtype) -> 
     bad = []
     for i, (got, expected) in enumerate(zip(case.call(narrow), case.call(wide), strict=True)):
         follows = schema.output_types[min(i, len(schema.output_types) - 1)] == variable
-        rounded = expected.data.astype(dtype) if follows else expected.data
+        with np.errstate(over="ignore"):
+            rounded = expected.data.astype(dtype) if follows else expected.data
         difference = compare(got.data, rounded)
         if not difference.ok and not _beyond(expected.data, dtype):
             bad.append(
@@ -106,7 +107,7 @@ def _beyond(x: np.ndarray, dtype: np.dtype) -> bool:  # type: ignore[type-arg]
         )
 
 
-@pytest.mark.parametrize("name", operators())
+@pytest.mark.parametrize("name", [name for name in operators() if name not in known.BY_WIDTH])
 def test_every_element_type(name: str) -> None:
     with devices.forced("numpy"):
         bad = sweep(name)

@@ -1,0 +1,152 @@
+"""Running totals along an axis: CumSum CumProd, and the functions CumulativeArgMax and LogCumSumExp."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import FLOATS, NUMERIC, int32, int64, onnx_type
+from ox.ops import operator as called
+from ox.ops.arithmetic import Add, Div, Exp, Log, Mul, Neg, Sub
+from ox.ops.broadcast import axes_tensor
+from ox.ops.comparison import Equal, Greater, LessOrEqual, Where
+from ox.ops.function import function
+from ox.ops.numeric import constant, number, widened
+from ox.ops.operator import OPS, operator
+from ox.ops.reduce import ACCUMULATING, ArgMax
+from ox.ops.reduce_log import ReduceLogSumExp
+from ox.ops.types import XP, Array, HostTind, Int64, T
+from ox.ops.values import Range, Shape
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+AXIS = (int32, int64)
+
+
+def _along(axis: Any, rank: int) -> int:
+    a = int(axis.reshape(()))
+    if not -rank <= a < rank:
+        raise IndexError(f"axis {a} of a tensor of {rank} dimensions")
+    return a % rank
+
+
+def _running(xp: XP, total: Any, first: int, x: Array, axis: int, exclusive: int, reverse: int) -> Array:
+    """`total` (cumsum or cumprod) of x; with `exclusive` moved by one place, `first` before it."""
+    if reverse:
+        x = xp.flip(x, axis)
+    y = total(x, axis=axis, dtype=x.dtype)
+    if exclusive and x.shape[axis]:
+        moved = xp.empty_like(y)
+        places = xp.moveaxis(moved, axis, 0)
+        places[0] = first
+        places[1:] = xp.moveaxis(y, axis, 0)[:-1]
+        y = moved
+    return xp.flip(y, axis) if reverse else y
+
+
+@operator("y", T=ACCUMULATING, Tind=AXIS)
+@widened
+def CumSum(xp: XP, x: T, axis: HostTind, *, exclusive: int = 0, reverse: int = 0) -> T:
+    """Running sum along an axis; `exclusive` leaves out the place itself. ONNX CumSum."""
+    return _running(xp, xp.cumsum, 0, x, _along(axis, x.ndim), exclusive, reverse)
+
+
+@CumSum.gradient("x")
+def _(g: "Tensor", axis: "Tensor", exclusive: int, reverse: int) -> "Tensor":
+    return CumSum(g, axis, exclusive=exclusive, reverse=1 - reverse)
+
+
+@operator("y", T=ACCUMULATING, Tind=AXIS, quiet=True)
+@widened
+def CumProd(xp: XP, x: T, axis: HostTind, *, exclusive: int = 0, reverse: int = 0) -> T:
+    """Running product along an axis; `exclusive` leaves out the place itself. ONNX CumProd."""
+    return _running(xp, xp.cumprod, 1, x, _along(axis, x.ndim), exclusive, reverse)
+
+
+@CumProd.gradient("x")
+def _(g: "Tensor", x: "Tensor", axis: "Tensor", exclusive: int, reverse: int) -> "Tensor":
+    # With each zero replaced by 1, a product without x[i] is a quotient. How many zeros a product holds says whether
+    # the quotient stands; `held` is the sum of those zeros, which is 0 but carries their derivative to second order.
+    def running(op: Any, values: "Tensor") -> "Tensor":
+        y: Tensor = op(values, axis, exclusive=exclusive, reverse=reverse)
+        return y
+
+    def back(values: "Tensor") -> "Tensor":
+        return CumSum(values, axis, exclusive=exclusive, reverse=1 - reverse)
+
+    zero, one = constant(0, g), constant(1, g)
+    none = Equal(x, zero)
+    filled = Where(none, one, x)
+    count = running(CumSum, OPS["Cast"](none, to=onnx_type(g.dtype)))
+    held = running(CumSum, Where(none, x, zero))
+    product = Mul(g, running(CumProd, filled))
+    no_zero, one_zero = Equal(count, zero), Equal(count, one)
+    elsewhere = back(Mul(product, Where(no_zero, one, Where(one_zero, held, zero))))
+    two = Where(Equal(count, constant(2, g)), product, zero)
+    there = Add(back(Where(one_zero, product, zero)), Sub(back(Mul(two, held)), Mul(x, back(two))))
+    return Where(none, there, Div(elsewhere, filled))
+
+
+def _prefixes(X: "Tensor", axis: int, fill: "Tensor", reverse: int = 0) -> "Tensor":
+    """[..., n, n, ...]: along the added axis, after `axis`, all that comes up to each place, and `fill` beyond."""
+    n = OPS["Squeeze"](Shape(X, start=axis, end=axis + 1), axes_tensor([0]))
+    places = Range(number(0, int64), n, number(1, int64))
+    rest = list(range(2, X.data.ndim - axis + 1))
+    rows = OPS["Unsqueeze"](places, axes_tensor([1, *rest]))
+    columns = OPS["Unsqueeze"](places, axes_tensor([0, *rest]))
+    seen = LessOrEqual(rows, columns) if reverse else LessOrEqual(columns, rows)
+    return Where(seen, OPS["Unsqueeze"](X, axes_tensor([axis])), fill)
+
+
+@function("indices", T=NUMERIC)
+def CumulativeArgMax(X: T, *, axis: int) -> Int64:
+    """Position of the greatest value so far, the last of equals. The body compares each place with all before it."""
+    dtype = X.data.dtype
+    lowest = np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+    return ArgMax(_prefixes(X, axis, number(lowest, dtype)), axis=axis + 1, keepdims=0, select_last_index=1)
+
+
+_by_places = CumulativeArgMax.kernel
+
+
+@CumulativeArgMax.fast
+def _(xp: XP, X: Array, *, axis: int) -> Array:
+    if xp is not np:  # CuPy's ufuncs do not accumulate
+        return _by_places(xp, X, axis=axis)
+    greatest = np.maximum.accumulate(X, axis=axis)
+    places = np.arange(X.shape[axis]).reshape([-1, *[1] * (X.ndim - axis - 1)])
+    return np.maximum.accumulate(np.where((greatest == X) | (X != X), places, 0), axis=axis)
+
+
+@function("Y", T=FLOATS)
+def LogCumSumExp(X: T, *, axis: int, reverse: int = 0) -> T:
+    """Logarithm of the running sum of exponentials. The body reduces all that comes up to each place."""
+    lowest = called.make_tensor(np.asarray(-np.inf, X.data.dtype))
+    return ReduceLogSumExp(_prefixes(X, axis, lowest, reverse), axes_tensor([axis + 1]), keepdims=0)
+
+
+_by_sums = LogCumSumExp.kernel
+
+
+@LogCumSumExp.fast
+@widened
+def _(xp: XP, X: Array, *, axis: int, reverse: int = 0) -> Array:
+    if xp is not np:
+        return _by_sums(xp, X, axis=axis, reverse=reverse)
+    x = np.flip(X, axis) if reverse else X
+    with np.errstate(all="ignore"):
+        y = np.logaddexp.accumulate(x, axis=axis)
+    return np.flip(y, axis) if reverse else y
+
+
+@LogCumSumExp.gradient("X")
+def _(g: "Tensor", X: "Tensor", Y: "Tensor", axis: int, reverse: int) -> "Tensor":
+    # the sum over j of g[j] exp(X - Y[j]), in logarithms, of what is positive and what is negative apart
+    def part(share: "Tensor") -> "Tensor":
+        zero, one = constant(0, g), constant(1, g)
+        there = Greater(share, zero)
+        log = Where(there, Sub(Log(Where(there, share, one)), Y), constant(np.finfo(np.float16).min / 2, g))
+        total: Tensor = LogCumSumExp(log, axis=axis, reverse=1 - reverse)
+        return Exp(Add(total, X))
+
+    return Sub(part(g), part(Neg(g)))

@@ -1,0 +1,173 @@
+"""Smooth and piecewise gates: Softplus Softsign HardSigmoid HardSwish Mish Swish SwiGLU (Sigmoid and Gelu are
+activations)."""
+
+from typing import TYPE_CHECKING
+
+from ox.dtypes import FLOATS
+from ox.errors import ShapeError
+from ox.ops.activation import Sigmoid, Tanh
+from ox.ops.arithmetic import Abs, Add, Div, Mul, Sub
+from ox.ops.comparison import And, Greater, Less, Where
+from ox.ops.function import function
+from ox.ops.numeric import constant, widened
+from ox.ops.operator import operator
+from ox.ops.types import XP, Array, T
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+@operator("Y", T=FLOATS, quiet=True)
+@widened
+def Softplus(xp: XP, X: T) -> T:
+    """log(1 + exp(X)), without overflow. ONNX Softplus."""
+    y = xp.asarray(xp.absolute(X))
+    xp.negative(y, out=y)
+    xp.exp(y, out=y)
+    xp.log1p(y, out=y)
+    y += xp.maximum(X, 0)
+    return y
+
+
+@Softplus.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    return Mul(g, Sigmoid(X))
+
+
+@operator("output", T=FLOATS, quiet=True)
+@widened
+def Softsign(xp: XP, input: T) -> T:
+    """The input over 1 + its absolute value. ONNX Softsign."""
+    return input / (1 + xp.absolute(input))
+
+
+@Softsign.gradient("input")
+def _(g: "Tensor", input: "Tensor") -> "Tensor":
+    size = Add(Abs(input), constant(1, g))
+    return Div(g, Mul(size, size))
+
+
+@operator("Y", T=FLOATS)
+@widened
+def HardSigmoid(xp: XP, X: T, *, alpha: float = 0.2, beta: float = 0.5) -> T:
+    """alpha X + beta held between 0 and 1. ONNX HardSigmoid."""
+    kind = X.dtype.type
+    return xp.clip(X * kind(alpha) + kind(beta), kind(0), kind(1))
+
+
+@HardSigmoid.gradient("X")
+def _(g: "Tensor", Y: "Tensor", alpha: float) -> "Tensor":
+    zero = constant(0, g)
+    between = And(Greater(Y, zero), Less(Y, constant(1, g)))
+    return Where(between, Mul(g, constant(alpha, g)), zero)
+
+
+@operator("Y", T=FLOATS)
+@widened
+def HardSwish(xp: XP, X: T) -> T:
+    """X times HardSigmoid with alpha 1/6 and beta 1/2. ONNX HardSwish."""
+    kind = X.dtype.type
+    return X * xp.clip(X * kind(1 / 6) + kind(0.5), kind(0), kind(1))
+
+
+@HardSwish.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    dx: Tensor = HardSwishGradient(g, X)
+    return dx
+
+
+@function("dX", fused=True, T=FLOATS)
+def HardSwishGradient(g: T, X: T) -> T:
+    """g times the slope of HardSwish at X."""
+    inside = Add(Mul(X, constant(1 / 3, g)), constant(0.5, g))
+    outside = Where(Greater(X, constant(0, g)), g, constant(0, g))
+    return Where(Less(Abs(X), constant(3, g)), Mul(g, inside), outside)
+
+
+@operator("Y", T=FLOATS, quiet=True)
+@widened
+def Mish(xp: XP, X: T) -> T:
+    """X tanh(Softplus(X)). ONNX Mish."""
+    # tanh(log(1 + n)) = (n² + 2n) / (n² + 2n + 2); divided by n² where n = exp(X) is large
+    e = xp.exp(-xp.absolute(X))
+    a = xp.where(X > 0, 1 + 2 * e, e * e + 2 * e)
+    return X * (a / (a + xp.where(X > 0, 2 * e * e, X.dtype.type(2))))
+
+
+@Mish.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    dx: Tensor = MishGradient(g, X)
+    return dx
+
+
+@function("dX", fused=True, T=FLOATS)
+def MishGradient(g: T, X: T) -> T:
+    """g times the slope of Mish at X."""
+    t = Tanh(Softplus(X))
+    return Mul(g, Add(t, Mul(Mul(X, Sigmoid(X)), Sub(constant(1, g), Mul(t, t)))))
+
+
+def _swish(xp: XP, X: Array, alpha: float) -> Array:
+    y = xp.asarray(X * X.dtype.type(-alpha))
+    xp.exp(y, out=y)
+    y += 1
+    return xp.divide(X, y, out=y)
+
+
+@operator("Y", T=FLOATS, quiet=True)
+@widened
+def Swish(xp: XP, X: T, *, alpha: float = 1.0) -> T:
+    """X Sigmoid(alpha X). ONNX Swish."""
+    return _swish(xp, X, alpha)
+
+
+@Swish.gradient("X")
+def _(g: "Tensor", X: "Tensor", alpha: float) -> "Tensor":
+    dx: Tensor = SwishGradient(g, X, alpha=alpha)
+    return dx
+
+
+@function("dX", fused=True, T=FLOATS)
+def SwishGradient(g: T, X: T, *, alpha: float = 1.0) -> T:
+    """g times the slope of Swish at X."""
+    inner = Mul(X, constant(alpha, g))
+    s, one = Sigmoid(inner), constant(1, g)
+    return Mul(Mul(g, s), Add(Mul(inner, Sub(one, s)), one))
+
+
+@function("Y", fused=True, T=FLOATS)
+def Silu(X: T) -> T:
+    """X Sigmoid(X): Swish in operators that files of any opset have."""
+    return Mul(X, Sigmoid(X))
+
+
+@Silu.fast
+@widened
+def _(xp: XP, X: Array) -> Array:
+    return _swish(xp, X, 1.0)
+
+
+@Silu.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    dx: Tensor = SwishGradient(g, X)
+    return dx
+
+
+@operator("Y", T=FLOATS, quiet=True)
+@widened
+def SwiGLU(xp: XP, A: T, B: T, *, alpha: float = 1.0) -> T:
+    """Swish of the gate A times B, of one shape. ONNX SwiGLU."""
+    if A.shape != B.shape:
+        raise ShapeError("SwiGLU takes two inputs of one shape", expected=str(list(A.shape)), got=str(list(B.shape)))
+    return _swish(xp, A, alpha) * B
+
+
+@SwiGLU.gradient("A")
+def _(g: "Tensor", A: "Tensor", B: "Tensor", alpha: float) -> "Tensor":
+    dx: Tensor = SwishGradient(Mul(g, B), A, alpha=alpha)
+    return dx
+
+
+@SwiGLU.gradient("B")
+def _(g: "Tensor", A: "Tensor", alpha: float) -> "Tensor":
+    return Mul(g, Mul(A, Sigmoid(Mul(A, constant(alpha, g)))))

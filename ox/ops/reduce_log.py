@@ -1,0 +1,120 @@
+"""Reductions of squares, sizes and exponentials: ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSum ReduceLogSumExp."""
+
+from typing import TYPE_CHECKING
+
+from ox.dtypes import FLOATS, float64
+from ox.ops.arithmetic import Div, Exp, Mul, Neg, Sign, Sub
+from ox.ops.broadcast import expand_to
+from ox.ops.comparison import Equal, Where
+from ox.ops.numeric import constant, widened
+from ox.ops.operator import operator
+from ox.ops.reduce import ACCUMULATING, reduced_axes, undo_reduction
+from ox.ops.types import XP, HostInt64, T
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _back(
+    g: "Tensor", shape: tuple[int, ...], axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int
+) -> "Tensor":
+    """What is of the reduced shape, with the reduced axes back as size 1."""
+    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(shape))
+    return undo_reduction(g, shape, chosen, keepdims)
+
+
+@operator("reduced", T=ACCUMULATING)
+@widened
+def ReduceL1(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Sum of absolute values over axes; over all when none are given. ONNX ReduceL1."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    return xp.absolute(data).sum(axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+
+
+@ReduceL1.gradient("data")
+def _(g: "Tensor", data: "Tensor", axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int) -> "Tensor":
+    return Mul(_back(g, data.shape, axes, keepdims, noop_with_empty_axes), Sign(data))
+
+
+@operator("reduced", T=ACCUMULATING, quiet=True)
+@widened
+def ReduceL2(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Square root of the sum of squares over axes; its gradient where that is 0 is 0. ONNX ReduceL2."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    wide = data if data.dtype.kind == "f" else data.astype(float64)
+    root = xp.sqrt(xp.multiply(wide, wide).sum(axis=chosen, keepdims=bool(keepdims)))
+    return root.astype(data.dtype, copy=False)
+
+
+@ReduceL2.gradient("data")
+def _(
+    g: "Tensor",
+    data: "Tensor",
+    reduced: "Tensor",
+    axes: "Tensor | None",
+    keepdims: int,
+    noop_with_empty_axes: int,
+) -> "Tensor":
+    slope = Div(g, Where(Equal(reduced, constant(0, g)), constant(1, g), reduced))
+    return Mul(_back(slope, data.shape, axes, keepdims, noop_with_empty_axes), data)
+
+
+@operator("reduced", T=ACCUMULATING)
+@widened
+def ReduceSumSquare(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Sum of squares over axes; over all when none are given. ONNX ReduceSumSquare."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    return xp.multiply(data, data).sum(axis=chosen, keepdims=bool(keepdims), dtype=data.dtype)
+
+
+@ReduceSumSquare.gradient("data")
+def _(g: "Tensor", data: "Tensor", axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int) -> "Tensor":
+    return Mul(_back(Mul(g, constant(2, g)), data.shape, axes, keepdims, noop_with_empty_axes), data)
+
+
+@operator("reduced", T=FLOATS, quiet=True)
+@widened
+def ReduceLogSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Logarithm of the sum over axes; over all when none are given. ONNX ReduceLogSum."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    return xp.log(data.sum(axis=chosen, keepdims=bool(keepdims)))
+
+
+@ReduceLogSum.gradient("data")
+def _(
+    g: "Tensor",
+    reduced: "Tensor",
+    data_shape: tuple[int, ...],
+    axes: "Tensor | None",
+    keepdims: int,
+    noop_with_empty_axes: int,
+) -> "Tensor":
+    slope = Mul(g, Exp(Neg(reduced)))
+    return expand_to(_back(slope, data_shape, axes, keepdims, noop_with_empty_axes), data_shape)
+
+
+@operator("reduced", T=FLOATS, quiet=True)
+@widened
+def ReduceLogSumExp(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> T:
+    """Logarithm of the sum of exponentials over axes, without overflow; over all when none are given.
+    ONNX ReduceLogSumExp."""
+    chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
+    greatest = data.max(axis=chosen, keepdims=True, initial=-float("inf"))
+    greatest = xp.where(xp.isfinite(greatest), greatest, data.dtype.type(0))
+    y = xp.log(xp.exp(data - greatest).sum(axis=chosen, keepdims=True)) + greatest
+    return y if keepdims else y.squeeze(chosen)
+
+
+@ReduceLogSumExp.gradient("data")
+def _(
+    g: "Tensor",
+    data: "Tensor",
+    reduced: "Tensor",
+    axes: "Tensor | None",
+    keepdims: int,
+    noop_with_empty_axes: int,
+) -> "Tensor":
+    def back(x: "Tensor") -> "Tensor":
+        return _back(x, data.shape, axes, keepdims, noop_with_empty_axes)
+
+    return Mul(back(g), Exp(Sub(data, back(reduced))))
