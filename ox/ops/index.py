@@ -251,7 +251,14 @@ def _(
 @ScatterElements.gradient("data", "updates", when=lambda attributes: attributes["reduction"] not in ("none", "add"))
 def _(
     g: "Tensor", data: "Tensor", indices: "Tensor", updates: "Tensor", output: "Tensor", axis: int, reduction: str
-) -> "tuple[Tensor | None, Tensor | None]":
+) -> "tuple[Tensor, Tensor]":
+    return reduced_shares(g, data, indices, updates, output, axis, reduction)
+
+
+def reduced_shares(
+    g: "Tensor", data: "Tensor", indices: "Tensor", updates: "Tensor", output: "Tensor", axis: int, reduction: str
+) -> "tuple[Tensor, Tensor]":
+    """The cotangents of `data` and `updates` where these were multiplied, or the greatest or least of them taken."""
     if reduction == "mul":
         ones = beside(expand_to(constant(1, g), data.shape), g)
         others = ScatterElements(ones, indices, updates, axis=axis, reduction="mul")

@@ -82,7 +82,7 @@ def Unique(
         first, counts, inverse = first[order], counts[order], rank[inverse]
     y = X.reshape(-1)[first] if axis is None else xp.take(X, first, axis=axis)
     found = (y, first.astype(int64), inverse.astype(int64), counts.astype(int64))
-    return found[:outputs] if outputs > 1 else (y,)  # type: ignore[return-value]
+    return found[:outputs] if outputs > 1 else (y,)
 
 
 def _classes(xp: XP, rows: Array) -> tuple[Array, Array, Array]:

@@ -12,6 +12,7 @@ Array = Any  # numpy.ndarray or cupy.ndarray
 T = Annotated[Any, "T"]
 T1 = Annotated[Any, "T1"]
 T2 = Annotated[Any, "T2"]
+T3 = Annotated[Any, "T3"]
 Tind = Annotated[Any, "Tind"]
 U = Annotated[Any, "U"]
 V = Annotated[Any, "V"]

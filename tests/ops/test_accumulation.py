@@ -60,6 +60,19 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any, Any, Callable[[], Any]]] = {
     "GatherElements": (
         lambda x: OPS["GatherElements"](x, REPEATED, axis=0), np.ones((FEW, WIDE), float32), COTANGENT, sums,
     ),
+    "GatherND": (lambda x: OPS["GatherND"](x, ROWS[:, None]), np.ones((FEW, WIDE), float32), COTANGENT, sums),
+    "GatherND of elements": (
+        lambda x: OPS["GatherND"](x, np.stack([REPEATED, np.broadcast_to(np.arange(WIDE), REPEATED.shape)], -1)),
+        np.ones((FEW, WIDE), float32),
+        COTANGENT,
+        sums,
+    ),
+    "Tile": (
+        lambda x: OPS["Tile"](x, np.array([MANY // FEW, 1])),
+        np.ones((FEW, WIDE), float32),
+        COTANGENT,
+        lambda: COTANGENT.astype(np.float64).reshape(-1, FEW, WIDE).sum(0),
+    ),
     "ScatterElements": (
         # its own forward adds where positions repeat; the gradient of the updates gathers
         lambda x: OPS["ScatterElements"](np.zeros((FEW, WIDE), float32), REPEATED, x, axis=0, reduction="add"),
