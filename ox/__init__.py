@@ -54,6 +54,8 @@ from ox.random import (
     Generator,
     bernoulli,
     default_generator,
+    get_rng_state,
+    initial_seed,
     manual_seed,
     rand,
     rand_like,
@@ -61,6 +63,15 @@ from ox.random import (
     randn,
     randn_like,
     randperm,
+    seed,
+    set_rng_state,
+)
+from ox.settings import (
+    are_deterministic_algorithms_enabled,
+    get_num_threads,
+    set_num_threads,
+    set_printoptions,
+    use_deterministic_algorithms,
 )
 
 if TYPE_CHECKING:
@@ -141,6 +152,15 @@ __all__ = [
     "newaxis",
     "pi",
     "short",
+    "get_rng_state",
+    "initial_seed",
+    "seed",
+    "set_rng_state",
+    "are_deterministic_algorithms_enabled",
+    "get_num_threads",
+    "set_num_threads",
+    "set_printoptions",
+    "use_deterministic_algorithms",
     *_functions,
 ]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,6 +81,31 @@ def get_state() -> dict[str, int]:
 def set_state(state: dict[str, int]) -> None:
     """Put the default generator back to a state of `get_state`."""
     default_generator.set_state(state)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system, and return that seed. `torch.seed`."""
+    default_generator.manual_seed(secrets.randbits(63))
+    return default_generator.initial_seed()
+
+
+def initial_seed() -> int:
+    """The seed that the default generator began with. `torch.initial_seed`."""
+    return default_generator.initial_seed()
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
+    """Put the default generator back after a block. `torch.random.fork_rng`; one generator serves every device."""
+    state = get_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            set_state(state)
+
+
+get_rng_state, set_rng_state = get_state, set_state
 
 
 def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox.devices import cpu
 from ox.dtypes import bfloat16, bool_, float32, int64
+from ox.settings import PRINTING
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -18,7 +20,7 @@ def show(t: Tensor) -> str:
     array = cpu(t.data)
     if array.dtype == bfloat16:
         array = array.astype(np.float32)
-    text = np.array2string(array, precision=4, separator=", ", threshold=1000, edgeitems=3, prefix="tensor(")
+    text = np.array2string(array, separator=", ", prefix="tensor(", **_numpy_options(array))
     marks = [text]
     if not array.size and array.ndim != 1:
         marks.append(f"size={array.shape}")
@@ -27,7 +29,24 @@ def show(t: Tensor) -> str:
     if t.device != "cpu":
         marks.append(f"device='{t.device}'")
     if t.grad_fn is not None:
-        marks.append(f"grad_fn=<{t.grad_fn.name}>")
+        marks.append(f"grad_fn=<{t.grad_fn.name()}>")
     elif t.requires_grad:
         marks.append("requires_grad=True")
     return f"tensor({', '.join(marks)})"
+
+
+def _numpy_options(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """The settings of `ox.set_printoptions` as NumPy spells them."""
+    threshold = PRINTING["threshold"]
+    options: dict[str, Any] = {
+        "precision": PRINTING["precision"],
+        "threshold": sys.maxsize if threshold == float("inf") else int(threshold),
+        "edgeitems": PRINTING["edgeitems"],
+        "max_line_width": PRINTING["linewidth"],
+    }
+    if PRINTING["sci_mode"] and array.dtype.kind == "f":
+        digits = PRINTING["precision"]
+        options["formatter"] = {"float_kind": lambda x: f"{x:.{digits}e}"}
+    elif PRINTING["sci_mode"] is False:
+        options["suppress_small"] = True
+    return options

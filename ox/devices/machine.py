@@ -28,10 +28,23 @@ class Limit:
         return f"{self.threads} ({self.reason})"
 
 
+_wanted: list[int] = []  # what a program asked for
+
+
 @cache
-def threads() -> int:
-    """The number of threads that can really run at once, at least 1: cores, CPU affinity and cgroup quota together."""
+def _possible() -> int:
     return limit().threads
+
+
+def threads() -> int:
+    """The number of threads to use: what `use` set, else what can really run at once: cores, CPU affinity and cgroup
+    quota together; at least 1."""
+    return _wanted[0] if _wanted else _possible()
+
+
+def use(count: int) -> None:
+    """Use this many threads, however many could run. Takes effect on pools that are made afterwards."""
+    _wanted[:] = [count]
 
 
 def limit() -> Limit:

@@ -106,6 +106,11 @@ def runtime() -> Runtime:
     return _made[0]
 
 
+def started() -> bool:
+    """Whether the shared pool exists, whose number of threads stays."""
+    return bool(_made)
+
+
 @cache
 def installed() -> bool:
     """Whether ONNX Runtime could be imported; looks without importing."""

@@ -1,0 +1,74 @@
+"""What PyTorch scripts switch at their head: threads, printing, determinism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.devices import machine, single_node
+from ox.errors import ArgumentError
+from ox.where import users_line
+
+PRINTING: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """How tensors print. `torch.set_printoptions`.
+
+    Args:
+        profile: ``default``, ``short`` (2 digits) or ``full`` (no dots for elements left out).
+        sci_mode: powers of ten always or never; None where numbers need them.
+    """
+    profiles: dict[str, dict[str, Any]] = {
+        "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
+        "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
+        "full": {"precision": 4, "threshold": float("inf"), "edgeitems": 3, "linewidth": 80},
+    }
+    if profile is not None and profile not in profiles:
+        raise ArgumentError(f"no profile '{profile}'", where=users_line(2), expected=", ".join(profiles))
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    PRINTING.update(profiles[profile] if profile else {})
+    PRINTING.update({name: value for name, value in given.items() if value is not None})
+    PRINTING["sci_mode"] = sci_mode
+
+
+def get_num_threads() -> int:
+    """How many threads the kernels of large operators use. `torch.get_num_threads`."""
+    return machine.threads()
+
+
+def set_num_threads(count: int) -> None:
+    """Let the kernels of large operators use this many threads. `torch.set_num_threads`.
+
+    Raises:
+        ArgumentError: not a positive int, or the pool has already started: it is one for the process.
+    """
+    if not isinstance(count, int) or count < 1:
+        raise ArgumentError("the number of threads is a positive int", where=users_line(2), got=repr(count))
+    if count == machine.threads():
+        return
+    if single_node.started():
+        raise ArgumentError(
+            "the threads have started, and their number stays",
+            where=users_line(2),
+            expected=str(machine.threads()),
+            got=str(count),
+            hint=f"ox.set_num_threads({count}) before the first large operator",
+        )
+    machine.use(count)
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Nothing to switch: every operator of ox gives the same bits again on the same machine.
+    `torch.use_deterministic_algorithms`."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True: there are no others."""
+    return True

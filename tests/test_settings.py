@@ -1,0 +1,67 @@
+"""Printing, threads, random state: what scripts set at their head."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import ox
+from ox.errors import ArgumentError
+
+
+@pytest.fixture(autouse=True)
+def printing_as_it_was() -> Iterator[None]:
+    yield
+    ox.set_printoptions(profile="default")
+
+
+def test_how_tensors_print() -> None:
+    x = ox.tensor([1.23456789, 1000.0])
+    assert repr(x) == "tensor([   1.2346, 1000.    ])"
+    ox.set_printoptions(precision=2)
+    assert repr(x) == "tensor([   1.23, 1000.  ])"
+    ox.set_printoptions(sci_mode=True)
+    assert repr(x) == "tensor([1.23e+00, 1.00e+03])"
+    ox.set_printoptions(profile="full")
+    assert "..." not in repr(ox.zeros(5000))
+    ox.set_printoptions(profile="default")
+    assert "..." in repr(ox.zeros(5000))
+    with pytest.raises(ArgumentError, match="no profile"):
+        ox.set_printoptions(profile="wide")
+
+
+def test_threads_are_set_before_they_start() -> None:
+    code = (
+        "import ox\n"
+        "ox.set_num_threads(1)\n"
+        "assert ox.get_num_threads() == 1\n"
+        "a = ox.ones(512, 512)\n"
+        "a @ a\n"
+        "ox.set_num_threads(1)\n"
+        "try:\n"
+        "    ox.set_num_threads(2)\n"
+        "except ox.errors.ArgumentError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "have started" in done.stdout
+    with pytest.raises(ArgumentError, match="positive int"):
+        ox.set_num_threads(0)
+
+
+def test_random_state_comes_back() -> None:
+    ox.manual_seed(3)
+    assert ox.initial_seed() == 3
+    state = ox.get_rng_state()
+    first = ox.rand(4)
+    ox.set_rng_state(state)
+    assert np.array_equal(first.data, ox.rand(4).data)
+    with ox.random.fork_rng():
+        inside = ox.rand(4)
+    assert np.array_equal(inside.data, ox.rand(4).data)
+    assert ox.seed() == ox.initial_seed() != 3
