@@ -49,6 +49,7 @@ from ox.ops.detection import NonMaxSuppression
 from ox.ops.einsum import Einsum
 from ox.ops.gate import HardSigmoid, HardSwish, Mish, Silu, Softplus, Softsign, SwiGLU, Swish
 from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
+from ox.ops.grid import AffineGrid, GridSample
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.linear import Gemm, MatMul
@@ -74,6 +75,7 @@ __all__ = [
     "Acos",
     "Acosh",
     "Add",
+    "AffineGrid",
     "And",
     "ArgMax",
     "ArgMin",
@@ -128,6 +130,7 @@ __all__ = [
     "GlobalMaxPool",
     "Greater",
     "GreaterOrEqual",
+    "GridSample",
     "HardSigmoid",
     "HardSwish",
     "Hardmax",
