@@ -92,9 +92,7 @@ def entry(space: str, name: str) -> Entry:
     full = f"{space}.{name}"
     here = "ox" + full.removeprefix("torch")
     spelled = SPELLED.get(full)
-    if spelled is not None:
-        if spelled.startswith("ox."):
-            resolve(spelled.partition("(")[0])  # raises for a spelling that is not there
+    if spelled is not None and exists(spelled):
         return Entry(name, found=spelled)
     if exists(here):
         return Entry(name, found=here)
