@@ -22,6 +22,7 @@ from ox.ops.arithmetic import (
     Sum,
 )
 from ox.ops.blocks import CenterCropPad, DepthToSpace, ReverseSequence, SpaceToDepth, Tile
+from ox.ops.branch import If
 from ox.ops.choose import Compress, NonZero, OneHot
 from ox.ops.comparison import (
     And,
@@ -46,16 +47,22 @@ from ox.ops.conv import Conv, ConvTranspose
 from ox.ops.cumulative import CumProd, CumSum, CumulativeArgMax, LogCumSumExp
 from ox.ops.det import Det
 from ox.ops.detection import NonMaxSuppression
+from ox.ops.divisor import Gcd
 from ox.ops.einsum import Einsum
+from ox.ops.gamma import Digamma, Lgamma, Polygamma
 from ox.ops.gate import HardSigmoid, HardSwish, Mish, Silu, Softplus, Softsign, SwiGLU, Swish
+from ox.ops.gauss import Erfc, Erfinv
 from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from ox.ops.grid import AffineGrid, GridSample
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.linear import Gemm, MatMul
+from ox.ops.loop import Loop, Scan
 from ox.ops.lp_pool import LpPool
+from ox.ops.near_zero import Expm1, Log1p
 from ox.ops.norm import BatchNormalization, LayerNormalization
 from ox.ops.pad import Pad
+from ox.ops.plane import Atan2, Hypot, SignBit
 from ox.ops.pool import AveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
 from ox.ops.rectify import Celu, Elu, LeakyRelu, PRelu, Selu, Shrink, ThresholdedRelu
@@ -82,6 +89,7 @@ __all__ = [
     "Asin",
     "Asinh",
     "Atan",
+    "Atan2",
     "Atanh",
     "AveragePool",
     "BatchNormalization",
@@ -110,19 +118,24 @@ __all__ = [
     "CumulativeArgMax",
     "DepthToSpace",
     "Det",
+    "Digamma",
     "Div",
     "Einsum",
     "Elu",
     "Equal",
     "Erf",
+    "Erfc",
+    "Erfinv",
     "Exp",
     "Expand",
+    "Expm1",
     "EyeLike",
     "Flatten",
     "Floor",
     "Gather",
     "GatherElements",
     "GatherND",
+    "Gcd",
     "Gelu",
     "Gemm",
     "GlobalAveragePool",
@@ -134,16 +147,21 @@ __all__ = [
     "HardSigmoid",
     "HardSwish",
     "Hardmax",
+    "Hypot",
     "Identity",
+    "If",
     "IsInf",
     "IsNaN",
     "LayerNormalization",
     "LeakyRelu",
     "Less",
     "LessOrEqual",
+    "Lgamma",
     "Log",
+    "Log1p",
     "LogCumSumExp",
     "LogSoftmax",
+    "Loop",
     "LpPool",
     "MatMul",
     "Max",
@@ -163,6 +181,7 @@ __all__ = [
     "PRelu",
     "Pad",
     "Philox",
+    "Polygamma",
     "Pow",
     "RandomNormal",
     "RandomUniform",
@@ -183,6 +202,7 @@ __all__ = [
     "Resize",
     "ReverseSequence",
     "Round",
+    "Scan",
     "Scatter",
     "ScatterElements",
     "ScatterND",
@@ -191,6 +211,7 @@ __all__ = [
     "Shrink",
     "Sigmoid",
     "Sign",
+    "SignBit",
     "Silu",
     "Sin",
     "Sinh",

@@ -145,7 +145,7 @@ def _(g: "Tensor", X: "Tensor", Y: "Tensor", axis: int, reverse: int) -> "Tensor
     def part(share: "Tensor") -> "Tensor":
         zero, one = constant(0, g), constant(1, g)
         there = Greater(share, zero)
-        log = Where(there, Sub(Log(Where(there, share, one)), Y), constant(np.finfo(np.float16).min / 2, g))
+        log = Where(there, Sub(Log(Where(there, share, one)), Y), constant(-3e4, g))
         total: Tensor = LogCumSumExp(log, axis=axis, reverse=1 - reverse)
         return Exp(Add(total, X))
 

@@ -15,19 +15,19 @@ _Q = np.array([3.809049629e-05, 1.162379340e-03, 1.496804625e-02, 1.141037781e-0
 # Beyond: erfc = exp(-x²)/x (1/sqrt(pi) - z P(z)/Q(z)) with z = 1/x², which from 6 on is less than half an ulp of 1.
 _A = (1.85777706184603153e-1, 3.16112374387056560, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3)
 _B = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
-_C = (
+MIDDLE = (
     2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594, 6.61191906371416295e1, 2.98635138197400131e2,
     8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3,
 )  # fmt: skip
-_D = (
+MIDDLE_BELOW = (
     1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
     3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3,
 )  # fmt: skip
-_E = (
+TAIL = (
     1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
     1.60837851487422766e-2, 6.58749161529837803e-4,
 )  # fmt: skip
-_F = (
+TAIL_BELOW = (
     1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1, 6.05183413124413191e-2,
     2.33520497626869185e-3,
 )  # fmt: skip
@@ -63,10 +63,10 @@ def _erf64(xp: Any, x: Any) -> Any:
     y[near] = s * _polynomial(xp, _A, z) / _polynomial(xp, _B, z)
     between = ~(near | far)
     s = size[between]
-    y[between] = _signed(xp, x[between], _gauss(xp, s) * _polynomial(xp, _C, s) / _polynomial(xp, _D, s))
+    y[between] = _signed(xp, x[between], _gauss(xp, s) * _polynomial(xp, MIDDLE, s) / _polynomial(xp, MIDDLE_BELOW, s))
     s = xp.minimum(size[far], 27.0)  # also keeps infinities out of the formula; NaN stays NaN
     z = 1 / (s * s)
-    tail = z * _polynomial(xp, _E, z) / _polynomial(xp, _F, z)
+    tail = z * _polynomial(xp, TAIL, z) / _polynomial(xp, TAIL_BELOW, z)
     y[far] = _signed(xp, x[far], _gauss(xp, s) / s * (5.6418958354775628695e-1 - tail))
     return y
 

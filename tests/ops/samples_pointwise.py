@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sample import Sample, call, normal, positive, single
+from sample import Sample, call, ints, normal, positive, single
 
 _gates = ("Elu", "Selu", "Celu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Mish", "Swish", "LeakyRelu")
 _half = 0.4 * np.tanh(normal(2, 3))
@@ -39,4 +39,17 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     "ox.MishGradient": lambda: [call(single(3, 4), 3 * single(3, 4))],
     "ox.SwishGradient": lambda: [call(single(3, 4), single(3, 4)), call(single(2), single(2), alpha=1.702)],
     "ox.Silu": lambda: [call(3 * single(3, 4)), call(single())],
+    "ox.Expm1": lambda: [call(_small), call(3 * single(3, 4))],
+    "ox.Log1p": lambda: [call(_small), call(_edges)],
+    "ox.SignBit": lambda: [call(_edges)],
+    "ox.Atan2": lambda: [call(single(3, 1), single(4)), call(_edges[:, None], _edges)],
+    "ox.Hypot": lambda: [call(1e30 * single(3, 1), 1e30 * single(4)), call(_edges[:, None], _edges)],
+    "ox.Erfc": lambda: [call(3 * single(3, 4)), call(_edges)],
+    "ox.Erfinv": lambda: [call(np.tanh(2 * single(3, 4))), call(_edges)],
+    **{name: lambda: [call(5 * single(3, 4))] for name in ("ox.Lgamma", "ox.Digamma")},
+    "ox.Polygamma": lambda: [call(np.exp(single(3, 4)), n=n) for n in (1, 2, 3)],
+    "ox.Gcd": lambda: [call(ints(12, -18, 0, 0, 832040), ints(18, 12, 5, 0, 514229)), call(ints(12), ints([18], [7]))],
 }
+
+_small = np.array([0, -0.0, 1e-20, -1e-7, 1e-3, 0.49, 0.51, -0.6, 0.99, 1.01], np.float32)
+_edges = np.array([0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf], np.float32)

@@ -1,0 +1,26 @@
+"""The greatest common divisor of whole numbers: Gcd."""
+
+from ox.dtypes import int32, int64
+from ox.ops.arithmetic import Abs, Mod
+from ox.ops.comparison import Equal, Where
+from ox.ops.function import function
+from ox.ops.numeric import constant
+from ox.ops.types import XP, Array, T
+
+STEPS = {4: 46, 8: 91}  # Fibonacci's numbers take longest; a further pair does not fit
+
+
+@function("C", T=(int32, int64))
+def Gcd(A: T, B: T) -> T:
+    """The greatest common divisor, with NumPy broadcasting; not negative. The body takes Euclid's steps."""
+    zero, one = constant(0, A), constant(1, A)
+    a, b = Abs(A), Abs(B)
+    for _ in range(STEPS[A.data.dtype.itemsize]):
+        done = Equal(b, zero)
+        a, b = Where(done, a, b), Where(done, zero, Mod(a, Where(done, one, b)))
+    return a
+
+
+@Gcd.fast
+def _(xp: XP, A: Array, B: Array) -> Array:
+    return xp.gcd(A, B)

@@ -1,0 +1,120 @@
+"""The logarithm of the gamma function and its derivatives: Lgamma Digamma Polygamma.
+
+All by the asymptotic series, whose argument is first raised beyond 8 by the recurrence gamma(x + 1) = x gamma(x);
+below 1/2 by reflection.
+"""
+
+from math import factorial, inf, log, nan, pi
+from typing import TYPE_CHECKING
+
+from ox.errors import ArgumentError
+from ox.ops.arithmetic import Abs, Add, Div, Log, Mul, Neg, Pow, Reciprocal, Sub
+from ox.ops.comparison import And, Equal, Less, Where
+from ox.ops.function import function
+from ox.ops.gauss import WIDE, polynomial
+from ox.ops.numeric import constant
+from ox.ops.rounding import Floor
+from ox.ops.trigonometry import Cos, Sin
+from ox.ops.types import T
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # the second, the fourth, ...
+RAISED = 8
+
+
+def _raised(x: "Tensor") -> tuple["Tensor", "Tensor", "Tensor"]:
+    """Whether x is small, x where it is (else 1), and an argument large enough for the series."""
+    small = Less(x, constant(RAISED, x))
+    return small, Where(small, x, constant(1, x)), Where(small, Add(x, constant(RAISED, x)), x)
+
+
+def _turn(x: "Tensor") -> "Tensor":
+    """pi times the part of x after the point."""
+    return Mul(Sub(x, Floor(x)), constant(pi, x))
+
+
+@function("Y", T=WIDE)
+def Lgamma(X: T) -> T:
+    """log |gamma(X)|."""
+    reflected = Less(X, constant(0.5, X))
+    z = Where(reflected, Sub(constant(1, X), X), X)
+    small, s, w = _raised(z)
+    product = s
+    for k in range(1, RAISED):
+        product = Mul(product, Add(s, constant(k, X)))
+    u = Reciprocal(w)
+    terms = [b / (2 * j * (2 * j - 1)) for j, b in enumerate(BERNOULLI, start=1)]
+    series = Mul(polynomial(terms[::-1], Mul(u, u)), u)
+    one, logarithm = constant(1, X), Log(w)
+    y = Sub(Mul(w, Sub(logarithm, one)), Mul(logarithm, constant(0.5, X)))
+    y = Add(y, Add(series, constant(0.5 * log(2 * pi), X)))
+    y = Sub(y, Where(small, Log(product), constant(0, X)))
+    other = Sub(Sub(constant(log(pi), X), Log(Abs(Sin(_turn(X))))), y)
+    y = Where(reflected, other, y)
+    return Where(Equal(Abs(X), constant(inf, X)), constant(inf, X), y)
+
+
+@Lgamma.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    slope: Tensor = Digamma(X)
+    return Mul(g, slope)
+
+
+@function("Y", T=WIDE)
+def Digamma(X: T) -> T:
+    """The derivative of log gamma(X); -infinity at 0, NaN at negative whole numbers."""
+    zero, one = constant(0, X), constant(1, X)
+    reflected = Less(X, constant(0.5, X))
+    z = Where(reflected, Sub(one, X), X)
+    small, s, w = _raised(z)
+    total = Reciprocal(s)
+    for k in range(1, RAISED):
+        total = Add(total, Reciprocal(Add(s, constant(k, X))))
+    u = Reciprocal(w)
+    square = Mul(u, u)
+    terms = [b / (2 * j) for j, b in enumerate(BERNOULLI, start=1)]
+    series = Mul(polynomial(terms[::-1], square), square)
+    y = Sub(Sub(Log(w), Mul(u, constant(0.5, X))), Add(series, Where(small, total, zero)))
+    angle = _turn(X)
+    turned = Sub(y, Mul(constant(pi, X), Div(Cos(angle), Sin(angle))))
+    y = Where(reflected, turned, y)
+    return Where(And(Less(X, zero), Equal(angle, zero)), constant(nan, X), y)
+
+
+@Digamma.gradient("X")
+def _(g: "Tensor", X: "Tensor") -> "Tensor":
+    slope: Tensor = Polygamma(X, n=1)
+    return Mul(g, slope)
+
+
+@function("Y", T=WIDE)
+def Polygamma(X: T, *, n: int) -> T:
+    """The n-th derivative (n from 1) of the digamma function, for X above -2; of n = 1 for every X."""
+    if n < 1:
+        raise ArgumentError("polygamma's order counts from 1", got=str(n), hint="digamma for 0")
+    reflected = Less(X, constant(0.5, X))
+    z = Where(reflected, Sub(constant(1, X), X), X) if n == 1 else X
+    s = n + 1
+    y = Pow(z, constant(-s, X))
+    for k in range(1, RAISED + 2):
+        y = Add(y, Pow(Add(z, constant(k, X)), constant(-s, X)))
+    w = Add(z, constant(RAISED + 2, X))
+    u = Reciprocal(w)
+    rising, terms = float(s), []
+    for j, b in enumerate(BERNOULLI, start=1):
+        terms.append(b / factorial(2 * j) * rising)
+        rising *= (s + 2 * j - 1) * (s + 2 * j)
+    tail = Add(constant(0.5, X), Add(Div(w, constant(s - 1, X)), Mul(polynomial(terms[::-1], Mul(u, u)), u)))
+    y = Add(y, Mul(Pow(w, constant(-s, X)), tail))
+    if n == 1:
+        ratio = Div(constant(pi, X), Sin(_turn(X)))
+        y = Where(reflected, Sub(Mul(ratio, ratio), y), y)
+    return Mul(y, constant(factorial(n), X)) if n % 2 else Neg(Mul(y, constant(factorial(n), X)))
+
+
+@Polygamma.gradient("X")
+def _(g: "Tensor", X: "Tensor", n: int) -> "Tensor":
+    slope: Tensor = Polygamma(X, n=n + 1)
+    return Mul(g, slope)
