@@ -13,7 +13,8 @@ from ox.dtypes import float64, onnx_type
 from ox.operands import cast, scalar
 from ox.ops.operator import make_tensor
 from ox.optim import kernels
-from ox.optim.optimizer import Group, Optimizer, narrow_or_same, written
+from ox.optim.group import Group
+from ox.optim.optimizer import Optimizer, narrow_or_same, options, written
 from ox.tensor import Tensor
 
 
@@ -25,9 +26,8 @@ class Adam(Optimizer):
         weight_decay: this part of the parameter joins the gradient.
         amsgrad: divide by the largest v̂ so far (Reddi et al., 2018).
         maximize: climb instead.
+        decoupled_weight_decay: shrink the parameter itself, as in AdamW.
     """
-
-    decoupled = False
 
     def __init__(
         self,
@@ -38,19 +38,17 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
     ) -> None:
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "amsgrad": amsgrad,
-                "maximize": maximize,
-            },
-        )
+        how = options(foreach=foreach, capturable=capturable, differentiable=differentiable, fused=fused)
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        decoupled = {"decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**settings, "maximize": maximize, **how, **decoupled})
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
         names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
@@ -62,7 +60,7 @@ class Adam(Optimizer):
     def _fast(self, params: list[Tensor], group: Group) -> None:
         name = f"{type(self).__name__}.step"
         lr, decay, (beta1, beta2) = group["lr"], group["weight_decay"], group["betas"]
-        keep, joined = (1 - lr * decay, 0.0) if self.decoupled else (1.0, decay)
+        keep, joined = (1 - lr * decay, 0.0) if group["decoupled_weight_decay"] else (1.0, decay)
         for p in params:
             state = self.state[p]
             state["step"].data += 1
@@ -86,12 +84,12 @@ class Adam(Optimizer):
         count = ops.Cast(step, to=onnx_type(float64))
         root = ops.Sqrt(ops.Sub(one, ops.Pow(group.tensor("beta2"), count)))
         rate = ops.Div(ops.Mul(group.tensor("lr"), root), ops.Sub(one, ops.Pow(group.tensor("beta1"), count)))
-        if group["weight_decay"] and self.decoupled:
+        if group["weight_decay"] and group["decoupled_weight_decay"]:
             kept = ops.Sub(one, ops.Mul(group.tensor("lr"), group.tensor("weight_decay")))
             value = ops.Mul(value, cast(kept, kind))
         if group["maximize"]:
             g = ops.Neg(g)
-        if group["weight_decay"] and not self.decoupled:
+        if group["weight_decay"] and not group["decoupled_weight_decay"]:
             g = ops.Add(g, ops.Mul(value, group.cast("weight_decay", kind)))
         m, v = cast(state["exp_avg"], kind), cast(state["exp_avg_sq"], kind)
         m = ops.Add(m, ops.Mul(ops.Sub(g, m), cast(ops.Sub(one, group.tensor("beta1")), kind)))
@@ -112,8 +110,6 @@ class AdamW(Adam):
     """Adam whose weight decay acts on the parameter itself: p *= 1 - lr·weight_decay first (Loshchilov and Hutter,
     2019). `torch.optim.AdamW`. Arguments as in `Adam`."""
 
-    decoupled = True
-
     def __init__(
         self,
         params: Iterable[Any],
@@ -124,5 +120,22 @@ class AdamW(Adam):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
+            amsgrad,
+            foreach=foreach,
+            maximize=maximize,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
+            decoupled_weight_decay=True,
+        )

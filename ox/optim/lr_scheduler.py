@@ -11,7 +11,8 @@ from typing import Any
 
 from ox.errors import ArgumentError
 from ox.ops.explain import place
-from ox.optim.optimizer import Group, Optimizer
+from ox.optim.group import Group
+from ox.optim.optimizer import Optimizer
 
 
 class LRScheduler:

@@ -2,66 +2,41 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ox.dtypes import DType, float32
+from ox.dtypes import DType, float32, is_floating
 from ox.errors import ArgumentError, LoadError
-from ox.operands import cast
 from ox.ops.explain import place
 from ox.ops.mode import MODE, switched
 from ox.ops.operator import as_input, make_tensor
+from ox.optim.group import Group
+from ox.optim.hooks import Hooked
 from ox.tensor import Tensor
 
-
-class Group(dict[str, Any]):
-    """A parameter group: a dict whose numbers are also float64 tensors of no dimensions.
-
-    A recorded update takes the tensor in, so `group["lr"] = 0.01` reaches a captured step, too.
-    """
-
-    def __init__(self, entries: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.tensors: dict[str, Tensor] = {}
-        self.update(entries)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor) and value.data.ndim == 0:
-            value = value.item()
-        super().__setitem__(name, value)
-        if isinstance(value, float | int) and not isinstance(value, bool):
-            self._set(name, value)
-        elif name == "betas":
-            for i, beta in enumerate(value, start=1):
-                self._set(f"beta{i}", beta)
-
-    def _set(self, name: str, value: float) -> None:
-        if name in self.tensors:
-            self.tensors[name].data[...] = value
-        else:
-            self.tensors[name] = make_tensor(np.asarray(value, np.float64))
-
-    def update(self, *entries: Any, **named: Any) -> None:
-        for name, value in dict(*entries, **named).items():
-            self[name] = value
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        if name not in self:
-            self[name] = default
-        return self[name]
-
-    def tensor(self, name: str) -> Tensor:
-        """A number of the group as a float64 tensor; always the same object."""
-        return self.tensors[name]
-
-    def cast(self, name: str, dtype: DType) -> Tensor:
-        """The same in another type."""
-        return cast(self.tensors[name], dtype)
+NOT_NEGATIVE = frozenset(
+    ["lr", "weight_decay", "momentum", "eps", "alpha", "rho", "lr_decay", "initial_accumulator_value", "momentum_decay"]
+)
 
 
-class Optimizer:
+def options(**given: Any) -> dict[str, Any]:
+    """PyTorch's settings about the how of a step, which a group keeps and ox answers with the one way it has: an eager
+    step is always fused, and every step can be captured. Raises ArgumentError for `differentiable=True`."""
+    if given.get("differentiable"):
+        raise ArgumentError(
+            "an optimizer's step is not differentiable",
+            where=place(),
+            hint="write the update yourself, on tensors that ox.autograd.grad(..., create_graph=True) gave",
+        )
+    if given.get("fused") and given.get("foreach"):
+        raise ArgumentError("fused and foreach are two ways of one step", where=place(), got="both")
+    return given
+
+
+class Optimizer(Hooked):
     """The base: `torch.optim.Optimizer`.
 
     A subclass says how one group is updated, twice: `_update` in operators, which a recording sees, and `_fast`, the
@@ -72,12 +47,16 @@ class Optimizer:
         defaults: what a group does not say.
     """
 
+    _scalars = frozenset({"step"})  # state of no dimensions, which stays on the host
+
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor):
             raise ArgumentError("an optimizer takes an iterable of tensors", got="one Tensor", hint="[tensor]")
+        if isinstance(params, set):
+            raise ArgumentError("an optimizer takes its parameters in an order", got="a set", hint="a list")
         groups = list(params)
         if not groups:
             raise ArgumentError(f"{type(self).__name__} got no parameters", hint="model.parameters()")
@@ -102,13 +81,18 @@ class Optimizer:
             if id(p) in taken:
                 raise ArgumentError("a parameter is in two groups", where=place(), got=f"shape {list(p.data.shape)}")
             taken.add(id(p))
-        entries = {**self.defaults, **param_group, "params": params}
+        names = [name for name, _ in named if name is not None]
+        if any((len(names) > 0) != ("param_names" in group) for group in self.param_groups) or 0 < len(names) < len(
+            params
+        ):
+            raise ArgumentError("either all parameters have names or none has", where=place())
+        entries = {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})}
         self._check(entries)
         self.param_groups.append(Group(entries))
 
     def _check(self, settings: Mapping[str, Any]) -> None:
-        for name in ("lr", "weight_decay", "momentum", "eps"):
-            if name in settings and not float(settings[name]) >= 0:
+        for name in NOT_NEGATIVE & settings.keys():
+            if not isinstance(settings[name], tuple) and not float(settings[name]) >= 0:
                 raise ArgumentError(f"{name} must not be negative", where=place(), got=str(settings[name]))
         for beta in settings.get("betas", ()):
             if not 0 <= beta < 1:
@@ -162,16 +146,22 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """State by parameter number, and the groups with numbers for parameters: PyTorch's layout. Tensors are
         shared, not copied."""
+        for hook in list(self._hooks("state_pre")):
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
             for p in group["params"]:
                 numbers.setdefault(id(p), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
-        return {
+        given = {
             "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
             "param_groups": groups,
         }
+        for hook in list(self._hooks("state_post")):
+            changed = hook(self, given)
+            given = given if changed is None else changed
+        return given
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from `state_dict()`. State tensors are copied.
@@ -179,6 +169,9 @@ class Optimizer:
         Raises:
             LoadError: another number of groups or parameters, or state of other shapes; nothing was changed.
         """
+        for hook in list(self._hooks("load_pre")):
+            changed = hook(self, dict(state_dict))
+            state_dict = state_dict if changed is None else changed
         groups, state = state_dict["param_groups"], state_dict["state"]
         have = [len(group["params"]) for group in self.param_groups]
         given = [len(group["params"]) for group in groups]
@@ -195,37 +188,45 @@ class Optimizer:
             (p for group in self.param_groups for p in group["params"]),
             strict=True,
         )
-        loaded: dict[Tensor, dict[str, Any]] = {}
+        loaded: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         for number, p in pairs:
             own = state.get(number, state.get(str(number)))
             if own is not None:
-                loaded[p] = {name: _copied(name, number, value, p) for name, value in own.items()}
+                loaded[p] = {name: self._copied(name, number, value, p) for name, value in own.items()}
         self.state = loaded
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({name: value for name, value in saved.items() if name != "params"})
+        for hook in list(self._hooks("load_post")):
+            hook(self)
+
+    def _shape(self, name: str, p: Tensor) -> tuple[int, ...] | None:
+        """The shape that a state tensor of this name must have; None for any."""
+        return () if name in self._scalars else p.data.shape
+
+    def _copied(self, name: str, number: int, value: Any, p: Tensor) -> Any:
+        if not isinstance(value, Tensor | np.ndarray | np.generic):
+            return value
+        tensor = as_input(value.data if isinstance(value, Tensor) else value)
+        shape, fits = tensor.data.shape, self._shape(name, p)
+        if fits is not None and shape != fits:
+            raise LoadError(
+                f"the optimizer's state '{name}' does not fit parameter {number}",
+                where=place(),
+                expected=str(list(fits)),
+                got=str(list(shape)),
+            )
+        array = tensor.data.copy()
+        if name in self._scalars or not is_floating(array.dtype):
+            return make_tensor(array)
+        copied = make_tensor(array.astype(p.data.dtype, copy=False))
+        return copied if copied.device == p.device else copied.to(p.device)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
             lines.append(f"Parameter Group {i}")
-            lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if name != "params"]
+            lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if not name.startswith("param")]
         return "\n".join([*lines, ")"])
-
-
-def _copied(name: str, number: int, value: Any, p: Tensor) -> Any:
-    if not isinstance(value, Tensor | np.ndarray):
-        return value
-    tensor = as_input(value.data if isinstance(value, Tensor) else value)
-    shape = tensor.data.shape
-    if name != "step" and shape != p.data.shape:
-        raise LoadError(
-            f"the optimizer's state '{name}' does not fit parameter {number}",
-            where=place(),
-            expected=str(list(p.data.shape)),
-            got=str(list(shape)),
-        )
-    copied = make_tensor(tensor.data.copy())
-    return copied if name == "step" or copied.device == p.device else copied.to(p.device)
 
 
 def narrow_or_same(p: Tensor) -> DType:

@@ -12,7 +12,8 @@ from ox.errors import ArgumentError, RecordError
 from ox.operands import cast
 from ox.ops.operator import make_tensor
 from ox.optim import kernels
-from ox.optim.optimizer import Group, Optimizer, narrow_or_same, written
+from ox.optim.group import Group
+from ox.optim.optimizer import Optimizer, narrow_or_same, options, written
 from ox.tensor import Tensor
 
 
@@ -34,20 +35,15 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
+        how = options(foreach=foreach, differentiable=differentiable, fused=fused)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ArgumentError("Nesterov needs a momentum and no dampening", got=f"{momentum} and {dampening}")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-            },
-        )
+        settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize, **how})
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
         # zeros: with them the first step gives b = d, but for dampening, which _first mends

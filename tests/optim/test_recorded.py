@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optimizer_cases import CASES, MUON, OWN, Case, ids
 
 import ox
 from ox import nn, optim
@@ -57,6 +58,16 @@ def state_of(model: nn.Module, optimizer: Any) -> dict[str, ox.Tensor]:
     return tensors
 
 
+def linear() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 4, bias=False))
+
+
+@pytest.mark.parametrize("case", [c for c in [*CASES, *OWN, *MUON] if "dampening" not in c[1]], ids=ids)
+def test_every_optimizer_records(case: Case) -> None:
+    name, options = case
+    test_one_graph_a_step(linear, lambda p: getattr(optim, name)(p, **options))
+
+
 @pytest.mark.parametrize("make", [small_cnn, encoder])
 @pytest.mark.parametrize(
     "optimizer_of",
@@ -72,7 +83,7 @@ def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> N
     ox.manual_seed(0)
     model = make()
     optimizer = optimizer_of(model.parameters())
-    inputs = images if make is small_cnn else tokens
+    inputs = tokens if make is encoder else images
     criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
     rng = np.random.default_rng(0)
 

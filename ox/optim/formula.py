@@ -1,0 +1,112 @@
+"""Optimizers whose update is one formula, element by element: written once, for arrays and for tensors.
+
+Eager training runs it on pieces of arrays that stay in the cache, a recording runs it on tensors: `xp` is `numpy` or
+`ox.functions`, which know the same names, and the numbers are Python floats or float64 tensors of no dimensions.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ox import functions, ops
+from ox.dtypes import float64, onnx_type
+from ox.operands import cast, scalar
+from ox.ops.operator import make_tensor
+from ox.optim import kernels
+from ox.optim.group import Group
+from ox.optim.optimizer import Optimizer, narrow_or_same, written
+from ox.tensor import Tensor
+
+Numbers = SimpleNamespace  # a group's numbers by name, and what `_derive` adds
+
+
+class Formula(Optimizer):
+    """A subclass names its state (`_moments`) and gives `_rule`, and `_derive` where numbers depend on the step."""
+
+    _counts = True  # whether there is a step count in the state
+
+    def _moments(self, group: Group) -> dict[str, float]:
+        """State tensors of the parameter's shape, and what they start with."""
+        return {}
+
+    def _starts(self, group: Group) -> dict[str, float]:
+        """State of no dimensions besides the step count, and what it starts with."""
+        return {}
+
+    def _derive(self, xp: Any, n: Numbers, step: Any) -> None:
+        """Add numbers to `n` that depend on the step; state of no dimensions is in `n` and changed there."""
+
+    def _rule(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
+        """The new parameter; new state is put into `s`. The gradient `g` has its sign and its weight decay."""
+        raise NotImplementedError
+
+    def _decoupled(self, group: Group) -> bool:
+        """Whether weight decay acts on the parameter itself rather than through the gradient."""
+        return bool(group.get("decoupled_weight_decay"))
+
+    def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
+        starts = {**({"step": 0.0} if self._counts else {}), **self._starts(group)}
+        return {
+            **{name: make_tensor(np.asarray(value, np.float32)) for name, value in starts.items()},
+            **{name: make_tensor(p.data * 0 + np.asarray(v, p.data.dtype)) for name, v in self._moments(group).items()},
+        }
+
+    def _whole(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
+        if group.get("maximize"):
+            g = -g
+        if group.get("weight_decay"):
+            if self._decoupled(group):
+                p = p * (1 - n.lr * n.weight_decay)
+            else:
+                g = g + p * n.weight_decay
+        return self._rule(xp, p, g, s, n, group)
+
+    def _fast(self, params: list[Tensor], group: Group) -> None:
+        name = f"{type(self).__name__}.step"
+        moments, scalars = list(self._moments(group)), self._starts(group)
+        fixed = {key: float(t.data) for key, t in group.tensors.items()}
+
+        def update(arrays: list[Any], _: list[Any], n: Numbers) -> None:
+            p, g, *held = arrays
+            state = dict(zip(moments, held, strict=True))
+            p[...] = self._whole(np, p, g, state, n, group)
+            for key, array in zip(moments, held, strict=True):
+                array[...] = state[key]
+
+        for p in params:
+            state = self.state[p]
+            n = Numbers(**fixed, **{key: float(state[key].data) for key in scalars})
+            if self._counts:
+                state["step"].data += 1
+                written(state["step"], name)
+                self._derive(np, n, float(state["step"].data))
+            # NumPy's own numbers would widen float32 arrays
+            n = Numbers(**{key: float(value) for key, value in vars(n).items()})
+            for key in scalars:
+                state[key].data[...] = getattr(n, key)
+                written(state[key], name)
+            held = [state[key] for key in moments]
+            tensors: Any = [p, p.grad, *held]
+            kernels.in_pieces(update, tensors, 0, n)
+            for tensor in (p, *held):
+                written(tensor, name)
+
+    def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
+        name = f"{type(self).__name__}.step"
+        kind = narrow_or_same(p)
+        double = onnx_type(float64)
+        scalars = self._starts(group)
+        n = Numbers(**group.tensors, **{key: ops.Cast(state[key], to=double) for key in scalars})
+        if self._counts:
+            step = state["step"].assign(ops.Add(state["step"], scalar(1, state["step"].data.dtype)), name)
+            self._derive(functions, n, ops.Cast(step, to=double))
+        for key in scalars:
+            state[key].assign(getattr(n, key), name)
+        moments = {key: cast(state[key], kind) for key in self._moments(group)}
+        value = self._whole(functions, cast(p, kind), cast(grad, kind), moments, n, group)
+        for key, tensor in moments.items():
+            state[key].assign(tensor, name)
+        p.assign(value, name)

@@ -1,0 +1,65 @@
+"""A parameter group: settings as numbers, and the same as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import DType
+from ox.operands import cast
+from ox.ops.operator import make_tensor
+from ox.tensor import Tensor
+
+
+class Group(dict[str, Any]):
+    """A parameter group: a dict whose numbers are also float64 tensors of no dimensions.
+
+    A recorded update takes the tensor in, so `group["lr"] = 0.01` reaches a captured step, too. The numbers of a tuple
+    have names of their own: `betas` gives `beta1` and `beta2`.
+    """
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.tensors: dict[str, Tensor] = {}
+        self.update(entries)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if isinstance(value, Tensor) and value.data.size == 1:
+            value = value.item()
+        super().__setitem__(name, value)
+        if _is_number(value):
+            self._set(name, value)
+        elif isinstance(value, tuple | list):
+            one = name if name == "eps" else name.removesuffix("s")
+            for i, each in enumerate(value, start=1):
+                if _is_number(each):
+                    self._set(f"{one}{i}", each)
+
+    def _set(self, name: str, value: float) -> None:
+        if name in self.tensors:
+            self.tensors[name].data[...] = value
+        else:
+            self.tensors[name] = make_tensor(np.asarray(value, np.float64))
+
+    def update(self, *entries: Any, **named: Any) -> None:
+        for name, value in dict(*entries, **named).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def tensor(self, name: str) -> Tensor:
+        """A number of the group as a float64 tensor; always the same object."""
+        return self.tensors[name]
+
+    def cast(self, name: str, dtype: DType) -> Tensor:
+        """The same in another type."""
+        return cast(self.tensors[name], dtype)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int | np.number) and not isinstance(value, bool)
