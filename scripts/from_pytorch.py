@@ -4,7 +4,7 @@
     python scripts/from_pytorch.py --missing [SPACE]     the names that have neither a counterpart nor a reason
     python scripts/from_pytorch.py --names               read the names anew from the installed PyTorch
 
-A name counts if PyTorch documents it. What is left out says why in `scripts/from_pytorch_reasons.py`.
+A name counts if PyTorch documents it. What is left out says why in `scripts/from_pytorch.toml`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import importlib
 import inspect
 import json
 import sys
+import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from from_pytorch_reasons import ALSO, FOREIGN, REASONS, SPELLED
-
 ROOT = Path(__file__).parents[1]
 NAMES = ROOT / "scripts" / "pytorch_names.json"
+RULES = tomllib.loads((ROOT / "scripts" / "from_pytorch.toml").read_text())
+REASONS = {pattern: rule["why"] for rule in RULES["left_out"] for pattern in rule["names"].split()}
 PAGE = ROOT / "docs" / "from-pytorch.md"
 
 SPACES = (
@@ -54,13 +54,13 @@ def read_names() -> dict[str, list[str]]:
     for space in SPACES:
         owner = resolve(space)
         names = {n for n in dir(owner) if not n.startswith("_") and counts(space, n, getattr(owner, n))}
-        spaces[space] = sorted(names | set(ALSO.get(space, ())))
+        spaces[space] = sorted(names | set(RULES["also"].get(space, "").split()))
     return spaces
 
 
 def counts(space: str, name: str, thing: Any) -> bool:
     """Whether a name is one that PyTorch documents as its own."""
-    if any(fnmatchcase(f"{space}.{name}", pattern) for pattern in FOREIGN):
+    if any(fnmatchcase(f"{space}.{name}", pattern) for pattern in RULES["foreign"]["names"].split()):
         return False
     text = getattr(thing, "__doc__", None)
     if inspect.ismodule(thing) or not callable(thing) or not (isinstance(text, str) and text.strip()):
@@ -91,7 +91,7 @@ def entries(space: str, names: list[str]) -> list[Entry]:
 def entry(space: str, name: str) -> Entry:
     full = f"{space}.{name}"
     here = "ox" + full.removeprefix("torch")
-    spelled = SPELLED.get(full)
+    spelled = RULES["spelled"].get(full)
     if spelled is not None and exists(spelled):
         return Entry(name, found=spelled)
     if exists(here):
