@@ -69,6 +69,7 @@ from ox.ops.rectify import Celu, Elu, LeakyRelu, PRelu, Selu, Shrink, Thresholde
 from ox.ops.reduce import ArgMax, ArgMin, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from ox.ops.reduce_log import ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare
 from ox.ops.resize import Resize, Upsample
+from ox.ops.roi import MaxRoiPool, RoiAlign
 from ox.ops.rounding import Ceil, Floor, Round
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.sort import TopK, Unique
@@ -166,6 +167,7 @@ __all__ = [
     "MatMul",
     "Max",
     "MaxPool",
+    "MaxRoiPool",
     "MaxUnpool",
     "Mean",
     "Min",
@@ -201,6 +203,7 @@ __all__ = [
     "Reshape",
     "Resize",
     "ReverseSequence",
+    "RoiAlign",
     "Round",
     "Scan",
     "Scatter",

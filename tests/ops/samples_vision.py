@@ -16,6 +16,10 @@ def grid(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return R.uniform(-1.7, 1.7, shape).astype(float64)
 
 
+_boxes = np.array([[0.3, 0.4, 4.1, 3.2], [1.2, 0.7, 2.9, 5.6], [-3.0, 1.1, 8.7, 7.9]])
+_pooled = np.array([[0.0, 0, 1, 4, 3], [1, 1, 0, 3, 5], [1, 2, 2, 2, 2]])
+
+
 MORE: dict[str, Callable[[], list[Sample]]] = {
     "GridSample": lambda: [
         *[
@@ -30,5 +34,16 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
     "AffineGrid": lambda: [
         *[call(normal(2, 2, 3), ints(2, 3, 4, 5), align_corners=a) for a in (0, 1)],
         call(normal(1, 3, 4), ints(1, 1, 2, 3, 2)),
+    ],
+    "RoiAlign": lambda: [
+        call(normal(2, 2, 6, 5), _boxes, ints(0, 1, 1), output_height=2, output_width=3, spatial_scale=0.9, **a)
+        for a in (
+            {"sampling_ratio": 2},
+            {"coordinate_transformation_mode": "output_half_pixel"},
+        )
+    ],
+    "MaxRoiPool": lambda: [
+        call(normal(2, 2, 6, 5), _pooled, pooled_shape=[2, 3]),
+        call(normal(2, 2, 6, 5), _pooled, pooled_shape=[1, 2], spatial_scale=0.5),
     ],
 }
