@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
+import numpy as np
 from numpy import ndarray
 
+from ox import views
 from ox.errors import ArgumentError, GradientError
+from ox.memory import layout, part_of
 from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
 
 new = object.__new__
 
+# how a view came about that must not be written where a gradient follows, and what to say of it
+_REFUSED = {
+    "no_grad": "a view that was made under no_grad, and so without a history",
+    "several": "a view that was made as one of several (split, chunk, unbind), which share one history",
+    "function": "what a custom Function or a hooked module passed through, of which the input is still in use",
+}
+
 
 class Aliases:
     """Mixed into `ox.Tensor`."""
@@ -27,7 +37,8 @@ class Aliases:
     port: int
     _version: list[Any] | None
     _base: Any
-    _viewed: Any
+    _viewed: list[Any] | None
+    _origin: str | None
     _recorded: Any
 
     @property
@@ -45,16 +56,27 @@ class Aliases:
         return self._version[1] if self._version else "nobody"
 
     def alias_of(self, base: Tensor) -> None:
-        """Called on the output of a view operator: share the version of the memory if it is the same memory."""
+        """Called on the output of a view operator: if it is the same memory, join the family of its root."""
         own, other = self.data, base.data
         if own is not other and own.base is not other and (own.base is None or own.base is not other.base):
             return
-        root = base if base._base is None else base._base
+        root = base._base
+        if root is None:
+            root = base
         self._base = root
-        if root._viewed is None:
-            root._viewed = []
-        self._viewed = root._viewed
-        self._version = root._shared_version()
+        viewed = root._viewed
+        if viewed is None:
+            root._viewed = [views.MANY, ref(self)]
+        else:
+            viewed.append(ref(self))
+            if len(viewed) > viewed[0]:
+                views.prune(viewed)
+        version = root._version
+        if version is None:
+            version = root._version = [0, ""]
+        self._version = version
+        if base._origin is not None and base._base is not None:
+            self._origin = base._origin
 
     def twin(self) -> Tensor:
         """The same value and memory without its history: what a node keeps of its own output, lest it hold itself."""
@@ -75,20 +97,20 @@ class Aliases:
         return other
 
     def detach(self: Any) -> Tensor:
-        """The same memory, outside the graph."""
-        other: Tensor = self.twin()
-        other._base = self if self._base is None else self._base
-        return other
+        """The same memory, outside the graph: a write is seen both ways, and no gradient follows it back."""
+        return self.twin()  # type: ignore[no-any-return]
 
     def assign(self: Any, result: Tensor, operation: str) -> Tensor:
         """Make this tensor hold `result`: the one way in which anything is written in place.
 
         Memory is written, so views and shared NumPy arrays see it, and the version counts up, so a backward that
-        needed the old value is an error, and so is reading a view from before in a recording. Where a gradient
-        follows, the name is rebound to the result, which a view cannot be.
+        needed the old value is an error. Where a gradient or a recording follows, this tensor, the one whose view it
+        is, and all other views of that memory get the history of their new values.
 
         Raises:
-            GradientError: a leaf that requires a gradient, or a view that a gradient follows.
+            GradientError: a leaf that requires a gradient or a view of one; a view made under no_grad or as one of
+                several.
+            ArgumentError: another shape, or an expanded tensor.
         """
         mode = MODE.get()
         followed = mode.grad and (self.node is not None or result.node is not None)
@@ -102,40 +124,52 @@ class Aliases:
             )
         if result.data.dtype != self.data.dtype:
             result = result.to(self.data.dtype)
-        if followed and isinstance(self.node, Leaf):
-            raise GradientError(
-                f"{operation} writes in place to a leaf that requires a gradient",
-                where=users_line(2),
-                hint="with ox.no_grad(): ..., or the out-of-place form",
-            )
-        if followed and self._is_seen_elsewhere():
-            raise GradientError(
-                f"{operation} writes in place to memory that other tensors are views of, which a graph cannot follow",
-                where=users_line(2),
-                hint="the out-of-place form (for a part, x[i] = x[i] + y), or .clone() before the write",
-            )
-        if followed and isinstance(result.node, Node):
-            self._keep_old(result.node)
-        self.own_memory()
+        if followed:
+            self._refuse_write(operation)
+            if isinstance(result.node, Node):
+                self._keep_old(result.node)
+        self.own_memory(operation)
+        fresh = None
+        if mode.recording is not None and (self._base is not None or views.alive(self)):
+            root = self if self._base is None else self._base
+            fresh = result if root is self else self._written_root(root, result)
         self.data[...] = result.data
         self.wrote(operation)
-        if mode.recording is not None:
+        if fresh is not None:
+            views.remake(root, fresh, mode.recording, followed)
+        elif mode.recording is not None:
             mode.recording.alias(self, result)
-        if followed:
-            self.node, self.port = result.node, result.port
+        if followed and fresh is None:
+            if self._base is None and self._viewed is None and result.node is not None and not self._retain:
+                self.node, self.port = result.node, result.port
+            else:
+                views.follow(self, result)
         return self  # type: ignore[no-any-return]
 
-    def _is_seen_elsewhere(self) -> bool:
-        """Whether a tensor that is still alive is a view of this memory, or this one is a view of such a tensor."""
-        if self._viewed is None:
-            return self._base is not None  # detached
-        # the call itself holds one reference
-        if self._base is None:
-            return getrefcount(self._viewed) > 2
-        return getrefcount(self._viewed) > 3 or getrefcount(self._base) > 2
+    def _written_root(self: Any, root: Tensor, result: Tensor) -> Tensor:
+        """In a recording: the root with `result` at the places that this view shows."""
+        places = views.again(self, root, views.numbers(root))
+        if places is None:
+            raise views.unknown(users_line(3))
+        return views.written(root, places, result)
+
+    def _refuse_write(self: Any, operation: str) -> None:
+        """Raise GradientError if a gradient cannot follow a write here."""
+        hint = "with ox.no_grad(): ..., or the out-of-place form"
+        if isinstance(self.node, Leaf):
+            what = "a leaf that requires a gradient"
+        elif self._origin is not None and self._base is not None:
+            what, hint = _REFUSED[self._origin], "the out-of-place form, or a .clone() before the write"
+        elif self._base is not None and isinstance(self._base.node, Leaf):
+            what = "a view of a leaf that requires a gradient"
+        else:
+            return
+        raise GradientError(f"{operation} writes in place to {what}", where=users_line(3), hint=hint)
 
     def _keep_old(self, node: Node) -> None:
         """Before `node`, which was computed from this tensor, overwrites it: a copy of what its gradient needs."""
+        if type(node.saved) is not list:
+            return
         for saved in [node.saved, *(kept for kept in node.saved if type(kept) is list)]:
             for i, kept in enumerate(saved):
                 if type(kept) is tuple and kept and kept[0] is self:
@@ -143,14 +177,52 @@ class Aliases:
                     old.data, old._version, old.node, old.port = self.data.copy(), None, self.node, self.port
                     saved[i] = (old, 0)
 
-    def own_memory(self) -> None:
-        """Before a write: where the memory is read-only (an expanded view, say) take a copy that no one else sees."""
-        if isinstance(self.data, ndarray) and not self.data.flags.writeable:
-            self.data, self._version = self.data.copy(), [self.version, ""]
-            self._base = self._viewed = None
+    def own_memory(self: Any, operation: str) -> None:
+        """Before a write: refuse memory that several elements share, and where it is read-only take a copy that no
+        one else sees. Raises ArgumentError for an expanded view."""
+        array = self.data
+        if isinstance(array, ndarray) and array.flags.writeable:
+            return
+        if self._base is not None and layout(array).overlaps():
+            raise ArgumentError(
+                f"{operation} writes in place to an expanded tensor, of which several elements share one memory",
+                where=users_line(3),
+                hint=".clone() before the write",
+            )
+        if isinstance(array, ndarray):
+            self.data, self._version = array.copy(), [self.version, ""]
+            self._base = self._viewed = self._origin = None
 
     def wrote(self, operation: str) -> None:
         """After a write: count it, and remember who it was."""
         version = self._shared_version()
         version[0] += 1
         version[1] = f"{operation}, {users_line(2)}"
+
+    # -- what PyTorch tells of memory --------------------------------------------------------------------------
+
+    def _is_view(self) -> bool:
+        """Whether it shows the memory of another tensor, which is then `_base`."""
+        return self._base is not None
+
+    def stride(self, dim: int | None = None) -> Any:
+        """For each dimension (or one) how many elements of memory lie between neighbours."""
+        from ox.functions.dims import one_dim
+
+        strides = layout(self.data).strides
+        return strides if dim is None else strides[one_dim(dim, self.data.ndim)]
+
+    def storage_offset(self: Any) -> int:
+        """How many elements of memory lie before its first one in the tensor whose view it is."""
+        part = None if self._base is None else part_of(self.data, self._base.data)
+        return 0 if part is None else part.offset
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self.data.ctypes.data if isinstance(self.data, np.ndarray) else self.data.data.ptr)
+
+    def is_set_to(self, other: Tensor) -> bool:
+        """Whether both are element by element the same memory."""
+        from ox.memory import same_place
+
+        return same_place(self.data, other.data)

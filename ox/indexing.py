@@ -1,4 +1,4 @@
-"""``x[...]`` and ``x[...] = v`` as operators: Slice, Squeeze, Unsqueeze, Gather; writes as ScatterElements or Where."""
+"""``x[...]`` as operators: Slice, Squeeze, Unsqueeze, Gather."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ox import ops
 from ox.dtypes import bool_, int32, int64
 from ox.errors import BoundsError, RecordError, ShapeError
-from ox.functions import broadcast_to, like, reshape
+from ox.functions import like, reshape
 from ox.operands import cast
 from ox.ops import operator
 from ox.ops.broadcast import axes_tensor
@@ -33,9 +33,9 @@ def get(x: Tensor, index: Any) -> Tensor:
         BoundsError: an integer outside its dimension, too many indices, or an index of another kind.
         RecordError: a boolean mask under a recording, where the size of the result is not known.
     """
-    parts = _expanded(x, index if isinstance(index, tuple) else (index,))
+    parts = as_parts(x, index)
     x = _basic(x, parts)
-    arrays = _arrays(parts)
+    arrays = index_arrays(parts)
     for d, single in reversed(arrays):
         if not single.data.ndim:  # recorded, else it were an int
             x = ops.Gather(x, single, axis=d)
@@ -44,16 +44,17 @@ def get(x: Tensor, index: Any) -> Tensor:
     return _advanced(x, arrays) if arrays else x
 
 
-def _arrays(parts: list[Any]) -> list[tuple[int, Any]]:
+def index_arrays(parts: list[Any]) -> list[tuple[int, Any]]:
     """The index tensors, with their dimensions of what is left when the plain integers are taken."""
     left = [p for p in parts if not isinstance(p, int)]
     return [(d, p) for d, p in enumerate(left) if hasattr(p, "node")]
 
 
-def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
-    """One entry a dimension (and None for new ones): int, slice, or an integer tensor for lists and masks too."""
+def as_parts(x: Tensor, index: Any) -> list[Any]:
+    """What stands in the brackets, one entry a dimension (and None for new ones): an int, a slice, or an integer
+    tensor, for lists and masks too."""
     shape = x.data.shape
-    parts = [_part(p) for p in index]
+    parts = [_part(p) for p in (index if isinstance(index, tuple) else (index,))]
     used = sum(0 if p is None or p is Ellipsis else _width(p) for p in parts)
     if used > len(shape):
         raise BoundsError(
@@ -67,7 +68,7 @@ def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
     result: list[Any] = []
     d = 0
     for part in parts:
-        if _is_mask(part):
+        if is_mask(part):
             result.extend(_places(part, shape, d))
         else:
             result.append(part)
@@ -75,13 +76,13 @@ def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
     return result
 
 
-def _is_mask(part: Any) -> bool:
+def is_mask(part: Any) -> bool:
     return hasattr(part, "node") and part.data.dtype == bool_
 
 
 def _width(part: Any) -> int:
     """How many dimensions an entry speaks of."""
-    return part.data.ndim if _is_mask(part) else 1
+    return part.data.ndim if is_mask(part) else 1
 
 
 def _part(part: Any) -> Any:
@@ -165,7 +166,7 @@ def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
     return [operator.as_input(a) for a in mask.data.nonzero()]
 
 
-def _inside(place: int, d: int, size: int) -> None:
+def check_inside(place: int, d: int, size: int) -> None:
     if not -size <= place < size:
         raise BoundsError(
             f"index {int(place)} is outside dimension {d}",
@@ -184,7 +185,7 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             out += 1
             continue
         if isinstance(part, int):
-            _inside(part, d, x.data.shape[d])
+            check_inside(part, d, x.data.shape[d])
             starts.append(part)
             ends.append(_END if part == -1 else part + 1)
             axes.append(d)
@@ -209,7 +210,7 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     """Integer tensors: one is a Gather; several adjoining ones index the merged dimension."""
     first, indices = arrays[0][0], [a for _, a in arrays]
     if len(arrays) == 1:
-        _check(indices[0], x.data.shape[first], f"the index of dimension {first}")
+        check_bounds(indices[0], x.data.shape[first], f"the index of dimension {first}")
         return ops.Gather(x, indices[0], axis=first)
     dims = [d for d, _ in arrays]
     rank = x.data.ndim
@@ -217,11 +218,11 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
         # not adjoining: their dimensions come first, as in NumPy
         rest = [d for d in range(rank) if d not in dims]
         x, first = ops.Transpose(x, perm=[*dims, *rest]), 0
-    _meet(indices)
+    meet(indices)
     shape = x.shape
     flat: Any = None
     for size, i in zip(shape[first:], indices, strict=False):
-        _check(i, int(size), "an index tensor")
+        check_bounds(i, int(size), "an index tensor")
         i = cast(i, int64)
         i = ops.Where(ops.Less(i, like(0, i)), i + size, i)  # negative counts from the end
         flat = i if flat is None else flat * size + i
@@ -229,7 +230,7 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     return ops.Gather(merged, flat, axis=first)
 
 
-def _meet(indices: list[Any]) -> None:
+def meet(indices: list[Any]) -> None:
     """Raise ShapeError if index tensors do not broadcast together."""
     try:
         np.broadcast_shapes(*(a.data.shape for a in indices))
@@ -241,7 +242,7 @@ def _meet(indices: list[Any]) -> None:
         ) from None
 
 
-def _check(index: Any, size: int, what: str) -> None:
+def check_bounds(index: Any, size: int, what: str) -> None:
     """Raise BoundsError if an entry is outside; on a GPU looking would wait for it."""
     array = index.data
     if isinstance(array, np.ndarray) and array.size:
@@ -253,61 +254,3 @@ def _check(index: Any, size: int, what: str) -> None:
                 expected=f"{-size} to {size - 1}",
                 got=str(low if low < -size else high),
             )
-
-
-def put(x: Tensor, index: Any, value: Any) -> None:
-    """Write `value`, broadcast, where `index` points; recorded and differentiated as a scatter.
-
-    Raises:
-        BoundsError: as for `get`.
-        ShapeError: `value` does not broadcast to what is written.
-        GradientError: as for every write in place.
-    """
-    mode = MODE.get()
-    value = cast(like(value, x), x.data.dtype)
-    if mode.recording is None and not (mode.grad and (x.node is not None or value.node is not None)):
-        _write(x, _expanded(x, index if isinstance(index, tuple) else (index,)), value)
-        return
-    if _is_mask(index) and value.data.ndim == 0 and index.data.shape == x.data.shape[: index.data.ndim]:
-        while index.data.ndim < x.data.ndim:
-            index = ops.Unsqueeze(index, axes_tensor([-1]))
-        x.assign(ops.Where(index, value, x), "x[mask] = v")
-        return
-    shape = x.shape
-    total: Any = x.numel()
-    count = reshape(total.tensor, []) if isinstance(total, Dim) else operator.as_input(np.asarray(total, np.int64))
-    every = ops.Range(operator.as_input(np.int64(0)), count, operator.as_input(np.int64(1)))
-    chosen = get(reshape(every, shape), index)
-    extra = value.data.ndim - chosen.data.ndim
-    if extra > 0 and value.data.shape[:extra] == (1,) * extra:
-        value = reshape(value, value.shape[extra:])
-    spread = broadcast_to(value, chosen.shape)
-    flat = ops.ScatterElements(reshape(x, -1), reshape(chosen, -1), reshape(spread, -1), axis=0)
-    x.assign(reshape(flat, shape), "x[...] = v")
-
-
-def _write(x: Tensor, parts: list[Any], value: Tensor) -> None:
-    """Straight into the memory, where nothing is recorded or differentiated."""
-    arrays = _arrays(parts)
-    _meet([a for _, a in arrays])
-    for d, part in enumerate(p for p in parts if p is not None):
-        if isinstance(part, int):
-            _inside(part, d, x.data.shape[d])
-    x.own_memory()
-    part = x.data[(*(slice(None) if hasattr(p, "node") else p for p in parts), ...)]
-    for d, index in arrays:
-        _check(index, part.shape[d], "an index tensor")
-    key: list[Any] = [slice(None)] * part.ndim
-    for d, index in arrays:
-        key[d] = index.data
-    try:
-        part[tuple(key) or ...] = value.data
-    except (ValueError, IndexError):
-        target = list(part[tuple(key) or ...].shape)
-        raise ShapeError(
-            "a value does not broadcast to what it is written to",
-            where=users_line(4),
-            expected=f"a shape that broadcasts to {target}",
-            got=str(list(value.data.shape)),
-        ) from None
-    x.wrote("x[...] = v")

@@ -51,7 +51,7 @@ class Methods(IndexMethods):
         return get(self, index)
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
-        from ox.indexing import put
+        from ox.assignment import put
 
         put(self, index, value)
 
@@ -112,7 +112,7 @@ class Methods(IndexMethods):
         copied = OPS["Identity"](self)
         if copied.data is self.data or copied.data.base is not None:
             copied.data = copied.data.copy()
-            copied._base, copied._viewed, copied._version = None, None, [self.version, ""]  # it is no view after all
+            copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
         return copied
 
     def contiguous(self: Any) -> Tensor:

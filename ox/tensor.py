@@ -39,7 +39,8 @@ class Tensor(Methods, Aliases):
         None  # [count, who wrote last], shared by all that share the memory; None: never shared
     )
     _base: Tensor | None = None  # the tensor whose memory this one shows
-    _viewed: list[Any] | None = None  # a token that a tensor and its views hold: who holds it is alive
+    _viewed: list[Any] | None = None  # a number, and weak references to the views of this memory
+    _origin: str | None = None  # of a view that a gradient must not write through: how it came about
     _recorded: Any = None  # the value of a recording that this tensor is; ox.graph
     _retain: bool = False
 
@@ -135,7 +136,7 @@ class Tensor(Methods, Aliases):
         return self
 
     def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
     ) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it was computed from. `torch.Tensor.backward`.
 
@@ -143,13 +144,14 @@ class Tensor(Methods, Aliases):
             gradient: cotangent of this tensor's shape; may be left out for a single element.
             retain_graph: keep what was saved, so that backward can run again; default `create_graph`.
             create_graph: make the gradients differentiable themselves.
+            inputs: the tensors whose `.grad` is filled; by default all leaves.
 
         Raises:
             GradientError: nothing requires a gradient, the graph was freed, or a saved tensor changed in place.
         """
         from ox.autograd.backward import backward
 
-        backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
+        backward([self], [gradient], retain_graph, create_graph, inputs)
 
     def retain_grad(self) -> None:
         """Fill `.grad` of this tensor too, though it is not a leaf. Raises GradientError if it has no gradient."""
@@ -167,6 +169,18 @@ class Tensor(Methods, Aliases):
         from ox.autograd.hooks import register
 
         return register(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call `hook(tensor)` when a backward has filled `.grad` of this leaf. Returns a handle with `remove()`.
+        Raises GradientError for a tensor that is no leaf or does not require a gradient."""
+        from ox.autograd.hooks import register_after
+
+        return register_after(self, hook)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `.grad` of this tensor, which is no leaf, is filled: `retain_grad` was called."""
+        return self._retain
 
     # -- out to Python and NumPy -------------------------------------------------------------------------------
 
@@ -263,7 +277,7 @@ class NoLengthError(ArgumentError, TypeError):
     """`len` or iteration of a tensor of no dimensions: a TypeError too, as Python wants it."""
 
 
-_OWN = frozenset(("data", "node", "port", "grad", "_version", "_base", "_viewed", "_recorded", "_retain"))
+_OWN = frozenset(("data", "node", "port", "grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
 
 
 def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[str, Any]) -> Tensor:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.errors import GradientError, ShapeError
+from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.operands import cast
-from ox.ops import operator
-from ox.ops.gradient import gradients
-from ox.ops.mode import switched
-from ox.ops.node import Leaf, Node
+from ox.ops import control, operator
+from ox.ops.broadcast import zeros
+from ox.ops.mode import MODE, switched
+from ox.ops.node import AFTER, BEFORE, Leaf, Node
 from ox.ops.operator import OPS
 from ox.where import users_line
 
@@ -32,23 +32,89 @@ _accumulating = Lock()  # threads that run backward into one leaf take turns at 
 
 
 def backward(
-    tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None], *, retain_graph: bool | None, create_graph: bool
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add gradients to `.grad` of every leaf. `torch.autograd.backward`."""
-    found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
+    """Add gradients to `.grad` of every leaf, or of `inputs` only. `torch.autograd.backward`.
+
+    Args:
+        tensors: what is differentiated, one tensor or several.
+        grad_tensors: a cotangent for each; may be left out, or None, for a tensor of a single element.
+        retain_graph: keep what was saved, so that backward can run again; default `create_graph`.
+        create_graph: make the gradients differentiable themselves.
+        inputs: the tensors whose `.grad` is filled; by default all leaves.
+
+    Raises:
+        GradientError: nothing requires a gradient, the graph was freed, or a saved tensor changed in place.
+        ArgumentError: another number of cotangents than of tensors, or no inputs.
+    """
+    tensors, cotangents = _listed(tensors), _cotangents(tensors, grad_tensors)
+    if inputs is None:
+        found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
+        named = [(leaf.tensor(), g) for leaf, g in found.items()]
+    else:
+        chosen = _listed(inputs)
+        if not chosen:
+            raise ArgumentError("backward's inputs are none", where=users_line(2), hint="inputs=None for all leaves")
+        edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
+        found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
+        named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
     taken = {id(_owner(g.data)) for g in cotangents if g is not None and hasattr(g, "node")}
-    with switched(grad=create_graph), _accumulating:
-        for leaf, g in found.items():
-            tensor = leaf.tensor()
-            if tensor is None:
-                continue
-            if tensor.grad is not None:
-                tensor.grad = OPS["Add"](tensor.grad, g)
-                continue
-            # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
-            memory = id(_owner(g.data))
-            tensor.grad = g.clone() if memory in taken or not _writable(g.data) else g
-            taken.add(memory)
+    with switched(grad=create_graph):
+        with _accumulating:
+            for tensor, g in named:
+                if tensor is not None:
+                    _accumulate(tensor, g, taken)
+        for tensor, g in named:
+            if tensor is not None and isinstance(tensor.node, Leaf):
+                _run_hooks_of_accumulation(tensor, tensor.node, g)
+
+
+def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
+    if tensor.grad is not None:
+        tensor.grad = OPS["Add"](tensor.grad, g)
+        return
+    # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
+    memory = id(_owner(g.data))
+    tensor.grad = g.clone() if memory in taken or not _writable(g.data) else g
+    taken.add(memory)
+
+
+def _run_hooks_of_accumulation(tensor: Tensor, leaf: Leaf, g: Tensor) -> None:
+    for hook in list(leaf.after or ()):
+        hook(tensor)
+    for kind, hook in list(leaf.hooks):
+        if kind == AFTER:
+            hook((), (g,))
+
+
+def _listed(tensors: Any) -> list[Tensor]:
+    return [tensors] if hasattr(tensors, "node") else list(tensors)
+
+
+def _cotangents(tensors: Any, given: Any) -> list[Tensor | None]:
+    count = len(_listed(tensors))
+    cotangents = [None] * count if given is None else [given] if hasattr(given, "node") else list(given)
+    if len(cotangents) != count:
+        raise ArgumentError(
+            "another number of cotangents than of tensors",
+            where=users_line(3),
+            expected=str(count),
+            got=str(len(cotangents)),
+        )
+    return cotangents
+
+
+def _tracked(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    for i, x in enumerate(inputs):
+        if x.node is None:
+            raise GradientError(
+                f"input {i} does not require a gradient", where=users_line(3), hint="x.requires_grad_()"
+            )
+    return inputs
 
 
 def _writable(array: Any) -> bool:
@@ -66,37 +132,56 @@ def _owner(array: Any) -> Any:
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    allow_unused: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradients of `outputs` with respect to `inputs`, without touching `.grad`. `torch.autograd.grad`.
+
+    Args:
+        allow_unused: None for inputs that the outputs do not depend on, instead of an error.
+        is_grads_batched: `grad_outputs` have a leading dimension, of which each entry is one backward; so have the
+            results.
+        materialize_grads: zeros for inputs that the outputs do not depend on.
 
     Raises:
         GradientError: an input does not require a gradient, or was not used and `allow_unused` is False.
     """
-    outputs = [outputs] if hasattr(outputs, "node") else list(outputs)  # type: ignore[list-item]
-    inputs = [inputs] if hasattr(inputs, "node") else list(inputs)  # type: ignore[list-item]
-    if grad_outputs is None:
-        grad_outputs = [None] * len(outputs)
-    elif hasattr(grad_outputs, "node"):
-        grad_outputs = [grad_outputs]  # type: ignore[list-item]
-    for i, x in enumerate(inputs):
-        if x.node is None:
-            raise GradientError(
-                f"input {i} does not require a gradient", where=users_line(2), hint="x.requires_grad_()"
-            )
-    edges = [_edge(x.node, x.port) for x in inputs]
-    found = walk(outputs, list(grad_outputs), retain_graph=retain_graph, create_graph=create_graph, into=edges)
+    if is_grads_batched:
+        return _each(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    listed = _listed(inputs)
+    edges = [_edge(x.node, x.port) for x in _tracked(listed)]
+    cotangents = _cotangents(outputs, grad_outputs)
+    found = walk(_listed(outputs), cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
     result = [found.get(edge) for edge in edges]
-    if not allow_unused and None in [r if r is None else 0 for r in result]:
+    if materialize_grads:
+        result = [zeros(x.shape, x) if g is None else g for x, g in zip(listed, result, strict=True)]
+    elif not allow_unused and None in [r if r is None else 0 for r in result]:
         raise GradientError(
             f"input {[r is None for r in result].index(True)} was not used to compute the outputs",
             where=users_line(2),
             hint="allow_unused=True gives None for it",
         )
     return tuple(result)  # type: ignore[arg-type]
+
+
+def _each(
+    outputs: Any, inputs: Any, batched: Any, retain: bool | None, create: bool, unused: bool | None, materialize: bool
+) -> tuple[Any, ...]:
+    """One backward for each entry of the leading dimension of the cotangents, the gradients stacked."""
+    from ox.functions import stack
+
+    several = _cotangents(outputs, batched)
+    count = next((g.data.shape[0] for g in several if g is not None), 0)
+    rows = []
+    for k in range(count):
+        last = k == count - 1 and not (create if retain is None else retain)
+        chosen = [None if g is None else g[k] for g in several]
+        rows.append(grad(outputs, inputs, chosen, not last, create, unused, materialize_grads=materialize))
+    return tuple(None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True))
 
 
 def walk(
@@ -112,6 +197,7 @@ def walk(
         retain_graph = create_graph
     pending: dict[Edge, Tensor] = {}
     wanted = None if into is None else set(into)
+    watch = MODE.get().watch
     with switched(grad=create_graph), np.errstate(all="ignore"):  # an infinite gradient is for the user to judge
         for t, g in zip(tensors, cotangents, strict=True):
             if t.node is None:
@@ -123,7 +209,8 @@ def walk(
             edge, g = _edge(t.node, t.port), _start(t, g)
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
         for node in _order([t.node for t in tensors], into):
-            if wanted is None and node.hooks is None and node.op.single_output:
+            plain = wanted is None and node.hooks is None and node.op.single_output
+            if plain:
                 g = pending.pop(node, None)
                 arrived: list[Tensor | None] | None = None if g is None else [g]
             else:
@@ -131,7 +218,13 @@ def walk(
             if arrived is None:
                 continue
             ports = node.ports
-            for i, g in enumerate(gradients(node, arrived, create_graph)):
+            if watch is None:
+                found = node.gradients(arrived, create_graph)
+            else:
+                found = watch.gradients(node, arrived, create_graph)
+            if not plain and node.hooks is not None:
+                found = _run_hooks_after(node.hooks, found, arrived)
+            for i, g in enumerate(found):
                 if g is not None:
                     source = node.inputs[i]
                     edge = (source, ports[i]) if ports[i] else source
@@ -143,16 +236,14 @@ def walk(
             pending = {edge: g for edge, g in pending.items() if isinstance(edge, Leaf)}
         for edge, g in pending.items():
             if isinstance(edge, Leaf) and edge.hooks and (wanted is None or edge in wanted):
-                pending[edge] = _run_hooks(edge.hooks, 0, g)
+                pending[edge] = _run_leaf_hooks(edge.hooks, g)
     return pending if wanted is None else {edge: g for edge, g in pending.items() if edge in wanted}
 
 
 def _collect(node: Any, pending: dict[Edge, Tensor], wanted: set[Edge] | None) -> list[Tensor | None] | None:
     """The cotangents of a node's outputs, taken from those that wait; None when none arrived."""
-    schema = node.op.schema
-    ports = node.outputs if schema.variadic_output else len(schema.outputs)
     arrived: list[Tensor | None] = []
-    for port in range(ports):
+    for port in range(node.count_outputs()):
         edge = _edge(node, port)
         g = pending.get(edge)
         if g is not None:
@@ -161,7 +252,35 @@ def _collect(node: Any, pending: dict[Edge, Tensor], wanted: set[Edge] | None) -
             if wanted is None or edge not in wanted:
                 del pending[edge]
         arrived.append(g)
-    return arrived if any(g is not None for g in arrived) else None
+    if not any(g is not None for g in arrived):
+        return None
+    if node.hooks is not None:
+        for kind, hook in list(node.hooks):
+            if kind == BEFORE:
+                arrived = _replaced(hook(tuple(arrived)), arrived)
+    return arrived
+
+
+def _run_hooks_after(hooks: list[Any], found: list[Tensor | None], arrived: list[Tensor | None]) -> list[Tensor | None]:
+    for kind, hook in list(hooks):
+        if kind == AFTER:
+            found = _replaced(hook(tuple(found), tuple(arrived)), found)
+    return found
+
+
+def _replaced(result: Any, before: list[Tensor | None]) -> list[Tensor | None]:
+    """What a node's hook returned instead of the gradients that it was given."""
+    if result is None:
+        return before
+    several = [result] if hasattr(result, "node") else list(result)
+    if len(several) != len(before):
+        raise GradientError(
+            "a hook returned another number of gradients than it was given",
+            where=users_line() or None,
+            expected=str(len(before)),
+            got=str(len(several)),
+        )
+    return several
 
 
 def _start(t: Tensor, g: Tensor | None) -> Tensor:
@@ -214,3 +333,14 @@ def _run_hooks(hooks: list[Any], port: int, g: Tensor) -> Tensor:
             replaced = hook(g)
             g = g if replaced is None else replaced
     return g
+
+
+def _run_leaf_hooks(hooks: list[Any], g: Tensor) -> Tensor:
+    g = _run_hooks(hooks, 0, g)
+    for kind, hook in list(hooks):
+        if kind == BEFORE and (replaced := _replaced(hook((g,)), [g])[0]) is not None:
+            g = replaced
+    return g
+
+
+control.differentiate = grad

@@ -7,22 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import GradientError
+from ox.ops.node import Handle, Leaf
 from ox.ops.operator import OPS
 from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
-
-
-class Handle:
-    """Takes a hook away again; `torch.utils.hooks.RemovableHandle`."""
-
-    def __init__(self, hooks: list[Any], entry: Any) -> None:
-        self._hooks, self._entry = hooks, entry
-
-    def remove(self) -> None:
-        """Take it away; a second time does nothing."""
-        self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
 
 
 class _Retain:
@@ -57,6 +47,29 @@ def register(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Handle:
     return Handle(hooks, entry)
 
 
+def register_after(tensor: Tensor, hook: Callable[[Tensor], None]) -> Handle:
+    """Call `hook(tensor)` when a backward has filled its `.grad`. Raises GradientError for what is no leaf."""
+    leaf = tensor.node
+    if not isinstance(leaf, Leaf):
+        raise GradientError(
+            "a post-accumulate hook needs a leaf that requires a gradient",
+            where=users_line(3),
+            hint="x.requires_grad_(), or register_hook for a tensor that is no leaf",
+        )
+    if leaf.after is None:
+        leaf.after = []
+    leaf.after.append(hook)
+    return Handle(leaf.after, hook)
+
+
 def retain(tensor: Tensor) -> None:
     """Keep the gradient of a tensor that is no leaf in its `.grad`. Raises GradientError if it has none."""
     _hooks_of(tensor).append((tensor.port, _Retain(tensor)))
+
+
+def move_retained(tensor: Tensor, before: Any) -> None:
+    """After a write in place: what keeps the gradient of `tensor` leaves the old node and goes to the new one."""
+    if before.hooks:
+        before.hooks[:] = [e for e in before.hooks if not (isinstance(e[1], _Retain) and e[1].tensor() is tensor)]
+    if tensor.node is not None:
+        retain(tensor)

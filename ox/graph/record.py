@@ -21,14 +21,17 @@ Dims = Sequence[int | str]
 class Recorded:
     """What a tensor is in a recording: its value, and which of its sizes may differ from run to run."""
 
-    __slots__ = ("changing", "dims", "recording", "value", "version")
+    __slots__ = ("changing", "dims", "how", "recording", "value", "version")
 
     def __init__(self, recording: Recording, value: Value, changing: tuple[bool, ...], version: int) -> None:
         self.recording, self.value, self.changing, self.version = recording, value, changing, version
         self.dims: tuple[int, ...] | None = None
+        self.how: tuple[Any, ...] | None = None  # of a view: operator, inputs, attributes, outputs, which of them
 
     def active(self) -> bool:
-        return MODE.get().recording is self.recording
+        """Whether its recording, or one inside it, is the one that records now."""
+        now: Any = MODE.get().recording
+        return now is not None and now.covers(self.recording)
 
     def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
         """The tensor's shape, with an `ox.Dim` for every size that may change; plain ints once recording is over."""
@@ -48,6 +51,8 @@ def _size_of(tensor: Tensor, axis: int) -> Callable[[], Tensor]:
 
 class Recording:
     """Collects a graph while it is the active recording of a context. The choke point tells it every call."""
+
+    outer: Recording | None = None  # the one that it is inside of; ox.graph.nested
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -114,27 +119,69 @@ class Recording:
         return value
 
     def value(self, tensor: Tensor) -> Value:
+        """What the tensor is in this graph: a value that it has, or a constant from now on."""
         recorded = tensor._recorded
         if recorded is not None and recorded.recording is self:
             if recorded.version != tensor.version:
                 raise _stale(tensor)
             return recorded.value  # type: ignore[no-any-return]
+        if recorded is not None and recorded.recording.covers(self):
+            raise RecordError(
+                "a tensor that a branch or a loop's body made is used outside of it",
+                where=users_line(3) or None,
+                hint="return it from the function that was given to ox.cond, ox.while_loop or ox.scan",
+            )
         return self.constant(tensor)
+
+    def covers(self, recording: Any) -> bool:
+        """Whether a recording is this one or one that this one is inside of: its tensors can be read here."""
+        return recording is self or (self.outer is not None and self.outer.covers(recording))
+
+    def holds(self, tensor: Tensor) -> Value | None:
+        """The constant that the tensor's memory already is, here or further out."""
+        known = self._constants.get(id(tensor.data))
+        if known is not None:
+            return known[1]
+        return None if self.outer is None else self.outer.holds(tensor)
+
+    def body(
+        self, function: Callable[..., Any], inputs: Sequence[tuple[str, Any, tuple[bool, ...]]] = ()
+    ) -> tuple[Graph, list[Tensor], list[tuple[bool, ...]]]:
+        """Record `function` as a graph of its own inside this one; see `ox.graph.nested.body`."""
+        from ox.graph.nested import body
+
+        return body(self, function, inputs)
+
+    def changing(self, tensor: Tensor) -> tuple[bool, ...]:
+        """Which sizes of a tensor may change from run to run."""
+        recorded = tensor._recorded
+        if recorded is None or not self.covers(recorded.recording):
+            return (False,) * tensor.data.ndim
+        return recorded.changing  # type: ignore[no-any-return]
+
+    def mark(self, tensor: Tensor) -> None:
+        """Every size of this recorded tensor may change from run to run."""
+        tensor._recorded.changing = (True,) * tensor.data.ndim or _SCALAR
 
     def add(self, op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
         values = [None if x is None else self.value(x) for x in inputs]
         while values and values[-1] is None:
             values.pop()
         changes = any(
-            x is not None and x._recorded is not None and x._recorded.recording is self and any(x._recorded.changing)
+            x is not None
+            and x._recorded is not None
+            and any(x._recorded.changing)
+            and self.covers(x._recorded.recording)
             for x in inputs
         )
         made = []
-        for y in outputs:
+        for port, y in enumerate(outputs):
             shape = y.data.shape
             value = self._name(Value("", y.data.dtype, None, shape), op.name.lower())
             changing = (changes,) * len(shape) if shape or not changes else _SCALAR
             y._recorded = Recorded(self, value, changing, y.version)
+            if y._base is not None:
+                y._recorded.how = op, inputs, attributes, len(outputs), port
             made.append(value)
         self.graph.nodes.append(
             Node(
@@ -148,16 +195,23 @@ class Recording:
             )
         )
 
-    def came_from(self, node: Node) -> None:
-        """The last node is a replay of this one, whose author it keeps."""
-        self.graph.nodes[-1].where, self.graph.nodes[-1].module = node.where, node.module
+    def count(self) -> int:
+        """How many nodes there are so far."""
+        return len(self.graph.nodes)
+
+    def came_from(self, node: Node, since: int) -> None:
+        """The nodes from number `since` on are a replay of this one, whose author they keep."""
+        for made in self.graph.nodes[since:]:
+            made.where, made.module = node.where, node.module
 
     def alias(self, new: Tensor, old: Tensor) -> None:
-        """`new` was written in place and is now what `old` is. Views of that memory that were made before are stale."""
+        """`new` was written in place and is now what `old` is."""
         recorded = old._recorded
         if recorded is None or recorded.recording is not self:
             recorded = Recorded(self, self.constant(old), (False,) * old.data.ndim, 0)
+        how = None if new._recorded is None or new._recorded.recording is not self else new._recorded.how
         new._recorded = Recorded(self, recorded.value, recorded.changing, new.version)
+        new._recorded.how = how
         self._touched.append(new)
 
     def finish(self, outputs: Mapping[str, Tensor]) -> Graph:

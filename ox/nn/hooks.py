@@ -6,30 +6,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ox.ops.gradient import COTANGENT, Keep, Rule
 from ox.ops.mode import MODE
-from ox.ops.node import Node, sequence
+from ox.ops.node import Handle, HandMade
 from ox.tensor import Tensor
+from ox.views import passed_on
 
 if TYPE_CHECKING:
     from ox.nn.module import Module
-
-
-class Handle:
-    """Takes a hook away again; also a context manager. `torch.utils.hooks.RemovableHandle`."""
-
-    def __init__(self, hooks: list[Any], entry: tuple[Callable[..., Any], bool]) -> None:
-        self._hooks, self._entry = hooks, entry
-
-    def remove(self) -> None:
-        """Take the hook away; a second call does nothing."""
-        self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.remove()
 
 
 class Hooks:
@@ -117,33 +100,26 @@ class Watch:
         return grad_input
 
 
-# what a node asks of its operator, for a node that no operator made
-_PASSAGE = SimpleNamespace(
-    name="ModuleHook", schema=SimpleNamespace(attributes={}, variadic_output=True), single_output=False
-)
+class Passage(HandMade):
+    """A node that hands tensors on: backward gives `seen` their gradients, and goes on with what it returns."""
+
+    op = SimpleNamespace(name="ModuleHook", single_output=False)
+
+    def __init__(self, values: list[Tensor], seen: Callable[[Grads], Grads]) -> None:
+        self.seen = seen
+        self.connect(values, len(values))
+
+    def rule(self, *grads: Any) -> Grads:
+        return self.seen(grads)
 
 
 def _pass_through(values: tuple[Any, ...], seen: Callable[[Grads], Grads]) -> tuple[Any, ...]:
-    """The same values behind one node: backward gives `seen` the gradients of the tracked ones and goes on with what
-    it returns. No operator runs, so a recording does not notice."""
+    """The same values, those that are tracked behind one node. No operator runs, so a recording does not notice."""
     tracked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.node is not None]
     if not tracked:
         return values
-    count = len(tracked)
-
-    def rule(*grads: Any) -> Any:
-        result = seen(grads)
-        return result[0] if count == 1 else result
-
-    keep: Any = Keep.__new__(Keep)
-    keep.tracked, keep.entries, keep.missing, keep.plain = tuple(range(count)), (), [], False
-    arguments = tuple((COTANGENT, i, i) for i in range(count))
-    keep.steps = [(Rule(rule, keep.tracked, False, ()), arguments)]
-    node: Any = Node()
-    node.op, node.keep, node.attributes, node.saved, node.outputs = _PASSAGE, keep, {}, [], count
-    node.inputs, node.ports = [values[i].node for i in tracked], [values[i].port for i in tracked]
-    node.sequence = next(sequence)
+    node = Passage([values[i] for i in tracked], seen)
     passed = list(values)
     for port, i in enumerate(tracked):
-        passed[i] = values[i].attached(node, port)
+        passed[i] = passed_on(values[i], node, port)
     return tuple(passed)

@@ -45,7 +45,9 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = MODE.get()
-        token = MODE.set(Mode(mode.grad, mode.inference, mode.recording, mode.executor, (*mode.modules, self)))
+        token = MODE.set(
+            Mode(mode.grad, mode.inference, mode.recording, mode.executor, (*mode.modules, self), mode.watch)
+        )
         try:
             if self._hooks is None:
                 return self.forward(*args, **kwargs)

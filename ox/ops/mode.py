@@ -18,7 +18,25 @@ class Recorder(Protocol):
 
     def alias(self, new: Any, old: Any) -> None: ...
 
-    def came_from(self, node: Any) -> None: ...
+    def came_from(self, node: Any, since: int) -> None: ...
+
+    def count(self) -> int: ...
+
+    def value(self, tensor: Any) -> Any: ...
+
+    def changing(self, tensor: Any) -> tuple[bool, ...]: ...
+
+    def mark(self, tensor: Any) -> None: ...
+
+    def body(self, function: Callable[..., Any], inputs: Any = ()) -> tuple[Any, list[Any], list[Any]]: ...
+
+
+class Watch(Protocol):
+    """What is told of every remembered call, while anomalies are looked for or saved tensors are packed."""
+
+    def made(self, node: Any) -> None: ...
+
+    def gradients(self, node: Any, cotangents: list[Any], differentiable: bool) -> list[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +48,7 @@ class Mode:
     recording: Recorder | None = None
     executor: Callable[..., Any] | None = None  # forced for every operator; None picks by device, dtype and size
     modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
+    watch: Watch | None = None
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)

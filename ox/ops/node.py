@@ -3,43 +3,106 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import GradientError
+from ox.ops.gradient import gradients
+from ox.ops.mode import MODE
 from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.ops.gradient import Keep
-    from ox.ops.operator import Operator
     from ox.tensor import Tensor
 
 sequence = count()
+# hooks of a node itself stand in one list with those of its outputs, under numbers that no output has
+BEFORE, AFTER = -1, -2
 
 
-class Leaf:
+class Handle:
+    """Takes a hook away again; also a context manager. `torch.utils.hooks.RemovableHandle`."""
+
+    def __init__(self, hooks: list[Any], entry: Any) -> None:
+        self._hooks, self._entry = hooks, entry
+
+    def remove(self) -> None:
+        """Take it away; a second time does nothing."""
+        self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class Hookable:
+    """What a node and a leaf have in common: hooks that see every gradient at once."""
+
+    __slots__ = ()
+    hooks: list[Any] | None
+
+    def _hook(self, kind: int, hook: Callable[..., Any]) -> Handle:
+        if self.hooks is None:
+            self.hooks = []
+        entry = (kind, hook)
+        self.hooks.append(entry)
+        return Handle(self.hooks, entry)
+
+    def register_prehook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(grad_outputs)`` before the node runs; a tuple that it returns replaces them.
+        `torch.autograd.graph.Node.register_prehook`."""
+        return self._hook(BEFORE, hook)
+
+    def register_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after the node ran, with the gradients of the inputs that a
+        gradient follows; a tuple that it returns replaces `grad_inputs`. `torch.autograd.graph.Node.register_hook`."""
+        return self._hook(AFTER, hook)
+
+
+class Leaf(Hookable):
     """The end of a path: a tensor whose `requires_grad` was set, and whose `.grad` collects what arrives.
 
-    Holds the tensor weakly, for the tensor holds the leaf.
+    Holds the tensor weakly, for the tensor holds the leaf. `after` are the hooks that run when `.grad` is there.
     """
 
-    __slots__ = ("__weakref__", "hooks", "sequence", "tensor")
+    __slots__ = ("__weakref__", "after", "hooks", "sequence", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = weakref.ref(tensor)
         self.sequence = -1
         self.hooks: list[Any] = []
+        self.after: list[Any] | None = None
+
+    def name(self) -> str:
+        return "AccumulateGrad"
+
+    @property
+    def variable(self) -> Tensor | None:
+        """The tensor, or None once it is gone."""
+        return self.tensor()
+
+    @property
+    def next_functions(self) -> tuple[()]:
+        return ()
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
 
 
-class Node:
+class Node(Hookable):
     """One call of a differentiable operator; PyTorch's `grad_fn`.
 
     `inputs` and `ports` say, for each input that is tracked, which node made it and as which output.
     `saved` holds what the gradient rules named, with the version that each tensor had then.
     `outputs`, set only for an operator with a variadic output, is how many there are.
+    `where`, set only while anomalies are looked for, is the user's line that made it.
     """
 
-    op: Operator
+    op: Any
     keep: Keep
     attributes: dict[str, Any]
     inputs: list[Node | Leaf]
@@ -48,9 +111,12 @@ class Node:
     sequence: int
     hooks: list[Any] | None = None
     outputs = 1
+    where: str | None = None
 
-    @property
+    gradients = gradients
+
     def name(self) -> str:
+        """``MulBackward``."""
         return f"{self.op.name}Backward"
 
     @property
@@ -58,8 +124,12 @@ class Node:
         """The nodes that made the tracked inputs, with output numbers; `torch.autograd.graph.Node.next_functions`."""
         return tuple(zip(self.inputs, self.ports, strict=True))
 
+    def count_outputs(self) -> int:
+        schema = self.op.schema
+        return self.outputs if schema.variadic_output else len(schema.outputs)
+
     def __repr__(self) -> str:
-        return f"<{self.name}>"
+        return f"<{self.name()}>"
 
     def released_error(self) -> GradientError:
         return GradientError(
@@ -69,3 +139,30 @@ class Node:
             got="a second backward through the same graph",
             hint="the first backward(retain_graph=True), or run the forward again",
         )
+
+
+class HandMade(Node):
+    """A node that no operator made: `rule(*cotangents)` gives those of its inputs, in operators."""
+
+    op = SimpleNamespace(name="HandMade", single_output=False)
+
+    def connect(self, sources: list[Any], outputs: int = 1) -> None:
+        """Let it follow the tensors `sources`, which all require a gradient, and be the newest node."""
+        self.inputs, self.ports = [x.node for x in sources], [x.port for x in sources]
+        self.outputs = outputs
+        self.saved = getattr(self, "saved", ())
+        self.sequence = next(sequence)
+        watch = MODE.get().watch
+        if watch is not None:
+            watch.made(self)
+
+    def rule(self, *cotangents: Any) -> Any:
+        raise NotImplementedError
+
+    def gradients(self, cotangents: list[Any], differentiable: bool) -> list[Any]:
+        if self.saved is None:
+            raise self.released_error()
+        return list(self.rule(*cotangents))
+
+    def count_outputs(self) -> int:
+        return self.outputs

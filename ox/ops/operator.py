@@ -68,6 +68,7 @@ class Operator:
         self.schema = schema.read(kernel, outputs, types)
         self.rules: list[Rule] = []
         self.view = view
+        self.several = view and "*" in outputs  # views of one input that share their history
         self.single_output = len(self.schema.outputs) == 1 and not self.schema.variadic_output
         self._counts_outputs = "outputs" in inspect.signature(kernel).parameters
         self._plans: dict[Any, devices.Accelerated | None] = {}
@@ -164,10 +165,15 @@ class Operator:
         if self.view:
             for y in made:
                 y.alias_of(inputs[0])
+            if self.several or not mode.grad:
+                for y in made:
+                    y._origin = y._origin or ("several" if mode.grad else "no_grad")
         if mode.recording is not None:
             mode.recording.add(self, inputs, attributes, made)
         if tracked:
-            self._remember(inputs, attributes, made, tracked)
+            node = self._remember(inputs, attributes, made, tracked)
+            if mode.watch is not None:
+                mode.watch.made(node)
         if self.schema.variadic_output:
             return made
         return made[0] if outputs == 1 else made[:outputs]
@@ -178,7 +184,7 @@ class Operator:
         plan = self._plans[key] = devices.accelerated(self, arrays)
         return plan
 
-    def _remember(self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: int) -> None:
+    def _remember(self, inputs: Any, attributes: dict[str, Any], made: tuple[Tensor, ...], tracked: int) -> Node:
         key: Any = tracked
         if self._conditional:
             filled = {**self.schema.attributes, **attributes}
@@ -204,6 +210,7 @@ class Operator:
                 y.node = node
                 if port:
                     y.port = port
+        return node
 
 
 def operator(

@@ -91,8 +91,9 @@ def _(g: "Tensor", axes: "Tensor") -> "Tensor":
 
 @operator("output", view=True, T=ALL)
 def Expand(xp: XP, input: T, shape: HostInt64) -> T:
-    """Broadcast with `shape`; the NumPy result is a read-only view. ONNX Expand."""
-    return xp.broadcast_to(input, np.broadcast_shapes(input.shape, tuple(shape.tolist())))
+    """Broadcast with `shape`; the NumPy result is a view, read-only where elements are repeated. ONNX Expand."""
+    wanted = np.broadcast_shapes(input.shape, tuple(shape.tolist()))
+    return input.reshape(wanted) if prod(wanted) == input.size else xp.broadcast_to(input, wanted)
 
 
 @Expand.gradient("input")

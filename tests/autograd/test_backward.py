@@ -135,7 +135,7 @@ def test_leaves() -> None:
     y = x * 2
     assert (x.is_leaf, y.is_leaf, ox.ones(1).is_leaf) == (True, False, True)
     assert x.grad_fn is None
-    assert y.grad_fn.name == "MulBackward"
+    assert y.grad_fn.name() == "MulBackward"
     assert y.grad_fn.next_functions[0][0] is x.node
     with pytest.raises(GradientError, match="only a leaf can stop"):
         y.requires_grad = False

@@ -1,0 +1,126 @@
+"""``x[...] = v``: straight into memory, and what gradients and recordings see of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ox import ops, views
+from ox.errors import ShapeError
+from ox.functions import broadcast_to, like, reshape
+from ox.indexing import as_parts, check_bounds, check_inside, get, index_arrays, is_mask, meet
+from ox.memory import part_of, same_place
+from ox.operands import cast
+from ox.ops.broadcast import axes_tensor
+from ox.ops.mode import MODE
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+_WHAT = "x[...] = v"
+
+
+def put(x: Tensor, index: Any, value: Any) -> None:
+    """Write `value`, broadcast, where `index` points; differentiated, and recorded as a scatter.
+
+    Raises:
+        BoundsError: as for `get`.
+        ShapeError: `value` does not broadcast to what is written.
+        GradientError: as for every write in place.
+    """
+    mode = MODE.get()
+    value = cast(like(value, x), x.data.dtype)
+    followed = mode.grad and (x.node is not None or value.node is not None)
+    if is_mask(index) and value.data.ndim == 0 and index.data.shape == x.data.shape[: index.data.ndim]:
+        if mode.recording is not None or followed:
+            while index.data.ndim < x.data.ndim:
+                index = ops.Unsqueeze(index, axes_tensor([-1]))
+            x.assign(ops.Where(index, value, x), "x[mask] = v")
+            return
+    elif mode.recording is not None:
+        _record(x, index, value, followed)
+        return
+    _write(x, index, value, followed)
+
+
+def _write(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
+    """Into the memory; where a gradient follows, the places are remembered."""
+    parts = as_parts(x, index)
+    arrays = index_arrays(parts)
+    meet([a for _, a in arrays])
+    for d, part in enumerate(p for p in parts if p is not None):
+        if isinstance(part, int):
+            check_inside(part, d, x.data.shape[d])
+    if followed:
+        x._refuse_write(_WHAT)
+    x.own_memory(_WHAT)
+    basic = (*(slice(None) if hasattr(p, "node") else p for p in parts), ...)
+    part = x.data[basic]
+    if not arrays and value._base is not None and same_place(part, value.data):
+        return  # `x[i] += v` writes the view x[i] first, and then here once more
+    for d, array in arrays:
+        check_bounds(array, part.shape[d], "an index tensor")
+    key: Any = [slice(None)] * part.ndim
+    for d, array in arrays:
+        key[d] = array.data
+    key = tuple(key) or ...
+    try:
+        part[key] = value.data
+    except (ValueError, IndexError):
+        raise _does_not_fit(part[key].shape, value) from None
+    x.wrote(_WHAT)
+    if followed:
+        places = _places(x)[basic][key]
+        views.follow(x, broadcast_to(_trimmed(value, places.ndim), places.shape), places)
+
+
+def _places(x: Tensor) -> Any:
+    """For each element of `x` its number in the tensor whose memory this is."""
+    root = x if x._base is None else x._base
+    part = part_of(x.data, root.data)
+    if part is None:  # it has memory of its own by now
+        x._base = x._origin = None
+        part = part_of(x.data, x.data)
+        assert part is not None
+    return part.places()
+
+
+def _trimmed(value: Tensor, rank: int) -> Tensor:
+    """Without leading dimensions of size 1 beyond `rank`, which an assignment ignores."""
+    extra = value.data.ndim - rank
+    if extra > 0 and value.data.shape[:extra] == (1,) * extra:
+        return reshape(value, value.shape[extra:])
+    return value
+
+
+def _record(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
+    """As ScatterElements into the tensor whose memory it is."""
+    mode = MODE.get()
+    if followed:
+        x._refuse_write(_WHAT)
+    if value._base is not None and not index_arrays(as_parts(x, index)) and same_place(get(x, index).data, value.data):
+        return
+    root = x if x._base is None else x._base
+    own = views.again(x, root, views.numbers(root))
+    if own is None:
+        raise views.unknown(users_line(3))
+    places = get(own, index)
+    value = _trimmed(value, places.data.ndim)
+    try:
+        spread = broadcast_to(value, places.shape)
+    except ShapeError:
+        raise _does_not_fit(places.data.shape, value) from None
+    fresh = views.written(root, places, spread)
+    x.own_memory(_WHAT)
+    root.data[...] = fresh.data
+    x.wrote(_WHAT)
+    views.remake(root, fresh, mode.recording, followed)
+
+
+def _does_not_fit(target: tuple[int, ...], value: Tensor) -> ShapeError:
+    return ShapeError(
+        "a value does not broadcast to what it is written to",
+        where=users_line(4),
+        expected=f"a shape that broadcasts to {list(target)}",
+        got=str(list(value.data.shape)),
+    )

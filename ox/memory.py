@@ -1,0 +1,93 @@
+"""Where one array lies in the memory of another, whose view it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes, and for each dimension how many elements of memory lie between neighbours."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def span(self) -> tuple[int, int]:
+        """The first and the last element of memory, counted from the element [0, 0, ...]."""
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return sum(min(0, s) for s in steps), sum(max(0, s) for s in steps)
+
+    def in_rows(self) -> bool:
+        """Whether the memory is that of a new array: rows after each other, without gaps."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+    def overlaps(self) -> bool:
+        """Whether elements share memory because a dimension is repeated (expanded)."""
+        return any(n > 1 and s == 0 for n, s in zip(self.shape, self.strides, strict=True))
+
+
+def layout(array: Any) -> Layout:
+    """The layout of a NumPy or CuPy array."""
+    return Layout(tuple(array.shape), tuple(s // array.itemsize for s in array.strides))
+
+
+def address(array: Any) -> int:
+    """Where the element [0, 0, ...] lies."""
+    where = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    return int(where)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A view: its own layout, that of the whole, and how many elements lie between their first ones."""
+
+    own: Layout
+    whole: Layout
+    offset: int
+
+    def places(self) -> Array:
+        """For each element of the part the number, in row-major order, of the same element in the whole; int64."""
+        if not prod(self.own.shape):
+            return np.zeros(self.own.shape, np.int64)
+        first, last = self.whole.span()
+        memory = np.arange(last - first + 1, dtype=np.int64)
+        if not self.whole.in_rows():
+            numbers = np.arange(prod(self.whole.shape), dtype=np.int64).reshape(self.whole.shape)
+            _strided(memory, self.whole, -first)[...] = numbers
+        return _strided(memory, self.own, self.offset - first).copy()
+
+
+def part_of(array: Any, whole: Any) -> Part | None:
+    """Where `array` lies in `whole`; None if it does not lie there."""
+    size = whole.itemsize
+    distance = address(array) - address(whole)
+    if type(array) is not type(whole) or array.itemsize != size or distance % size:
+        return None
+    part = Part(layout(array), layout(whole), distance // size)
+    if array.size:
+        first, last = part.own.span()
+        begin, end = part.whole.span()
+        if not whole.size or part.offset + first < begin or part.offset + last > end:
+            return None
+    return part
+
+
+def same_place(a: Any, b: Any) -> bool:
+    """Whether two arrays are element by element the same memory."""
+    return a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype and address(a) == address(b)
+
+
+def _strided(memory: Array, like: Layout, start: int) -> Array:
+    return as_strided(memory[start:], like.shape, tuple(s * memory.itemsize for s in like.strides))
