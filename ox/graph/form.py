@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ class Node:
         """The name under which `ox.ops.OPS` knows the operator."""
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
+    def subgraphs(self) -> Iterator[tuple[str, Graph]]:
+        """The graphs among the attributes, by name: the branches of an If, the body of a Loop or Scan."""
+        for name, value in self.attributes.items():
+            if isinstance(value, Graph):
+                yield name, value
+
+    @property
+    def captured(self) -> int:
+        """How many of the inputs, the last ones, are what subgraphs read from outside: a file does not list them."""
+        return max((len(graph.captures) for _, graph in self.subgraphs()), default=0)
+
 
 @dataclass(eq=False, slots=True)
 class Graph:
@@ -56,6 +67,9 @@ class Graph:
 
     `owned` are the constants that belong to the model (parameters, buffers): they keep their names through every pass
     and become initializers of a file; the others are numbers of the code, and become Constant nodes.
+
+    A subgraph (the branch of an If, the body of a Loop or Scan) has `captures`: what it reads of the graph around it.
+    They stand for the last inputs of the node that holds it, in order; both branches of an If list the same number.
     """
 
     inputs: list[Value] = field(default_factory=list)
@@ -64,14 +78,16 @@ class Graph:
     constants: dict[Value, Array] = field(default_factory=dict)
     owned: set[Value] = field(default_factory=set)
     name: str = "ox"
+    captures: list[Value] = field(default_factory=list)
 
     def producers(self) -> dict[Value, Node]:
         """Which node makes each value."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     def values(self) -> Iterator[Value]:
-        """Every value once: inputs, constants, then what nodes make."""
+        """Every value once: inputs, captures, constants, then what nodes make. Not those of subgraphs."""
         yield from self.inputs
+        yield from self.captures
         yield from self.constants
         for node in self.nodes:
             yield from node.outputs
@@ -81,3 +97,61 @@ class Graph:
         for node in self.nodes:
             node.inputs = [new if v is old else v for v in node.inputs]
         self.outputs = [new if v is old else v for v in self.outputs]
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Every node, those of subgraphs at any depth too, each behind the node that holds it."""
+        for node in self.nodes:
+            yield node
+            for _, graph in node.subgraphs():
+                yield from graph.all_nodes()
+
+    def copy(self) -> Graph:
+        """The same graph in values and nodes of its own, which passes may change; the arrays are shared."""
+        made = {v: replace(v) for v in self.values()}
+
+        def of(v: Value | None) -> Value | None:
+            return None if v is None else made[v]
+
+        nodes = [
+            replace(
+                n,
+                inputs=[of(v) for v in n.inputs],
+                outputs=[made[v] for v in n.outputs],
+                attributes={k: a.copy() if isinstance(a, Graph) else a for k, a in n.attributes.items()},
+            )
+            for n in self.nodes
+        ]
+        return Graph(
+            [made[v] for v in self.inputs],
+            [made[v] for v in self.outputs],
+            nodes,
+            {made[v]: array for v, array in self.constants.items()},
+            {made[v] for v in self.owned},
+            self.name,
+            [made[v] for v in self.captures],
+        )
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs for one tensor an input, then one a capture; `ox.graph.replay`."""
+        from ox.graph.replay import replay
+
+        return replay(self, inputs)
+
+    def emit(self, values: Sequence[Value]) -> None:
+        """Make these values outputs as well, each by a node of its own."""
+        for v in values:
+            made = Value(f"{v.name}/kept", v.dtype, v.dims, v.shape)
+            self.nodes.append(Node("Identity", "", [v], [made]))
+            self.outputs.append(made)
+
+    def share(self, stand_for: Sequence[Value], outside: Sequence[Value]) -> None:
+        """List one capture for each value of `outside`, in that order.
+
+        Args:
+            stand_for: the value outside of each capture until now; two captures may stand for one.
+        """
+        own: dict[Value, Value] = {}
+        for capture, v in zip(self.captures, stand_for, strict=True):
+            if own.setdefault(v, capture) is not capture:
+                self.replace(capture, own[v])
+        self.captures = [own.get(v) or Value(v.name, v.dtype, v.dims, v.shape) for v in outside]

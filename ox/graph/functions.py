@@ -18,7 +18,7 @@ def functions_of(graph: Graph) -> tuple[dict[str, Graph], dict[Node, str]]:
     functions: dict[str, Graph] = {}
     calls: dict[Node, str] = {}
     names: dict[Any, str] = {}
-    for node in graph.nodes:
+    for node in graph.all_nodes():
         if node.domain != "ox":
             continue
         key = (

@@ -40,7 +40,7 @@ def obstacle(node: Node, opset: int) -> str | None:
     schema = schema_of(node, opset)
     if schema is None:
         return f"{node.op_type} does not exist in opset {opset}"
-    if len(node.inputs) > schema.max_input or len(node.outputs) > schema.max_output:
+    if len(node.inputs) - node.captured > schema.max_input or len(node.outputs) > schema.max_output:
         return f"{node.op_type} takes fewer inputs or outputs in opset {opset}"
     newest = defs.get_schema(node.op_type)
     for name, value in node.attributes.items():
@@ -48,7 +48,7 @@ def obstacle(node: Node, opset: int) -> str | None:
             return f"{node.op_type} has no attribute {name} in opset {opset}"
     types = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     for given, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
-        for i, value in enumerate(given):
+        for i, value in enumerate(given[: len(given) - node.captured] if given is node.inputs else given):
             parameter = formal[min(i, len(formal) - 1)]
             allowed = types.get(parameter.type_str, [parameter.type_str])
             if value is not None and value.dtype is not None and type_name(value.dtype) not in allowed:
@@ -88,7 +88,7 @@ def choose(graph: Graph, wanted: int | None) -> int:
     check_range(wanted)
     candidates = range(LOWEST, HIGHEST + 1) if wanted is None else [wanted]
     for opset in candidates:
-        first = next((n for n in graph.nodes if obstacle(n, opset)), None)
+        first = next((n for n in graph.all_nodes() if obstacle(n, opset)), None)
         if first is None:
             return opset
     assert first is not None

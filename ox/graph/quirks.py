@@ -23,6 +23,10 @@ def shielded(graph: Graph) -> list[Node]:
     } - set(graph.outputs)
     nodes: list[Node] = []
     for node in graph.nodes:
+        inside = {name: replace(g, nodes=shielded(g)) for name, g in node.subgraphs()}
+        if inside:
+            nodes.append(replace(node, attributes={**node.attributes, **inside}))
+            continue
         if node.key != "BatchNormalization" or not node.attributes.get("training_mode"):
             nodes.append(node)
             continue

@@ -23,10 +23,11 @@ def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     op = OPS.get(node.key)
     if op is None:
         raise LoadError(f"ox has no operator {node.key}", where=node.place or node.name)
-    result = op(*inputs, outputs=len(node.outputs), **node.attributes)
     recording = MODE.get().recording
+    since = 0 if recording is None else recording.count()
+    result = op(*inputs, outputs=len(node.outputs), **node.attributes)
     if recording is not None and node.place:
-        recording.came_from(node)
+        recording.came_from(node, since)
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -36,7 +37,7 @@ def replay(
     """The graph's outputs for these inputs; differentiable and recordable like any other code.
 
     Args:
-        inputs: one tensor for each graph input, in order.
+        inputs: one tensor for each graph input, in order; for a subgraph then one for each capture.
         constants: tensors to stand for constants of these names (trainable parameters).
         run: what runs a node.
     """
@@ -49,7 +50,7 @@ def values(
 ) -> dict[Value, Tensor]:
     """`replay`, and everything on the way."""
     given = constants or {}
-    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    known: dict[Value, Any] = dict(zip([*graph.inputs, *graph.captures], inputs, strict=True))
     for value, array in graph.constants.items():
         known[value] = given[value.name] if value.name in given else operator.make_tensor(array)
     for node in graph.nodes:

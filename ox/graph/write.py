@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ox.graph import opset as opsets
 from ox.graph.form import Graph, Node, Value
 from ox.graph.quirks import shielded
 
+Names = Mapping[Value, str]
 IR = 10  # what opset 21 came with; every runtime that reads opset 21 reads it
 
 
@@ -36,11 +38,12 @@ def to_model(
 
     functions, calls = functions_of(graph)
     chosen = max([opsets.choose(graph, opset), *(opsets.choose(body, opset) for body in functions.values())])
-    nodes = shielded(graph)
-    name_nodes(nodes)
+    graph = replace(graph, nodes=shielded(graph))
+    name_nodes(graph.nodes)
     owned = [(v, a) for v, a in graph.constants.items() if v in graph.owned]
+    inside = name_values(graph)
     proto = helper.make_graph(
-        [*constant_nodes(graph), *(node_proto(n, chosen, calls.get(n)) for n in nodes)],
+        [*constant_nodes(graph), *(node_proto(n, chosen, calls, inside) for n in graph.nodes)],
         graph.name,
         [value_info(v) for v in [*graph.inputs, *(v for v, _ in owned if not weights)]],
         [value_info(v) for v in graph.outputs],
@@ -61,18 +64,18 @@ def to_model(
     return model
 
 
-def constant_nodes(graph: Graph) -> list[onnx.NodeProto]:
+def constant_nodes(graph: Graph, names: Names | None = None) -> list[onnx.NodeProto]:
     """Constant nodes for what the graph does not own."""
+    found = [((names or {}).get(v, v.name), a) for v, a in graph.constants.items() if v not in graph.owned]
     return [
-        helper.make_node("Constant", [], [v.name], name=f"Constant/{v.name}", value=tensor_proto(array, v.name))
-        for v, array in graph.constants.items()
-        if v not in graph.owned
+        helper.make_node("Constant", [], [name], name=f"Constant/{name}", value=tensor_proto(array, name))
+        for name, array in found
     ]
 
 
-def name_nodes(nodes: Iterable[Node]) -> None:
-    """Unique names made of module path and operator: ``LeNet.conv1/Conv``."""
-    used: set[str] = set()
+def name_nodes(nodes: Iterable[Node], used: set[str] | None = None) -> None:
+    """Unique names made of module path and operator, ``LeNet.conv1/Conv``, for nodes of subgraphs too."""
+    used = set() if used is None else used
     for node in nodes:
         stem = f"{node.module.split(' ')[0]}/{node.op_type}" if node.module else node.op_type
         name, k = stem, 1
@@ -80,21 +83,35 @@ def name_nodes(nodes: Iterable[Node]) -> None:
             name, k = f"{stem}_{k}", k + 1
         used.add(name)
         node.name = name
+        for _, graph in node.subgraphs():
+            name_nodes(graph.nodes, used)
 
 
-def node_proto(node: Node, opset: int, function: str | None = None) -> onnx.NodeProto:
-    """One node as the target opset spells it, attributes at their default left out; or a call of a local function."""
+def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names | None = None) -> onnx.NodeProto:
+    """One node as the target opset spells it, attributes at their default left out; or a call of a local function.
+
+    Args:
+        calls: which local function a node calls.
+        names: of values inside subgraphs, where they differ from the values' own.
+    """
     schema = opsets.schema_of(node, opset) if not node.domain else None
+    function, known = calls.get(node), names or {}
+    listed = node.inputs[: len(node.inputs) - node.captured]
     proto = helper.make_node(
         function or node.op_type,
-        ["" if v is None else v.name for v in node.inputs],
-        [v.name for v in node.outputs],
+        ["" if v is None else known.get(v, v.name) for v in listed],
+        [known.get(v, v.name) for v in node.outputs],
         name=node.name,
         domain=node.domain,
         doc_string=node.place,
     )
+    outside = [None if v is None else known.get(v, v.name) for v in node.inputs[len(listed) :]]
     for name, value in () if function else node.attributes.items():
         if value is None or (schema is not None and name not in schema.attributes):
+            continue
+        if isinstance(value, Graph):
+            inside = graph_proto(value, name, opset, calls, dict(zip(value.captures, outside, strict=True)), known)
+            proto.attribute.append(helper.make_attribute(name, inside))
             continue
         if schema is not None and not schema.attributes[name].required:
             default = opsets.default_of(schema, name)
@@ -102,6 +119,52 @@ def node_proto(node: Node, opset: int, function: str | None = None) -> onnx.Node
                 continue
         proto.attribute.append(attribute_proto(name, value))
     return proto
+
+
+def graph_proto(
+    graph: Graph, role: str, opset: int, calls: Mapping[Node, str], captures: Names, known: Names
+) -> onnx.GraphProto:
+    """A subgraph, which names the values around it that it reads.
+
+    Args:
+        role: the attribute that holds it, for its name.
+        captures: what its captures are called outside.
+        known: the names of all values in subgraphs, made by `name_values`.
+    """
+    names = {**known, **captures}
+    return helper.make_graph(
+        [*constant_nodes(graph, names), *(node_proto(n, opset, calls, names) for n in graph.nodes)],
+        role,
+        [value_info(v, names) for v in graph.inputs],
+        [value_info(v, names) for v in graph.outputs],
+    )
+
+
+def name_values(graph: Graph) -> dict[Value, str]:
+    """Names for the values of subgraphs, at any depth, that nothing else in the file has.
+
+    In a file a subgraph sees the names around it and may not use them for values of its own.
+    """
+    names: dict[Value, str] = {}
+    used = {v.name for v in graph.values()}
+
+    def visit(nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            for role, inside in node.subgraphs():
+                stem = f"{names.get(node.outputs[0], node.outputs[0].name)}/{role}"
+                captures = set(inside.captures)
+                for v in inside.values():
+                    if v in captures or not v.name:
+                        continue
+                    name, k = v.name, 0
+                    while name in used:
+                        name, k = f"{stem}/{v.name}" + (f"_{k}" if k else ""), k + 1
+                    used.add(name)
+                    names[v] = name
+                visit(inside.nodes)
+
+    visit(graph.nodes)
+    return names
 
 
 def attribute_proto(name: str, value: Any) -> onnx.AttributeProto:
@@ -120,21 +183,27 @@ def tensor_proto(array: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
 
 
-def value_info(value: Value) -> onnx.ValueInfoProto:
-    assert value.dtype is not None
-    dims = value.dims if value.dims is not None else [None] * len(value.shape or ())
-    return helper.make_tensor_value_info(value.name, onnx_type(value.dtype), list(dims))
+def value_info(value: Value, names: Names | None = None) -> onnx.ValueInfoProto:
+    """Name, type and sizes; what is not known (in a subgraph that a file had so) is left open."""
+    name = (names or {}).get(value, value.name)
+    if value.dtype is None:
+        return onnx.ValueInfoProto(name=name)
+    dims = value.dims
+    if dims is None and value.shape is not None:
+        dims = (None,) * len(value.shape)  # type: ignore[assignment]
+    return helper.make_tensor_value_info(name, onnx_type(value.dtype), None if dims is None else list(dims))
 
 
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:
     """A model-local function of the domain ``ox``; constants of its body become Constant nodes."""
-    nodes = shielded(body)
-    name_nodes(nodes)
+    body = replace(body, nodes=shielded(body))
+    name_nodes(body.nodes)
+    names = name_values(body)
     return helper.make_function(
         "ox",
         name,
         [v.name for v in body.inputs],
         [v.name for v in body.outputs],
-        [*constant_nodes(body), *(node_proto(n, opset) for n in nodes)],
+        [*constant_nodes(body), *(node_proto(n, opset, {}, names) for n in body.nodes)],
         [helper.make_operatorsetid("", opset)],
     )

@@ -2,7 +2,7 @@
 
 A rule is a function written in operators. Its parameters say what it needs, by name:
 
-    an output or input of the operator   the tensor itself, kept and version-checked
+    an output or input of the operator   the tensor itself, kept and version-checked (of a variadic one, a list)
     ``<input>_shape``                    only its shape (a tuple; under a recording of `ox.Dim`)
     ``<input>_dtype``                    only its element type
     an attribute                         its value
@@ -90,7 +90,7 @@ class Keep:
         wanted = dict.fromkeys(a for rule in serving for a in rule.arguments if a[0] in (INPUT, OUTPUT, SHAPE, DTYPE))
         # kind, position, and whether the position stands for all the rest of the inputs
         rest = last if schema.inputs[last].variadic else None
-        self.entries = tuple((kind, i, i == rest and kind != OUTPUT) for kind, i in wanted)
+        self.entries = tuple((kind, i, schema.variadic_output if kind == OUTPUT else i == rest) for kind, i in wanted)
         place = {entry: k for k, entry in enumerate(wanted)}
         # each rule with its arguments, what was kept now named by its place in `saved`
         self.steps = [
@@ -102,7 +102,9 @@ class Keep:
         """The kept values in the order of `entries`; tensors as pairs with their version now."""
         saved: list[Any] = []
         for kind, i, rest in self.entries:
-            if kind == OUTPUT:
+            if kind == OUTPUT and rest:
+                saved.append([(twin, twin.version) for twin in [y.twin() for y in outputs[i:]]])
+            elif kind == OUTPUT:
                 twin = outputs[i].twin()
                 saved.append((twin, twin._version[0]))
             elif rest:
@@ -150,9 +152,11 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
             elif kind == INPUT:
                 given.append(_unpack(node, saved[place]))
             elif kind == OUTPUT:
-                tensor = _unpack(node, saved[place])
-                followed = differentiable and is_floating(tensor.data.dtype)
-                given.append(tensor.attached(node, key) if followed else tensor)
+                kept = _unpack(node, saved[place])
+                if type(kept) is list:
+                    given.append([_attached(y, node, key + i, differentiable) for i, y in enumerate(kept)])
+                else:
+                    given.append(_attached(kept, node, key, differentiable))
             elif kind == ATTRIBUTE:
                 given.append(node.attributes.get(place, node.op.schema.attributes[place]))
             elif kind == NEEDS:
@@ -170,6 +174,11 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
             several = grads if len(rule.positions) > 1 else (grads,)
             by_position.update(zip(rule.positions, several, strict=True))
     return [by_position[p] for p in keep.tracked]
+
+
+def _attached(output: Tensor, node: Node, port: int, differentiable: bool) -> Tensor:
+    """A kept output, with its history where the gradient is to be differentiated itself."""
+    return output.attached(node, port) if differentiable and is_floating(output.data.dtype) else output
 
 
 def _unpack(node: Node, kept: Any) -> Any:

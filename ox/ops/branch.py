@@ -1,0 +1,75 @@
+"""The choice between two graphs: If."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ox.dtypes import ALL, is_floating
+from ox.ops.control import alike, call, control, is_graph, pullback, truth
+from ox.ops.types import Bool, V
+
+if TYPE_CHECKING:
+    from ox.ops.mode import Recorder
+    from ox.tensor import Tensor
+
+
+@control("*outputs", V=ALL)
+def If(cond: Bool, *captures: V, else_branch: Any, then_branch: Any) -> tuple[V]:
+    """What one of two branches gives: `then_branch` where `cond`, one bool, is true, else `else_branch`.
+
+    A branch is a Python function of `captures`, which may also read tensors from around it, or a recorded graph with
+    these captures (a file lists none: there a branch names the values around it). ONNX If.
+    """
+    return tuple(call(then_branch if truth("If", cond) else else_branch, captures))
+
+
+@If.recorder
+def _(
+    recording: "Recorder", inputs: "list[Tensor]", attributes: dict[str, Any], followed: bool
+) -> tuple[list[Any], dict[str, Any], int, set[int]]:
+    cond, *operands = inputs
+    graphs, outside = [], []
+    for name in ("then_branch", "else_branch"):
+        branch = attributes[name]
+        if is_graph(branch):
+            graph, captured = branch.copy(), operands
+        else:
+            graph, captured, _ = recording.body(_closed(branch, operands))
+        graphs.append(graph)
+        outside.append(captured)
+    then, other = graphs
+    alike("the two branches do not give the same", ("the true one", "the false one"), then.outputs, other.outputs)
+    union: dict[Any, Tensor] = {}
+    for captured in outside:
+        for tensor in captured:
+            union.setdefault(recording.value(tensor), tensor)
+    for graph, captured in zip(graphs, outside, strict=True):
+        graph.share([recording.value(tensor) for tensor in captured], list(union))
+    grown = {
+        i
+        for i, (v, w) in enumerate(zip(then.outputs, other.outputs, strict=True))
+        if v.shape is None or v.shape != w.shape
+    }
+    return (
+        [cond, *union.values()],
+        {"else_branch": other, "then_branch": then},
+        len(then.outputs),
+        grown,
+    )
+
+
+def _closed(branch: Callable[..., Any], operands: "list[Tensor]") -> Callable[[], Any]:
+    return lambda: branch(*operands)
+
+
+@If.gradient("captures")
+def _(
+    cond: "Tensor", captures: "list[Tensor]", else_branch: Any, then_branch: Any, *cotangents: "Tensor | None"
+) -> "list[Tensor | None]":
+    """An If over the branches' own gradients, which run the branch again."""
+    wanted = [is_floating(x.data.dtype) and x.node is not None for x in captures]
+
+    def backward(branch: Any) -> Callable[[], Any]:
+        return lambda: tuple(pullback(lambda *xs: branch.run(xs), captures, wanted, cotangents))
+
+    found = iter(If(cond, then_branch=backward(then_branch), else_branch=backward(else_branch)))
+    return [next(found) if want else None for want in wanted]

@@ -1,0 +1,177 @@
+"""Operators whose attributes are graphs: what If, Loop and Scan share.
+
+An attribute is a Python function of tensors, or a recorded `ox.graph.form.Graph`. In eager code the operators inside
+simply run, so the tape and every executor see them. Under a recording a function becomes a graph; what it reads from
+outside (tensors of the recording, parameters) becomes further inputs of the call, so that the tape and every pass see
+them; and the call is one node whose gradient rule makes an If or a Scan again.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.dtypes import DType, is_floating
+from ox.errors import ArgumentError, OxError, RecordError
+from ox.ops import explain, operator
+from ox.ops.broadcast import zeros
+from ox.ops.mode import MODE, switched
+from ox.ops.operator import OPS, Operator
+from ox.where import users_line
+
+# ox.autograd, one floor up, registers `grad` here
+differentiate: Any = None
+
+
+class Control(Operator):
+    """A callable operator over graphs. Returns a tuple, however many outputs there are.
+
+    `close`, set by `recorder`, makes a call ready for a recording: (recording, inputs, attributes, tracked) → inputs
+    with the captured ones behind, attributes whose functions are graphs, and how many outputs the caller sees.
+    """
+
+    close: Callable[..., tuple[list[Any], dict[str, Any], int, set[int]]]
+
+    def __init__(self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]]) -> None:
+        self.body = body
+        super().__init__(_as_kernel(body), outputs, types, view=False)
+
+    def recorder(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        self.close = function
+        return function
+
+    def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
+        given = [x if x is None or isinstance(x, (list, tuple)) else operator.as_input(x) for x in inputs]
+        mode = MODE.get()
+        try:
+            if mode.recording is None:
+                return tuple(self.body(*given, **attributes))
+            if any(isinstance(x, (list, tuple)) for x in given):
+                raise RecordError(f"a sequence that goes through {self.name} cannot be recorded")
+            followed = mode.grad and any(x is not None and x.node is not None for x in given)
+            given, attributes, wanted, grown = self.close(mode.recording, given, attributes, followed)
+            arrays = [None if x is None else x.data for x in given]
+            with switched(recording=None, grad=False):
+                made = tuple(map(operator.make_tensor, self.kernel(np, *arrays, **attributes)))
+        except OxError as error:
+            error.where = error.where or explain.place()
+            raise
+        except (TypeError, ValueError, IndexError) as error:
+            raise explain.call(self, inputs, {}, error) from error
+        mode.recording.add(self, tuple(given), attributes, made)
+        for i in grown:
+            mode.recording.mark(made[i])
+        tracked = sum(1 << i for i, x in enumerate(given) if x is not None and x.node is not None)
+        if tracked and mode.grad:
+            node = self._remember(given, attributes, made, tracked)
+            if mode.watch is not None:
+                mode.watch.made(node)
+        return made[:wanted]
+
+
+def _as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Arrays in, arrays out, with the signature that the schema is read from."""
+
+    def kernel(xp: Any, *arrays: Any, **attributes: Any) -> Any:
+        results = body(*(a if a is None else operator.make_tensor(a) for a in arrays), **attributes)
+        return tuple(t.data for t in results)
+
+    signature = inspect.signature(body)
+    xp = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kernel.__signature__ = signature.replace(parameters=[xp, *signature.parameters.values()])  # type: ignore[attr-defined]
+    kernel.__name__, kernel.__doc__, kernel.__module__ = body.__name__, body.__doc__, body.__module__
+    return kernel
+
+
+def control(outputs: str, **types: tuple[DType, ...]) -> Callable[[Callable[..., Any]], Control]:
+    """Define an operator over graphs from what it does with tensors."""
+
+    def define(body: Callable[..., Any]) -> Control:
+        made = Control(body, outputs, types)
+        OPS[made.name] = made
+        return made
+
+    return define
+
+
+def is_graph(function: Any) -> bool:
+    """Whether an attribute is a recorded graph, and not a Python function."""
+    return hasattr(function, "captures")
+
+
+def call(function: Any, inputs: Sequence[Any]) -> list[Any]:
+    """What a branch or body gives for these inputs (of a graph: then its captures), as a list."""
+    if is_graph(function):
+        return list(function.run(inputs))
+    result = function(*inputs)
+    found = list(result) if isinstance(result, (list, tuple)) else [result]
+    for y in found:
+        if not hasattr(y, "node"):
+            raise ArgumentError(
+                "a branch or a loop's body returned what is no tensor",
+                where=users_line(2),
+                expected="a tensor, or a tuple of them",
+                got=type(y).__name__,
+            )
+    return found
+
+
+def truth(name: str, cond: Any) -> bool:
+    """The value of a condition. Raises ArgumentError for what is no single bool."""
+    if cond.data.dtype != np.bool_ or cond.data.size != 1:
+        raise ArgumentError(
+            f"the condition of {name} is no single bool",
+            where=users_line(2),
+            expected="bool []",
+            got=explain.describe(cond),
+            hint="x.any(), x.all() or x > 0",
+        )
+    return bool(cond.data.reshape(()))
+
+
+def alike(what: str, names: tuple[str, str], first: Sequence[Any], second: Sequence[Any]) -> None:
+    """Raise RecordError unless two lists of tensors or values agree in number, element types and ranks."""
+
+    def show(values: Sequence[Any]) -> str:
+        return ", ".join(f"{v.dtype} {list(v.shape)}" for v in values) or "nothing"
+
+    same = len(first) == len(second) and all(
+        None in (v.dtype, w.dtype, v.shape, w.shape) or (v.dtype == w.dtype and len(v.shape) == len(w.shape))
+        for v, w in zip(first, second, strict=True)
+    )
+    if not same:
+        raise RecordError(
+            what,
+            where=users_line(2) or None,
+            got=f"{names[0]} {show(first)}; {names[1]} {show(second)}",
+            expected="as many tensors from both, of the same element types and ranks",
+        )
+
+
+def pullback(
+    function: Callable[..., list[Any]], inputs: Sequence[Any], wanted: Sequence[bool], cotangents: Sequence[Any]
+) -> list[Any]:
+    """The cotangents of the wanted inputs of `function(*inputs)`, zeros where nothing reaches them.
+
+    Args:
+        cotangents: one for each output, None where there is none.
+    """
+    twice = MODE.get().grad
+    with switched(grad=True):
+        # an Identity keeps what these were computed from, and each other, out of this function's gradient
+        own = [OPS["Identity"](x) if want else x for x, want in zip(inputs, wanted, strict=True)]
+        leaves = [x for x, want in zip(own, wanted, strict=True) if want]
+        for x in leaves:
+            if x.node is None:
+                x.requires_grad_()
+        pairs = [
+            (y, g)
+            for y, g in zip(function(*own), cotangents, strict=True)
+            if g is not None and is_floating(y.data.dtype) and y.node is not None
+        ]
+        found: Sequence[Any] = [None] * len(leaves)
+        if pairs and leaves:
+            ys, gs = [y for y, _ in pairs], [g for _, g in pairs]
+            found = differentiate(ys, leaves, gs, create_graph=twice, allow_unused=True)
+    return [zeros(x.shape, x) if g is None else g for x, g in zip(leaves, found, strict=True)]

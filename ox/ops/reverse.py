@@ -1,0 +1,111 @@
+"""The gradient of a loop: a Scan backwards over the states that each step began with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import is_floating
+from ox.ops import operator
+from ox.ops.broadcast import zeros
+from ox.ops.control import pullback
+from ox.ops.operator import OPS
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A tensor whose slices along an axis are what each step takes or gives; backwards with direction 1."""
+
+    tensor: Any
+    axis: int = 0
+    direction: int = 0
+
+    @property
+    def length(self) -> int:
+        return int(self.tensor.data.shape[self.axis])
+
+    def slices(self) -> list[Any]:
+        """One tensor a step, in the order of the steps."""
+        if not self.length:
+            return []
+        ones = operator.as_input(np.ones(self.length, np.int64))
+        place = operator.as_input(np.array([self.axis], np.int64))
+        parts = OPS["Split"](self.tensor, ones, axis=self.axis, outputs=self.length)
+        made = [OPS["Squeeze"](part, place) for part in parts]
+        return made[::-1] if self.direction else made
+
+    def example(self) -> Any:
+        """An array like that of the first step; zeros where there is no step."""
+        array, axis = self.tensor.data, self.axis % self.tensor.data.ndim
+        if array.shape[axis]:
+            return array[(slice(None),) * axis + (-1 if self.direction else 0,)]
+        return np.zeros(array.shape[:axis] + array.shape[axis + 1 :], array.dtype)
+
+    def blank(self) -> Any:
+        return operator.make_tensor(self.example())
+
+
+def reverse(
+    step: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]],
+    history: "Sequence[Tensor]",
+    sliced: Sequence[Sliced],
+    captured: "Sequence[Tensor]",
+    finals: "Sequence[Tensor]",
+    from_finals: "Sequence[Tensor | None]",
+    from_outputs: Sequence[Sliced],
+) -> "tuple[list[Tensor | None], list[Tensor | None]]":
+    """Cotangents of the first states and of what is captured, then of the sliced inputs; None where none is wanted.
+
+    Args:
+        step: one step: (states, slices, captured) → next states, then what is stacked.
+        history: the states at the beginning of each step, stacked.
+        sliced: the inputs that are sliced.
+        finals: the last states.
+        from_finals: their cotangents.
+        from_outputs: the cotangents of the stacks (tensor None where there is none), with their axes and directions.
+    """
+    carried = [is_floating(h.data.dtype) for h in history]
+    slices_wanted = [is_floating(s.tensor.data.dtype) and s.tensor.node is not None for s in sliced]
+    captured_wanted = [is_floating(x.data.dtype) and x.node is not None for x in captured]
+    first = [zeros(y.shape, y) if g is None else g for y, g, c in zip(finals, from_finals, carried, strict=True) if c]
+    sums = [zeros(x.shape, x) for x, want in zip(captured, captured_wanted, strict=True) if want]
+    arriving = [s for s in from_outputs if s.tensor is not None]
+    scanned = [*(Sliced(h) for h in history), *sliced, *arriving]
+    wanted = [*carried, *slices_wanted, *captured_wanted]
+
+    def backward(*given: Any) -> Any:
+        now, totals = given[: len(first)], given[len(first) : len(first) + len(sums)]
+        states = given[len(first) + len(sums) :][: len(history)]
+        slices = given[len(first) + len(sums) + len(history) :][: len(sliced)]
+        came = iter(given[len(given) - len(arriving) :] if arriving else ())
+        ready = iter(now)
+        cotangents = [next(ready) if c else None for c in carried]
+        cotangents += [None if s.tensor is None else next(came) for s in from_outputs]
+
+        def run(*xs: Any) -> list[Any]:
+            a, b = len(states), len(states) + len(slices)
+            return step(xs[:a], xs[a:b], xs[b:])
+
+        found = pullback(run, [*states, *slices, *captured], wanted, cotangents)
+        a, b = len(first), len(first) + sum(slices_wanted)
+        new_sums = [OPS["Add"](total, g) for total, g in zip(totals, found[b:], strict=True)]
+        return (*found[:a], *new_sums, *found[a:b])
+
+    results = OPS["Scan"](
+        *first,
+        *sums,
+        *(s.tensor for s in scanned),
+        body=backward,
+        num_scan_inputs=len(scanned),
+        scan_input_axes=[s.axis for s in scanned],
+        scan_input_directions=[1 - s.direction for s in scanned],
+        scan_output_axes=[s.axis for s, want in zip(sliced, slices_wanted, strict=True) if want],
+        scan_output_directions=[1 - s.direction for s, want in zip(sliced, slices_wanted, strict=True) if want],
+    )
+    ready = iter(results)
+    ends = [next(ready) if want else None for want in [*carried, *captured_wanted]]
+    return ends, [next(ready) if want else None for want in slices_wanted]
