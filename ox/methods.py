@@ -80,13 +80,11 @@ class Methods(IndexMethods):
     transpose, permute, squeeze, unsqueeze = map(function, ("transpose", "permute", "squeeze", "unsqueeze"))
     expand, broadcast_to, repeat, t, flip = map(function, ("expand", "broadcast_to", "repeat", "t", "flip"))
     split, chunk, narrow, unbind = map(function, ("split", "chunk", "narrow", "unbind"))
-    # picking
-    gather, index_select, scatter, scatter_add = map(function, ("gather", "index_select", "scatter", "scatter_add"))
 
     add_, sub_, mul_, div_, pow_ = map(in_place, ("add", "sub", "mul", "div", "pow"))
     exp_, log_, sqrt_, neg_, abs_ = map(in_place, ("exp", "log", "sqrt", "neg", "abs"))
     relu_, sigmoid_, tanh_, clamp_ = map(in_place, ("relu", "sigmoid", "tanh", "clamp"))
-    masked_fill_, scatter_, scatter_add_ = map(in_place, ("masked_fill", "scatter", "scatter_add"))
+    masked_fill_ = in_place("masked_fill")
     floor_divide_, remainder_, clip_ = map(in_place, ("floor_divide", "remainder", "clamp"))
     __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
     __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_

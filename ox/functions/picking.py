@@ -1,25 +1,21 @@
-"""Functions that pick and write elements by index, and make tensors like another."""
+"""Functions that pick elements by their places, or by a mask."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ox import ops
-from ox.dtypes import DType
-from ox.errors import ArgumentError, ShapeError
-from ox.functions.dims import one_dim, sizes_of
-from ox.functions.shapes import broadcast_to, narrow
-from ox.operands import scalar
-from ox.ops.dim import size_tensor
+from ox.errors import ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.indices import as_mask, at_least_one, counted, fits, inside, together, vector
+from ox.functions.shapes import broadcast_to, reshape, squeeze
 from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def gather(x: Any, dim: int, index: Any) -> Tensor:
+def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
     """One element for each entry of `index`, along `dim`. `torch.gather`, ONNX GatherElements.
 
     Raises:
@@ -27,85 +23,87 @@ def gather(x: Any, dim: int, index: Any) -> Tensor:
         ShapeError: another rank, or a size above that of `x` in another dimension.
     """
     dim = one_dim(dim, x.data.ndim)
-    _fits(x, dim, index, "gather")
-    return ops.GatherElements(x, index, axis=dim)
+    if not x.data.ndim or not index.data.ndim:
+        return reshape(gather(at_least_one(x), 0, at_least_one(index)), index.shape)
+    fits(x, dim, index, "gather")
+    return ops.GatherElements(x, inside(index, x.data.shape[dim], "gather's index"), axis=dim)
 
 
 def index_select(x: Any, dim: int, index: Any) -> Tensor:
-    """Whole slices along `dim`, at the places in `index` [k]. `torch.index_select`, ONNX Gather."""
-    return ops.Gather(x, index, axis=one_dim(dim, x.data.ndim))
+    """Whole slices along `dim`, at the places in `index` [k]. `torch.index_select`, ONNX Gather.
 
-
-def _fits(x: Any, dim: int, index: Any, what: str) -> None:
-    have, want = index.data.shape, x.data.shape
-    if len(have) != len(want) or [1 for d in range(len(want)) if d != dim and have[d] > want[d]]:
-        raise ShapeError(
-            f"{what}: the index does not lie inside the tensor",
-            where=users_line(3),
-            expected=f"{len(want)} dimensions, none but dimension {dim} larger than those of {list(want)}",
-            got=str(list(have)),
-        )
-
-
-def _spread(x: Any, dim: int, index: Any, source: Any, what: str) -> Tensor:
-    """What is written for each entry of `index`: a number everywhere, or the corner of a tensor."""
-    _fits(x, dim, index, what)
-    if not hasattr(source, "node"):
-        return broadcast_to(scalar(source, x.data.dtype), index.shape)
-    have, want = source.data.shape, index.data.shape
-    if have == want:
-        return source  # type: ignore[no-any-return]
-    if len(have) != len(want) or [1 for a, b in zip(have, want, strict=True) if a < b]:
-        raise ShapeError(
-            f"{what}: the source is smaller than the index",
-            where=users_line(3),
-            expected=f"at least {list(want)}",
-            got=str(list(have)),
-        )
-    for d, (a, b) in enumerate(zip(have, index.shape, strict=True)):
-        source = source if a == b else narrow(source, d, 0, b)
-    return source  # type: ignore[no-any-return]
-
-
-def scatter(x: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """`x` with `src` (a tensor of its type, or a number) written at `index` along `dim`; places should not repeat.
-    `torch.scatter`, ONNX ScatterElements."""
+    Raises:
+        BoundsError: a place outside.
+    """
     dim = one_dim(dim, x.data.ndim)
-    return ops.ScatterElements(x, index, _spread(x, dim, index, src, "scatter"), axis=dim)
+    if not x.data.ndim:
+        return reshape(index_select(reshape(x, 1), 0, index), [])
+    what = "index_select's index"
+    return ops.Gather(x, inside(vector(index, what), x.data.shape[dim], what), axis=dim)
 
 
-def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """`x` with `src` added at `index` along `dim`; repeated places add up. `torch.scatter_add`."""
+def take(x: Any, index: Any) -> Tensor:
+    """The elements of the flattened `x` at `index`; negative places count from the end. `torch.take`."""
+    index = inside(index, x.data.size, "take's index", negative=True)
+    return ops.Gather(reshape(x, -1), counted(index, x.numel()), axis=0)
+
+
+def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """`gather` where `x` and `indices` are broadcast but along `dim`; of the flattened ones when None.
+    `torch.take_along_dim`."""
+    if dim is None:
+        return gather(reshape(x, -1), 0, reshape(indices, -1))
+    rank = x.data.ndim
+    dim = one_dim(dim, rank)
+    if rank != indices.data.ndim:
+        raise ShapeError(
+            "take_along_dim needs as many dimensions in the indices",
+            where=users_line(2),
+            expected=str(rank),
+            got=str(indices.data.ndim),
+        )
+    sizes: list[Any] = []
+    for d, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if d != dim and a != b and 1 not in (a, b):
+            raise ShapeError(
+                "take_along_dim cannot broadcast the indices",
+                where=users_line(2),
+                got=f"{list(indices.data.shape)} for {list(x.data.shape)}",
+            )
+        sizes.append(b if a == 1 else a)
+    own, theirs = list(sizes), list(sizes)
+    own[dim], theirs[dim] = x.shape[dim], indices.shape[dim]
+    indices = inside(indices, x.data.shape[dim], "take_along_dim's indices", negative=True)
+    return ops.GatherElements(_to(x, own), _to(indices, theirs), axis=dim)
+
+
+def _to(x: Any, sizes: list[Any]) -> Any:
+    return x if x.data.shape == tuple(sizes) else broadcast_to(x, sizes)
+
+
+def masked_select(x: Any, mask: Any) -> Tensor:
+    """The elements where `mask`, which is broadcast with `x`, in one dimension. `torch.masked_select`, ONNX
+    Compress."""
+    x, mask = together(x, as_mask(mask, "masked_select's mask"))
+    return ops.Compress(x, reshape(mask, -1))
+
+
+def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
+    """The places of what is not zero, [how many, dimensions], or one tensor a dimension. `torch.nonzero`, ONNX
+    NonZero."""
+    if as_tuple:
+        rows = ops.NonZero(at_least_one(x))
+        count = rows.data.shape[0]
+        return tuple(squeeze(row, 0) for row in ops.Split(rows, axis=0, num_outputs=count, outputs=count))
+    return ops.Transpose(ops.NonZero(x))
+
+
+def argwhere(x: Any) -> Tensor:
+    """`nonzero`. `torch.argwhere`."""
+    return nonzero(x)  # type: ignore[no-any-return]
+
+
+def select(x: Any, dim: int, index: int) -> Tensor:
+    """The slice at `index` along `dim`, without that dimension. `torch.select`."""
     dim = one_dim(dim, x.data.ndim)
-    return ops.ScatterElements(x, index, _spread(x, dim, index, src, "scatter_add"), axis=dim, reduction="add")
-
-
-def full_like_shape(x: Any, shape: tuple[Any, ...], value: Any, dtype: DType | None = None) -> Tensor:
-    """A shape full of one number, in the type (but for `dtype`) and on the device of `x`."""
-    one = scalar(value, np.dtype(dtype or x.data.dtype)).data.reshape(1)
-    filled = ops.ConstantOfShape(size_tensor(sizes_of(shape)), value=one)
-    return filled if x.device == "cpu" else to_device(filled, x.device)
-
-
-def full_like(x: Any, value: Any, *, dtype: DType | None = None) -> Tensor:
-    """The shape of `x` full of one number. `torch.full_like`."""
-    return full_like_shape(x, (x.shape,), value, dtype)
-
-
-def zeros_like(x: Any, *, dtype: DType | None = None) -> Tensor:
-    """The shape of `x` full of zeros. `torch.zeros_like`."""
-    return full_like(x, 0, dtype=dtype)
-
-
-def ones_like(x: Any, *, dtype: DType | None = None) -> Tensor:
-    """The shape of `x` full of ones. `torch.ones_like`."""
-    return full_like(x, 1, dtype=dtype)
-
-
-def to_device(x: Any, device: str) -> Tensor:
-    """The tensor on another device; gradients pass. Raises DeviceError when there is no such device."""
-    if device.split(":")[0] not in ("cpu", "cuda"):
-        raise ArgumentError(f"no device is called '{device}'", where=users_line(2), expected="cpu or cuda[:index]")
-    from ox.autograd.transfer import transfer
-
-    return transfer(x, device)
+    return x[(*[slice(None)] * dim, index)]  # type: ignore[no-any-return]

@@ -1,0 +1,93 @@
+"""Tensors in the shape, type or place of another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import DType
+from ox.errors import ArgumentError
+from ox.functions.dims import sizes_of
+from ox.operands import scalar
+from ox.ops.dim import size_tensor
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def full_like_shape(
+    x: Any,
+    shape: tuple[Any, ...],
+    value: Any,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A shape full of one number, but for `dtype` and `device` in the type and on the device of `x`."""
+    one = scalar(value, np.dtype(dtype or x.data.dtype)).data.reshape(1)
+    filled = ops.ConstantOfShape(size_tensor(sizes_of(shape)), value=one)
+    device = device or x.device
+    if device != "cpu":
+        filled = to_device(filled, device)
+    return filled.requires_grad_() if requires_grad else filled
+
+
+def full_like(
+    x: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """The shape of `x` full of one number. `torch.full_like`."""
+    return full_like_shape(x, (x.shape,), fill_value, dtype, device, requires_grad)
+
+
+def zeros_like(
+    x: Any,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """The shape of `x` full of zeros. `torch.zeros_like`."""
+    return full_like_shape(x, (x.shape,), 0, dtype, device, requires_grad)
+
+
+def ones_like(
+    x: Any,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """The shape of `x` full of ones. `torch.ones_like`."""
+    return full_like_shape(x, (x.shape,), 1, dtype, device, requires_grad)
+
+
+def empty_like(
+    x: Any,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """The shape of `x`, with values not to be relied on (they are zeros). `torch.empty_like`."""
+    return full_like_shape(x, (x.shape,), 0, dtype, device, requires_grad)
+
+
+def to_device(x: Any, device: str) -> Tensor:
+    """The tensor on another device; gradients pass. Raises DeviceError when there is no such device."""
+    if device.split(":")[0] not in ("cpu", "cuda"):
+        raise ArgumentError(f"no device is called '{device}'", where=users_line(2), expected="cpu or cuda[:index]")
+    from ox.autograd.transfer import transfer
+
+    return transfer(x, device)

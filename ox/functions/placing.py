@@ -1,0 +1,300 @@
+"""Functions that write elements at places, or under a mask, of a copy; each has a form that writes in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import bool_, int64, is_floating
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.indices import as_mask, at_least_one, counted, fits, inside, together, vector
+from ox.functions.likes import full_like_shape, ones_like, zeros_like
+from ox.functions.pointwise import clamp, div, like
+from ox.functions.shapes import broadcast_to, cat, narrow, reshape, unsqueeze
+from ox.operands import cast, scalar
+from ox.ops.dim import Dim
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
+
+
+def _source(x: Any, dim: int, index: Any, source: Any, what: str) -> Tensor:
+    """What is written for each entry of `index`: a number everywhere, or the corner of a tensor."""
+    fits(x, dim, index, what)
+    if not hasattr(source, "node"):
+        return broadcast_to(scalar(source, x.data.dtype), index.shape)
+    have, want = source.data.shape, index.data.shape
+    if source.data.dtype != x.data.dtype:
+        raise DTypeError(
+            f"{what}: the source has another element type",
+            where=users_line(3),
+            expected=str(x.data.dtype),
+            got=str(source.data.dtype),
+            hint=f"src.to(ox.{x.data.dtype})",
+        )
+    if have == want:
+        return source  # type: ignore[no-any-return]
+    if len(have) != len(want) or [1 for a, b in zip(have, want, strict=True) if a < b]:
+        raise ShapeError(
+            f"{what}: the source is smaller than the index",
+            where=users_line(3),
+            expected=f"at least {list(want)}",
+            got=str(list(have)),
+        )
+    for d, (a, b) in enumerate(zip(have, index.shape, strict=True)):
+        source = source if a == b else narrow(source, d, 0, b)
+    return source  # type: ignore[no-any-return]
+
+
+def _scattered(x: Any, dim: int, index: Any, source: Any, reduction: str, what: str) -> Tensor:
+    dim = one_dim(dim, x.data.ndim)
+    if not x.data.ndim:
+        given = at_least_one(source) if hasattr(source, "node") else source
+        return reshape(_scattered(reshape(x, 1), 0, at_least_one(index), given, reduction, what), [])
+    source = _source(x, dim, index, source, what)
+    return _elements(x, inside(index, x.data.shape[dim], f"{what}'s index"), source, dim, reduction)
+
+
+def _elements(x: Any, index: Any, source: Any, dim: int, reduction: str) -> Tensor:
+    if x.data.dtype == bool_ and reduction != "none":  # which ONNX neither adds nor multiplies
+        kind = {"add": "max", "mul": "min"}.get(reduction, reduction)
+        return cast(_elements(cast(x, int64), index, cast(source, int64), dim, kind), bool_)
+    return ops.ScatterElements(x, index, source, axis=dim, reduction=reduction)
+
+
+def scatter(x: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """`x` with `src` (a tensor of its type, or a number) written at `index` along `dim`; places should not repeat,
+    unless `reduce` is "add" or "multiply". `torch.scatter`, ONNX ScatterElements.
+
+    Raises:
+        BoundsError: an entry outside the dimension.
+        ShapeError: the index is no part of `x`, or the source is smaller than the index.
+    """
+    kinds = {None: "none", "add": "add", "multiply": "mul"}
+    if reduce not in kinds:
+        raise ArgumentError(f"scatter has no reduce {reduce!r}", where=users_line(2), expected="add or multiply")
+    return _scattered(x, dim, index, value if src is None else src, kinds[reduce], "scatter")
+
+
+def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """`x` with `src` added at `index` along `dim`; repeated places add up. `torch.scatter_add`."""
+    return _scattered(x, dim, index, src, "add", "scatter_add")
+
+
+def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """`x` with all of `src` that goes to one place reduced there: "sum", "prod", "mean", "amax" or "amin", together
+    with what stood there unless `include_self` is False. `torch.scatter_reduce`."""
+    dim = one_dim(dim, x.data.ndim)
+    if not x.data.ndim:
+        one = scatter_reduce(
+            reshape(x, 1), 0, at_least_one(index), at_least_one(src), reduce, include_self=include_self
+        )
+        return reshape(one, [])
+    src = _source(x, dim, index, src, "scatter_reduce")
+    return _reduced(x, dim, inside(index, x.data.shape[dim], "scatter_reduce's index"), src, reduce, include_self)
+
+
+def _reduced(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Tensor:
+    if reduce not in REDUCTIONS:
+        raise ArgumentError(f"no reduction {reduce!r}", where=users_line(3), expected=", ".join(REDUCTIONS))
+    dtype = x.data.dtype
+    if not include_self:
+        start = broadcast_to(scalar(_neutral(reduce, dtype), dtype), index.shape)
+        x = ops.ScatterElements(x, index, start, axis=dim)
+    total = _elements(x, index, src, dim, REDUCTIONS[reduce])
+    if reduce != "mean":
+        return total
+    ones = ones_like(src, dtype=int64)
+    first = ones_like(x, dtype=int64) if include_self else zeros_like(x, dtype=int64)
+    count = clamp(ops.ScatterElements(first, index, ones, axis=dim, reduction="add"), min=1)
+    return div(total, cast(count, dtype), rounding_mode=None if is_floating(dtype) else "floor")
+
+
+def _neutral(reduce: str, dtype: Any) -> Any:
+    if reduce in ("sum", "mean", "prod"):
+        return int(reduce == "prod")
+    if dtype == bool_:
+        return reduce == "amin"
+    if is_floating(dtype):
+        return np.inf if reduce == "amin" else -np.inf
+    limits = np.iinfo(dtype)
+    return limits.max if reduce == "amin" else limits.min
+
+
+def _rows(x: Any, dim: int, index: Any, source: Any, what: str) -> tuple[int, Any, Any]:
+    """The dimension; the index [k] at every element of the source; the source."""
+    dim = one_dim(dim, x.data.ndim)
+    index = inside(vector(index, f"{what}'s index"), x.data.shape[dim], f"{what}'s index")
+    wanted = [*x.data.shape[:dim], index.data.shape[0], *x.data.shape[dim + 1 :]]
+    if list(source.data.shape) != wanted:
+        raise ShapeError(
+            f"{what}: the source does not fit", where=users_line(3), expected=str(wanted), got=str(list(source.shape))
+        )
+    if source.data.dtype != x.data.dtype:
+        raise DTypeError(
+            f"{what}: the source has another element type",
+            where=users_line(3),
+            expected=str(x.data.dtype),
+            got=str(source.data.dtype),
+        )
+    return dim, spread(index, dim, source.shape), source
+
+
+def spread(index: Any, dim: int, shape: Any) -> Tensor:
+    """An index [k] of places along `dim`, the same for every other coordinate of `shape`."""
+    rank = len(shape)
+    column = reshape(index, [index.shape[0] if d == dim else 1 for d in range(rank)])
+    return broadcast_to(column, shape)
+
+
+def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
+    """`x` with the slices of `source`, times alpha, added at the places `index` [k] along `dim`; repeated places add
+    up. `torch.index_add`."""
+    if not x.data.ndim:
+        return reshape(index_add(reshape(x, 1), dim, index, at_least_one(source), alpha=alpha), [])
+    dim, index, source = _rows(x, dim, index, source, "index_add")
+    return _elements(x, index, source if alpha == 1 else source * alpha, dim, "add")
+
+
+def index_copy(x: Any, dim: int, index: Any, source: Any) -> Tensor:
+    """`x` with the slices of `source` in the places `index` [k] along `dim`. `torch.index_copy`."""
+    if not x.data.ndim:
+        return reshape(index_copy(reshape(x, 1), dim, index, at_least_one(source)), [])
+    dim, index, source = _rows(x, dim, index, source, "index_copy")
+    return ops.ScatterElements(x, index, source, axis=dim)
+
+
+def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """`scatter_reduce` of whole slices ("prod", "mean", "amax", "amin"). `torch.index_reduce`."""
+    dim, index, source = _rows(x, dim, index, source, "index_reduce")
+    return _reduced(x, dim, index, source, reduce, include_self)
+
+
+def index_fill(x: Any, dim: int, index: Any, value: Any) -> Tensor:
+    """`x` with one number in the slices `index` [k] along `dim`. `torch.index_fill`."""
+    if not x.data.ndim:
+        return reshape(index_fill(reshape(x, 1), dim, index, value), [])
+    dim = one_dim(dim, x.data.ndim)
+    index = inside(vector(index, "index_fill's index"), x.data.shape[dim], "index_fill's index", negative=True)
+    if hasattr(value, "node") and value.data.ndim:
+        raise ShapeError("index_fill fills with one number", where=users_line(2), got=str(list(value.data.shape)))
+    shape = [*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]]
+    filled = broadcast_to(cast(like(value, x), x.data.dtype), shape)
+    return ops.ScatterElements(x, spread(index, dim, shape), filled, axis=dim)
+
+
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """`x` with `values`, broadcast, at ``x[indices]``; with `accumulate` added, where repeated places add up.
+    `torch.index_put`."""
+    from ox.creation import arange
+    from ox.indexing import get
+
+    flat = get(reshape(arange(x.numel()), x.shape), tuple(slice(None) if i is None else i for i in indices))
+    return _flat(x, flat, broadcast_to(_of_type(values, x, "index_put"), flat.shape), accumulate)
+
+
+def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """`x` with the elements of `source` at the places `index` of the flattened `x`, put or added. `torch.put`."""
+    index = inside(index, x.data.size, "put's index", negative=True)
+    source = _of_type(source, x, "put")
+    if source.data.size != index.data.size:
+        raise ShapeError(
+            "put needs an element for each place",
+            where=users_line(2),
+            expected=f"{index.data.size} elements",
+            got=f"{source.data.size}",
+        )
+    return _flat(x, counted(index, x.numel()), source, accumulate)
+
+
+def _of_type(value: Any, x: Any, what: str) -> Any:
+    value = value if hasattr(value, "node") else cast(like(value, x), x.data.dtype)
+    if value.data.dtype != x.data.dtype:
+        raise DTypeError(
+            f"{what}: the values have another element type",
+            where=users_line(3),
+            expected=str(x.data.dtype),
+            got=str(value.data.dtype),
+        )
+    return value
+
+
+def _flat(x: Any, places: Any, values: Any, accumulate: bool) -> Tensor:
+    kind = "add" if accumulate else "none"
+    return reshape(_elements(reshape(x, -1), reshape(places, -1), reshape(values, -1), 0, kind), x.shape)
+
+
+def masked_scatter(x: Any, mask: Any, source: Any) -> Tensor:
+    """`x` with the elements of `source`, one after another, where `mask` is true. `torch.masked_scatter`.
+
+    Raises:
+        ShapeError: fewer elements than places.
+    """
+    mask = as_mask(mask, "masked_scatter's mask")
+    source = _of_type(source, x, "masked_scatter")
+    x, mask = together(x, mask)
+    if isinstance(mask.data, np.ndarray) and int(mask.data.sum()) > source.data.size:
+        raise ShapeError(
+            "masked_scatter runs out of elements",
+            where=users_line(2),
+            expected=f"{int(mask.data.sum())} or more",
+            got=str(source.data.size),
+        )
+    if not source.data.size:
+        return x  # type: ignore[no-any-return]
+    one, zero = scalar(1, int64), scalar(0, int64)
+    turn = ops.Sub(ops.CumSum(cast(reshape(mask, -1), int64), zero), one)
+    taken = ops.Gather(reshape(source, -1), ops.Max(turn, zero), axis=0)
+    return ops.Where(mask, reshape(taken, x.shape), x)
+
+
+def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
+    """`x` with `src` as the slice at `index` along `dim`. `torch.select_scatter`."""
+    dim = one_dim(dim, x.data.ndim)
+    expected = [*x.data.shape[:dim], *x.data.shape[dim + 1 :]]
+    if list(src.data.shape) != expected:
+        raise ShapeError(
+            "select_scatter: the source is no such slice",
+            where=users_line(2),
+            expected=str(expected),
+            got=str(list(src.data.shape)),
+        )
+    inside(np.asarray(int(index)), x.data.shape[dim], "select_scatter's index", negative=True)
+    end = None if index == -1 else index + 1
+    return slice_scatter(x, unsqueeze(src, dim), dim, index, end)
+
+
+def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """`x` with `src` as the slice start:end:step along `dim`. `torch.slice_scatter`."""
+    from ox.creation import arange
+
+    dim = one_dim(dim, x.data.ndim)
+    part = (*[slice(None)] * dim, slice(start, end, step))
+    expected = x.data[part].shape
+    if src.data.shape != expected:
+        raise ShapeError(
+            "slice_scatter: the source is no such slice",
+            where=users_line(2),
+            expected=str(list(expected)),
+            got=str(list(src.data.shape)),
+        )
+    if step == 1 and not isinstance(x.shape[dim], Dim):
+        first, last, _ = slice(start, end).indices(x.data.shape[dim])
+        size = x.data.shape[dim]
+        pieces = [narrow(x, dim, 0, first), src, narrow(x, dim, max(last, first), size - max(last, first))]
+        return cat([p for p in pieces if p.data.shape[dim]] or [x], dim)
+    places = arange(x.shape[dim])[slice(start, end, step)]
+    return ops.ScatterElements(x, spread(places, dim, src.shape), cast(src, x.data.dtype), axis=dim)
+
+
+def fill(x: Any, value: Any) -> Tensor:
+    """The shape of `x` full of one number. `torch.fill`."""
+    if hasattr(value, "node"):
+        return broadcast_to(cast(value, x.data.dtype), x.shape)
+    return full_like_shape(x, (x.shape,), value)
