@@ -246,7 +246,7 @@ def _(
     if followed or any(x.node is not None for x in captured):
         graph.emit(graph.inputs[: len(states)])
         for name in ("scan_output_axes", "scan_output_directions"):
-            if attributes.get(name):
+            if attributes.get(name) is not None:
                 attributes[name] = [*attributes[name], *[0] * len(states)]
     return [*inputs, *captured], attributes, wanted, grown
 
@@ -260,7 +260,7 @@ def _without(changing: tuple[bool, ...], axis: int) -> tuple[bool, ...]:
 def _(
     v_initial: "list[Tensor]", v_final_and_scan_outputs: "list[Tensor]", body: Any, *cotangents: "Tensor | None"
 ) -> "list[Tensor | None]":
-    """A Scan backwards over the carried values of every step, which the recorded Loop stacked behind its outputs."""
+    """A Loop backwards over the carried values of every step, which the recorded Loop stacked behind its outputs."""
     count = len(body.inputs) - 2
     outputs = v_final_and_scan_outputs
     numbers, *history = outputs[len(outputs) - count - 1 :]
@@ -278,6 +278,7 @@ def _(
         outputs[:count],
         cotangents[:count],
         [Sliced(g) for g in cotangents[count:]],
+        counted=True,
     )[0]
 
 

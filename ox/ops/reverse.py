@@ -1,4 +1,4 @@
-"""The gradient of a loop: a Scan backwards over the states that each step began with."""
+"""The gradient of a loop: a loop backwards over the states that each step began with."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,6 +57,7 @@ def reverse(
     finals: "Sequence[Tensor]",
     from_finals: "Sequence[Tensor | None]",
     from_outputs: Sequence[Sliced],
+    counted: bool = False,
 ) -> "tuple[list[Tensor | None], list[Tensor | None]]":
     """Cotangents of the first states and of what is captured, then of the sliced inputs; None where none is wanted.
 
@@ -67,6 +68,7 @@ def reverse(
         finals: the last states.
         from_finals: their cotangents.
         from_outputs: the cotangents of the stacks (tensor None where there is none), with their axes and directions.
+        counted: as a Loop in place of a Scan, which ONNX Runtime cannot run without a single step.
     """
     carried = [is_floating(h.data.dtype) for h in history]
     slices_wanted = [is_floating(s.tensor.data.dtype) and s.tensor.node is not None for s in sliced]
@@ -95,6 +97,16 @@ def reverse(
         new_sums = [OPS["Add"](total, g) for total, g in zip(totals, found[b:], strict=True)]
         return (*found[:a], *new_sums, *found[a:b])
 
+    if counted:
+        last = OPS["Size"](sliced[0].tensor) - 1
+
+        def numbered(i: Any, go: Any, *given: Any) -> Any:
+            t = last - i
+            return (go, *backward(*given, *(OPS["Gather"](s.tensor, t, axis=s.axis) for s in scanned)))
+
+        results = OPS["Loop"](last + 1, None, *first, *sums, body=numbered)
+        ready = iter(results)
+        return [next(ready) if want else None for want in [*carried, *captured_wanted]], [None] * len(sliced)
     results = OPS["Scan"](
         *first,
         *sums,
