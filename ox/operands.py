@@ -44,7 +44,7 @@ def scalar_type(value: Any, dtype: DType) -> DType:
     return get_default_dtype()
 
 
-def _numbers(dtype: DType) -> int:
+def kind_of(dtype: DType) -> int:
     """The kind of an element type: bools, whole numbers, floats."""
     return 2 if is_floating(dtype) else 0 if dtype == np.bool_ else 1
 
@@ -72,16 +72,22 @@ def meet(a: Any, b: Any) -> tuple[Tensor, Tensor]:
             expected="a tensor, an array or a number",
             hint="ox.tensor(values) first",
         )
+    target = common_type(a, b)
+    return cast(a, target), cast(b, target)
+
+
+def common_type(a: Tensor, b: Tensor) -> DType:
+    """The type in which two tensors meet."""
     target, other = a.data.dtype, b.data.dtype
     if target != other:
         flat = (not a.data.ndim) - (not b.data.ndim)  # 1: only a has no dimensions; -1: only b
-        if flat and _numbers(target) == _numbers(other):
+        if flat and kind_of(target) == kind_of(other):
             target = other if flat > 0 else target
-        elif flat > 0 and _numbers(other) > _numbers(target):
+        elif flat > 0 and kind_of(other) > kind_of(target):
             target = other
-        elif flat >= 0 or _numbers(other) > _numbers(target):
+        elif flat >= 0 or kind_of(other) > kind_of(target):
             target = promote(target, other)
-    return cast(a, target), cast(b, target)
+    return target
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:

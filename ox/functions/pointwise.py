@@ -1,4 +1,4 @@
-"""Functions that work element by element, and the matrix product."""
+"""Arithmetic element by element, and the matrix product."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.dtypes import bool_, float32, float64, get_default_dtype, int64, is_floating
-from ox.errors import ArgumentError, DTypeError
+from ox.dtypes import bool_, int64
+from ox.errors import ArgumentError
+from ox.functions.comparing import ne
+from ox.functions.operand import floating, like, unary, unary_float
 from ox.operands import cast, meet, scalar, scalar_type
-from ox.ops import operator
 from ox.ops.dim import Dim
 from ox.where import users_line
 
@@ -18,47 +19,8 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def like(value: Any, x: Any) -> Tensor:
-    """A number, array or tensor as a tensor that can meet `x`: Python numbers take its type where they fit it."""
-    if hasattr(value, "node"):
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, (bool, int, float, np.generic)):
-        return scalar(value, scalar_type(value, x.data.dtype))
-    return operator.as_input(value)
-
-
-def _floating(x: Any) -> Tensor:
-    return x if is_floating(x.data.dtype) else cast(x, get_default_dtype())
-
-
-def _unary(op: Any) -> Any:
-    def function(x: Any) -> Tensor:
-        return op(x)  # type: ignore[no-any-return]
-
-    function.__doc__ = op.__doc__
-    function.__name__ = op.name.lower()
-    return function
-
-
-def _unary_float(op: Any) -> Any:
-    """An operator for floats only: integers become the default float type first, as in PyTorch."""
-
-    def function(x: Any) -> Tensor:
-        return op(_floating(x))  # type: ignore[no-any-return]
-
-    function.__doc__ = op.__doc__
-    function.__name__ = op.name.lower()
-    return function
-
-
-neg, abs, relu, sign = map(_unary, (ops.Neg, ops.Abs, ops.Relu, ops.Sign))
-sqrt, reciprocal, exp, log, sin, cos = map(_unary_float, (ops.Sqrt, ops.Reciprocal, ops.Exp, ops.Log, ops.Sin, ops.Cos))
-erf, tanh, sigmoid = map(_unary_float, (ops.Erf, ops.Tanh, ops.Sigmoid))
-
-
-def rsqrt(x: Any) -> Tensor:
-    """1 / sqrt(x)."""
-    return ops.Reciprocal(ops.Sqrt(_floating(x)))
+neg, abs, relu, sign = map(unary, (ops.Neg, ops.Abs, ops.Relu, ops.Sign))
+reciprocal = unary_float(ops.Reciprocal)
 
 
 def add(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
@@ -97,14 +59,17 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "trunc":
         if is_floating(a.data.dtype):
             quotient = ops.Div(a, b)
-            return ops.Mul(ops.Sign(quotient), ops.Floor(ops.Abs(quotient)))
-        return ops.Div(a, _no_zeros(b))
+            return ops.Where(
+                ops.Less(quotient, scalar(0, quotient.data.dtype)), ops.Ceil(quotient), ops.Floor(quotient)
+            )
+        return ops.Div(a, no_zeros(b))
     if rounding_mode is not None:
         raise _rounding("div", rounding_mode)
-    return ops.Div(_floating(a), _floating(b))
+    return ops.Div(floating(a), floating(b))
 
 
-def _no_zeros(divisor: Tensor) -> Tensor:
+def no_zeros(divisor: Tensor) -> Tensor:
+    """The divisor of whole numbers, where it has no zeros. Raises ArgumentError."""
     if isinstance(divisor.data, np.ndarray) and not divisor.data.all():
         raise ArgumentError(
             "integers are not divided by zero", where=users_line(3), hint="x.float() first, which gives infinities"
@@ -126,7 +91,7 @@ def floor_divide(a: Any, b: Any) -> Tensor:
         whole = ops.Div(ops.Sub(a, remainder(a, b)), b)
         rounded = ops.Floor(ops.Add(whole, scalar(0.5, a.data.dtype)))
         return ops.Where(ops.Equal(b, zero), ops.Div(a, b), rounded)
-    quotient = ops.Div(a, _no_zeros(b))  # truncates; one less where the signs differ and a remainder is left
+    quotient = ops.Div(a, no_zeros(b))  # truncates; one less where the signs differ and a remainder is left
     product = ops.Mul(quotient, b)
     below = ops.And(ne(product, a), ne(ops.Less(a, zero), ops.Less(b, zero)))
     return ops.Sub(quotient, cast(below, a.data.dtype))
@@ -140,7 +105,7 @@ def remainder(a: Any, b: Any) -> Tensor:
     """
     a, b = meet(a, b)
     if not is_floating(a.data.dtype):
-        return ops.Mod(a, _no_zeros(b))
+        return ops.Mod(a, no_zeros(b))
     if b.node is not None:
         return ops.Sub(a, ops.Mul(b, floor_divide(a, b)))  # Mod has no gradient for its divisor
     left = ops.Mod(a, b, fmod=1)  # of the sign of a
@@ -181,16 +146,6 @@ _POWERS = (np.dtype(np.int32), int64)
 def square(x: Any) -> Tensor:
     """x·x. `torch.square`."""
     return ops.Mul(x, x)
-
-
-def floor(x: Any) -> Tensor:
-    """The greatest whole number that is not above. `torch.floor`."""
-    return ops.Floor(x) if is_floating(x.data.dtype) else x
-
-
-def ceil(x: Any) -> Tensor:
-    """The smallest whole number that is not below. `torch.ceil`."""
-    return ops.Neg(ops.Floor(ops.Neg(x))) if is_floating(x.data.dtype) else x
 
 
 def matmul(a: Any, b: Any) -> Tensor:
@@ -249,107 +204,3 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """`value` where `mask`, else `x`. `torch.masked_fill`."""
     return ops.Where(mask, cast(like(value, x), x.data.dtype), x)
-
-
-def _comparison(op: Any) -> Any:
-    def function(a: Any, b: Any) -> Tensor:
-        return op(*meet(a, b))  # type: ignore[no-any-return]
-
-    function.__doc__ = op.__doc__
-    return function
-
-
-eq, lt, gt = map(_comparison, (ops.Equal, ops.Less, ops.Greater))
-le, ge = map(_comparison, (ops.LessOrEqual, ops.GreaterOrEqual))
-
-
-def ne(a: Any, b: Any) -> Tensor:
-    """Not equal, element by element."""
-    return ops.Not(ops.Equal(*meet(a, b)))
-
-
-def logical_not(x: Any) -> Tensor:
-    """True where zero or false."""
-    return ops.Not(cast(x, bool_))
-
-
-def logical_and(a: Any, b: Any) -> Tensor:
-    """True where both are true or not zero."""
-    return ops.And(cast(a, bool_), cast(like(b, a), bool_))
-
-
-def logical_or(a: Any, b: Any) -> Tensor:
-    """True where one is true or not zero."""
-    return ops.Or(cast(a, bool_), cast(like(b, a), bool_))
-
-
-def logical_xor(a: Any, b: Any) -> Tensor:
-    """True where just one is true or not zero."""
-    return ne(cast(a, bool_), cast(like(b, a), bool_))
-
-
-def _ones(dtype: Any) -> Tensor:
-    """All bits of an integer type."""
-    return scalar(-1 if dtype.kind == "i" else np.iinfo(dtype).max, dtype)
-
-
-def _bitwise(name: str, x: Any) -> Any:
-    if is_floating(x.data.dtype):
-        raise DTypeError(
-            f"{name} is for bools and integers", where=users_line(3), got=str(x.data.dtype), hint="(x > 0) & (y > 0)"
-        )
-    return x.data.dtype
-
-
-def bitwise_not(x: Any) -> Tensor:
-    """`~x`: every bit turned; of bools, not. `torch.bitwise_not`."""
-    dtype = _bitwise("~", x)
-    return ops.Not(x) if dtype == bool_ else ops.BitwiseXor(x, _ones(dtype))
-
-
-def bitwise_and(a: Any, b: Any) -> Tensor:
-    """`a & b`: bits set in both; of bools, and. `torch.bitwise_and`."""
-    a, b = meet(a, b)
-    return (ops.And if _bitwise("&", a) == bool_ else ops.BitwiseAnd)(a, b)
-
-
-def bitwise_xor(a: Any, b: Any) -> Tensor:
-    """`a ^ b`: bits set in just one; of bools, unequal. `torch.bitwise_xor`."""
-    a, b = meet(a, b)
-    return ne(a, b) if _bitwise("^", a) == bool_ else ops.BitwiseXor(a, b)
-
-
-def bitwise_or(a: Any, b: Any) -> Tensor:
-    """`a | b`: bits set in one or both; of bools, or. `torch.bitwise_or`."""
-    a, b = meet(a, b)
-    if _bitwise("|", a) == bool_:
-        return ops.Or(a, b)
-    return ops.BitwiseXor(ops.BitwiseXor(a, b), ops.BitwiseAnd(a, b))
-
-
-def isnan(x: Any) -> Tensor:
-    """True where NaN (the only value that differs from itself)."""
-    return ops.Not(ops.Equal(x, x))
-
-
-def isinf(x: Any) -> Tensor:
-    """True where infinite; nowhere among integers."""
-    if not is_floating(x.data.dtype):
-        return isnan(x)
-    return ops.Equal(ops.Abs(x), scalar(np.inf, x.data.dtype))
-
-
-def isfinite(x: Any) -> Tensor:
-    """True where neither infinite nor NaN."""
-    if not is_floating(x.data.dtype):
-        return ops.Equal(x, x)
-    return ops.Less(ops.Abs(x), scalar(np.inf, x.data.dtype))
-
-
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`."""
-    a, b = (cast(x, float64) if x.data.dtype != float32 else x for x in meet(a, b))
-    with np.errstate(all="ignore"):  # of infinities
-        near = ops.And(ops.LessOrEqual(ops.Abs(a - b), ops.Abs(b) * rtol + atol), isfinite(b))
-    near = ops.Or(near, ops.Equal(a, b))
-    return ops.Or(near, ops.And(isnan(a), isnan(b))) if equal_nan else near

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.dtypes import DType, bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
+from ox.functions.comparing import bitwise_not, isclose
 from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.pointwise import bitwise_not, div, isclose, maximum, minimum, pow, where
+from ox.functions.pointwise import div, maximum, minimum, pow, where
 from ox.functions.shapes import reshape, squeeze
 from ox.operands import cast
 from ox.ops.broadcast import axes_tensor

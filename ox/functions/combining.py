@@ -1,0 +1,169 @@
+"""Several tensors made into one, element by element, and values put in the place of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.dtypes import bool_, int32, int64, is_floating
+from ox.errors import DTypeError
+from ox.functions.comparing import eq, isnan, isneginf, isposinf, signbit
+from ox.functions.operand import floating, only_floats
+from ox.functions.pointwise import abs, clamp, div, maximum, minimum, mul, pow, sign, where
+from ox.operands import cast, meet, scalar
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """other - alpha · input. `torch.rsub`."""
+    return other - (input if alpha == 1 else input * alpha)  # type: ignore[no-any-return]
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """input + value · tensor1 · tensor2. `torch.addcmul`."""
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)  # type: ignore[no-any-return]
+
+
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
+    """input + value · tensor1 / tensor2. `torch.addcdiv`. Raises DTypeError where both are whole numbers."""
+    if not is_floating(tensor1.data.dtype) and not is_floating(tensor2.data.dtype):
+        raise DTypeError("addcdiv divides floats", where=users_line(2), got=str(tensor1.data.dtype), hint="x.float()")
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)  # type: ignore[no-any-return]
+
+
+def lerp(input: Any, end: Any, weight: Any) -> Tensor:
+    """input + weight · (end - input). `torch.lerp`. Raises DTypeError for whole numbers or mixed types."""
+    _one_type("lerp", input, end, weight)
+    return ops.Add(input, mul(ops.Sub(end, input), weight))
+
+
+def _one_type(name: str, *tensors: Any) -> None:
+    given = [x for x in tensors if hasattr(x, "node")]
+    only_floats(name, *given)
+    for x in given[1:]:
+        if x.data.dtype != given[0].data.dtype:
+            raise DTypeError(
+                f"{name} takes tensors of one type",
+                where=users_line(3),
+                expected=str(given[0].data.dtype),
+                got=str(x.data.dtype),
+                hint=f"x.to(ox.{given[0].data.dtype})",
+            )
+
+
+def copysign(input: Any, other: Any) -> Tensor:
+    """The size of `input` with the sign of `other`. `torch.copysign`."""
+    a, b = meet(input, other)
+    a, size = floating(a), abs(floating(a))
+    return ops.Where(signbit(b), ops.Neg(size), size)
+
+
+def sgn(input: Any) -> Tensor:
+    """As `sign`, for no tensor of ox is complex. `torch.sgn`."""
+    return sign(input)  # type: ignore[no-any-return]
+
+
+def nan_to_num(
+    input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """NaN and the infinities replaced: by 0 and the type's extremes where no number is given. `torch.nan_to_num`."""
+    dtype = input.data.dtype
+    if not is_floating(dtype):
+        return input  # type: ignore[no-any-return]
+    from ox.functions.kinds import finfo
+
+    greatest = finfo(dtype).max
+    x = where(isnan(input), 0.0 if nan is None else nan, input)
+    x = where(isposinf(input), greatest if posinf is None else posinf, x)
+    return where(isneginf(input), -greatest if neginf is None else neginf, x)
+
+
+def clamp_min(input: Any, min: Any) -> Tensor:
+    """At least `min`. `torch.clamp_min`."""
+    return clamp(input, min=min)
+
+
+def clamp_max(input: Any, max: Any) -> Tensor:
+    """At most `max`. `torch.clamp_max`."""
+    return clamp(input, max=max)
+
+
+def heaviside(input: Any, values: Any) -> Tensor:
+    """0 below 0, 1 above, and `values` at 0. `torch.heaviside`. Raises DTypeError for mixed types."""
+    if input.data.dtype != values.data.dtype:
+        raise DTypeError(
+            "heaviside takes tensors of one type",
+            where=users_line(2),
+            expected=str(input.data.dtype),
+            got=str(values.data.dtype),
+        )
+    step = where(eq(input, 0), values, cast(input > 0, input.data.dtype))
+    return where(isnan(input), input, step)
+
+
+def fmax(input: Any, other: Any) -> Tensor:
+    """The larger of two; NaN only where both are. `torch.fmax`."""
+    return _without_nan(maximum, input, other)
+
+
+def fmin(input: Any, other: Any) -> Tensor:
+    """The smaller of two; NaN only where both are. `torch.fmin`."""
+    return _without_nan(minimum, input, other)
+
+
+def _without_nan(choose: Any, input: Any, other: Any) -> Tensor:
+    a, b = meet(input, other)
+    if not is_floating(a.data.dtype):
+        return choose(a, b)  # type: ignore[no-any-return]
+    return choose(ops.Where(isnan(a), b, a), ops.Where(isnan(b), a, b))  # type: ignore[no-any-return]
+
+
+def gcd(input: Any, other: Any) -> Tensor:
+    """The greatest common divisor. `torch.gcd`. Raises DTypeError for what is no whole number."""
+    a, b = meet(input, other)
+    dtype = a.data.dtype
+    if is_floating(dtype) or dtype == bool_:
+        raise DTypeError("gcd is for whole numbers", where=users_line(2), got=str(dtype), hint="x.long()")
+    if dtype in (int32, int64):
+        return ops.Gcd(a, b)  # type: ignore[no-any-return]
+    return cast(ops.Gcd(cast(a, int64), cast(b, int64)), dtype)
+
+
+def lcm(input: Any, other: Any) -> Tensor:
+    """The least common multiple. `torch.lcm`. Raises DTypeError for what is no whole number."""
+    a, b = meet(input, other)
+    divisor = gcd(a, b)
+    safe = ops.Where(eq(divisor, 0), scalar(1, divisor.data.dtype), divisor)
+    product = ops.Mul(ops.Div(a, safe), b)
+    return abs(product)  # type: ignore[no-any-return]
+
+
+def ldexp(input: Any, other: Any) -> Tensor:
+    """input · 2^other. `torch.ldexp`."""
+    return mul(input, pow(2.0, other))
+
+
+def positive(input: Any) -> Tensor:
+    """The tensor itself. `torch.positive`. Raises DTypeError for bools."""
+    if input.data.dtype == bool_:
+        raise DTypeError("positive is for numbers", where=users_line(2), got="bool")
+    return input  # type: ignore[no-any-return]
+
+
+def real(input: Any) -> Tensor:
+    """The tensor itself: no tensor of ox is complex. `torch.real`."""
+    return input  # type: ignore[no-any-return]
+
+
+def conj(input: Any) -> Tensor:
+    """The tensor itself: no tensor of ox is complex. `torch.conj`."""
+    return input  # type: ignore[no-any-return]
+
+
+conj_physical = resolve_conj = resolve_neg = conj
+true_divide = div

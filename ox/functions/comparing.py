@@ -1,0 +1,178 @@
+"""Functions that compare and decide, element by element: comparisons, logic, bits, what is finite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import UNSIGNED, bool_, float32, float64, int32, int64, is_floating
+from ox.errors import DTypeError
+from ox.functions.operand import like, named
+from ox.operands import cast, meet, scalar
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _comparison(op: Any, name: str) -> Any:
+    def function(input: Any, other: Any) -> Tensor:
+        a, b = meet(input, other)
+        if a.data.dtype == bool_:  # ONNX does not order bools
+            a, b = cast(a, int32), cast(b, int32)
+        return op(a, b)  # type: ignore[no-any-return]
+
+    return named(function, name, op.__doc__)
+
+
+def eq(input: Any, other: Any) -> Tensor:
+    """Equal, element by element. `torch.eq`."""
+    return ops.Equal(*meet(input, other))
+
+
+lt, gt = _comparison(ops.Less, "lt"), _comparison(ops.Greater, "gt")
+le, ge = _comparison(ops.LessOrEqual, "le"), _comparison(ops.GreaterOrEqual, "ge")
+
+
+def ne(a: Any, b: Any) -> Tensor:
+    """Not equal, element by element."""
+    return ops.Not(ops.Equal(*meet(a, b)))
+
+
+def logical_not(x: Any) -> Tensor:
+    """True where zero or false."""
+    return ops.Not(cast(x, bool_))
+
+
+def logical_and(a: Any, b: Any) -> Tensor:
+    """True where both are true or not zero."""
+    return ops.And(cast(a, bool_), cast(like(b, a), bool_))
+
+
+def logical_or(a: Any, b: Any) -> Tensor:
+    """True where one is true or not zero."""
+    return ops.Or(cast(a, bool_), cast(like(b, a), bool_))
+
+
+def logical_xor(a: Any, b: Any) -> Tensor:
+    """True where just one is true or not zero."""
+    return ne(cast(a, bool_), cast(like(b, a), bool_))
+
+
+def _bitwise(name: str, x: Any) -> Any:
+    if is_floating(x.data.dtype):
+        raise DTypeError(
+            f"{name} is for bools and integers", where=users_line(3), got=str(x.data.dtype), hint="(x > 0) & (y > 0)"
+        )
+    return x.data.dtype
+
+
+def bitwise_not(x: Any) -> Tensor:
+    """`~x`: every bit turned; of bools, not. `torch.bitwise_not`."""
+    dtype = _bitwise("~", x)
+    return ops.Not(x) if dtype == bool_ else ops.BitwiseNot(x)
+
+
+def bitwise_and(a: Any, b: Any) -> Tensor:
+    """`a & b`: bits set in both; of bools, and. `torch.bitwise_and`."""
+    a, b = meet(a, b)
+    return (ops.And if _bitwise("&", a) == bool_ else ops.BitwiseAnd)(a, b)
+
+
+def bitwise_xor(a: Any, b: Any) -> Tensor:
+    """`a ^ b`: bits set in just one; of bools, unequal. `torch.bitwise_xor`."""
+    a, b = meet(a, b)
+    return ne(a, b) if _bitwise("^", a) == bool_ else ops.BitwiseXor(a, b)
+
+
+def bitwise_or(a: Any, b: Any) -> Tensor:
+    """`a | b`: bits set in one or both; of bools, or. `torch.bitwise_or`."""
+    a, b = meet(a, b)
+    return (ops.Or if _bitwise("|", a) == bool_ else ops.BitwiseOr)(a, b)
+
+
+def bitwise_left_shift(input: Any, other: Any) -> Tensor:
+    """`input << other`; bits that leave are lost. `torch.bitwise_left_shift`."""
+    a, b = meet(input, other)
+    dtype = _shiftable("<<", a)
+    if dtype in UNSIGNED:
+        return ops.BitShift(a, b, direction="LEFT")
+    wide = ops.Mul(cast(a, int64), ops.Pow(scalar(2, int64), cast(b, int64)))
+    return cast(ops.Where(lt(b, 8 * dtype.itemsize), cast(wide, dtype), scalar(0, dtype)), dtype)
+
+
+def bitwise_right_shift(input: Any, other: Any) -> Tensor:
+    """`input >> other`, which keeps the sign. `torch.bitwise_right_shift`."""
+    a, b = meet(input, other)
+    dtype = _shiftable(">>", a)
+    if dtype in UNSIGNED:
+        return ops.BitShift(a, b, direction="RIGHT")
+    # by 62 bits at most at once, for 2^63 is no int64; what a further shift makes of -2 to 1 the next does, too
+    first = ops.Min(cast(b, int64), scalar(62, int64))
+    rest = ops.Min(ops.Sub(cast(b, int64), first), scalar(1, int64))
+    x = cast(a, int64)
+    for steps in (first, rest):
+        divisor = ops.Pow(scalar(2, int64), steps)
+        x = ops.Div(ops.Sub(x, ops.Mod(x, divisor)), divisor)
+    return cast(x, dtype)
+
+
+def _shiftable(name: str, x: Any) -> Any:
+    if _bitwise(name, x) == bool_:
+        raise DTypeError(f"{name} does not shift bools", where=users_line(3), hint="x.int() first")
+    return x.data.dtype
+
+
+def isnan(x: Any) -> Tensor:
+    """True where NaN (the only value that differs from itself)."""
+    return ops.Not(ops.Equal(x, x))
+
+
+def isinf(x: Any) -> Tensor:
+    """True where infinite; nowhere among integers."""
+    if not is_floating(x.data.dtype):
+        return isnan(x)
+    return ops.Equal(ops.Abs(x), scalar(np.inf, x.data.dtype))
+
+
+def isfinite(x: Any) -> Tensor:
+    """True where neither infinite nor NaN."""
+    if not is_floating(x.data.dtype):
+        return ops.Equal(x, x)
+    return ops.Less(ops.Abs(x), scalar(np.inf, x.data.dtype))
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`."""
+    a, b = (cast(x, float64) if x.data.dtype != float32 else x for x in meet(a, b))
+    with np.errstate(all="ignore"):  # of infinities
+        near = ops.And(ops.LessOrEqual(ops.Abs(a - b), ops.Abs(b) * rtol + atol), isfinite(b))
+    near = ops.Or(near, ops.Equal(a, b))
+    return ops.Or(near, ops.And(isnan(a), isnan(b))) if equal_nan else near
+
+
+def isposinf(input: Any) -> Tensor:
+    """True where +infinity. `torch.isposinf`."""
+    return eq(input, np.inf) if is_floating(input.data.dtype) else isnan(input)
+
+
+def isneginf(input: Any) -> Tensor:
+    """True where -infinity. `torch.isneginf`."""
+    return eq(input, -np.inf) if is_floating(input.data.dtype) else isnan(input)
+
+
+def isreal(input: Any) -> Tensor:
+    """True everywhere: no tensor of ox is complex. `torch.isreal`."""
+    return ops.Or(ops.Equal(input, input), isnan(input))
+
+
+def signbit(input: Any) -> Tensor:
+    """True where the sign is minus, as it is of -0.0. `torch.signbit`."""
+    if is_floating(input.data.dtype):
+        return ops.SignBit(input)  # type: ignore[no-any-return]
+    return lt(input, 0)  # type: ignore[no-any-return]
+
+
+greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne

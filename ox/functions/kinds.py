@@ -1,0 +1,120 @@
+"""Questions about element types and tensors: what meets in what, which numbers fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from ox.dtypes import DType, get_default_dtype, int64, is_floating, promote
+from ox.errors import ArgumentError, DTypeError
+from ox.operands import common_type, kind_of, no_such_type, scalar_type
+from ox.ops import operator
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    pass
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether it is an `ox.Tensor`. `torch.is_tensor`."""
+    return isinstance(obj, operator.tensor_class)
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether the elements are floats. `torch.is_floating_point`."""
+    return is_floating(input.data.dtype)
+
+
+def is_complex(input: Any) -> bool:
+    """False: no tensor of ox is complex. `torch.is_complex`."""
+    return False
+
+
+def is_nonzero(input: Any) -> bool:
+    """Whether its one element is not 0. `torch.is_nonzero`. Raises ArgumentError for more than one."""
+    if input.data.size != 1:
+        raise ArgumentError("is_nonzero asks a tensor of one element", where=users_line(2), got=str(input.data.shape))
+    return bool(input)
+
+
+def numel(input: Any) -> int:
+    """How many elements. `torch.numel`."""
+    return input.numel()  # type: ignore[no-any-return]
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest type that holds both. `torch.promote_types`."""
+    return promote(_type(type1), _type(type2))
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The type in which two tensors or numbers meet. `torch.result_type`."""
+    a, b = (x if hasattr(x, "node") else None for x in (tensor1, tensor2))
+    if a is not None and b is not None:
+        return common_type(a, b)
+    if a is None and b is None:
+        return promote(_of_number(tensor1), _of_number(tensor2))
+    return scalar_type(tensor2, a.data.dtype) if a is not None else scalar_type(tensor1, b.data.dtype)  # type: ignore[union-attr]
+
+
+def _of_number(value: Any) -> DType:
+    if isinstance(value, bool):
+        return np.dtype(np.bool_)
+    return int64 if isinstance(value, int) else get_default_dtype()
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether the kind of type allows it: bools go into all, whole numbers not into bools, floats only into floats.
+    `torch.can_cast`."""
+    return kind_of(_type(from_)) <= kind_of(_type(to))
+
+
+def _type(dtype: Any) -> DType:
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise no_such_type(dtype) from None
+
+
+class finfo:
+    """What a floating type holds: bits, eps, max, min, tiny, smallest_normal, resolution. `torch.finfo`.
+
+    Raises:
+        DTypeError: a type that is not floating.
+    """
+
+    def __init__(self, dtype: Any = None) -> None:
+        kind = get_default_dtype() if dtype is None else _type(dtype)
+        if not is_floating(kind):
+            raise DTypeError("finfo is for floats", where=users_line(2), got=str(kind), hint="ox.iinfo")
+        info = ml_dtypes.finfo(kind)
+        self.dtype = str(kind)
+        self.bits: int = kind.itemsize * 8
+        self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
+        self.tiny = self.smallest_normal = float(info.smallest_normal)
+        self.resolution = float(info.resolution)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{k}={v:g}" for k, v in vars(self).items() if k not in ("dtype", "bits"))
+        return f"finfo({values}, dtype={self.dtype})"
+
+
+class iinfo:
+    """What an integer type holds: bits, max, min. `torch.iinfo`.
+
+    Raises:
+        DTypeError: a type that is not one of integers.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        kind = _type(dtype)
+        if kind.kind not in "iu":
+            raise DTypeError("iinfo is for integers", where=users_line(2), got=str(kind), hint="ox.finfo")
+        info = np.iinfo(kind)
+        self.dtype, self.bits = str(kind), kind.itemsize * 8
+        self.max, self.min = int(info.max), int(info.min)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -1,0 +1,91 @@
+"""What a function takes: tensors, numbers beside them, and floats where whole numbers were given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.dtypes import float32, get_default_dtype, is_floating
+from ox.errors import DTypeError
+from ox.operands import cast, scalar, scalar_type
+from ox.ops import operator
+from ox.ops.numeric import HALVES
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def like(value: Any, x: Any) -> Tensor:
+    """A number, array or tensor as a tensor that can meet `x`: Python numbers take its type where they fit it."""
+    if hasattr(value, "node"):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (bool, int, float, np.generic)):
+        return scalar(value, scalar_type(value, x.data.dtype))
+    return operator.as_input(value)
+
+
+def no_tensor(name: str, x: Any) -> DTypeError:
+    return DTypeError(
+        f"{name} takes a tensor",
+        where=users_line(3),
+        got=type(x).__name__,
+        hint="ox.tensor(values) first",
+    )
+
+
+def floating(x: Any) -> Tensor:
+    """Whole numbers and bools in the default float type, as in PyTorch. Raises DTypeError for what is no tensor."""
+    if not hasattr(x, "node"):
+        raise no_tensor("a function on tensors", x)
+    return x if is_floating(x.data.dtype) else cast(x, get_default_dtype())
+
+
+def only_floats(name: str, *tensors: Any) -> None:
+    """Raise DTypeError for whole numbers and bools, which PyTorch refuses there too."""
+    for x in tensors:
+        if not hasattr(x, "node"):
+            raise no_tensor(name, x)
+        if not is_floating(x.data.dtype):
+            raise DTypeError(f"{name} is for floats", where=users_line(3), got=str(x.data.dtype), hint="x.float()")
+
+
+def unary(op: Any, name: str | None = None) -> Any:
+    """An operator of one input as a function."""
+
+    def function(input: Any) -> Tensor:
+        return op(input)  # type: ignore[no-any-return]
+
+    return named(function, name or op.name.lower(), op.__doc__)
+
+
+def unary_float(op: Any, name: str | None = None) -> Any:
+    """An operator for floats only: integers become the default float type first, as in PyTorch."""
+
+    def function(input: Any) -> Tensor:
+        return op(floating(input))  # type: ignore[no-any-return]
+
+    return named(function, name or op.name.lower(), op.__doc__)
+
+
+def unary_wide(op: Any, name: str | None = None) -> Any:
+    """The same for an operator that wants float32 or float64: half floats are rounded once, at the end."""
+
+    def function(input: Any) -> Tensor:
+        return in_single(op, floating(input))
+
+    return named(function, name or op.name.lower(), op.__doc__)
+
+
+def in_single(op: Any, x: Tensor, **attributes: Any) -> Tensor:
+    """`op` of a tensor of floats; of half floats in float32, rounded back."""
+    dtype = x.data.dtype
+    return cast(op(cast(x, float32), **attributes), dtype) if dtype in HALVES else op(x, **attributes)
+
+
+def named(function: Any, name: str, doc: str | None) -> Any:
+    """A function made in a loop, under the name that it is called by."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function

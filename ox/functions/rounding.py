@@ -1,0 +1,70 @@
+"""Whole numbers nearby, and what division leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.dtypes import bool_, is_floating
+from ox.errors import DTypeError
+from ox.functions.operand import only_floats
+from ox.functions.pointwise import no_zeros
+from ox.operands import meet, scalar
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _rounded(op: Any, input: Any) -> Tensor:
+    """Whole numbers stay as they are."""
+    if input.data.dtype == bool_:
+        raise DTypeError(f"{op.name.lower()} is for numbers", where=users_line(3), got="bool")
+    return op(input) if is_floating(input.data.dtype) else input  # type: ignore[no-any-return]
+
+
+def floor(input: Any) -> Tensor:
+    """The greatest whole number that is not above. `torch.floor`, ONNX Floor."""
+    return _rounded(ops.Floor, input)
+
+
+def ceil(input: Any) -> Tensor:
+    """The smallest whole number that is not below. `torch.ceil`, ONNX Ceil."""
+    return _rounded(ops.Ceil, input)
+
+
+def round(input: Any, *, decimals: int = 0) -> Tensor:
+    """The nearest whole number, the even one of two; or the nearest of so many decimals. `torch.round`, ONNX Round."""
+    if decimals == 0:
+        return _rounded(ops.Round, input)
+    only_floats("round to decimals", input)
+    power = scalar(10.0 ** abs(decimals), input.data.dtype)
+    if decimals > 0:
+        return ops.Div(ops.Round(ops.Mul(input, power)), power)
+    return ops.Mul(ops.Round(ops.Div(input, power)), power)
+
+
+def trunc(input: Any) -> Tensor:
+    """The whole number next to it on the way to 0. `torch.trunc`."""
+    if not is_floating(input.data.dtype):
+        return _rounded(ops.Floor, input)
+    return ops.Where(ops.Less(input, scalar(0, input.data.dtype)), ops.Ceil(input), ops.Floor(input))
+
+
+def frac(input: Any) -> Tensor:
+    """What `trunc` takes away, with its sign. `torch.frac`. Raises DTypeError for whole numbers."""
+    only_floats("frac", input)
+    return ops.Sub(input, trunc(input))
+
+
+def fmod(input: Any, other: Any) -> Tensor:
+    """What division towards 0 leaves; takes the sign of `input`. `torch.fmod`, ONNX Mod.
+
+    Raises:
+        ArgumentError: integers divided by zero.
+    """
+    a, b = meet(input, other)
+    return ops.Mod(a, b if is_floating(a.data.dtype) else no_zeros(b), fmod=1)
+
+
+fix = trunc

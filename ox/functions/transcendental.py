@@ -1,0 +1,175 @@
+"""Exponentials, logarithms, angles, and the functions that integrals define."""
+
+from __future__ import annotations
+
+from math import log as log_of
+from math import pi
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.dtypes import float64
+from ox.errors import ArgumentError
+from ox.functions.comparing import eq, isnan, logical_and, logical_not
+from ox.functions.operand import floating, in_single, only_floats, unary_float, unary_wide
+from ox.functions.pointwise import pow, where
+from ox.operands import cast, meet, scalar
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+sin, cos, tan, sinh, cosh, tanh = map(unary_float, (ops.Sin, ops.Cos, ops.Tan, ops.Sinh, ops.Cosh, ops.Tanh))
+asin, acos, atan = map(unary_float, (ops.Asin, ops.Acos, ops.Atan))
+asinh, acosh, atanh = map(unary_float, (ops.Asinh, ops.Acosh, ops.Atanh))
+arcsin, arccos, arctan, arcsinh, arccosh, arctanh = asin, acos, atan, asinh, acosh, atanh
+exp, log, sqrt, erf, sigmoid = map(unary_float, (ops.Exp, ops.Log, ops.Sqrt, ops.Erf, ops.Sigmoid))
+expm1, log1p = map(unary_float, (ops.Expm1, ops.Log1p))
+erfc, erfinv, lgamma, digamma = map(unary_wide, (ops.Erfc, ops.Erfinv, ops.Lgamma, ops.Digamma))
+
+
+def _met(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    a, b = meet(a, b)
+    only_floats(name, a)
+    return a, b
+
+
+def _floats(a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    a, b = meet(a, b)
+    return floating(a), floating(b)
+
+
+def rsqrt(input: Any) -> Tensor:
+    """1 / sqrt(input). `torch.rsqrt`."""
+    return ops.Reciprocal(ops.Sqrt(floating(input)))
+
+
+def exp2(input: Any) -> Tensor:
+    """2 to the power of the input. `torch.exp2`."""
+    x = floating(input)
+    return ops.Pow(scalar(2, x.data.dtype), x)
+
+
+def log2(input: Any) -> Tensor:
+    """Logarithm to the base 2. `torch.log2`."""
+    return _log_to(2, input)
+
+
+def log10(input: Any) -> Tensor:
+    """Logarithm to the base 10. `torch.log10`."""
+    return _log_to(10, input)
+
+
+def _log_to(base: int, input: Any) -> Tensor:
+    x = ops.Log(floating(input))
+    return ops.Div(x, scalar(log_of(base), x.data.dtype))
+
+
+def deg2rad(input: Any) -> Tensor:
+    """Degrees as radians. `torch.deg2rad`."""
+    x = floating(input)
+    return ops.Mul(x, scalar(pi / 180, x.data.dtype))
+
+
+def rad2deg(input: Any) -> Tensor:
+    """Radians as degrees. `torch.rad2deg`."""
+    x = floating(input)
+    return ops.Mul(x, scalar(180 / pi, x.data.dtype))
+
+
+def atan2(input: Any, other: Any) -> Tensor:
+    """The angle of the point (other, input), from -pi to pi. `torch.atan2`."""
+    return ops.Atan2(*_floats(input, other))  # type: ignore[no-any-return]
+
+
+arctan2 = atan2
+
+
+def hypot(input: Any, other: Any) -> Tensor:
+    """sqrt(input² + other²), whose squares do not overflow. `torch.hypot`. Raises DTypeError for whole numbers."""
+    return ops.Hypot(*_met("hypot", input, other))  # type: ignore[no-any-return]
+
+
+def logaddexp(input: Any, other: Any) -> Tensor:
+    """log(exp(input) + exp(other)), without overflow. `torch.logaddexp`. Raises DTypeError for whole numbers."""
+    a, b = _met("logaddexp", input, other)
+    zero = scalar(0, a.data.dtype)
+    apart = ops.Where(ops.Equal(a, b), zero, ops.Abs(ops.Sub(a, b)))  # equal infinities, too
+    return ops.Add(ops.Max(a, b), ops.Softplus(ops.Neg(apart)))
+
+
+def logaddexp2(input: Any, other: Any) -> Tensor:
+    """log2(2^input + 2^other), without overflow. `torch.logaddexp2`. Raises DTypeError for whole numbers."""
+    a, b = _met("logaddexp2", input, other)
+    two = scalar(log_of(2), a.data.dtype)
+    return ops.Div(logaddexp(ops.Mul(a, two), ops.Mul(b, two)), two)
+
+
+def _times_log(op: Any, input: Any, other: Any, harmless: float) -> Tensor:
+    """input · op(other), and 0 where the input is 0, whatever the other is but NaN."""
+    a, b = _floats(input, other)
+    none = logical_and(eq(a, 0), logical_not(isnan(b)))
+    return ops.Mul(a, op(where(none, harmless, b)))
+
+
+def xlogy(input: Any, other: Any) -> Tensor:
+    """input · log(other), and 0 where the input is 0. `torch.xlogy`."""
+    return _times_log(ops.Log, input, other, 1.0)
+
+
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """input · log(1 + other), and 0 where the input is 0. `torch.special.xlog1py`."""
+    return _times_log(ops.Log1p, input, other, 0.0)
+
+
+def logit(input: Any, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), the inverse of sigmoid; with `eps` of x held between eps and 1 - eps. `torch.logit`."""
+    x = floating(input)
+    dtype = x.data.dtype
+    if eps is not None:
+        x = ops.Clip(x, scalar(eps, dtype), scalar(1 - eps, dtype))
+    return ops.Log(ops.Div(x, ops.Sub(scalar(1, dtype), x)))
+
+
+def sinc(input: Any) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0. `torch.sinc`."""
+    x = floating(input)
+    dtype = x.data.dtype
+    none, one = eq(x, 0), scalar(1, dtype)
+    angle = ops.Mul(ops.Where(none, one, x), scalar(pi, dtype))
+    return ops.Where(none, one, ops.Div(ops.Sin(angle), angle))
+
+
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """A power in float64, whatever the types. `torch.float_power`."""
+    if hasattr(exponent, "node"):
+        exponent = cast(exponent, float64)
+    return pow(cast(input, float64) if hasattr(input, "node") else float(input), exponent)
+
+
+def polygamma(n: int, input: Any) -> Tensor:
+    """The n-th derivative of the digamma function, for an input above -2 (n = 1: anywhere). `torch.polygamma`.
+
+    Raises:
+        ArgumentError: n below 0.
+    """
+    if n < 0:
+        raise ArgumentError("polygamma's order is 0 or more", where=users_line(2), got=str(n))
+    return in_single(ops.Polygamma, floating(input), n=n) if n else digamma(input)  # type: ignore[no-any-return]
+
+
+def mvlgamma(input: Any, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p. `torch.mvlgamma`."""
+    if p < 1:
+        raise ArgumentError("mvlgamma's dimension is 1 or more", where=users_line(2), got=str(p))
+    x = floating(input)
+    total: Any = p * (p - 1) / 4 * log_of(pi)
+    for i in range(p):
+        total = lgamma(x - i / 2) + total
+    return total  # type: ignore[no-any-return]
+
+
+def angle(input: Any) -> Tensor:
+    """pi where negative, else 0: the angle of a real number. `torch.angle`."""
+    x = floating(input)
+    dtype = x.data.dtype
+    return ops.Where(isnan(x), x, ops.Where(x < 0, scalar(pi, dtype), scalar(0, dtype)))
