@@ -78,7 +78,8 @@ def meet(a: Any, b: Any) -> tuple[Tensor, Tensor]:
 
 def common_type(a: Tensor, b: Tensor) -> DType:
     """The type in which two tensors meet."""
-    target, other = a.data.dtype, b.data.dtype
+    target: DType = a.data.dtype
+    other: DType = b.data.dtype
     if target != other:
         flat = (not a.data.ndim) - (not b.data.ndim)  # 1: only a has no dimensions; -1: only b
         if flat and kind_of(target) == kind_of(other):

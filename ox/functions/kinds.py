@@ -73,7 +73,8 @@ def can_cast(from_: DType, to: DType) -> bool:
 
 def _type(dtype: Any) -> DType:
     try:
-        return np.dtype(dtype)
+        found: DType = np.dtype(dtype)
+        return found
     except TypeError:
         raise no_such_type(dtype) from None
 
@@ -89,7 +90,7 @@ class finfo:
         kind = get_default_dtype() if dtype is None else _type(dtype)
         if not is_floating(kind):
             raise DTypeError("finfo is for floats", where=users_line(2), got=str(kind), hint="ox.iinfo")
-        info = ml_dtypes.finfo(kind)
+        info = ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
         self.dtype = str(kind)
         self.bits: int = kind.itemsize * 8
         self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)

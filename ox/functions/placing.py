@@ -12,7 +12,8 @@ from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.indices import as_mask, at_least_one, counted, fits, inside, together, vector
 from ox.functions.likes import full_like_shape, ones_like, zeros_like
-from ox.functions.pointwise import clamp, div, like
+from ox.functions.operand import like
+from ox.functions.pointwise import clamp, div
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape, unsqueeze
 from ox.operands import cast, scalar
 from ox.ops.dim import Dim

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.dtypes import bool_, int64
+from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError
 from ox.functions.comparing import ne
 from ox.functions.operand import floating, like, unary, unary_float

@@ -154,7 +154,7 @@ def polygamma(n: int, input: Any) -> Tensor:
     """
     if n < 0:
         raise ArgumentError("polygamma's order is 0 or more", where=users_line(2), got=str(n))
-    return in_single(ops.Polygamma, floating(input), n=n) if n else digamma(input)  # type: ignore[no-any-return]
+    return in_single(ops.Polygamma, floating(input), n=n) if n else digamma(input)
 
 
 def mvlgamma(input: Any, p: int) -> Tensor:
