@@ -190,7 +190,8 @@ class Tensor(Methods, Aliases):
             raise RecordError(
                 f"{what} needs the value of a tensor, which a recording does not have",
                 where=users_line(3),
-                hint="ox.where(condition, a, b) for a choice of values; shapes are known: x.shape[0]",
+                hint="ox.cond, ox.while_loop or ox.scan for control flow, ox.where(condition, a, b) for a choice of values;"
+                " shapes are known: x.shape[0]",
             )
 
     def item(self) -> Any:

@@ -44,21 +44,19 @@ class Control(Operator):
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
         given = [x if x is None or isinstance(x, (list, tuple)) else operator.as_input(x) for x in inputs]
         mode = MODE.get()
+        if mode.recording is None:
+            return tuple(self.body(*given, **attributes))
+        if any(isinstance(x, (list, tuple)) for x in given):
+            raise RecordError(f"a sequence that goes through {self.name} cannot be recorded", where=explain.place())
+        followed = mode.grad and any(x is not None and x.node is not None for x in given)
+        given, attributes, wanted, grown = self.close(mode.recording, given, attributes, followed)
+        arrays = [None if x is None else x.data for x in given]
         try:
-            if mode.recording is None:
-                return tuple(self.body(*given, **attributes))
-            if any(isinstance(x, (list, tuple)) for x in given):
-                raise RecordError(f"a sequence that goes through {self.name} cannot be recorded")
-            followed = mode.grad and any(x is not None and x.node is not None for x in given)
-            given, attributes, wanted, grown = self.close(mode.recording, given, attributes, followed)
-            arrays = [None if x is None else x.data for x in given]
             with switched(recording=None, grad=False):
                 made = tuple(map(operator.make_tensor, self.kernel(np, *arrays, **attributes)))
         except OxError as error:
             error.where = error.where or explain.place()
             raise
-        except (TypeError, ValueError, IndexError) as error:
-            raise explain.call(self, inputs, {}, error) from error
         mode.recording.add(self, tuple(given), attributes, made)
         for i in grown:
             mode.recording.mark(made[i])

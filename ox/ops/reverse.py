@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.dtypes import is_floating
+from ox.errors import ShapeError
 from ox.ops import operator
 from ox.ops.broadcast import zeros
 from ox.ops.control import pullback
 from ox.ops.operator import OPS
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -23,6 +25,14 @@ class Sliced:
     tensor: Any
     axis: int = 0
     direction: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tensor is not None and not -self.tensor.data.ndim <= self.axis < self.tensor.data.ndim:
+            raise ShapeError(
+                f"there is no axis {self.axis} to slice along",
+                where=users_line() or None,
+                got=str(list(self.tensor.data.shape)),
+            )
 
     @property
     def length(self) -> int:

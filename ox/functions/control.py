@@ -1,0 +1,173 @@
+"""Control flow that records: cond, while_loop, scan. In eager code they are an `if`, a `while` and a `for`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.errors import ArgumentError, RecordError
+from ox.ops import operator
+from ox.ops.operator import OPS
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    """`true_fn(*operands)` where `pred` (a bool, or a tensor of one bool) is true, else `false_fn(*operands)`. A
+    recording holds both as an If. Results are tensors, or tuples, lists and dicts of them. `torch.cond`.
+
+    Raises:
+        RecordError: under a recording, the two give different structures, element types or ranks.
+        ArgumentError: `pred` is no single bool.
+    """
+    if not hasattr(pred, "node"):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    forms: list[Any] = []
+
+    def branch(function: Callable[..., Any]) -> Callable[[], Any]:
+        def run() -> list[Tensor]:
+            leaves, form = flatten(function(*operands))
+            forms.append(form)
+            return leaves
+
+        return run
+
+    results = OPS["If"](pred, then_branch=branch(true_fn), else_branch=branch(false_fn))
+    if any(form != forms[0] for form in forms):
+        raise RecordError(
+            "the two branches do not give the same",
+            where=users_line(1) or None,
+            got=f"the true one {_show(forms[0])}, the false one {_show(forms[-1])}",
+            expected="one structure of tuples, lists and dicts",
+        )
+    return unflatten(forms[0], results)
+
+
+def while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]
+) -> tuple[Any, ...]:
+    """`carried = body_fn(*carried)` as long as `cond_fn(*carried)`, a tensor of one bool, is true; the last ones. A
+    recording holds it as a Loop, with a gradient where the carried shapes stay the same. `torch.while_loop`.
+
+    Raises:
+        RecordError: under a recording, `body_fn` gives other structures, element types or ranks than it takes.
+    """
+    start, form = flatten(tuple(carried_inputs))
+
+    def go(flat: Sequence[Any]) -> Tensor:
+        found = cond_fn(*unflatten(form, flat))
+        return found if hasattr(found, "node") else operator.make_tensor(np.asarray(bool(found)))
+
+    def step(_: Tensor, __: Tensor, *flat: Tensor) -> list[Tensor]:
+        result = body_fn(*unflatten(form, flat))
+        if len(form[1]) == 1 and not isinstance(result, (tuple, list)):
+            result = (result,)
+        after, given = flatten(tuple(result) if isinstance(result, list) else result)
+        _same("body_fn", form, given)
+        return [go(after), *after]
+
+    return tuple(unflatten(form, OPS["Loop"](None, go(start), *start, body=step)))
+
+
+def scan(
+    combine_fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
+) -> tuple[Any, Any]:
+    """`carry, y = combine_fn(carry, x)` for each slice x of `xs` along `dim`: the last carry, and the ys stacked along
+    a new first dimension. `init`, `xs` and the ys are tensors, or tuples, lists and dicts of them. A recording holds
+    it as a Scan. `torch._higher_order_ops.scan`.
+
+    Args:
+        reverse: begin at the end; the ys lie in the order of `xs` all the same.
+
+    Raises:
+        RecordError: under a recording, the carry changes its structure, element type or rank.
+        ArgumentError: no xs, or a `combine_fn` that does not return two things.
+    """
+    states, form = flatten(init)
+    slices, slice_form = flatten(xs)
+    if not slices:
+        raise ArgumentError("scan needs at least one tensor in xs", where=users_line(1) or None)
+    outputs: list[Any] = []
+
+    def step(*flat: Tensor) -> list[Tensor]:
+        given = unflatten(form, flat[: len(states)]), unflatten(slice_form, flat[len(states) :])
+        result = combine_fn(*given)
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise ArgumentError(
+                "combine_fn returns two things: the next carry, and what is stacked",
+                where=users_line(1) or None,
+                got=f"a {type(result).__name__}",
+            )
+        after, new_form = flatten(result[0])
+        _same("combine_fn", form, new_form)
+        ys, y_form = flatten(result[1])
+        outputs[:] = [y_form]
+        return [*after, *ys]
+
+    results = OPS["Scan"](
+        *states,
+        *slices,
+        body=step,
+        num_scan_inputs=len(slices),
+        scan_input_axes=[dim] * len(slices),
+        scan_input_directions=[int(reverse)] * len(slices),
+    )
+    ys = list(results[len(states) :])
+    if reverse:
+        end, start, step_back, axis = (operator.as_input(np.array([n])) for n in (-(2**63), -1, -1, 0))
+        ys = [OPS["Slice"](y, start, end, axis, step_back) for y in ys]
+    return unflatten(form, results[: len(states)]), unflatten(outputs[0], ys)
+
+
+def flatten(value: Any) -> tuple[list[Any], Any]:
+    """The tensors inside tuples, lists and dicts, and the structure without them; numbers become tensors."""
+    if isinstance(value, dict):
+        parts = [flatten(v) for v in value.values()]
+        form: Any = ("dict", [(k, f) for k, (_, f) in zip(value, parts, strict=True)])
+    elif isinstance(value, (tuple, list)):
+        parts = [flatten(v) for v in value]
+        form = (type(value).__name__ if isinstance(value, list) else "tuple", [f for _, f in parts])
+    elif value is None:
+        return [], None
+    else:
+        return [value if hasattr(value, "node") else operator.tensor_class(value)], "tensor"
+    return [leaf for leaves, _ in parts for leaf in leaves], form
+
+
+def unflatten(form: Any, leaves: Iterable[Any]) -> Any:
+    """The structure with these tensors in place."""
+    left = iter(leaves)
+    if form is None:
+        return None
+    if form == "tensor":
+        return next(left)
+    kind, parts = form
+    if kind == "dict":
+        return {k: unflatten(f, left) for k, f in parts}
+    made = [unflatten(f, left) for f in parts]
+    return made if kind == "list" else tuple(made)
+
+
+def _same(name: str, expected: Any, got: Any) -> None:
+    if expected != got:
+        raise RecordError(
+            f"{name} does not return what it is given next",
+            where=users_line(2) or None,
+            expected=_show(expected),
+            got=_show(got),
+        )
+
+
+def _show(form: Any) -> str:
+    """``(tensor, {a: tensor})``."""
+    if form is None or form == "tensor":
+        return str(form)
+    kind, parts = form
+    if kind == "dict":
+        return "{" + ", ".join(f"{k}: {_show(f)}" for k, f in parts) + "}"
+    inner = ", ".join(map(_show, parts))
+    return f"[{inner}]" if kind == "list" else f"({inner})"
