@@ -54,6 +54,13 @@ class Formula(Optimizer):
             **{name: make_tensor(p.data * 0 + np.asarray(v, p.data.dtype)) for name, v in self._moments(group).items()},
         }
 
+    def _held(self, p: Tensor, group: Group) -> dict[str, Any]:
+        """The parameter's state, with what a setting that was changed since asks for."""
+        state = self.state[p]
+        if any(name not in state for name in self._moments(group)):
+            state.update({name: t for name, t in self._initial(p, group).items() if name not in state})
+        return state
+
     def _whole(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
         if group.get("maximize"):
             g = -g
@@ -77,7 +84,7 @@ class Formula(Optimizer):
                 array[...] = state[key]
 
         for p in params:
-            state = self.state[p]
+            state = self._held(p, group)
             n = Numbers(**fixed, **{key: float(state[key].data) for key in scalars})
             if self._counts:
                 state["step"].data += 1
@@ -105,7 +112,8 @@ class Formula(Optimizer):
             self._derive(functions, n, ops.Cast(step, to=double))
         for key in scalars:
             state[key].assign(getattr(n, key), name)
-        moments = {key: cast(state[key], kind) for key in self._moments(group)}
+        held = self._held(p, group)
+        moments = {key: cast(held[key], kind) for key in self._moments(group)}
         value = self._whole(functions, cast(p, kind), cast(grad, kind), moments, n, group)
         for key, tensor in moments.items():
             state[key].assign(tensor, name)

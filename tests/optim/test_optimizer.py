@@ -166,7 +166,7 @@ def test_one_cycle_says_when_it_ends() -> None:
         for _ in range(4):
             plan.step()
     with pytest.raises(ArgumentError, match="has none"):
-        optim.lr_scheduler.OneCycleLR(optim.SGD(parameters(), 0.1), 1.0, total_steps=3)
+        optim.lr_scheduler.OneCycleLR(optim.Adagrad(parameters(), 0.1), 1.0, total_steps=3)
 
 
 def test_repr() -> None:

@@ -1,0 +1,111 @@
+"""What all schedulers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ox.errors import ArgumentError, DTypeError
+from ox.ops.explain import place
+from ox.optim.group import Group
+from ox.optim.optimizer import Optimizer
+
+
+class LRScheduler:
+    """The base: `torch.optim.lr_scheduler.LRScheduler`. Call `step()` after `optimizer.step()`.
+
+    A subclass gives `get_lr`: one rate for each group at `last_epoch`. A scheduler sets `group["lr"]`, and with it the
+    tensor that a captured step reads.
+
+    Args:
+        last_epoch: -1 starts; another number goes on after that epoch, with groups that hold their `initial_lr`.
+    """
+
+    _starting = False  # the step that the constructor takes
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        self.optimizer = checked(optimizer)
+        for group in optimizer.param_groups:
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise ArgumentError(
+                    "last_epoch needs groups with 'initial_lr'", where=place(), hint="load the optimizer's state first"
+                )
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._last_lr: list[float] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._starting = True
+        try:
+            self.step()
+        finally:
+            del self._starting
+
+    def get_lr(self) -> list[float]:
+        """The rate of each group at `last_epoch`."""
+        raise ArgumentError(f"{type(self).__name__} has no get_lr")
+
+    def _at_epoch(self) -> list[float]:
+        """The same after a jump to `last_epoch`, where `get_lr` goes on from the rates as they are."""
+        return self.get_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        """Move on by one (or to `epoch`) and set the rates."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._set(self.get_lr() if epoch is None else self._at_epoch())
+
+    def _set(self, rates: Sequence[float]) -> None:
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = lr
+        self._last_lr = self._rates()
+
+    def _rates(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_last_lr(self) -> list[float]:
+        """The rates that the last step set."""
+        return self._last_lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers and lists of numbers: everything but the optimizer and functions."""
+        return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from `state_dict()`. The rates themselves are in the optimizer's state."""
+        self.__dict__.update(state_dict)
+
+
+def checked(optimizer: Any) -> Any:
+    """The optimizer. Raises DTypeError (a TypeError) for what is none."""
+    if not isinstance(optimizer, Optimizer):
+        raise DTypeError("a scheduler takes an optimizer", where=place(), got=type(optimizer).__name__)
+    return optimizer
+
+
+def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+    """One value a group, from one for all or a list. Raises ArgumentError for a list of another length."""
+    count = len(optimizer.param_groups)
+    if not isinstance(value, list | tuple):
+        return [value] * count
+    if len(value) != count:
+        raise ArgumentError(
+            f"{name} has another length than the groups", where=place(), expected=str(count), got=str(len(value))
+        )
+    return list(value)
+
+
+def set_momentum(group: Group, value: float, by: str) -> None:
+    """Set what plays momentum's part. Raises ArgumentError for an optimizer that has none."""
+    if "betas" in group:
+        group["betas"] = (value, *group["betas"][1:])
+    elif "momentum" in group:
+        group["momentum"] = value
+    else:
+        raise ArgumentError(
+            f"{by} cycles a momentum, and this optimizer has none",
+            where=place(),
+            hint="cycle_momentum=False",
+        )
