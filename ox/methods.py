@@ -11,6 +11,7 @@ from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, 
 from ox.functions.dims import one_dim
 from ox.method import binary, function, in_place, infix
 from ox.methods_index import IndexMethods
+from ox.methods_shape import ShapeMethods
 from ox.operands import cast, no_such_type
 from ox.ops.operator import OPS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Methods(IndexMethods):
+class Methods(IndexMethods, ShapeMethods):
     """Mixed into `ox.Tensor`."""
 
     __add__, __radd__ = binary("Add", on_bools="Or"), binary("Add", reflected=True, on_bools="Or")
@@ -74,7 +75,7 @@ class Methods(IndexMethods):
     softmax, log_softmax, all, any = map(function, ("softmax", "log_softmax", "all", "any"))
     equal, allclose = map(function, ("equal", "allclose"))
     # products
-    matmul, mm, bmm, dot = map(function, ("matmul", "matmul", "matmul", "matmul"))
+    matmul = function("matmul")
     # shapes
     reshape, view, flatten, unflatten = map(function, ("reshape", "reshape", "flatten", "unflatten"))
     transpose, permute, squeeze, unsqueeze = map(function, ("transpose", "permute", "squeeze", "unsqueeze"))
@@ -209,15 +210,3 @@ class Methods(IndexMethods):
     def mT(self: Any) -> Tensor:
         """The last two dimensions exchanged."""
         return F.transpose(self, -1, -2)
-
-    def new_zeros(self: Any, *shape: Any, dtype: DType | None = None) -> Tensor:
-        """Zeros in the type and on the device of this tensor."""
-        return F.full_like_shape(self, shape, 0, dtype)
-
-    def new_ones(self: Any, *shape: Any, dtype: DType | None = None) -> Tensor:
-        """Ones in the type and on the device of this tensor."""
-        return F.full_like_shape(self, shape, 1, dtype)
-
-    def new_full(self: Any, shape: Any, value: Any, dtype: DType | None = None) -> Tensor:
-        """A shape full of one number in the type and on the device of this tensor."""
-        return F.full_like_shape(self, (shape,), value, dtype)

@@ -13,3 +13,17 @@ class ValuesIndices(NamedTuple):
 
     values: Tensor
     indices: Tensor
+
+
+class Histogram(NamedTuple):
+    """What lies between edges, and the edges."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+class MinMax(NamedTuple):
+    """The smallest and the largest."""
+
+    min: Tensor
+    max: Tensor

@@ -1,5 +1,6 @@
 """The operators: ONNX's names, signatures and meanings, to be called on tensors."""
 
+from ox.ops import recurrent_gradient as recurrent_gradient
 from ox.ops.activation import Erf, Gelu, Hardmax, LogSoftmax, Relu, Sigmoid, Softmax, Tanh
 from ox.ops.arithmetic import (
     Abs,
@@ -66,11 +67,13 @@ from ox.ops.plane import Atan2, Hypot, SignBit
 from ox.ops.pool import AveragePool, MaxPool
 from ox.ops.random import Philox, RandomNormal, RandomUniform
 from ox.ops.rectify import Celu, Elu, LeakyRelu, PRelu, Selu, Shrink, ThresholdedRelu
+from ox.ops.recurrent import GRU, LSTM, RNN
 from ox.ops.reduce import ArgMax, ArgMin, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from ox.ops.reduce_log import ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare
 from ox.ops.resize import Resize, Upsample
 from ox.ops.roi import MaxRoiPool, RoiAlign
 from ox.ops.rounding import Ceil, Floor, Round
+from ox.ops.search import SearchSorted
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.sort import TopK, Unique
 from ox.ops.triangle import EyeLike, Trilu
@@ -79,6 +82,9 @@ from ox.ops.unpool import Col2Im, MaxUnpool
 from ox.ops.values import BitCast, Cast, CastLike, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
     "Abs",
     "Acos",
     "Acosh",
@@ -209,6 +215,7 @@ __all__ = [
     "Scatter",
     "ScatterElements",
     "ScatterND",
+    "SearchSorted",
     "Selu",
     "Shape",
     "Shrink",

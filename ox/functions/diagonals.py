@@ -1,0 +1,168 @@
+"""Diagonals and triangles: diag, diagonal, tril, triu, trace, ..."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import DType, int64, is_floating
+from ox.errors import ArgumentError, ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.shapes import flatten, permute, reshape, unsqueeze
+from ox.operands import cast, scalar
+from ox.ops import operator
+from ox.ops.broadcast import axes_tensor
+from ox.ops.dim import Dim, size_tensor
+from ox.ops.operator import OPS
+from ox.ops.pad import pad_axes, positions
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _triangle(upper: int) -> Any:
+    def function(x: Any, diagonal: int = 0) -> Tensor:
+        if x.data.ndim < 2:
+            raise ShapeError(
+                f"{function.__name__} takes matrices",
+                where=users_line(2),
+                expected="two dimensions or more",
+                got=str(list(x.data.shape)),
+            )
+        return ops.Trilu(x, operator.as_input(np.array(diagonal, np.int64)), upper=upper)
+
+    function.__name__ = "triu" if upper else "tril"
+    side = "below" if upper else "above"
+    function.__doc__ = f"Zeros {side} the diagonal of every matrix. `torch.{function.__name__}`, ONNX Trilu."
+    return function
+
+
+tril, triu = _triangle(0), _triangle(1)
+
+
+def _triangle_indices(upper: bool) -> Any:
+    def function(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: str | None = None) -> Tensor:
+        if row < 0 or col < 0:
+            raise ArgumentError("a matrix has no negative sizes", where=users_line(2), got=f"{row} × {col}")
+        places = np.triu_indices(row, offset, col) if upper else np.tril_indices(row, offset, col)
+        made = operator.as_input(np.stack(places).astype(dtype))
+        return made.to(device) if device else made
+
+    function.__name__ = "triu_indices" if upper else "tril_indices"
+    where = "on and above" if upper else "on and below"
+    function.__doc__ = f"The places {where} a diagonal of a matrix, [2, how many]. `torch.{function.__name__}`."
+    return function
+
+
+tril_indices, triu_indices = _triangle_indices(False), _triangle_indices(True)
+
+
+def _least(a: Any, b: Any) -> Any:
+    """min of sizes that may be `ox.Dim`."""
+    if not isinstance(a, Dim) and not isinstance(b, Dim):
+        return max(min(a, b), 0)
+    value = max(min(int(a), int(b)), 0)
+    return Dim(value, lambda: OPS["Max"](OPS["Min"](size_tensor([a]), size_tensor([b])), axes_tensor([0])))
+
+
+def _two(x: Any, dim1: int, dim2: int, what: str) -> tuple[int, int]:
+    rank = x.data.ndim
+    first, second = one_dim(dim1, rank), one_dim(dim2, rank)
+    if rank < 2 or first == second:
+        raise ArgumentError(f"{what} needs two different dimensions", where=users_line(3), got=f"{dim1}, {dim2}")
+    return first, second
+
+
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonals of the matrices in dimensions `dim1` and `dim2`, as last dimension; a view where memory allows.
+    `torch.diagonal`."""
+    first, second = _two(x, dim1, dim2, "diagonal")
+    rest = [d for d in range(x.data.ndim) if d not in (first, second)]
+    x = permute(x, [*rest, first, second]) if [*rest, first, second] != list(range(x.data.ndim)) else x
+    *lead, n, m = x.shape
+    start = offset if offset >= 0 else -offset * m
+    length = _least(n, m - offset) if offset >= 0 else _least(n + offset, m)
+    flat = reshape(x, [*lead, n * m])
+    axis = len(lead)
+    if isinstance(m, Dim):  # a stride of a slice that changes has no gradient
+        places = positions(length) * scalar(m + 1, int64) + scalar(start, int64)
+        return ops.Gather(flat, places, axis=axis)
+    if not length:
+        return ops.Slice(flat, axes_tensor([0]), axes_tensor([0]), axes_tensor([axis]))
+    end = start + (length - 1) * (m + 1) + 1
+    return ops.Slice(flat, size_tensor([start]), size_tensor([end]), axes_tensor([axis]), axes_tensor([m + 1]))
+
+
+def _on_diagonal(rows: Any, columns: Any, offset: int) -> Tensor:
+    """bool [rows, columns], true on the diagonal."""
+    down = unsqueeze(positions(rows), 1)
+    return ops.Equal(down + scalar(offset, int64) if offset else down, positions(columns))
+
+
+def _as_rows(x: Any, rows: Any, offset: int) -> Tensor:
+    """The elements of a diagonal [..., k] at the rows in which they stand, [..., rows, 1]."""
+    before = max(-offset, 0)
+    last = x.data.ndim - 1
+    return unsqueeze(pad_axes(x, {last: (before, rows - before - x.shape[last])}), -1)
+
+
+def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices in dimensions `dim1` and `dim2` with the last dimension of `x` on their diagonal. `torch.diag_embed`."""
+    rank = x.data.ndim + 1
+    first, second = one_dim(dim1, rank), one_dim(dim2, rank)
+    if rank < 2 or first == second:
+        raise ArgumentError("diag_embed needs two different dimensions", where=users_line(2), got=f"{dim1}, {dim2}")
+    n = x.shape[-1] + abs(offset)
+    matrices = ops.Where(_on_diagonal(n, n, offset), _as_rows(x, n, offset), scalar(0, x.data.dtype))
+    order = list(range(rank - 2))
+    for place, source in sorted(((first, rank - 2), (second, rank - 1))):
+        order.insert(place, source)
+    return matrices if order == list(range(rank)) else permute(matrices, order)
+
+
+def diag(x: Any, diagonal: int = 0) -> Tensor:
+    """A vector as a matrix with it on the diagonal, or the diagonal of a matrix. `torch.diag`."""
+    if x.data.ndim == 1:
+        return diag_embed(x, diagonal)
+    if x.data.ndim == 2:
+        return _diagonal(x, diagonal)
+    raise ShapeError("diag takes a vector or a matrix", where=users_line(2), got=str(list(x.data.shape)))
+
+
+_diagonal = diagonal
+
+
+def diagflat(x: Any, offset: int = 0) -> Tensor:
+    """A matrix with all elements of `x` on its diagonal. `torch.diagflat`."""
+    return diag_embed(flatten(x), offset)
+
+
+def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """`x` with `src` on its diagonals. `torch.diagonal_scatter`."""
+    first, second = _two(x, dim1, dim2, "diagonal_scatter")
+    rest = [d for d in range(x.data.ndim) if d not in (first, second)]
+    order = [*rest, first, second]
+    expected = _diagonal(x.detach(), offset, first, second).data.shape
+    if src.data.shape != expected:
+        raise ShapeError(
+            "diagonal_scatter: the source is no such diagonal",
+            where=users_line(2),
+            expected=str(list(expected)),
+            got=str(list(src.data.shape)),
+        )
+    n, m = x.shape[first], x.shape[second]
+    rows = _as_rows(cast(src, x.data.dtype), n, offset)
+    made = ops.Where(_on_diagonal(n, m, offset), rows, permute(x, order))
+    back = [order.index(d) for d in range(x.data.ndim)]
+    return permute(made, back)
+
+
+def trace(x: Any) -> Tensor:
+    """The sum of a matrix's diagonal; of integers in int64. `torch.trace`."""
+    if x.data.ndim != 2:
+        raise ShapeError("trace takes a matrix", where=users_line(2), got=str(list(x.data.shape)))
+    line = _diagonal(x)
+    return ops.ReduceSum(line if is_floating(x.data.dtype) else cast(line, int64), keepdims=0)

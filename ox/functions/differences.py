@@ -1,0 +1,196 @@
+"""Differences and areas along a dimension, and covariance: diff, gradient, trapezoid, cov, ..."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.dtypes import bool_, int64, is_floating
+from ox.errors import ArgumentError, ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.pointwise import clamp, div, ne
+from ox.functions.reductions import mean, sum
+from ox.functions.shapes import cat, narrow, reshape, transpose, unsqueeze
+from ox.operands import cast, scalar
+from ox.ops.operator import OPS
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _ends(x: Any, dim: int) -> tuple[Any, Any]:
+    """All but the first, all but the last along a dimension."""
+    n = x.shape[dim]
+    return narrow(x, dim, 1, n - 1), narrow(x, dim, 0, n - 1)
+
+
+def diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    """The n-th difference of neighbours along `dim`; of bools, whether they differ. `torch.diff`."""
+    if not x.data.ndim:
+        raise ShapeError("diff needs a dimension", where=users_line(2), got="[]")
+    if n < 0:
+        raise ArgumentError("diff needs an order of 0 or more", where=users_line(2), got=str(n))
+    dim = one_dim(dim, x.data.ndim)
+    parts = [p for p in (prepend, x, append) if p is not None]
+    x = cat(parts, dim) if len(parts) > 1 else x
+    for _ in range(n):
+        if not x.data.shape[dim]:
+            break
+        behind, before = _ends(x, dim)
+        x = ne(behind, before) if x.data.dtype == bool_ else ops.Sub(behind, before)
+    return x  # type: ignore[no-any-return]
+
+
+def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
+    """Twice the area under each pair of neighbours."""
+    if not is_floating(y.data.dtype):
+        y = y.float()
+    behind, before = _ends(y, dim)
+    both = ops.Add(behind, before)
+    if x is None:
+        return both if dx in (None, 1) else both * dx
+    if x.data.ndim == 1 and y.data.ndim > 1:
+        if x.data.shape[0] != y.data.shape[dim]:
+            raise ShapeError(
+                "trapezoid needs a place for each value",
+                where=users_line(3),
+                expected=f"[{y.data.shape[dim]}]",
+                got=str(list(x.data.shape)),
+            )
+        x = reshape(x, [x.shape[0] if d == dim else 1 for d in range(y.data.ndim)])
+    last = dim - y.data.ndim
+    return both * diff(x, dim=last)  # type: ignore[no-any-return]
+
+
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """The area under `y` along `dim` by the rule of trapezoids, at places `x` or at distances `dx`.
+    `torch.trapezoid`."""
+    dim = one_dim(dim, y.data.ndim)
+    _one_of(x, dx)
+    return sum(_areas(y, x, dx, dim), dim) / 2
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
+    dim = one_dim(dim, y.data.ndim)
+    _one_of(x, dx)
+    return ops.CumSum(_areas(y, x, dx, dim), scalar(dim, int64)) / 2
+
+
+def _one_of(x: Any, dx: Any) -> None:
+    if x is not None and dx is not None:
+        raise ArgumentError("trapezoid takes places x or a distance dx", where=users_line(3), got="both")
+
+
+trapz = trapezoid
+
+
+def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+    """The slope along each dimension by central differences, at the ends by one-sided ones of first or second order.
+    `torch.gradient`.
+
+    Args:
+        spacing: the distance of neighbours, one for all or one a dimension, or vectors of places.
+    """
+    dims = list(range(x.data.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [one_dim(d, x.data.ndim) for d in dims]
+    steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    if len(steps) != len(dims) or edge_order not in (1, 2):
+        raise ArgumentError(
+            "gradient needs a spacing for each dimension, and an edge_order of 1 or 2",
+            where=users_line(2),
+            got=f"{len(steps)} for {len(dims)}, {edge_order=}",
+        )
+    x = x if is_floating(x.data.dtype) else x.float()
+    return tuple(_slope(x, d, step, edge_order) for d, step in zip(dims, steps, strict=True))
+
+
+def _slope(x: Any, dim: int, step: Any, edge_order: int) -> Tensor:
+    n = x.shape[dim]
+    if x.data.shape[dim] <= edge_order:
+        raise ShapeError(
+            f"gradient needs more than {edge_order} places", where=users_line(3), got=str(list(x.data.shape))
+        )
+    places = hasattr(step, "node") and step.data.ndim
+    if not places:
+        widths = None
+        slopes = diff(x, dim=dim) / step
+    else:
+        if step.data.shape != (x.data.shape[dim],):
+            raise ShapeError(
+                "gradient needs a place for each value",
+                where=users_line(3),
+                expected=f"[{x.data.shape[dim]}]",
+                got=str(list(step.data.shape)),
+            )
+        widths = reshape(diff(cast(step, x.data.dtype)), [n - 1 if d == dim else 1 for d in range(x.data.ndim)])
+        slopes = diff(x, dim=dim) / widths
+    behind, before = _ends(slopes, dim)
+    if widths is None:
+        middle, first, last = (behind + before) / 2, None, None
+    else:
+        later, earlier = _ends(widths, dim)
+        middle = (before * later + behind * earlier) / (later + earlier)
+        first, last = _at(earlier, dim, 0) / _at(later, dim, 0), _at(later, dim, -1) / _at(earlier, dim, -1)
+    start, end = _at(slopes, dim, 0), _at(slopes, dim, -1)
+    if edge_order == 2:
+        # the slope at the end of the parabola through three places
+        start = start + (start - _at(slopes, dim, 1)) * (0.5 if first is None else first / (first + 1))
+        end = end + (end - _at(slopes, dim, -2)) * (0.5 if last is None else last / (last + 1))
+    return cat([start, middle, end], dim)
+
+
+def _at(x: Any, dim: int, place: int) -> Any:
+    return narrow(x, dim, place, 1)
+
+
+def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """The covariance matrix of variables in rows, of observations in columns. `torch.cov`.
+
+    Args:
+        correction: what is taken from the count of observations.
+        fweights: how often each observation comes.
+        aweights: how much each observation weighs.
+    """
+    if x.data.ndim > 2:
+        raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(x.data.shape)))
+    alone = x.data.ndim < 2
+    x = reshape(x, 1, -1) if alone else x
+    x = x if is_floating(x.data.dtype) else x.float()
+    weights = None
+    for given in (fweights, aweights):
+        if given is not None:
+            if given.data.shape != (x.data.shape[1],):
+                raise ShapeError(
+                    "cov needs a weight for each observation",
+                    where=users_line(2),
+                    expected=f"[{x.data.shape[1]}]",
+                    got=str(list(given.data.shape)),
+                )
+            own = cast(given, x.data.dtype)
+            weights = own if weights is None else weights * own
+    if weights is None:
+        centred = x - mean(x, 1, True)
+        weighted, count = centred, scalar(x.shape[1] - correction, x.data.dtype)
+    else:
+        total = sum(weights)
+        centred = x - sum(x * weights, 1, True) / total
+        weighted = centred * weights
+        if aweights is None:
+            count = total - correction
+        else:
+            count = total - sum(weights * cast(aweights, x.data.dtype)) * correction / total
+    matrix = div(ops.MatMul(centred, transpose(weighted, 0, 1)), clamp(count, min=0))
+    return reshape(matrix, []) if alone else matrix
+
+
+def corrcoef(x: Any) -> Tensor:
+    """The correlations of variables in rows, between -1 and 1. `torch.corrcoef`."""
+    matrix = cov(x)
+    if not matrix.data.ndim:
+        return matrix / matrix
+    from ox.functions.diagonals import diagonal
+
+    spread = OPS["Sqrt"](diagonal(matrix))
+    return clamp(matrix / unsqueeze(spread, 1) / spread, -1, 1)

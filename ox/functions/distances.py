@@ -1,0 +1,114 @@
+"""Distances and angles between vectors: cdist, pdist, pairwise_distance, cosine_similarity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import is_floating
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.indices import together
+from ox.functions.pointwise import maximum, where
+from ox.functions.reductions import amax, sum
+from ox.functions.shapes import transpose, unsqueeze
+from ox.operands import cast, meet, scalar
+from ox.ops import operator
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+MANY = 25  # rows from which a product of matrices is used, as in PyTorch
+
+
+def _length(x: Any, p: float, dim: int, keepdim: bool = False) -> Tensor:
+    """The p-norm along a dimension, with a gradient of zero at zero."""
+    size = ops.Abs(x)
+    if p == float("inf"):
+        return amax(size, dim, keepdim)
+    if p == 0:
+        return sum(cast(size != 0, x.data.dtype), dim, keepdim)
+    if p == 1:
+        return sum(size, dim, keepdim)
+    if p == 2:
+        return _root(sum(ops.Mul(x, x), dim, keepdim))
+    none = size == 0
+    powers = where(none, 0.0, where(none, 1.0, size) ** p)
+    total = sum(powers, dim, keepdim)
+    none = total == 0
+    return where(none, 0.0, where(none, 1.0, total) ** (1 / p))
+
+
+def _root(squares: Any) -> Tensor:
+    """A square root whose gradient is zero at zero."""
+    none = squares <= 0
+    return where(none, 0.0, ops.Sqrt(where(none, 1.0, squares)))
+
+
+def _floats(what: str, *tensors: Any) -> None:
+    for x in tensors:
+        if not is_floating(x.data.dtype):
+            raise DTypeError(f"{what} takes floats", where=users_line(3), got=str(x.data.dtype), hint="x.float()")
+
+
+def _order(p: float) -> float:
+    if p < 0:
+        raise ArgumentError("a distance has an order of 0 or more", where=users_line(3), got=f"p={p}")
+    return float(p)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+    """The p-norm of the difference of each row of `x1` [..., P, M] and each of `x2` [..., R, M]: [..., P, R].
+    `torch.cdist`.
+
+    With p = 2 and more than 25 rows it is made of a product of matrices, less exact where rows are nearly equal, unless
+    `compute_mode` says "donot_use_mm_for_euclid_dist".
+    """
+    _floats("cdist", x1, x2)
+    p = _order(p)
+    modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+    if compute_mode not in modes:
+        raise ArgumentError(f"cdist has no mode {compute_mode!r}", where=users_line(2), expected=", ".join(modes))
+    if x1.data.ndim < 2 or x2.data.ndim < 2 or x1.data.shape[-1] != x2.data.shape[-1]:
+        raise ShapeError(
+            "cdist takes rows of one length",
+            where=users_line(2),
+            expected="[..., P, M] and [..., R, M]",
+            got=f"{list(x1.data.shape)} and {list(x2.data.shape)}",
+        )
+    x1, x2 = meet(x1, x2)
+    many = max(x1.data.shape[-2], x2.data.shape[-2]) > MANY
+    if p == 2 and (compute_mode == modes[1] or (compute_mode == modes[0] and many)):
+        squares = unsqueeze(sum(ops.Mul(x1, x1), -1), -1) + unsqueeze(sum(ops.Mul(x2, x2), -1), -2)
+        return _root(squares - ops.MatMul(x1, transpose(x2, -1, -2)) * 2)
+    return _length(ops.Sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
+
+
+def pdist(x: Any, p: float = 2) -> Tensor:
+    """The p-norms of the differences of all pairs of rows [N, M], in order: [N(N - 1)/2]. `torch.pdist`."""
+    _floats("pdist", x)
+    if x.data.ndim != 2:
+        raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(x.data.shape)))
+    first, second = (operator.as_input(i.astype(np.int64)) for i in np.triu_indices(x.data.shape[0], 1))
+    return _length(ops.Sub(ops.Gather(x, first), ops.Gather(x, second)), _order(p), 1)
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last dimension. `torch.nn.functional.pairwise_distance`."""
+    _floats("pairwise_distance", x1, x2)
+    x1, x2 = meet(x1, x2)
+    return _length(x1 - x2 + eps, float(p), -1, keepdim)
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`.
+    `torch.nn.functional.cosine_similarity`."""
+    _floats("cosine_similarity", x1, x2)
+    x1, x2 = together(*meet(x1, x2))
+    dim = one_dim(dim, x1.data.ndim)
+    least = scalar(eps, x1.data.dtype)
+    lengths = [maximum(_length(x, 2, dim), least) for x in (x1, x2)]
+    return sum(ops.Mul(x1, x2), dim) / (lengths[0] * lengths[1])

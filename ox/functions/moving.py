@@ -1,0 +1,232 @@
+"""Functions that move elements or dimensions: roll, rot90, movedim, tile, repeat_interleave, unfold, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import int64
+from ox.errors import ArgumentError, BoundsError, ShapeError
+from ox.functions.dims import one_dim, sizes_of
+from ox.functions.indices import as_index
+from ox.functions.shapes import expand, flip, permute, reshape, transpose, unsqueeze
+from ox.operands import scalar
+from ox.ops import operator
+from ox.ops.broadcast import axes_tensor
+from ox.ops.dim import Dim, size_tensor
+from ox.ops.pad import positions
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+_END = np.iinfo(np.int64).max
+
+
+def _listed(value: Any) -> list[int]:
+    return [int(value)] if hasattr(value, "__index__") else [int(v) for v in value]
+
+
+def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """Elements moved along dimensions, those that leave coming in at the other end; of the flattened tensor without
+    `dims`. `torch.roll`.
+
+    Raises:
+        ArgumentError: other counts of shifts and dimensions.
+    """
+    if dims is None or dims == ():
+        if len(_listed(shifts)) != 1:
+            raise ArgumentError("roll of the flattened tensor takes one shift", where=users_line(2), got=str(shifts))
+        return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
+    amounts, along = _listed(shifts), _listed(dims)
+    if len(amounts) != len(along):
+        raise ArgumentError("roll needs a shift for each dimension", where=users_line(2), got=f"{shifts}, {dims}")
+    for amount, dim in zip(amounts, along, strict=True):
+        axis = one_dim(dim, x.data.ndim)
+        size = x.data.shape[axis] if x.data.ndim else 1
+        if abs(amount) >= size:
+            amount = amount % size if size else 0
+        if amount:
+            # places counted from the end, so that the size itself is not needed
+            parts = [
+                ops.Slice(x, axes_tensor([first]), axes_tensor([last]), axes_tensor([axis]))
+                for first, last in ((-amount, _END), (0, -amount))
+            ]
+            x = ops.Concat(*parts, axis=axis)
+    return x  # type: ignore[no-any-return]
+
+
+def fliplr(x: Any) -> Tensor:
+    """Columns backwards. `torch.fliplr`."""
+    if x.data.ndim < 2:
+        raise ShapeError("fliplr needs two dimensions or more", where=users_line(2), got=str(list(x.data.shape)))
+    return flip(x, 1)
+
+
+def flipud(x: Any) -> Tensor:
+    """Rows backwards. `torch.flipud`."""
+    if x.data.ndim < 1:
+        raise ShapeError("flipud needs a dimension", where=users_line(2), got="[]")
+    return flip(x, 0)
+
+
+def rot90(x: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned k times by a quarter, from the first of two dimensions to the second. `torch.rot90`."""
+    if len(dims) != 2 or x.data.ndim < 2:
+        raise ArgumentError("rot90 turns in two dimensions", where=users_line(2), got=f"{dims} of {x.data.ndim}")
+    a, b = (one_dim(d, x.data.ndim) for d in dims)
+    if a == b:
+        raise ArgumentError("rot90 needs two different dimensions", where=users_line(2), got=str(dims))
+    quarter = k % 4
+    if quarter == 2:
+        return flip(x, a, b)
+    if quarter == 1:
+        return transpose(flip(x, b), a, b)
+    return flip(transpose(x, a, b), b) if quarter else x
+
+
+def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+    """Dimensions at other places, the rest in the order they had. `torch.movedim`."""
+    rank = x.data.ndim
+    here = [one_dim(d, rank) for d in _listed(source)]
+    there = [one_dim(d, rank) for d in _listed(destination)]
+    if len(here) != len(there) or len(set(here)) != len(here) or len(set(there)) != len(there):
+        raise ArgumentError(
+            "movedim needs a new place for each dimension, none twice",
+            where=users_line(2),
+            got=f"{source} to {destination}",
+        )
+    order = [d for d in range(rank) if d not in here]
+    for place, dim in sorted(zip(there, here, strict=True)):
+        order.insert(place, dim)
+    return permute(x, order) if rank else x
+
+
+moveaxis = movedim
+swapaxes = swapdims = transpose
+
+
+def tile(x: Any, *dims: Any) -> Tensor:
+    """Copies side by side; counts speak of the last dimensions. `torch.tile`, ONNX Tile.
+
+    Raises:
+        ArgumentError: a negative count.
+    """
+    times = sizes_of(dims)
+    if any(n < 0 for n in times):
+        raise ArgumentError("tile takes counts of 0 or more", where=users_line(2), got=str(times))
+    missing = x.data.ndim - len(times)
+    times = [1] * missing + times
+    if missing < 0:
+        x = reshape(x, [*[1] * -missing, *x.shape])
+    return ops.Tile(x, size_tensor(times)) if times else x
+
+
+def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Each element, or slice along `dim`, `repeats` times in a row: a number, or an int tensor with one for each. With
+    one argument the places that those counts give. `torch.repeat_interleave`.
+
+    Raises:
+        ArgumentError: a negative count.
+        ShapeError: not a count for each element.
+    """
+    if repeats is None:
+        return _places(as_index(x, "repeat_interleave's repeats"))
+    if dim is None:
+        x, dim = reshape(x, -1), 0
+    dim = one_dim(dim, x.data.ndim)
+    if hasattr(repeats, "node") and repeats.data.size != 1:
+        repeats = as_index(repeats, "repeat_interleave's repeats")
+        if repeats.data.ndim != 1 or repeats.data.shape[0] != x.data.shape[dim]:
+            raise ShapeError(
+                "repeat_interleave needs a count for each slice",
+                where=users_line(2),
+                expected=f"[{x.data.shape[dim]}]",
+                got=str(list(repeats.data.shape)),
+            )
+        return ops.Gather(x, _places(repeats), axis=dim)
+    count = int(repeats)
+    if count < 0:
+        raise ArgumentError("repeat_interleave takes counts of 0 or more", where=users_line(2), got=str(count))
+    if not x.data.ndim:
+        return reshape(repeat_interleave(reshape(x, 1), count, 0), -1)
+    shape = x.shape
+    wide = expand(unsqueeze(x, dim + 1), [*shape[: dim + 1], count, *shape[dim + 1 :]])
+    return reshape(wide, [*shape[:dim], shape[dim] * count, *shape[dim + 1 :]])
+
+
+def _places(counts: Any) -> Tensor:
+    """0 as often as the first count says, then 1, ..."""
+    from ox.functions.counting import bucketize
+
+    if counts.data.ndim != 1:
+        raise ShapeError("counts are a vector", where=users_line(3), got=str(list(counts.data.shape)))
+    if isinstance(counts.data, np.ndarray) and (counts.data < 0).any():
+        raise ArgumentError("repeat_interleave takes counts of 0 or more", where=users_line(3))
+    ends = ops.CumSum(ops.Cast(counts, to=7), scalar(0, int64))
+    total = ops.ReduceSum(ops.Cast(counts, to=7), keepdims=0)
+    return bucketize(ops.Range(scalar(0, int64), total, scalar(1, int64)), ends, right=True)
+
+
+def unfold(x: Any, dimension: int, size: int, step: int) -> Tensor:
+    """Windows of `size` along a dimension, one every `step`, with their elements as a new last dimension.
+    `torch.Tensor.unfold`; here a copy.
+
+    Raises:
+        ArgumentError: a size above the dimension's, or a step below 1.
+    """
+    dim = one_dim(dimension, x.data.ndim)
+    x = x if x.data.ndim else reshape(x, 1)
+    have = x.data.shape[dim]
+    if not 0 <= size <= have or step < 1:
+        raise ArgumentError(
+            f"unfold cannot cut windows of {size} from {have} every {step}",
+            where=users_line(2),
+            expected=f"a size from 0 to {have} and a step above 0",
+        )
+    total = x.shape[dim]
+    count = (total - size) // step + 1
+    first = positions(count) if isinstance(count, Dim) else operator.as_input(np.arange(count))
+    places = unsqueeze(first * step, 1) + operator.as_input(np.arange(size))
+    windows = ops.Gather(x, places, axis=dim)
+    return movedim(windows, dim + 1, -1)
+
+
+def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """The elements at a grid of places in the row-major memory of `x`. `torch.as_strided`; here a copy, with gradients
+    that add up where places repeat.
+
+    Raises:
+        BoundsError: a place outside the memory.
+    """
+    sizes, steps = list(size), list(stride)
+    if len(sizes) != len(steps):
+        raise ArgumentError("as_strided needs a stride for each size", where=users_line(2), got=f"{sizes}, {steps}")
+    last = (storage_offset or 0) + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True) if n)
+    if min([storage_offset or 0, *steps]) < 0 or (prod(sizes) and last >= x.data.size):
+        raise BoundsError(
+            "as_strided reaches outside the memory",
+            where=users_line(2),
+            expected=f"places 0 to {x.data.size - 1}",
+            got=f"up to {last}",
+        )
+    places = np.full(sizes, storage_offset or 0, np.int64)
+    for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
+        places += (np.arange(n) * s).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
+    return ops.Gather(reshape(x, -1), operator.as_input(places), axis=0)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """The coordinates of flat places in a shape, one tensor a dimension. `torch.unravel_index`."""
+    from ox.functions.pointwise import floor_divide, remainder
+
+    left = as_index(indices, "unravel_index's indices")
+    found = []
+    for n in reversed(sizes_of((shape,))):
+        found.append(remainder(left, n))
+        left = floor_divide(left, n)
+    return tuple(reversed(found))

@@ -1,0 +1,263 @@
+"""Products of tensors: einsum, tensordot, outer, kron, cross, addmm, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.dtypes import int64, is_floating
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.indices import together
+from ox.functions.pointwise import matmul, mul
+from ox.functions.shapes import permute, reshape, unsqueeze
+from ox.operands import cast, meet
+from ox.ops import operator
+from ox.ops.einsum import letters_of
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _ranks(what: str, tensors: Sequence[Any], ranks: Sequence[int]) -> None:
+    """Raise ShapeError unless each tensor has so many dimensions, and DTypeError unless they share a type."""
+    for x, rank in zip(tensors, ranks, strict=True):
+        if x.data.ndim != rank:
+            raise ShapeError(
+                f"{what} takes tensors of {' and '.join(map(str, ranks))} dimensions",
+                where=users_line(3),
+                got=", ".join(str(list(t.data.shape)) for t in tensors),
+            )
+    if len({x.data.dtype for x in tensors}) > 1:
+        raise DTypeError(
+            f"{what} needs one element type", where=users_line(3), got=", ".join(str(t.data.dtype) for t in tensors)
+        )
+
+
+def _product(what: str, *ranks: int) -> Any:
+    def function(a: Any, b: Any) -> Tensor:
+        _ranks(what, (a, b), ranks)
+        if what == "bmm" and a.data.shape[0] != b.data.shape[0]:
+            raise ShapeError(
+                "bmm needs batches of one size",
+                where=users_line(2),
+                got=f"{list(a.data.shape)} and {list(b.data.shape)}",
+            )
+        return ops.MatMul(a, b)
+
+    shapes = {1: "a vector", 2: "a matrix", 3: "a batch of matrices"}
+    function.__name__ = what
+    function.__doc__ = f"The product of {shapes[ranks[0]]} and {shapes[ranks[1]]}. `torch.{what}`, ONNX MatMul."
+    return function
+
+
+mm, bmm, mv, dot = _product("mm", 2, 2), _product("bmm", 3, 3), _product("mv", 2, 1), _product("dot", 1, 1)
+vdot = dot
+
+
+def einsum(equation: Any, *operands: Any) -> Tensor:
+    """Products of elements, summed over the letters that the output does not name. `torch.einsum`, ONNX Einsum.
+
+    Also ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` with numbers for letters.
+
+    Raises:
+        ArgumentError: no such equation, or not as many tensors as it has terms.
+        ShapeError: other dimensions than it names, or two sizes for one letter.
+    """
+    if not isinstance(equation, str):
+        equation, operands = _from_numbers(equation, operands)
+    elif len(operands) == 1 and not hasattr(operands[0], "node"):
+        operands = tuple(operands[0])
+    if not operands:
+        raise ArgumentError("einsum needs a tensor", where=users_line(2))
+    if len({x.data.dtype for x in operands}) > 1:
+        raise DTypeError(
+            "einsum needs one element type", where=users_line(2), got=", ".join(str(x.data.dtype) for x in operands)
+        )
+    if "..." in equation:
+        # ONNX Runtime wants an ellipsis to mean the same in every term, so the letters are spelled out
+        try:
+            terms, output = letters_of(equation, [x.data.ndim for x in operands])
+        except (ArgumentError, ShapeError) as error:
+            error.where = users_line(2)
+            raise
+        equation = f"{','.join(terms)}->{output}"
+    return ops.Einsum(*operands, equation=equation)
+
+
+def _from_numbers(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    given = (first, *rest)
+    pairs, output = list(zip(given[::2], given[1::2], strict=False)), given[-1] if len(given) % 2 else None
+
+    def spelled(numbers: Any) -> str:
+        return "".join("..." if n is Ellipsis else ascii_letters[n] for n in numbers)
+
+    equation = ",".join(spelled(numbers) for _, numbers in pairs)
+    return equation + ("" if output is None else "->" + spelled(output)), tuple(x for x, _ in pairs)
+
+
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
+    """Summed over the last `dims` dimensions of `a` and the first of `b`, or over two lists of dimensions.
+    `torch.tensordot`."""
+    if hasattr(dims, "tolist"):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.data.ndim, b.data.ndim):
+            raise ArgumentError("tensordot has no such count of dimensions", where=users_line(2), got=str(dims))
+        left, right = list(range(a.data.ndim - dims, a.data.ndim)), list(range(dims))
+    else:
+        left = [one_dim(d, a.data.ndim) for d in dims[0]]
+        right = [one_dim(d, b.data.ndim) for d in dims[1]]
+    if [a.data.shape[d] for d in left] != [b.data.shape[d] for d in right]:
+        raise ShapeError(
+            "tensordot sums over dimensions of one size",
+            where=users_line(2),
+            got=f"dimensions {left} of {list(a.data.shape)}, {right} of {list(b.data.shape)}",
+        )
+    names = ascii_letters[: a.data.ndim]
+    others = list(ascii_letters[a.data.ndim : a.data.ndim + b.data.ndim])
+    for i, j in zip(left, right, strict=True):
+        others[j] = names[i]
+    kept = [c for i, c in enumerate(names) if i not in left] + [c for j, c in enumerate(others) if j not in right]
+    return ops.Einsum(a, b, equation=f"{names},{''.join(others)}->{''.join(kept)}")
+
+
+def inner(a: Any, b: Any) -> Tensor:
+    """Summed over the last dimension of both; a number multiplies. `torch.inner`."""
+    if not a.data.ndim or not b.data.ndim:
+        return mul(a, b)
+    return tensordot(a, b, ([-1], [-1]))
+
+
+def outer(a: Any, b: Any) -> Tensor:
+    """Each element of a vector times each of another. `torch.outer`."""
+    if a.data.ndim != 1 or b.data.ndim != 1:
+        raise ShapeError(
+            "outer takes two vectors", where=users_line(2), got=f"{list(a.data.shape)}, {list(b.data.shape)}"
+        )
+    return mul(unsqueeze(a, 1), b)
+
+
+ger = outer
+
+
+def kron(a: Any, b: Any) -> Tensor:
+    """Each element of `a` replaced by itself times `b`. `torch.kron`."""
+    rank = max(a.data.ndim, b.data.ndim)
+    first, second = ([1] * (rank - x.data.ndim) + list(x.shape) for x in (a, b))
+    wide = reshape(a, [n for size in first for n in (size, 1)])
+    tall = reshape(b, [n for size in second for n in (1, size)])
+    return reshape(mul(wide, tall), [n * m for n, m in zip(first, second, strict=True)])
+
+
+def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
+    """The cross product along a dimension of size 3, by default the first such one. `torch.cross`."""
+    a, b = together(*meet(a, b))
+    if dim is None:
+        sizes = [d for d, n in enumerate(a.data.shape) if n == 3]
+        if not sizes:
+            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(a.data.shape)))
+        dim = sizes[0]
+    dim = one_dim(dim, a.data.ndim)
+    if a.data.shape[dim] != 3:
+        raise ShapeError(f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(a.data.shape)))
+    on, further = operator.as_input([1, 2, 0]), operator.as_input([2, 0, 1])
+
+    def at(x: Any, places: Any) -> Tensor:
+        return ops.Gather(x, places, axis=dim)
+
+    return ops.Sub(ops.Mul(at(a, on), at(b, further)), ops.Mul(at(a, further), at(b, on)))
+
+
+def chain_matmul(*matrices: Any) -> Tensor:
+    """The product of several matrices, from left to right. `torch.chain_matmul`."""
+    if not matrices:
+        raise ArgumentError("chain_matmul needs a matrix", where=users_line(2))
+    return reduce(mm, matrices)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of each element of a vector, [n, N]. `torch.vander`."""
+    if x.data.ndim != 1 or (N is not None and N < 0):
+        raise ArgumentError("vander takes a vector and a count of powers", where=users_line(2))
+    count = int(x.data.shape[0]) if N is None else N
+    x = x if is_floating(x.data.dtype) else cast(x, int64)
+    powers = [ops.Sub(x, x) + 1]
+    for _ in range(count - 1):
+        powers.append(ops.Mul(powers[-1], x))
+    chosen = powers[:count] if increasing else powers[:count][::-1]
+    if not chosen:
+        return reshape(x[:0], x.shape[0], 0)
+    return ops.Concat(*[unsqueeze(p, 1) for p in chosen], axis=1)
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if factor == 1 else mul(x, factor)
+
+
+def _added(start: Any, product: Any, beta: Any, alpha: Any) -> Tensor:
+    """beta·start + alpha·product; a beta of 0 leaves out even what is NaN."""
+    product = _scaled(product, alpha)
+    return product if beta == 0 else ops.Add(_scaled(start, beta), product)
+
+
+def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
+    own = start.data.shape
+    short = len(own) > len(shape)
+    if short or any(a not in (1, b) for a, b in zip(own[::-1], list(shape)[::-1], strict=False)):
+        raise ShapeError(
+            f"{what}: what is added does not broadcast to the product",
+            where=users_line(3),
+            expected=str(list(map(int, shape))),
+            got=str(list(own)),
+        )
+
+
+def addmm(x: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta·x + alpha·(mat1 @ mat2). `torch.addmm`, ONNX Gemm."""
+    _ranks("addmm", (mat1, mat2), (2, 2))
+    _fits("addmm", x, [mat1.data.shape[0], mat2.data.shape[1]])
+    if is_floating(mat1.data.dtype):
+        return ops.Gemm(mat1, mat2, x if beta else None, alpha=float(alpha), beta=float(beta))
+    return _added(x, ops.MatMul(mat1, mat2), beta, alpha)
+
+
+def addmv(x: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta·x + alpha·(mat @ vec). `torch.addmv`."""
+    _ranks("addmv", (mat, vec), (2, 1))
+    _fits("addmv", x, mat.data.shape[:1])
+    return _added(x, ops.MatMul(mat, vec), beta, alpha)
+
+
+def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta·x + alpha·(the outer product of two vectors). `torch.addr`."""
+    _ranks("addr", (vec1, vec2), (1, 1))
+    _fits("addr", x, [vec1.data.shape[0], vec2.data.shape[0]])
+    return _added(x, outer(vec1, vec2), beta, alpha)
+
+
+def baddbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta·x + alpha·(batch1 @ batch2), matrix by matrix. `torch.baddbmm`."""
+    product = bmm(batch1, batch2)
+    _fits("baddbmm", x, product.data.shape)
+    return _added(x, product, beta, alpha)
+
+
+def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta·x + alpha·(the sum of the products of the matrices of two batches). `torch.addbmm`."""
+    _ranks("addbmm", (batch1, batch2), (3, 3))
+    if batch1.data.shape[0] != batch2.data.shape[0]:
+        raise ShapeError(
+            "addbmm needs batches of one size",
+            where=users_line(2),
+            got=f"{list(batch1.data.shape)} and {list(batch2.data.shape)}",
+        )
+    b, n, k = batch1.shape
+    rows = reshape(permute(batch1, 1, 0, 2), n, b * k)
+    product = matmul(rows, reshape(batch2, b * k, batch2.shape[2]))
+    _fits("addbmm", x, product.data.shape)
+    return _added(x, product, beta, alpha)
