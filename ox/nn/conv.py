@@ -9,7 +9,8 @@ from ox.errors import ArgumentError, OxError
 from ox.nn import functional as F
 from ox.nn import init
 from ox.nn.functional.common import one_of, pair
-from ox.nn.functional.conv import Pair, conv_attributes, run_conv
+from ox.nn.functional.conv import Size as Pair
+from ox.nn.functional.conv import conv_attributes, run_conv
 from ox.nn.linear import empty, explain_types
 from ox.nn.module import Module
 from ox.nn.parameter import Parameter

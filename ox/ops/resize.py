@@ -3,7 +3,7 @@
 Every mode is separable: along each axis an output place is a weighted sum of a few input places, its taps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ FEW = 4  # taps that are added up one by one; more are a product with a matrix
 COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
 )  # fmt: skip
-NEAREST = {
+NEAREST: dict[str, Callable[[Any], Any]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
@@ -242,7 +242,8 @@ def _(
 class Retired(Operator):
     """An operator that no newer opset has: a call is a call of what took its place."""
 
-    def __call__(self, X: Any, scales: Any, *, mode: str = "nearest", outputs: int = 1) -> Any:
+    def __call__(self, *inputs: Any, mode: str = "nearest", **outputs: Any) -> Any:
+        X, scales = inputs
         return Resize(X, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 

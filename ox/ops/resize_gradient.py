@@ -47,7 +47,7 @@ def resized_back(
             last = {"sizes": size_tensor([1, 1, n, m])}
         unit = reshape_to(_unit(n, g), [1, 1, n, n])
         matrix = OPS["Resize"](unit, part, last.get("scales"), last.get("sizes"), **options)
-        g = _applied(g, reshape_to(matrix, [n, m]), axis)
+        g = applied(g, reshape_to(matrix, [n, m]), axis)
     return g
 
 
@@ -69,7 +69,7 @@ def _unit(n: int, like: Tensor) -> Tensor:
     return beside(OPS["Cast"](same, to=onnx_type(like.dtype)), like)
 
 
-def _applied(g: Tensor, matrix: Tensor, axis: int) -> Tensor:
+def applied(g: Tensor, matrix: Tensor, axis: int) -> Tensor:
     """[n, m] times g along an axis of size m."""
     rank = g.ndim
     if axis == rank - 1:

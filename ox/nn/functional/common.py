@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as python
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from ox import ops
 from ox.dtypes import DType
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, ShapeError
 from ox.operands import scalar
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.explain import place
@@ -46,6 +47,48 @@ def pair(value: Any) -> tuple[Any, Any]:
             raise ArgumentError("a 2-d layer takes one number or two", got=repr(value), where=place())
         return value[0], value[1]
     return value, value
+
+
+def several(value: Any, count: int, name: str, least: int | None = None) -> tuple[int, ...]:
+    """One whole number for each of `count` spatial dimensions, from one for all or one for each. Raises ArgumentError
+    for another count, for what is no whole number, and below `least`."""
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    if len(given) == 1:
+        given = given * count
+    try:
+        found = tuple(v if isinstance(v, Dim) else python.index(v) for v in given)
+    except TypeError:
+        raise ArgumentError(
+            f"{name} is a whole number, or one for each dimension", where=place(), got=repr(value)
+        ) from None
+    if len(found) != count or (least is not None and any(v < least for v in found)):
+        raise ArgumentError(
+            f"{name} is not {value!r}",
+            where=place(),
+            expected=f"{'one number or ' if count > 1 else ''}{count}"
+            + ("" if least is None else f", of {least} or more"),
+        )
+    return found
+
+
+def batched(input: Tensor, name: str, rank: int) -> Tensor | None:
+    """None for an input [N, C, ...] with `rank` spatial dimensions; with a batch of one for one without a batch.
+
+    Raises:
+        ShapeError: another number of dimensions.
+    """
+    given = input.data.ndim
+    if given == rank + 2:
+        return None
+    if given != rank + 1:
+        spatial = {1: "length", 2: "height, width", 3: "depth, height, width"}[rank]
+        raise ShapeError(
+            f"{name} does not take {given} dimensions",
+            where=place(),
+            expected=f"input [batch, channels, {spatial}], or without the batch",
+            got=f"input {list(input.data.shape)}",
+        )
+    return ops.Unsqueeze(input, ints(0))
 
 
 def product(sizes: Sequence[int]) -> int:

@@ -1,0 +1,66 @@
+"""Padding in all its modes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ox import ops
+from ox.errors import ArgumentError, ShapeError
+from ox.nn.functional.common import ints, number, one_of
+from ox.ops.explain import place
+from ox.tensor import Tensor
+
+MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Pad or, where negative, crop the last dimensions, innermost first: (left, right, top, bottom, ...).
+    `torch.nn.functional.pad`, ONNX Pad.
+
+    Args:
+        mode: "constant", or for the last one to three of the dimensions behind the channels "reflect" (by less than the
+            size), "replicate" or "circular" (by at most the size).
+        value: of the constant; 0 when None.
+    """
+    one_of(mode, "mode", tuple(MODES))
+    amounts = [int(p) for p in pad]
+    shape, rank, count = input.data.shape, input.data.ndim, len(amounts) // 2
+    if len(amounts) % 2 or count > rank:
+        raise ArgumentError(
+            "pad takes a begin and an end for each dimension, last dimension first",
+            where=place(),
+            expected=f"pairs for at most {rank} dimensions",
+            got=str(tuple(pad)),
+        )
+    if mode != "constant":
+        _check(shape, amounts, mode, value)
+    begin, end = [0] * rank, [0] * rank
+    for i in range(count):
+        begin[rank - 1 - i], end[rank - 1 - i] = amounts[2 * i], amounts[2 * i + 1]
+    if any(n + b + e < 0 for n, b, e in zip(shape, begin, end, strict=True)):
+        raise ShapeError("padding crops more than there is", where=place(), got=f"pad {tuple(pad)} of {list(shape)}")
+    if mode == "constant":
+        return ops.Pad(input, ints(*begin, *end), number(0 if value is None else value, input))
+    return ops.Pad(input, ints(*begin, *end), mode=MODES[mode])
+
+
+def _check(shape: Any, amounts: list[int], mode: str, value: float | None) -> None:
+    """What PyTorch asks of the modes that copy: one to three dimensions, and enough to copy from."""
+    count = len(amounts) // 2
+    if value is not None and value != 0:
+        raise ArgumentError(f"padding by {mode!r} takes no value", where=place(), got=str(value))
+    if not 1 <= count <= 3 or len(shape) not in (count + 1, count + 2):
+        raise ShapeError(
+            f"padding by {mode!r} is for the last one to three dimensions, of {count + 1} or {count + 2} here",
+            where=place(),
+            got=f"{len(amounts)} amounts for input {list(shape)}",
+        )
+    for i in range(count):
+        n, most = shape[-1 - i], max(amounts[2 * i : 2 * i + 2])
+        if (mode == "reflect" and most >= n) or (mode == "circular" and most > n) or (not n and most > 0):
+            raise ShapeError(
+                f"padding by {mode!r} copies at most {n - 1 if mode == 'reflect' else n} places of {n}",
+                where=place(),
+                got=f"pad {tuple(amounts)} of {list(shape)}",
+            )
