@@ -126,16 +126,15 @@ def widen(graph: Graph) -> Graph:
         wide.nodes.append(Node("Cast", "", [source], [made], {"to": onnx_type(to)}))
         return made
 
-    for value in graph.inputs:
+    for value in [*graph.inputs, *graph.captures]:
+        entry = _like(value, value.name, float32) if value.dtype == bfloat16 else value
+        (wide.inputs if len(wide.inputs) < len(graph.inputs) else wide.captures).append(entry)
         if value.dtype == bfloat16:
-            entry = _like(value, value.name, float32)
-            wide.inputs.append(entry)
             now[value] = cast(entry, bfloat16, f"{value.name}/bfloat16")
-        else:
-            wide.inputs.append(value)
     for k, node in enumerate(graph.nodes):
         inputs = [None if v is None else now.get(v, v) for v in node.inputs]
-        if node.op_type == "Cast" or bfloat16 not in {v.dtype for v in [*inputs, *node.outputs] if v is not None}:
+        types = {v.dtype for v in [*inputs, *node.outputs] if v is not None}
+        if node.op_type == "Cast" or (bfloat16 not in types and not node.captured):
             made = [
                 Value(f"{v.name}/bfloat16", bfloat16, v.dims, v.shape) if v.dtype == bfloat16 else v
                 for v in node.outputs
@@ -150,7 +149,7 @@ def widen(graph: Graph) -> Graph:
         outputs = [
             Value(f"{v.name}/wide", float32, v.dims, v.shape) if v.dtype == bfloat16 else v for v in node.outputs
         ]
-        attributes = dict(node.attributes)
+        attributes = {k: widen(a) if isinstance(a, Graph) else a for k, a in node.attributes.items()}
         if getattr(attributes.get("value"), "dtype", None) == bfloat16:
             attributes["value"] = attributes["value"].astype(np.float32)
         wide.nodes.append(Node(node.op_type, node.domain, inputs, outputs, attributes))

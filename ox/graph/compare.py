@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,18 @@ class Leak:
 def find_leak(a: Graph, b: Graph) -> Leak | None:
     """The first difference between two recordings, or None when they are the same graph."""
     pairs: dict[Value, Value] = dict(zip(a.inputs, b.inputs, strict=True))
+    if len(a.captures) != len(b.captures):
+        return Leak(None, "the values read from outside", str(a.captures), str(b.captures))
+    pairs.update(zip(a.captures, b.captures, strict=True))
     for m, n in zip(a.nodes, b.nodes, strict=False):
         if (m.key, len(m.inputs), len(m.outputs)) != (n.key, len(n.inputs), len(n.outputs)):
             return Leak(m, "the code's path", f"{m.op_type}", f"{n.op_type} ({n.place})")
         for name, value in m.attributes.items():
-            if not _equal(value, n.attributes.get(name)):
+            if isinstance(value, Graph) and isinstance(n.attributes.get(name), Graph):
+                inside = find_fixed(value, n.attributes[name]) or find_leak(value, n.attributes[name])
+                if inside is not None:
+                    return inside if inside.node is not None else replace(inside, node=m)
+            elif not _equal(value, n.attributes.get(name)):
                 return Leak(m, f"attribute {name} of {m.op_type}", str(value), str(n.attributes.get(name)))
         for v, w in zip(m.inputs, n.inputs, strict=True):
             leak = _compare_values(a, b, pairs, m, v, w)

@@ -9,18 +9,20 @@ import numpy as np
 from ox.autograd.modes import no_grad
 from ox.graph.form import Graph, Node, Value
 from ox.graph.replay import call
+from ox.graph.trim import trim
 from ox.ops import operator
 
 LARGEST_FOLD = 1 << 16  # elements; a larger constant is cheaper to compute than to store
 
 
 def remove_dead(graph: Graph) -> None:
-    """Drop nodes and constants that no output needs."""
+    """Drop nodes and constants that no output needs; in subgraphs too, with the outputs and captures of theirs."""
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         if any(v in needed for v in node.outputs):
             kept.append(node)
+            trim(node, needed)
             needed.update(v for v in node.inputs if v is not None)
     graph.nodes = kept[::-1]
     graph.constants = {v: a for v, a in graph.constants.items() if v in needed}
@@ -29,8 +31,10 @@ def remove_dead(graph: Graph) -> None:
 
 def remove_identities(graph: Graph) -> None:
     """Let readers of an Identity read its input, unless it makes a graph output out of an input or a constant."""
-    ends = set(graph.inputs) | set(graph.constants)
+    ends = {*graph.inputs, *graph.captures, *graph.constants}
     for node in list(graph.nodes):
+        for _, inside in node.subgraphs():
+            remove_identities(inside)
         if node.op_type != "Identity" or node.domain:
             continue
         (source,), (result,) = node.inputs, node.outputs
@@ -50,6 +54,8 @@ def fold_constants(graph: Graph) -> bool:
     """
     foldable = set(graph.constants) - graph.owned
     kept: list[Node] = []
+    before = graph.nodes
+    inner = [fold_constants(inside) for node in graph.nodes for _, inside in node.subgraphs()]
     with no_grad():
         for node in graph.nodes:
             if node.domain or not all(v is None or v in foldable for v in node.inputs):
@@ -63,9 +69,8 @@ def fold_constants(graph: Graph) -> bool:
                 graph.constants[value] = np.array(result.data, order="C")
                 value.shape = value.dims = result.data.shape
                 foldable.add(value)
-    folded = len(kept) < len(graph.nodes)
     graph.nodes = kept
-    return folded
+    return len(kept) < len(before) or any(inner)
 
 
 def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) -> bool:
@@ -75,25 +80,34 @@ def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) 
         dims: inferred sizes by value name; a string or None is a size that may change.
     """
     kept: list[Node] = []
+    inner = False
     for node in graph.nodes:
+        for _, inside in node.subgraphs():
+            # inference names no value inside, but what is captured keeps the sizes that it has outside
+            outside = zip(inside.captures, node.inputs[len(node.inputs) - len(inside.captures) :], strict=True)
+            sizes = {c.name: v.dims if v in graph.constants else dims.get(v.name) for c, v in outside if v is not None}
+            inner = fold_shapes(inside, {name: known for name, known in sizes.items() if known is not None}) or inner
         source = node.inputs[0] if node.inputs else None
         known = None
         if node.op_type == "Shape" and source is not None and node.outputs[0] not in graph.outputs:
             known = source.dims if source in graph.constants else dims.get(source.name)
-        sizes = (None,) if known is None else known[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
-        if all(isinstance(size, int) for size in sizes):
+        part = (None,) if known is None else known[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
+        if all(isinstance(size, int) for size in part):
             value = node.outputs[0]
-            graph.constants[value] = np.array(sizes, np.int64)
-            value.shape = value.dims = (len(sizes),)
+            graph.constants[value] = np.array(part, np.int64)
+            value.shape = value.dims = (len(part),)
         else:
             kept.append(node)
     folded = len(kept) < len(graph.nodes)
     graph.nodes = kept
-    return folded
+    return folded or inner
 
 
 def merge_constants(graph: Graph) -> None:
     """One constant for equal small ones that code made anew at each use; what the graph owns stays apart."""
+    for node in graph.nodes:
+        for _, inside in node.subgraphs():
+            merge_constants(inside)
     first: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
     for value, array in list(graph.constants.items()):
         if array.size > 64 or value in graph.owned:

@@ -97,6 +97,8 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
     schema = opsets.schema_of(node, opset) if not node.domain else None
     function, known = calls.get(node), names or {}
     listed = node.inputs[: len(node.inputs) - node.captured]
+    if function:  # a body has inputs only for those that are given
+        listed = [v for v in listed if v is not None]
     proto = helper.make_node(
         function or node.op_type,
         ["" if v is None else known.get(v, v.name) for v in listed],

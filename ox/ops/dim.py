@@ -31,10 +31,11 @@ class Dim(int):
 
     @property
     def tensor(self) -> Tensor:
-        """int64 tensor of shape [1]; recorded when first asked for."""
-        if self._tensor is None:
-            self._tensor = self._make()
-        return self._tensor
+        """int64 tensor of shape [1]; recorded when first asked for, and anew where that was inside a branch or loop."""
+        made = self._tensor
+        if made is None or (made._recorded is not None and not made._recorded.active()):
+            made = self._tensor = self._make()
+        return made
 
     def __add__(self, other: Any) -> Any:
         return _combine(int.__add__, OPS["Add"], self, other)
