@@ -1,26 +1,122 @@
-"""Dropout from the counter-based generator, so that a captured step draws what eager would."""
+"""The dropouts, from the counter-based generator, so that a captured step draws what eager would."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from ox import ops, random
 from ox.dtypes import onnx_type
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import number
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
+SATURATED = -1.7580993408473766  # what SELU tends to: the value of what alpha dropout drops
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: Any = None) -> Tensor:
-    """Zero each element with probability `p` and scale the others by 1/(1-p); the input itself when not training.
-    `torch.nn.functional.dropout`."""
-    if not 0 <= p <= 1:
-        raise ArgumentError("dropout's p is a probability", where=place(), expected="0 to 1", got=str(p))
+
+def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tensor:
+    """1 with probability 1 - p, else 0, in the type of the input."""
+    keep = ops.GreaterOrEqual(drawn := random.uniform(shape, generator=generator), number(p, drawn))
+    return ops.Cast(keep, to=onnx_type(input.data.dtype))
+
+
+def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, generator: Any) -> Tensor:
+    """Elements that share a number of a mask of `shape` are dropped together."""
+    _check(p)
     if not training or p == 0:
         return input
     if p == 1:
         return ops.Mul(input, number(0.0, input))
-    keep = ops.GreaterOrEqual(drawn := random.uniform(input.shape, generator=generator), number(p, drawn))
-    mask = ops.Mul(ops.Cast(keep, to=onnx_type(input.data.dtype)), number(1 / (1 - p), input))
-    return ops.Mul(input, mask)
+    return ops.Mul(input, ops.Mul(_mask(input, shape, p, generator), number(1 / (1 - p), input)))
+
+
+def _check(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ArgumentError("dropout's p is a probability", where=place(), expected="0 to 1", got=str(p))
+
+
+def dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Zero each element with probability `p` and scale the others by 1/(1-p); the input itself when not training.
+    `torch.nn.functional.dropout`.
+
+    Args:
+        inplace: taken for compatibility: the result is always new memory.
+        generator: an `ox.Generator`; None for the default one.
+    """
+    return _dropped(input, input.shape, p, training, generator)
+
+
+def _channels(input: Tensor, lead: int) -> list[int]:
+    """The shape of one number for each channel, with `lead` dimensions up to the channels."""
+    return [*input.shape[:lead], *[1] * (input.data.ndim - lead)]
+
+
+def _ranks(input: Tensor, name: str, ranks: Sequence[int]) -> None:
+    if input.data.ndim not in ranks:
+        raise ShapeError(
+            f"{name} does not take {input.data.ndim} dimensions",
+            where=place(),
+            expected=" or ".join(map(str, ranks)),
+            got=f"input {list(input.data.shape)}",
+        )
+
+
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Any = None
+) -> Tensor:
+    """`dropout` of whole channels of [N, C, L] or [C, L]. `torch.nn.functional.dropout1d`."""
+    _ranks(input, "dropout1d", (2, 3))
+    return _dropped(input, _channels(input, input.data.ndim - 1), p, training, generator)
+
+
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Any = None
+) -> Tensor:
+    """`dropout` of whole channels of [N, C, H, W]. `torch.nn.functional.dropout2d`, which takes three dimensions for
+    [N, C, L], too."""
+    if input.data.ndim not in (3, 4):
+        _ranks(input, "dropout2d", (3, 4))
+    return _dropped(input, _channels(input, 2), p, training, generator)
+
+
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, generator: Any = None
+) -> Tensor:
+    """`dropout` of whole channels of [N, C, D, H, W] or [C, D, H, W]. `torch.nn.functional.dropout3d`."""
+    _ranks(input, "dropout3d", (4, 5))
+    return _dropped(input, _channels(input, input.data.ndim - 3), p, training, generator)
+
+
+def _alpha(input: Tensor, shape: Sequence[int], p: float, training: bool, generator: Any) -> Tensor:
+    _check(p)
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return ops.Mul(input, number(0.0, input))
+    a = 1 / math.sqrt((1 - p) * (1 + p * SATURATED**2))
+    mask = _mask(input, shape, p, generator)
+    # a x + b where it is kept, and a SATURATED + b where not
+    kept, b = number(a, input), -a * SATURATED * p
+    rest = ops.Add(ops.Mul(mask, number(-a * SATURATED, input)), number(a * SATURATED + b, input))
+    return ops.Add(ops.Mul(ops.Mul(input, kept), mask), rest)
+
+
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Put elements to SELU's saturation with probability `p`, and scale and shift all so that mean 0 and variance 1
+    stay (Klambauer et al., 2017). `torch.nn.functional.alpha_dropout`."""
+    return _alpha(input, input.shape, p, training, generator)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Any = None
+) -> Tensor:
+    """`alpha_dropout` of whole channels of [N, C, ...]. `torch.nn.functional.feature_alpha_dropout`."""
+    if input.data.ndim < 2:
+        raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.data.shape)}")
+    return _alpha(input, _channels(input, 2), p, training, generator)
