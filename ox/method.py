@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -> Any:
-    """The method of an operator, and for two bools that of another, as ONNX does not add or multiply them."""
+    """The method of an operator, and for two bools a function, as ONNX does not add, multiply or order them."""
     op: Operator = OPS[name]
 
     def method(self: Any, other: Any) -> Any:
@@ -34,7 +34,7 @@ def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -
         except DTypeError:
             if on_bools is None or a.data.dtype != bool_:
                 raise
-            return OPS[on_bools](a, b)
+            return getattr(F, on_bools)(a, b)
 
     method.__doc__ = op.__doc__
     return method

@@ -11,6 +11,8 @@ from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, 
 from ox.functions.dims import one_dim
 from ox.method import binary, function, in_place, infix
 from ox.methods_index import IndexMethods
+from ox.methods_pointwise import PointwiseMethods
+from ox.methods_reduce import ReduceMethods
 from ox.methods_shape import ShapeMethods
 from ox.operands import cast, no_such_type
 from ox.ops.operator import OPS
@@ -19,15 +21,17 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Methods(IndexMethods, ShapeMethods):
+class Methods(IndexMethods, PointwiseMethods, ReduceMethods, ShapeMethods):
     """Mixed into `ox.Tensor`."""
 
-    __add__, __radd__ = binary("Add", on_bools="Or"), binary("Add", reflected=True, on_bools="Or")
+    __add__ = binary("Add", on_bools="logical_or")
+    __radd__ = binary("Add", reflected=True, on_bools="logical_or")
     __sub__, __rsub__ = binary("Sub"), binary("Sub", reflected=True)
-    __mul__, __rmul__ = binary("Mul", on_bools="And"), binary("Mul", reflected=True, on_bools="And")
+    __mul__ = binary("Mul", on_bools="logical_and")
+    __rmul__ = binary("Mul", reflected=True, on_bools="logical_and")
     __eq__ = binary("Equal")
-    __lt__, __gt__ = binary("Less"), binary("Greater")
-    __le__, __ge__ = binary("LessOrEqual"), binary("GreaterOrEqual")
+    __lt__, __gt__ = binary("Less", on_bools="lt"), binary("Greater", on_bools="gt")
+    __le__, __ge__ = binary("LessOrEqual", on_bools="le"), binary("GreaterOrEqual", on_bools="ge")
     __ne__ = infix("ne")
     __truediv__, __rtruediv__ = infix("div"), infix("div", reflected=True)
     __floordiv__, __rfloordiv__ = infix("floor_divide"), infix("floor_divide", reflected=True)
@@ -37,6 +41,8 @@ class Methods(IndexMethods, ShapeMethods):
     __and__, __rand__ = infix("bitwise_and"), infix("bitwise_and", reflected=True)
     __or__, __ror__ = infix("bitwise_or"), infix("bitwise_or", reflected=True)
     __xor__, __rxor__ = infix("bitwise_xor"), infix("bitwise_xor", reflected=True)
+    __lshift__, __rlshift__ = infix("bitwise_left_shift"), infix("bitwise_left_shift", reflected=True)
+    __rshift__, __rrshift__ = infix("bitwise_right_shift"), infix("bitwise_right_shift", reflected=True)
     __neg__, __abs__, __invert__ = function("neg"), function("abs"), function("bitwise_not")
 
     def __pos__(self: Any) -> Any:
@@ -56,39 +62,18 @@ class Methods(IndexMethods, ShapeMethods):
 
         put(self, index, value)
 
-    # element by element
-    add, sub, subtract, mul, multiply = map(function, ("add", "sub", "sub", "mul", "mul"))
-    eq, lt, gt, le, ge, ne = map(function, ("eq", "lt", "gt", "le", "ge", "ne"))
-    sign, sin, cos, floor, ceil = map(function, ("sign", "sin", "cos", "floor", "ceil"))
-    floor_divide, remainder, isclose = map(function, ("floor_divide", "remainder", "isclose"))
-    neg, abs, sqrt, rsqrt, reciprocal = map(function, ("neg", "abs", "sqrt", "rsqrt", "reciprocal"))
-    exp, log, erf, tanh, sigmoid, relu = map(function, ("exp", "log", "erf", "tanh", "sigmoid", "relu"))
-    div, divide, pow, square = map(function, ("div", "div", "pow", "square"))
-    clamp, clip, maximum, minimum = map(function, ("clamp", "clamp", "maximum", "minimum"))
-    logical_and, logical_or, logical_xor = map(function, ("logical_and", "logical_or", "logical_xor"))
-    bitwise_and, bitwise_or, bitwise_xor = map(function, ("bitwise_and", "bitwise_or", "bitwise_xor"))
-    logical_not, bitwise_not = map(function, ("logical_not", "bitwise_not"))
-    masked_fill, isnan, isfinite, isinf = map(function, ("masked_fill", "isnan", "isfinite", "isinf"))
-    # over dimensions
-    sum, mean, amax, amin, max, min = map(function, ("sum", "mean", "amax", "amin", "max", "min"))
-    argmax, argmin, var, std, norm = map(function, ("argmax", "argmin", "var", "std", "norm"))
-    softmax, log_softmax, all, any = map(function, ("softmax", "log_softmax", "all", "any"))
-    equal, allclose = map(function, ("equal", "allclose"))
     # products
     matmul = function("matmul")
     # shapes
-    reshape, view, flatten, unflatten = map(function, ("reshape", "reshape", "flatten", "unflatten"))
+    reshape, flatten, unflatten = map(function, ("reshape", "flatten", "unflatten"))
     transpose, permute, squeeze, unsqueeze = map(function, ("transpose", "permute", "squeeze", "unsqueeze"))
     expand, broadcast_to, repeat, t, flip = map(function, ("expand", "broadcast_to", "repeat", "t", "flip"))
     split, chunk, narrow, unbind = map(function, ("split", "chunk", "narrow", "unbind"))
 
-    add_, sub_, mul_, div_, pow_ = map(in_place, ("add", "sub", "mul", "div", "pow"))
-    exp_, log_, sqrt_, neg_, abs_ = map(in_place, ("exp", "log", "sqrt", "neg", "abs"))
-    relu_, sigmoid_, tanh_, clamp_ = map(in_place, ("relu", "sigmoid", "tanh", "clamp"))
     masked_fill_ = in_place("masked_fill")
-    floor_divide_, remainder_, clip_ = map(in_place, ("floor_divide", "remainder", "clamp"))
-    __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
-    __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_
+    __iadd__, __isub__, __imul__, __itruediv__ = map(in_place, ("add", "sub", "mul", "div"))
+    __ifloordiv__, __imod__, __ipow__ = map(in_place, ("floor_divide", "remainder", "pow"))
+    __ilshift__, __irshift__ = map(in_place, ("bitwise_left_shift", "bitwise_right_shift"))
     __iand__, __ior__, __ixor__ = map(in_place, ("__and__", "__or__", "__xor__"))
 
     def zero_(self: Any) -> Tensor:
@@ -105,18 +90,6 @@ class Methods(IndexMethods, ShapeMethods):
         if source.data.shape != self.data.shape:
             source = F.broadcast_to(source, self.shape)
         return self.assign(cast(source, self.data.dtype), "copy_")  # type: ignore[no-any-return]
-
-    def clone(self: Any) -> Tensor:
-        """A copy in memory of its own; gradients pass."""
-        copied = OPS["Identity"](self)
-        if copied.data is self.data or copied.data.base is not None:
-            copied.data = copied.data.copy()
-            copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
-        return copied
-
-    def contiguous(self: Any) -> Tensor:
-        """Itself when the array is in row-major order, else a copy that is."""
-        return self if self.data.flags.c_contiguous else self.clone()  # type: ignore[no-any-return]
 
     # types and devices
     def to(self: Any, *args: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:
@@ -197,9 +170,6 @@ class Methods(IndexMethods, ShapeMethods):
 
     def is_floating_point(self: Any) -> Any:
         return is_floating(self.data.dtype)
-
-    def is_contiguous(self: Any) -> Any:
-        return self.data.flags.c_contiguous
 
     @property
     def T(self: Any) -> Tensor:

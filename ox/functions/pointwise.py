@@ -204,3 +204,6 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
     """`value` where `mask`, else `x`. `torch.masked_fill`."""
     return ops.Where(mask, cast(like(value, x), x.data.dtype), x)
+
+
+absolute, negative, clip, subtract, multiply, divide = abs, neg, clamp, sub, mul, div

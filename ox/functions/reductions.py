@@ -1,4 +1,4 @@
-"""Functions over dimensions: sums, means, extremes, norms, softmax."""
+"""Functions over dimensions: sums, means, extremes, softmax."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.dtypes import DType, bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
-from ox.functions.comparing import bitwise_not, isclose
+from ox.functions.comparing import isclose, isnan
 from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.pointwise import div, maximum, minimum, pow, where
+from ox.functions.operand import floating
+from ox.functions.pointwise import maximum, minimum, where
 from ox.functions.shapes import reshape, squeeze
 from ox.operands import cast
 from ox.ops.broadcast import axes_tensor
+from ox.results import MinMax, ValuesIndices
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 _SMALL = ("int16", "uint16")  # ONNX does not reduce these
 
 
-def _axes(x: Any, dim: Dims) -> Tensor | None:
+def axes_of(x: Any, dim: Dims) -> Tensor | None:
+    """Dimensions as ONNX's reductions take them: None for all."""
     rank = x.data.ndim
     return None if dim is None or not (chosen := some_dims(dim, rank)) or not rank else axes_tensor(chosen)
 
@@ -31,7 +34,7 @@ def sum(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None 
     if dtype is None and not is_floating(x.data.dtype):
         dtype = int64
     x = x if dtype is None else cast(x, dtype)
-    return ops.ReduceSum(x, _axes(x, dim), keepdims=int(keepdim))
+    return ops.ReduceSum(x, axes_of(x, dim), keepdims=int(keepdim))
 
 
 def _refuse_integers(name: str, x: Any) -> None:
@@ -53,7 +56,17 @@ def mean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None
     """
     x = x if dtype is None else cast(x, dtype)
     _refuse_integers("mean", x)
-    return ops.ReduceMean(x, _axes(x, dim), keepdims=int(keepdim))
+    return ops.ReduceMean(x, axes_of(x, dim), keepdims=int(keepdim))
+
+
+def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
+    axes = axes_of(x, dim)
+    if not x.data.size and 0 in [x.data.shape[d] for d in some_dims(dim, x.data.ndim)]:
+        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.data.shape)}")
+    dtype = x.data.dtype
+    if dtype.name in _SMALL:
+        return cast(op(cast(x, int64), axes, keepdims=int(keepdim)), dtype)
+    return op(x, axes, keepdims=int(keepdim))  # type: ignore[no-any-return]
 
 
 def amax(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -62,23 +75,34 @@ def amax(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     Raises:
         ArgumentError: there is nothing to choose from.
     """
-    axes = _axes(x, dim)
-    if not x.data.size and 0 in [x.data.shape[d] for d in some_dims(dim, x.data.ndim)]:
-        raise ArgumentError("no elements have no extreme", where=users_line(2), got=f"shape {list(x.data.shape)}")
-    dtype = x.data.dtype
-    if dtype.name in _SMALL:
-        return cast(ops.ReduceMax(cast(x, int64), axes, keepdims=int(keepdim)), dtype)
-    return ops.ReduceMax(x, axes, keepdims=int(keepdim))
-
-
-def _reversed(x: Any) -> Tensor:
-    """Smaller values for larger ones; of integers every bit turned, as -x would overflow at the lowest."""
-    return ops.Neg(x) if is_floating(x.data.dtype) else bitwise_not(x)
+    return _extreme_over(ops.ReduceMax, x, dim, keepdim)
 
 
 def amin(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Smallest over dimensions; as `amax`. `torch.amin`."""
-    return _reversed(amax(_reversed(x), dim, keepdim))
+    """Smallest over dimensions; as `amax`. `torch.amin`, ONNX ReduceMin."""
+    return _extreme_over(ops.ReduceMin, x, dim, keepdim)
+
+
+def aminmax(x: Any, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """Smallest and largest, of all or along one dimension. `torch.aminmax`."""
+    return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
+
+
+def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
+    rank, given = x.data.ndim, dim
+    if dim is None or not rank:
+        dim = 0 if dim is None else one_dim(dim, rank)
+        x = reshape(x, -1)
+    else:
+        dim = one_dim(dim, rank)
+    if not x.data.shape[dim]:
+        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.data.shape)}")
+    if x.data.dtype == bool_:
+        x = cast(x, int64)
+    if given is None or not rank:
+        found = op(x, axis=0, keepdims=0)
+        return reshape(found, [1] * rank) if keepdim and rank else found
+    return op(x, axis=dim, keepdims=int(keepdim))  # type: ignore[no-any-return]
 
 
 def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -87,25 +111,12 @@ def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     Raises:
         ArgumentError: there is nothing to choose from.
     """
-    rank, given = x.data.ndim, dim
-    if dim is None or not rank:
-        dim = 0 if dim is None else one_dim(dim, rank)
-        x = reshape(x, -1)
-    else:
-        dim = one_dim(dim, rank)
-    if not x.data.shape[dim]:
-        raise ArgumentError("no elements have no extreme", where=users_line(2), got=f"shape {list(x.data.shape)}")
-    if x.data.dtype == bool_:
-        x = cast(x, int64)
-    if given is None or not rank:
-        found = ops.ArgMax(x, axis=0, keepdims=0)
-        return reshape(found, [1] * rank) if keepdim and rank else found
-    return ops.ArgMax(x, axis=dim, keepdims=int(keepdim))
+    return _position(ops.ArgMax, x, dim, keepdim)
 
 
 def argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """int64 position of the smallest. `torch.argmin`."""
-    return argmax(_reversed(x), dim, keepdim)
+    """int64 position of the smallest; as `argmax`. `torch.argmin`, ONNX ArgMin."""
+    return _position(ops.ArgMin, x, dim, keepdim)
 
 
 def _extreme(position: Any, largest: bool) -> Any:
@@ -114,8 +125,6 @@ def _extreme(position: Any, largest: bool) -> Any:
             return (maximum if largest else minimum)(x, dim)
         if dim is None:
             return amax(x) if largest else amin(x)
-        from ox.results import ValuesIndices
-
         dim = one_dim(dim, x.data.ndim)
         indices = position(x, dim, True)
         if not x.data.ndim:
@@ -137,55 +146,36 @@ def _extreme(position: Any, largest: bool) -> Any:
 max, min = _extreme(argmax, True), _extreme(argmin, False)
 
 
-def var(
-    x: Any, dim: Dims = None, correction: int = 1, keepdim: bool = False, *, unbiased: bool | None = None
-) -> Tensor:
-    """Variance; divides by the count less `correction` (`unbiased=False` is a correction of 0). `torch.var`.
-
-    Raises:
-        DTypeError: integers or bools.
-    """
-    _refuse_integers("var", x)
-    if unbiased is not None:
-        correction = int(unbiased)
-    centred = ops.Sub(x, mean(x, dim, True))
-    total = sum(ops.Mul(centred, centred), dim, keepdim)
-    count: Any = 1
-    for d in some_dims(dim, x.data.ndim):
-        count = count * x.shape[d]
-    return div(total, count - correction)
+def prod(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """Product over dimensions, all when None; integers and bools in int64. `torch.prod`, ONNX ReduceProd."""
+    if dtype is None and not is_floating(x.data.dtype):
+        dtype = int64
+    x = x if dtype is None else cast(x, dtype)
+    return ops.ReduceProd(x, axes_of(x, dim), keepdims=int(keepdim))
 
 
-def std(
-    x: Any, dim: Dims = None, correction: int = 1, keepdim: bool = False, *, unbiased: bool | None = None
-) -> Tensor:
-    """Standard deviation; arguments as `var`. `torch.std`."""
-    return ops.Sqrt(var(x, dim, correction, keepdim, unbiased=unbiased))
+def logsumexp(x: Any, dim: Dims, keepdim: bool = False) -> Tensor:
+    """Logarithm of the sum of exponentials over dimensions, without overflow. `torch.logsumexp`,
+    ONNX ReduceLogSumExp."""
+    x = floating(x)
+    return ops.ReduceLogSumExp(x, axes_of(x, dim), keepdims=int(keepdim))
 
 
-def norm(x: Any, p: float = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The p-norm over dimensions: any number, inf or -inf; 0 counts what is not zero. `torch.norm`.
+def nansum(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """`sum`, NaN counted as 0. `torch.nansum`."""
+    return sum(where(isnan(x), 0.0, x) if is_floating(x.data.dtype) else x, dim, keepdim, dtype=dtype)
 
-    The gradient of the 2-norm at zero is zero.
 
-    Raises:
-        DTypeError: integers or bools.
-    """
-    _refuse_integers("norm", x)
-    if p == 2:
-        squares = sum(ops.Mul(x, x), dim, keepdim)
-        if x.node is None:
-            return ops.Sqrt(squares)
-        none = squares == 0  # where the slope of the root is infinite
-        return where(none, 0.0, ops.Sqrt(where(none, 1.0, squares)))
-    size = ops.Abs(x)
-    if p == 1:
-        return sum(size, dim, keepdim)
-    if p in (float("inf"), -float("inf")):
-        return (amax if p > 0 else amin)(size, dim, keepdim)
-    if p == 0:
-        return sum(cast(size != 0, x.data.dtype), dim, keepdim)
-    return pow(sum(pow(size, p), dim, keepdim), 1 / p)
+def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """`mean` of what is not NaN. `torch.nanmean`. Raises DTypeError for integers or bools."""
+    _refuse_integers("nanmean", x)
+    total = nansum(x, dim, keepdim, dtype=dtype)
+    return ops.Div(total, cast(sum(ops.Not(isnan(x)), dim, keepdim), total.data.dtype))
+
+
+def count_nonzero(x: Any, dim: Dims = None) -> Tensor:
+    """How many elements over dimensions are not zero, int64. `torch.count_nonzero`."""
+    return sum(cast(x, bool_), dim)
 
 
 def all(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:

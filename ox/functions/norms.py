@@ -1,0 +1,93 @@
+"""Norms of vectors, and distances."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.dtypes import DType
+from ox.errors import ArgumentError
+from ox.functions.dims import Dims, one_dim
+from ox.functions.operand import only_floats
+from ox.functions.pointwise import pow, where
+from ox.functions.reductions import amax, amin, axes_of, sum
+from ox.operands import cast, scalar
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def vector_norm(
+    x: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """The norm of order `ord` over dimensions: any number, inf or -inf; 0 counts what is not zero.
+    `torch.linalg.vector_norm`, ONNX ReduceL1 and ReduceL2.
+
+    Where a norm is zero, so is its gradient.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: there is nothing of which to take the greatest.
+    """
+    x = x if dtype is None else cast(x, dtype)
+    only_floats("a norm", x)
+    if ord == 2:
+        return ops.ReduceL2(x, axes_of(x, dim), keepdims=int(keepdim))
+    if ord == 1:
+        return ops.ReduceL1(x, axes_of(x, dim), keepdims=int(keepdim))
+    size = ops.Abs(x)
+    if ord in (inf, -inf):
+        return (amax if ord > 0 else amin)(size, dim, keepdim)
+    if ord == 0:
+        return sum(cast(size != 0, x.data.dtype), dim, keepdim)
+    if x.node is None:
+        return pow(sum(pow(size, ord), dim, keepdim), 1 / ord)
+    # the power of 0 has a slope of 0 or infinity; where it is infinite PyTorch's gradient is 0, too
+    one, none = scalar(1, x.data.dtype), size == 0
+    powers = where(none, 0.0 if ord > 0 else inf, pow(ops.Where(none, one, size), ord))
+    total = sum(powers, dim, keepdim)
+    flat = total == 0
+    return where(flat, 0.0 if ord > 0 else inf, pow(ops.Where(flat, one, total), 1 / ord))
+
+
+def norm(
+    x: Any, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
+) -> Tensor:
+    """The p-norm over dimensions; "fro" and None mean 2; as `ox.functions.vector_norm`. `torch.norm`.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: another word for `p`.
+    """
+    if isinstance(p, str) and p != "fro":
+        raise ArgumentError(
+            f"norm does not know p={p!r}", where=users_line(2), expected="a number or 'fro'", hint="ox.linalg"
+        )
+    return vector_norm(x, 2 if p is None or isinstance(p, str) else p, dim, keepdim, dtype=dtype)
+
+
+def dist(input: Any, other: Any, p: float = 2) -> Tensor:
+    """The p-norm of the difference of all elements. `torch.dist`."""
+    return vector_norm(input - other, p)
+
+
+def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Slices along `dim` whose p-norm is above `maxnorm` are scaled down to it. `torch.renorm`.
+
+    Raises:
+        DTypeError: integers or bools.
+        ArgumentError: a tensor of fewer than two dimensions, or a norm that is not positive.
+    """
+    only_floats("renorm", input)
+    rank = input.data.ndim
+    if rank < 2:
+        raise ArgumentError("renorm takes two dimensions or more", where=users_line(2), got=str(rank))
+    if p <= 0 or maxnorm < 0:
+        raise ArgumentError("renorm takes a positive p and maxnorm", where=users_line(2), got=f"p={p}, {maxnorm}")
+    dim = one_dim(dim, rank)
+    size = vector_norm(input, p, [d for d in range(rank) if d != dim], True)
+    dtype = input.data.dtype
+    scale = ops.Div(scalar(maxnorm, dtype), ops.Add(size, scalar(1e-7, dtype)))
+    return ops.Mul(input, ops.Where(size > maxnorm, scale, scalar(1, dtype)))

@@ -1,0 +1,69 @@
+"""Running sums, products and extremes along a dimension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import DType, bool_, int64, is_floating
+from ox.functions.comparing import bitwise_not
+from ox.functions.dims import one_dim
+from ox.functions.operand import in_single, only_floats
+from ox.operands import cast
+from ox.ops import operator
+from ox.results import ValuesIndices
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def _running(op: Any, input: Any, dim: int, dtype: DType | None) -> Tensor:
+    if dtype is None and not is_floating(input.data.dtype):
+        dtype = int64
+    x = input if dtype is None else cast(input, dtype)
+    dim = one_dim(dim, x.data.ndim)
+    if not x.data.ndim:
+        return x
+    return op(x, operator.as_input(np.array(dim, np.int64)))  # type: ignore[no-any-return]
+
+
+def cumsum(input: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
+    """Running sum along `dim`; integers and bools sum in int64. `torch.cumsum`, ONNX CumSum."""
+    return _running(ops.CumSum, input, dim, dtype)
+
+
+def cumprod(input: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
+    """Running product along `dim`; integers and bools in int64. `torch.cumprod`, ONNX CumProd."""
+    return _running(ops.CumProd, input, dim, dtype)
+
+
+def _places(x: Any, dim: int) -> Tensor:
+    x = cast(x, int64) if x.data.dtype == bool_ else x
+    return ops.CumulativeArgMax(x, axis=dim)  # type: ignore[no-any-return]
+
+
+def _picked(input: Any, dim: int, ordered: Any) -> ValuesIndices:
+    dim = one_dim(dim, input.data.ndim)
+    if not input.data.ndim:
+        return ValuesIndices(input, operator.as_input(np.array(0)))
+    indices = _places(ordered(input), dim)
+    return ValuesIndices(ops.GatherElements(input, indices, axis=dim), indices)
+
+
+def cummax(input: Any, dim: int) -> ValuesIndices:
+    """The greatest so far along `dim` and its place, the last of equals. `torch.cummax`."""
+    return _picked(input, dim, lambda x: x)
+
+
+def cummin(input: Any, dim: int) -> ValuesIndices:
+    """The smallest so far along `dim` and its place, the last of equals. `torch.cummin`."""
+    return _picked(input, dim, lambda x: ops.Neg(x) if is_floating(x.data.dtype) else bitwise_not(x))
+
+
+def logcumsumexp(input: Any, dim: int) -> Tensor:
+    """Logarithm of the running sum of exponentials. `torch.logcumsumexp`. Raises DTypeError for whole numbers."""
+    only_floats("logcumsumexp", input)
+    dim = one_dim(dim, input.data.ndim)
+    return in_single(ops.LogCumSumExp, input, axis=dim) if input.data.ndim else input

@@ -1,0 +1,226 @@
+"""Variance, and what stands in the middle: medians, quantiles, the most frequent value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import bool_, float32, float64, int64, is_floating
+from ox.errors import ArgumentError, DTypeError
+from ox.functions.comparing import isnan, logical_not
+from ox.functions.dims import Dims, one_dim, some_dims
+from ox.functions.operand import only_floats
+from ox.functions.picking import gather
+from ox.functions.pointwise import div, maximum, where
+from ox.functions.reductions import all, any, argmax, count_nonzero, mean, sum
+from ox.functions.shapes import broadcast_to, permute, reshape, squeeze, unsqueeze
+from ox.functions.sorting import sort
+from ox.operands import cast, scalar
+from ox.results import ValuesIndices
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def var(
+    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+) -> Tensor:
+    """Variance; divides by the count less `correction` (`unbiased=False` is a correction of 0). `torch.var`.
+
+    Raises:
+        DTypeError: integers or bools.
+    """
+    return var_mean(x, dim, correction, keepdim, unbiased=unbiased)[0]
+
+
+def std(
+    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+) -> Tensor:
+    """Standard deviation; arguments as `var`. Its gradient at 0 is 0. `torch.std`."""
+    return std_mean(x, dim, correction, keepdim, unbiased=unbiased)[0]
+
+
+def var_mean(
+    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """Variance and mean; arguments as `var`. `torch.var_mean`."""
+    only_floats("var", x)
+    if isinstance(dim, bool):  # as in x.var(False)
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = int(unbiased)
+    middle = mean(x, dim, True)
+    centred = ops.Sub(x, middle)
+    total = sum(ops.Mul(centred, centred), dim, keepdim)
+    count: Any = 1
+    for d in some_dims(dim, x.data.ndim):
+        count = count * x.shape[d]
+    left = scalar(count, x.data.dtype) - correction
+    spread = div(total, maximum(left, 0.0) if isinstance(correction, float) or correction > 1 else left)
+    return spread, middle if keepdim else reshape(middle, *spread.shape)
+
+
+def std_mean(
+    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """Standard deviation and mean; arguments as `var`. `torch.std_mean`."""
+    spread, middle = var_mean(x, dim, correction, keepdim, unbiased=unbiased)
+    if spread.node is None:
+        return ops.Sqrt(spread), middle
+    none = spread == 0  # where the slope of the root is infinite
+    return where(none, 0.0, ops.Sqrt(where(none, 1.0, spread))), middle
+
+
+def _along(x: Any, dim: Any) -> tuple[Tensor, int, bool]:
+    """The tensor and the dimension to work along; all elements in a row where none is given."""
+    if dim is None or not x.data.ndim:
+        if dim is not None:
+            one_dim(dim, 0)
+        return reshape(x, -1), 0, True
+    return x, one_dim(dim, x.data.ndim), False
+
+
+def _filled(x: Any, dim: int, what: str) -> None:
+    if not x.data.shape[dim]:
+        raise ArgumentError(f"no elements have no {what}", where=users_line(3), got=f"shape {list(x.data.shape)}")
+
+
+def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
+    given, rank = dim, x.data.ndim
+    if x.data.dtype == bool_:
+        raise DTypeError("a median is for numbers", where=users_line(3), got="bool", hint="x.int()")
+    x, dim, flat = _along(x, dim)
+    if given is not None:
+        _filled(x, dim, "median")
+    elif not x.data.size:
+        return mean(x)  # NaN, as PyTorch has it
+    ordered = sort(x, dim)
+    floats = is_floating(x.data.dtype)
+    nans = any(isnan(x), dim, True)
+    if floats and skip_nan:
+        # NaN stands last: the middle of what is before it
+        here = count_nonzero(logical_not(isnan(x)), dim)
+        place = unsqueeze(ops.Div(maximum(here - 1, 0), scalar(2, int64)), dim)
+    else:
+        place = broadcast_to(scalar((x.shape[dim] - 1) // 2, int64), nans.shape)
+    values, indices = gather(ordered.values, dim, place), gather(ordered.indices, dim, place)
+    if floats and not skip_nan:
+        first = argmax(cast(isnan(x), int64), dim, True)
+        indices = ops.Where(nans, first, indices)
+        values = where(nans, float("nan"), values)
+    if flat:
+        shape = [1] * rank if keepdim and given is not None else []
+        values, indices = reshape(values, shape), reshape(indices, shape)
+    elif not keepdim:
+        values, indices = squeeze(values, dim), squeeze(indices, dim)
+    return values if given is None else ValuesIndices(values, indices)
+
+
+def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower of the two middle values: of all, or along `dim` with its place; NaN where there is one.
+    `torch.median`."""
+    return _median(input, dim, keepdim, False)
+
+
+def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `median`, of the values that are not NaN. `torch.nanmedian`."""
+    return _median(input, dim, keepdim, True)
+
+
+def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, method: str, skip_nan: bool) -> Tensor:
+    _check_quantile(name, input, q, method)
+    dtype, rank = input.data.dtype, input.data.ndim
+    many = hasattr(q, "node") and q.data.ndim == 1
+    x, along, flat = _along(input, dim)
+    _filled(x, along, "quantile")
+    values, nans = sort(x, along).values, isnan(x)
+    wanted = reshape(q if hasattr(q, "node") else scalar(float(q), dtype), -1)
+    wanted = reshape(wanted, [-1 if d == along else 1 for d in range(x.data.ndim)])
+    # NaN stands last; the places between which each value lies, of all or of what is no NaN
+    last = sum(cast(logical_not(nans), dtype), along, True) if skip_nan else scalar(x.shape[along], dtype)
+    place = maximum((last - 1) * wanted, 0.0)
+    found = _between(values, along, ops.Round(place) if method == "nearest" else place, method)
+    found = where((all if skip_nan else any)(nans, along, True), float("nan"), found)
+    if flat:
+        return reshape(found, ([-1] if many else []) + ([1] * rank if keepdim else []))
+    if not many:
+        return found if keepdim else squeeze(found, along)
+    found = permute(found, along, *[d for d in range(rank) if d != along])
+    return unsqueeze(found, along + 1) if keepdim else found
+
+
+def _check_quantile(name: str, input: Any, q: Any, method: str) -> None:
+    where = users_line(4)
+    if method not in METHODS:
+        raise ArgumentError(f"{name} does not know interpolation={method!r}", where=where, expected=str(METHODS))
+    if input.data.dtype not in (float32, float64):
+        raise DTypeError(f"{name} is for float32 and float64", where=where, got=str(input.data.dtype))
+    if hasattr(q, "node") and (q.data.ndim > 1 or q.data.dtype != input.data.dtype):
+        raise ArgumentError(
+            f"{name}'s q is a number, or one dimension of them in the input's type",
+            where=where,
+            expected=f"{input.data.dtype} [] or [k]",
+            got=f"{q.data.dtype} {list(q.data.shape)}",
+        )
+    shares = q.data if hasattr(q, "node") else q
+    if isinstance(shares, (int, float, np.ndarray)) and not np.all((shares >= 0) & (shares <= 1)):
+        raise ArgumentError(f"{name}'s q is between 0 and 1", where=where, got=str(shares))
+
+
+def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
+    """What lies at places that need not be whole, along `dim` of ordered values."""
+    shape = [place.shape[d] if d == dim else size for d, size in enumerate(values.shape)]
+
+    def at(whole: Tensor) -> Tensor:
+        return gather(values, dim, cast(broadcast_to(whole, shape), int64))
+
+    if method == "higher":
+        return at(ops.Ceil(place))
+    low = at(ops.Floor(place))
+    if method in ("lower", "nearest"):
+        return low
+    high = at(ops.Ceil(place))
+    share = ops.Sub(place, ops.Floor(place))
+    if method == "midpoint":
+        share = cast(share > 0, share.data.dtype) * 0.5
+    return ops.Where(ops.Equal(low, high), low, ops.Add(low, ops.Mul(share, ops.Sub(high, low))))  # also infinities
+
+
+def quantile(
+    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """The values below which the share `q` (a number, or a tensor [k], which gives a first dimension) of all, or of
+    those along `dim`, lies. `torch.quantile`.
+
+    Raises:
+        ArgumentError: a share outside 0 to 1, another interpolation, or no elements.
+        DTypeError: other types than float32 and float64.
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
+
+
+def nanquantile(
+    input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    """As `quantile`, of the values that are not NaN. `torch.nanquantile`."""
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
+
+
+def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The most frequent value along `dim`, of equally frequent ones the smallest, and its last place. Compares each
+    element with each other. `torch.mode`."""
+    rank = input.data.ndim
+    x, dim, _ = _along(input, dim)
+    _filled(x, dim, "mode")
+    ordered = sort(x, dim).values
+    count = sum(cast(unsqueeze(ordered, dim + 1) == unsqueeze(ordered, dim), int64), dim + 1)
+    values = gather(ordered, dim, argmax(count, dim, True))
+    found = ops.ArgMax(cast(x == values, int64), axis=dim, select_last_index=1)
+    if not rank:
+        return ValuesIndices(reshape(values, []), reshape(found, []))
+    return ValuesIndices(values, found) if keepdim else ValuesIndices(squeeze(values, dim), squeeze(found, dim))

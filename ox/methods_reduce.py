@@ -1,0 +1,21 @@
+"""Tensor's methods over dimensions."""
+
+from __future__ import annotations
+
+from ox.method import function, in_place
+
+
+class ReduceMethods:
+    """Mixed into `ox.Tensor`."""
+
+    sum, mean, prod, nansum, nanmean = map(function, ("sum", "mean", "prod", "nansum", "nanmean"))
+    amax, amin, max, min, aminmax = map(function, ("amax", "amin", "max", "min", "aminmax"))
+    argmax, argmin, count_nonzero = map(function, ("argmax", "argmin", "count_nonzero"))
+    var, std, norm, dist, renorm = map(function, ("var", "std", "norm", "dist", "renorm"))
+    median, nanmedian, mode = map(function, ("median", "nanmedian", "mode"))
+    quantile, nanquantile = map(function, ("quantile", "nanquantile"))
+    softmax, log_softmax, logsumexp = map(function, ("softmax", "log_softmax", "logsumexp"))
+    all, any, equal, allclose = map(function, ("all", "any", "equal", "allclose"))
+    cumsum, cumprod, cummax, cummin = map(function, ("cumsum", "cumprod", "cummax", "cummin"))
+    logcumsumexp = function("logcumsumexp")
+    cumsum_, cumprod_, renorm_ = map(in_place, ("cumsum", "cumprod", "renorm"))
