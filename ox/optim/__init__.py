@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedulers, under the names of `torch.optim`."""
 
-from ox.optim import lr_scheduler
+from ox.optim import lr_scheduler, swa_utils
 from ox.optim.adadelta import Adadelta
 from ox.optim.adafactor import Adafactor
 from ox.optim.adagrad import Adagrad
@@ -35,4 +35,5 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "lr_scheduler",
+    "swa_utils",
 ]

@@ -69,7 +69,7 @@ class CyclicLR(LRScheduler):
         if self._scale_fn is not None:
             return self._scale_fn(x)
         if self.mode == "exp_range":
-            return self.gamma**x  # type: ignore[no-any-return]
+            return float(self.gamma**x)
         return 1.0 if self.mode == "triangular" else 0.5 ** (x - 1)
 
     def get_lr(self) -> list[float]:

@@ -1,0 +1,48 @@
+"""Averages of weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import ox
+from ox import nn, optim
+from ox.optim import swa_utils
+
+
+def test_the_mean_of_three() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    averaged = swa_utils.AveragedModel(model)
+    for value in (1.0, 2.0, 6.0):
+        model.weight.data[...] = value
+        averaged.update_parameters(model)
+    assert averaged.module.weight.item() == 3 and averaged.n_averaged.item() == 3
+    assert averaged(ox.ones(2, 1)).tolist() == [[3.0], [3.0]]
+    assert set(averaged.state_dict()) == {"module.weight", "n_averaged"}
+
+
+def test_exponential() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    averaged = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.5))
+    for value in (4.0, 2.0, 1.0):
+        model.weight.data[...] = value
+        averaged.update_parameters(model)
+    assert averaged.module.weight.item() == 2
+
+
+def test_statistics_of_all_batches() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(1)).eval()
+    batches = [np.float32([[0], [2]]), np.float32([[4], [8]])]
+    swa_utils.update_bn([(ox.tensor(x), None) for x in batches], model)
+    assert model[0].running_mean.item() == 3.5  # of 1 and 6
+    assert model[0].running_var.item() == 5  # of 2 and 8
+    assert not model.training and model[0].momentum == 0.1
+
+
+def test_the_rate_goes_to_its_end() -> None:
+    optimizer = optim.SGD([nn.Parameter(np.ones(1, np.float32))], lr=1.0)
+    plan = swa_utils.SWALR(optimizer, 0.5, anneal_epochs=2, anneal_strategy="linear")
+    found = []
+    for _ in range(4):
+        found.append(optimizer.param_groups[0]["lr"])
+        plan.step()
+    assert found == [1, 0.75, 0.5, 0.5]
