@@ -173,6 +173,8 @@ def attribute_proto(name: str, value: Any) -> onnx.AttributeProto:
     if isinstance(value, np.ndarray):
         return helper.make_attribute(name, tensor_proto(value, ""))
     if isinstance(value, (list, tuple)):
+        if value and isinstance(value[0], str):
+            return helper.make_attribute(name, list(value))
         kind = onnx.AttributeProto.FLOATS if value and isinstance(value[0], float) else onnx.AttributeProto.INTS
         return helper.make_attribute(
             name, [float(v) if kind == onnx.AttributeProto.FLOATS else int(v) for v in value], attr_type=kind

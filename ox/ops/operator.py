@@ -214,7 +214,7 @@ class Operator:
 
 
 def operator(
-    outputs: str, *, view: bool = False, quiet: bool = False, **types: tuple[DType, ...]
+    outputs: str, *, view: bool = False, quiet: bool = False, kind: type[Operator] = Operator, **types: tuple[DType, ...]
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Define an operator from its kernel.
 
@@ -222,6 +222,7 @@ def operator(
         outputs: the schema's output names, separated by spaces; ``*outputs`` for a variadic output.
         view: the NumPy kernel may return a view of its first input.
         quiet: the kernel meets infinities and NaN in the ordinary course; NumPy should not warn of them.
+        kind: the class of the operator.
         types: the element types of each type variable (those ox computes with; the schema may list more).
     """
 
@@ -234,7 +235,7 @@ def operator(
                 with np.errstate(all="ignore"):
                     return loud(*args, **kwargs)
 
-        op = Operator(kernel, outputs, types, view)
+        op = kind(kernel, outputs, types, view)
         OPS[op.name] = op
         return op
 

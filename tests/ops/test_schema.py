@@ -51,6 +51,8 @@ def _attribute_differences(op: Operator, schema: Any) -> list[str]:
         expected = helper.get_attribute_value(value) if value.name else None
         if isinstance(expected, bytes):
             expected = expected.decode()
+        if isinstance(expected, list):
+            expected = [v.decode() if isinstance(v, bytes) else v for v in expected]
         if attribute.required:
             continue
         if hasattr(expected, "raw_data"):

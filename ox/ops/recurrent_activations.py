@@ -1,0 +1,84 @@
+"""The activations of RNN, GRU and LSTM as operators, with their slopes."""
+
+from typing import TYPE_CHECKING
+
+from ox.ops.activation import Relu, Sigmoid, Tanh
+from ox.ops.arithmetic import Abs, Add, Div, Exp, Log, Max, Min, Mul, Neg, Sub
+from ox.ops.comparison import And, Greater, GreaterOrEqual, Less, Where
+from ox.ops.numeric import constant
+from ox.ops.recurrent_call import Activation
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+def value(f: Activation, x: "Tensor", clip: float | None) -> "Tensor":
+    """f of x, which is clipped first."""
+    if clip is not None:
+        x = Min(Max(x, constant(-clip, x)), constant(clip, x))
+    zero, one = constant(0, x), constant(1, x)
+    alpha, beta = constant(f.alpha, x), constant(f.beta, x)
+    match f.name:
+        case "tanh":
+            return Tanh(x)
+        case "sigmoid":
+            return Sigmoid(x)
+        case "relu":
+            return Relu(x)
+        case "softsign":
+            return Div(x, Add(one, Abs(x)))
+        case "softplus":
+            return Add(Max(x, zero), Log(Add(one, Exp(Neg(Abs(x))))))
+        case "affine":
+            return Add(Mul(alpha, x), beta)
+        case "leakyrelu":
+            return Where(GreaterOrEqual(x, zero), x, Mul(alpha, x))
+        case "thresholdedrelu":
+            return Where(GreaterOrEqual(x, alpha), x, zero)
+        case "scaledtanh":
+            return Mul(alpha, Tanh(Mul(beta, x)))
+        case "hardsigmoid":
+            return Max(zero, Min(one, Add(Mul(alpha, x), beta)))
+        case _:  # elu
+            return Where(GreaterOrEqual(x, zero), x, Mul(alpha, Sub(Exp(Min(x, zero)), one)))
+
+
+def slope(f: Activation, x: "Tensor", clip: float | None) -> "Tensor":
+    """The derivative at x; 0 where x is clipped."""
+    made = _slope(f, x)
+    if clip is None:
+        return made
+    return Where(Less(Abs(x), constant(clip, x)), made, constant(0, x))
+
+
+def _slope(f: Activation, x: "Tensor") -> "Tensor":
+    zero, one = constant(0, x), constant(1, x)
+    alpha, beta = constant(f.alpha, x), constant(f.beta, x)
+    match f.name:
+        case "tanh":
+            y = Tanh(x)
+            return Sub(one, Mul(y, y))
+        case "sigmoid":
+            y = Sigmoid(x)
+            return Mul(y, Sub(one, y))
+        case "relu":
+            return Where(Greater(x, zero), one, zero)
+        case "softsign":
+            y = Add(one, Abs(x))
+            return Div(one, Mul(y, y))
+        case "softplus":
+            return Sigmoid(x)
+        case "affine":
+            return Add(alpha, Mul(x, zero))
+        case "leakyrelu":
+            return Where(GreaterOrEqual(x, zero), one, alpha)
+        case "thresholdedrelu":
+            return Where(GreaterOrEqual(x, alpha), one, zero)
+        case "scaledtanh":
+            y = Tanh(Mul(beta, x))
+            return Mul(Mul(alpha, beta), Sub(one, Mul(y, y)))
+        case "hardsigmoid":
+            y = Add(Mul(alpha, x), beta)
+            return Where(And(Greater(y, zero), Less(y, one)), alpha, zero)
+        case _:  # elu
+            return Where(GreaterOrEqual(x, zero), one, Mul(alpha, Exp(Min(x, zero))))
