@@ -121,7 +121,7 @@ def _planned(shape: Sequence[int], axes: Any, roi: Any, scales: Any, sizes: Any,
     old = [shape[a] for a in chosen]
     if by_scale:
         # in float32, as the standard's own shape inference and the runtimes do
-        factors = [float(s) for s in given]
+        factors = [float(str(s)) for s in given]  # 0.6 is meant, not the nearest float32
         wanted = [int(np.floor(np.float32(n) * s)) for n, s in zip(old, given, strict=True)]
     else:
         wanted = given.tolist()

@@ -42,6 +42,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ShapeError("padding crops more than there is", where=place(), got=f"pad {tuple(pad)} of {list(shape)}")
     if mode == "constant":
         return ops.Pad(input, ints(*begin, *end), number(0 if value is None else value, input))
+    if mode == "circular" and any(a < 0 for a in amounts):
+        # what is cropped does not come round again
+        input = ops.Pad(input, ints(*(min(a, 0) for a in (*begin, *end))))
+        begin, end = [max(a, 0) for a in begin], [max(a, 0) for a in end]
     return ops.Pad(input, ints(*begin, *end), mode=MODES[mode])
 
 

@@ -60,6 +60,10 @@ def interpolate(
         raise ArgumentError(f"mode {mode!r} has no corners to align", where=place(), expected=", ".join(_RANKS))
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ArgumentError("antialias is for the modes 'bilinear' and 'bicubic'", where=place(), got=repr(mode))
+    if antialias and align_corners:
+        raise ArgumentError(
+            "antialias with aligned corners is no ONNX Resize", where=place(), hint="align_corners=False"
+        )
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
             "interpolate takes either size or scale_factor",
