@@ -17,7 +17,7 @@ class ShapeMethods:
     # moving
     roll, fliplr, flipud, rot90, unfold = map(function, ("roll", "fliplr", "flipud", "rot90", "unfold"))
     movedim, moveaxis, swapaxes, swapdims = map(function, ("movedim", "moveaxis", "swapaxes", "swapdims"))
-    tile, repeat_interleave, as_strided = map(function, ("tile", "repeat_interleave", "as_strided"))
+    tile, repeat_interleave, as_strided, ravel = map(function, ("tile", "repeat_interleave", "as_strided", "ravel"))
     # cutting
     tensor_split, hsplit, vsplit, dsplit = map(function, ("tensor_split", "hsplit", "vsplit", "dsplit"))
     unsafe_split, unsafe_chunk = map(function, ("unsafe_split", "unsafe_chunk"))
@@ -32,10 +32,6 @@ class ShapeMethods:
     # counting
     unique, unique_consecutive, bincount = map(function, ("unique", "unique_consecutive", "bincount"))
     histc, histogram, diff, cov, corrcoef = map(function, ("histc", "histogram", "diff", "cov", "corrcoef"))
-
-    def ravel(self: Any) -> Tensor:
-        """One dimension. `torch.ravel`."""
-        return F.reshape(self, -1)
 
     def view_as(self: Any, other: Any) -> Tensor:
         """`view` in the shape of another."""

@@ -60,6 +60,11 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
     return x  # type: ignore[no-any-return]
 
 
+def ravel(x: Any) -> Tensor:
+    """One dimension. `torch.ravel`."""
+    return reshape(x, -1)
+
+
 def fliplr(x: Any) -> Tensor:
     """Columns backwards. `torch.fliplr`."""
     if x.data.ndim < 2:

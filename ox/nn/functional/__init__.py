@@ -1,5 +1,6 @@
 """The layers as functions, under the names of `torch.nn.functional`."""
 
+from ox.functions import cosine_similarity, pairwise_distance, pdist
 from ox.nn.functional.activation import gelu, log_softmax, logsigmoid, relu, sigmoid, silu, softmax, softplus, tanh
 from ox.nn.functional.adaptive import (
     adaptive_avg_pool1d,
@@ -97,6 +98,7 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "dropout1d",
@@ -133,6 +135,8 @@ __all__ = [
     "native_channel_shuffle",
     "nll_loss",
     "pad",
+    "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "relu",
