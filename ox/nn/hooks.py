@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,11 @@ class Hooks:
         self.post: list[Any] = []
         self.backward_pre: list[Any] = []
         self.backward: list[Any] = []
+        self.state_pre: list[Any] = []
+        self.state_post: list[Any] = []
+        self.load_pre: list[Any] = []
+        self.load_post: list[Any] = []
+        self.always: list[Any] = []  # the hooks of `post` that an error does not keep from being called
 
     def add(self, kind: str, hook: Callable[..., Any], with_kwargs: bool = False, prepend: bool = False) -> Handle:
         entries: list[Any] = getattr(self, kind)
@@ -32,6 +38,19 @@ class Hooks:
 
     def run(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The module's forward between its hooks."""
+        if not self.always:
+            return self._run(module, args, kwargs, [])
+        called: list[Any] = []
+        try:
+            return self._run(module, args, kwargs, called)
+        except Exception:
+            for hook, with_kwargs in list(self.post):
+                if hook in self.always and hook not in called:
+                    with suppress(Exception):  # the first error is the one to show
+                        hook(module, args, kwargs, None) if with_kwargs else hook(module, args, None)
+            raise
+
+    def _run(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], called: list[Any]) -> Any:
         for hook, with_kwargs in list(self.pre):
             changed = hook(module, args, kwargs) if with_kwargs else hook(module, args)
             if changed is not None and with_kwargs:
@@ -44,9 +63,74 @@ class Hooks:
             args = watch.inputs(args)
         result = module.forward(*args, **kwargs)
         for hook, with_kwargs in list(self.post):
+            called.append(hook)
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             result = result if changed is None else changed
         return result if watch is None else watch.outputs(result)
+
+
+class HookRegistry:
+    """Mixed into Module: where hooks are registered."""
+
+    _hooks: Hooks | None = None
+
+    def _hooks_of(self, kind: str) -> list[Callable[..., Any]]:
+        """The registered hooks of a kind that has no options."""
+        return [] if self._hooks is None else [entry[0] for entry in getattr(self._hooks, kind)]
+
+    def _hook(self, kind: str, hook: Callable[..., Any], with_kwargs: bool = False, prepend: bool = False) -> Handle:
+        if self._hooks is None:
+            self._hooks = Hooks()
+        return self._hooks.add(kind, hook, with_kwargs, prepend)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Call ``hook(module, args)`` before forward; what it returns, if not None, replaces the arguments."""
+        return self._hook("pre", hook, with_kwargs, prepend)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> Handle:
+        """Call ``hook(module, args, output)`` after forward; what it returns, if not None, replaces the output. With
+        `always_call` it is also called, with None, when forward or a hook before it raised."""
+        handle = self._hook("post", hook, with_kwargs, prepend)
+        if always_call:
+            assert self._hooks is not None
+            self._hooks.always.append(hook)
+        return handle
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call ``hook(module, grad_output)`` when the gradients of the outputs are known; may replace them."""
+        return self._hook("backward_pre", hook, prepend=prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+        """Call ``hook(module, grad_input, grad_output)`` when the gradients of the inputs are known; may replace
+        those of the inputs. Inputs and outputs count when they are tensors given or returned by position."""
+        return self._hook("backward", hook, prepend=prepend)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` looks at the module."""
+        return self._hook("state_pre", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, state_dict, prefix, {})`` when the module is in the dict; it may change the dict."""
+        return self._hook("state_post", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, error_msgs)`` before
+        `load_state_dict` looks at a dict, a copy that the hook may change; what it adds to `error_msgs` is an error."""
+        return self._hook("load_pre", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, incompatible_keys)`` after `load_state_dict`; names that it takes out of the lists are
+        no error."""
+        return self._hook("load_post", hook)
 
 
 Grads = tuple[Any, ...]

@@ -6,24 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from ox.ops.node import Handle
+
 Hook = Callable[..., Any]
-
-
-class HookHandle:
-    """Takes a hook away again; also a context manager. `torch.utils.hooks.RemovableHandle`."""
-
-    def __init__(self, hooks: list[Hook], hook: Hook) -> None:
-        self._hooks, self._hook = hooks, hook
-
-    def remove(self) -> None:
-        """Take the hook away; a second call does nothing."""
-        self._hooks[:] = [hook for hook in self._hooks if hook is not self._hook]
-
-    def __enter__(self) -> HookHandle:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.remove()
 
 
 class Hooked:
@@ -40,34 +25,34 @@ class Hooked:
     def _hooks(self, kind: str) -> list[Hook]:
         return (self._all_hooks or {}).get(kind, [])
 
-    def _add(self, kind: str, hook: Hook, prepend: bool = False) -> HookHandle:
+    def _add(self, kind: str, hook: Hook, prepend: bool = False) -> Handle:
         if self._all_hooks is None:
             self._all_hooks = {}
         hooks = self._all_hooks.setdefault(kind, [])
         hooks.insert(0 if prepend else len(hooks), hook)
-        return HookHandle(hooks, hook)
+        return Handle(hooks, hook)
 
-    def register_step_pre_hook(self, hook: Hook) -> HookHandle:
+    def register_step_pre_hook(self, hook: Hook) -> Handle:
         """Call ``hook(optimizer, args, kwargs)`` before each step; may return new (args, kwargs)."""
         return self._add("step_pre", hook)
 
-    def register_step_post_hook(self, hook: Hook) -> HookHandle:
+    def register_step_post_hook(self, hook: Hook) -> Handle:
         """Call ``hook(optimizer, args, kwargs)`` after each step."""
         return self._add("step_post", hook)
 
-    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> Handle:
         """Call ``hook(optimizer)`` before a `state_dict`."""
         return self._add("state_pre", hook, prepend)
 
-    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> Handle:
         """Call ``hook(optimizer, state_dict)`` after it; what it returns, if not None, replaces the dict."""
         return self._add("state_post", hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+    def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> Handle:
         """Call ``hook(optimizer, state_dict)`` with a shallow copy; what it returns, if not None, is loaded."""
         return self._add("load_pre", hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> HookHandle:
+    def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> Handle:
         """Call ``hook(optimizer)`` after a `load_state_dict`."""
         return self._add("load_post", hook, prepend)
 

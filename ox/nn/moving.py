@@ -1,0 +1,88 @@
+"""Another element type, another device: all parameters and buffers of a module at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from ox.dtypes import DType, bfloat16, float16, float32, float64, is_floating
+from ox.errors import ArgumentError
+from ox.functions import zeros_like
+from ox.nn.tree import Tree
+from ox.ops.mode import switched
+from ox.tensor import Tensor
+
+Self = TypeVar("Self", bound="Moving")
+
+
+class Moving(Tree):
+    """Mixed into Module."""
+
+    def _apply(self: Self, move: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Give every parameter, gradient and buffer the memory that `move` makes of it; the tensors stay the same
+        objects, so optimizers keep theirs."""
+        with switched(grad=False):
+            for _, tensor in [*self.named_parameters(recurse=recurse), *self.named_buffers(recurse=recurse)]:
+                moved = move(tensor)
+                if moved is not tensor:
+                    tensor._shared_version()[0] += 1  # a backward that needs the old memory is an error
+                    tensor.data = moved.data
+                    if tensor.grad is not None:
+                        tensor.grad = move(tensor.grad)
+        return self
+
+    @overload
+    def to(self: Self, *args: Any) -> Self: ...
+    @overload
+    def to(self: Self, *, dtype: DType | None = None, device: str | None = None) -> Self: ...
+
+    def to(self: Self, *args: Any, dtype: Any = None, device: Any = None) -> Self:
+        """Another floating type for floating tensors, another device for all, or both, in place."""
+        for arg in args:
+            if isinstance(arg, Tensor):
+                dtype, device = arg.data.dtype, arg.device
+            elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
+                device = arg
+            else:
+                dtype = arg
+        if dtype is not None and not is_floating(np.dtype(dtype)):
+            raise ArgumentError(
+                "a module can only take a floating type",
+                expected="float16, bfloat16, float32 or float64",
+                got=str(dtype),
+            )
+
+        def move(x: Tensor) -> Tensor:
+            wanted = dtype if is_floating(x.data.dtype) else None
+            same = (wanted is None or x.data.dtype == wanted) and (device is None or x.device == device)
+            return x if same else x.to(dtype=wanted, device=device)
+
+        return self._apply(move)
+
+    def type(self: Self, dst_type: DType) -> Self:
+        """Another element type for all parameters and buffers, whole numbers too."""
+        return self._apply(lambda x: x.to(dtype=dst_type))
+
+    def to_empty(self: Self, *, device: str | None, recurse: bool = True) -> Self:
+        """Memory on another device, with no values worth keeping: here zeros."""
+        return self._apply(lambda x: zeros_like(x).to(device=device), recurse)
+
+    def float(self: Self) -> Self:
+        return self.to(dtype=float32)
+
+    def double(self: Self) -> Self:
+        return self.to(dtype=float64)
+
+    def half(self: Self) -> Self:
+        return self.to(dtype=float16)
+
+    def bfloat16(self: Self) -> Self:
+        return self.to(dtype=bfloat16)
+
+    def cpu(self: Self) -> Self:
+        return self.to(device="cpu")
+
+    def cuda(self: Self, device: int | None = None) -> Self:
+        return self.to(device="cuda" if device is None else f"cuda:{device}")

@@ -1,0 +1,146 @@
+"""The tree of modules: walking it, finding what is in it, changing all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ox.errors import ArgumentError
+from ox.functions import zeros_like
+from ox.nn.parameter import Parameter
+from ox.ops.explain import place
+from ox.tensor import Tensor
+
+if TYPE_CHECKING:
+    from ox.nn.module import Module
+
+Self = TypeVar("Self", bound="Tree")
+
+
+class Tree:
+    """Mixed into Module."""
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, with dotted names; each once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self  # type: ignore[misc]
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        seen: set[Module] = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        return (module for _, module in self.named_children())
+
+    def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in modules:
+            for name, held in getattr(module, kind).items():
+                if held is not None and not (remove_duplicate and id(held) in seen):
+                    seen.add(id(held))
+                    yield f"{path}.{name}" if path else name, held
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """Parameters with dotted names; one that is shared comes once, under its first name."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        return (p for _, p in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Module:
+        """The module with a dotted name. Raises AttributeError when there is none."""
+        module: Any = self
+        for part in target.split(".") if target else []:
+            module = getattr(module, part)
+            if not isinstance(module, Tree):
+                raise AttributeError(f"'{part}' of '{target}' is not a Module")
+        return module  # type: ignore[no-any-return]
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module under a dotted name; with `strict` only in place of one that is there. Raises AttributeError
+        when there is none, or what is on the way is no module."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ArgumentError("a module cannot replace itself", where=place(), hint="a name below it")
+        parent = self.get_submodule(path)
+        if strict and name not in parent._modules:
+            raise AttributeError(f"'{type(parent).__name__}' has no submodule '{name}'")
+        if name not in parent._modules and hasattr(parent, name):
+            raise AttributeError(f"'{name}' of '{type(parent).__name__}' is not a Module")
+        parent.add_module(name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with a dotted name. Raises AttributeError when there is none."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._parameters.get(name)
+        if found is None:
+            raise AttributeError(f"'{type(self).__name__}' has no parameter '{target}'")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with a dotted name. Raises AttributeError when there is none."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._buffers.get(name)
+        if found is None:
+            raise AttributeError(f"'{type(self).__name__}' has no buffer '{target}'")
+        return found
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Switch dropout, batch statistics and the like on or off, here and below."""
+        for module in self.modules():
+            object.__setattr__(module, "training", mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients, or fill them with zeros."""
+        for p in self.parameters():
+            if set_to_none or p.grad is None:
+                p.grad = None
+            else:
+                p.grad = zeros_like(p.grad.detach())
+
+    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` with every module, children first."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)  # type: ignore[arg-type]
+        return self
