@@ -83,6 +83,7 @@ def read(
     else:
         given = list(example) if isinstance(example, (tuple, list)) else [example]
     arrays = [_array(x) for x in given]
+    _check_arguments(model, len(arrays), keywords)
     if names is None:
         known = [info.name for info in contract.inputs] if contract else []
         names = known if len(known) == len(arrays) else keywords or argument_names(model, len(arrays))
@@ -100,6 +101,23 @@ def read(
     if unknown:
         raise ArgumentError(f"dims name '{unknown[0]}', which is no input", expected=", ".join(named))
     return _checked(Example(named, {name: _dims(name, x, dims) for name, x in named.items()}, keywords))
+
+
+def _check_arguments(model: Any, count: int, keywords: tuple[str, ...] | None) -> None:
+    """Whether the model can be called with so many tensors, or with those names."""
+    try:
+        signature = inspect.signature(getattr(model, "forward", model))
+    except (TypeError, ValueError):  # a callable that does not say
+        return
+    try:
+        signature.bind(*[None] * (count if keywords is None else 0), **dict.fromkeys(keywords or ()))
+    except TypeError as error:
+        raise ArgumentError(
+            "the example does not fit the arguments of the model",
+            expected=str(signature),
+            got=f"{count} by position: {error}" if keywords is None else f"{', '.join(keywords)}: {error}",
+            hint="a tensor, a tuple of them in the order of the arguments, or a dict by argument name",
+        ) from None
 
 
 def _array(x: Any) -> Array:

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ox import __version__
 from ox.autograd.modes import no_grad
+from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export import golden as samples
@@ -102,6 +105,12 @@ def save(
         ExportError: what cannot be recorded, written or proven; names the operator and the line of the model.
         ArgumentError: an example, names or dims that do not fit together.
     """
+    if not callable(model):
+        raise ArgumentError("the model is no module and no function", got=type(model).__name__)
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(
+            "the path is none", got=type(path).__name__, hint="ox.export.save(model, 'model.onnx', example)"
+        )
     path = Path(path)
     with _noted(path), _quiet(model):
         files.check_writable(path)
@@ -112,17 +121,20 @@ def save(
             output_names = [info.name for info in known.outputs]
         subject = Subject(model, given, owned(model), output_names)
         graph = record_twice(subject)
+        _check_weights(graph)
         names = [v.name for v in graph.outputs]
         cases = _cases(model, given, names, golden)
         shapes = [_seen(given, {k: v.shape for k, v in case.outputs.items()}, case.inputs) for case in cases]
         inferred = simplify(graph, opset)
         for v in graph.outputs:
             v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
+        named = _labels(labels, names)
+        _check_labels(named, graph.outputs)
         opset = opsets.choose(graph, opset)
         infer(to_model(graph, opset=opset, weights=False))
         contract = Contract(
             tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),
-            tuple(_info(v, known.outputs if known else None, meaning, _labels(labels, names)) for v in graph.outputs),
+            tuple(_info(v, known.outputs if known else None, meaning, named) for v in graph.outputs),
             tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.shown),
             __version__,
             run if run is not None or known is None else known.run,
@@ -237,6 +249,30 @@ def _labels(
             got=", ".join(unknown) or "a list",
         )  # fmt: skip
     return {name: tuple(map(str, each)) for name, each in by_name.items()}
+
+
+def _check_labels(labels: Mapping[str, tuple[str, ...]], outputs: Sequence[Value]) -> None:
+    """As many labels as the last dimension of their output has scores."""
+    for value in outputs:
+        scores = value.dims[-1] if value.dims else None
+        if value.name in labels and isinstance(scores, int) and scores != len(labels[value.name]):
+            raise ArgumentError(
+                f"the labels do not fit output '{value.name}'",
+                expected=f"{scores}, one for each of its scores",
+                got=f"{len(labels[value.name])}: {', '.join(labels[value.name][:4])}, ...",
+            )
+
+
+def _check_weights(graph: Graph) -> None:
+    """No NaN among the weights: such a model answers nothing, and yet a proof finds it equal to itself."""
+    for value in graph.owned:
+        array = graph.constants[value]
+        if is_floating(array.dtype) and (count := int(np.isnan(array).sum())):
+            raise ExportError(
+                f"'{value.name}' holds NaN",
+                got=f"{count} of {array.size} values",
+                hint="a checkpoint from before the loss became NaN; ox.autograd.detect_anomaly finds where it did",
+            )
 
 
 def _info(

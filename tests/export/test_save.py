@@ -312,3 +312,32 @@ def test_random_draws_become_functions(tmp_path: Path) -> None:
     assert [f.domain for f in file.functions] == ["ox"]
     got = onnx.reference.ReferenceEvaluator(file).run(None, {"x": np.zeros((4, 3), np.float32)})[0]
     np.testing.assert_array_equal(got, session(tmp_path / "m.onnx").run(None, {"x": np.zeros((4, 3), np.float32)})[0])
+
+
+def test_weights_that_are_not_numbers_are_refused(net: Net, tmp_path: Path) -> None:
+    with ox.no_grad():
+        net.head.weight[0, :2] = float("nan")
+    with pytest.raises(ExportError, match=r"'head.weight' holds NaN(.|\n)*2 of 640"):
+        ox.export.save(net, tmp_path / "m.onnx", images(4))
+    assert not list(tmp_path.iterdir())
+
+
+def test_as_many_labels_as_scores(net: Net, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"labels do not fit(.|\n)*10, one for each"):
+        ox.export.save(net, tmp_path / "m.onnx", images(4), labels=list("abc"))
+    assert not list(tmp_path.iterdir())
+    ox.export.save(net, tmp_path / "m.onnx", images(4), labels=list("0123456789"))
+
+
+@pytest.mark.parametrize("example", [None, "text", 3.5, object(), [], [[1.0, 2.0]], {}])
+def test_an_example_of_another_kind_is_refused(net: Net, tmp_path: Path, example: Any) -> None:
+    with pytest.raises(ox.OxError):
+        ox.export.save(net, tmp_path / "m.onnx", example)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_model_and_no_path_are_refused(net: Net, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="model"):
+        ox.export.save(None, tmp_path / "m.onnx", images(2))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="path"):
+        ox.export.save(net, images(2), "m.onnx")  # type: ignore[arg-type]
