@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ox.errors import ArgumentError
 from ox.nn import functional as F
 from ox.nn.functional.common import one_of
 from ox.nn.module import Module
@@ -86,23 +83,3 @@ class LogSoftmax(Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
-
-
-class Dropout(Module):
-    """Zero elements with probability `p` while training, and scale the others by 1/(1-p). `torch.nn.Dropout`.
-
-    Args:
-        generator: an `ox.Generator`; None for the default one.
-    """
-
-    def __init__(self, p: float = 0.5, inplace: bool = False, *, generator: Any = None) -> None:
-        super().__init__()
-        if not 0 <= p <= 1:
-            raise ArgumentError("dropout's p is a probability", expected="0 to 1", got=str(p))
-        self.p, self.inplace, self.generator = p, inplace, generator
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout(input, self.p, self.training, generator=self.generator)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"

@@ -9,9 +9,9 @@ from typing import Any
 from ox.dtypes import DType
 from ox.errors import ArgumentError
 from ox.nn import functional as F
-from ox.nn.activation import Dropout
 from ox.nn.attention import MultiheadAttention
 from ox.nn.containers import ModuleList
+from ox.nn.dropout import Dropout
 from ox.nn.linear import Linear
 from ox.nn.module import Module
 from ox.nn.norm import LayerNorm

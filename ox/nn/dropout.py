@@ -1,0 +1,64 @@
+"""The dropouts as modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ox.errors import ArgumentError
+from ox.nn import functional as F
+from ox.nn.module import Module
+from ox.tensor import Tensor
+
+
+class Dropout(Module):
+    """Zero elements with probability `p` while training, and scale the others by 1/(1-p). `torch.nn.Dropout`.
+
+    Args:
+        inplace: taken for compatibility: the result is always new memory.
+        generator: an `ox.Generator`; None for the default one.
+    """
+
+    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.dropout)
+
+    def __init__(self, p: float = 0.5, inplace: bool = False, *, generator: Any = None) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ArgumentError("dropout's p is a probability", expected="0 to 1", got=str(p))
+        self.p, self.inplace, self.generator = p, inplace, generator
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.function(input, self.p, self.training, generator=self.generator)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout1d(Dropout):
+    """Dropout of whole channels of [N, C, L]. `torch.nn.Dropout1d`."""
+
+    function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(Dropout):
+    """Dropout of whole channels of [N, C, H, W]. `torch.nn.Dropout2d`."""
+
+    function = staticmethod(F.dropout2d)
+
+
+class Dropout3d(Dropout):
+    """Dropout of whole channels of [N, C, D, H, W]. `torch.nn.Dropout3d`."""
+
+    function = staticmethod(F.dropout3d)
+
+
+class AlphaDropout(Dropout):
+    """Dropout that keeps mean 0 and variance 1 behind a SELU. `torch.nn.AlphaDropout`."""
+
+    function = staticmethod(F.alpha_dropout)
+
+
+class FeatureAlphaDropout(Dropout):
+    """AlphaDropout of whole channels of [N, C, ...]. `torch.nn.FeatureAlphaDropout`."""
+
+    function = staticmethod(F.feature_alpha_dropout)
