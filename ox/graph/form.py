@@ -79,6 +79,7 @@ class Graph:
     owned: set[Value] = field(default_factory=set)
     name: str = "ox"
     captures: list[Value] = field(default_factory=list)
+    overridable: list[Value] = field(default_factory=list)  # what is owned, and listed as an input all the same
 
     def producers(self) -> dict[Value, Node]:
         """Which node makes each value."""
@@ -129,6 +130,7 @@ class Graph:
             {made[v] for v in self.owned},
             self.name,
             [made[v] for v in self.captures],
+            [made[v] for v in self.overridable],
         )
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:

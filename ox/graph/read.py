@@ -2,151 +2,295 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import checker, defs, shape_inference
 
-from ox.dtypes import FROM_ONNX
 from ox.errors import LoadError
-from ox.graph.form import Array, Graph, Node, Value
+from ox.graph import lift
+from ox.graph.arrays import array_of, attribute_value, constant_of, dense, value_of
+from ox.graph.bodies import Functions, functions_of, key_of, opset_of, standard_body, written_out
+from ox.graph.file import DEEPEST
+from ox.graph.file import opset_of as opset_of_model
+from ox.graph.form import Graph, Node, Value
+from ox.graph.scope import Scope
+from ox.graph.weights import adopt
 from ox.ops.operator import OPS
 
-MOST_NODES = 1_000_000
+MOST_NODES = 250_000
+NEWEST = defs.onnx_opset_version()
 
 
 def from_model(model: onnx.ModelProto) -> Graph:
-    """Read a model whose operators ox has. Initializers are what the graph owns; doc strings come back as places.
+    """Read a model whose operators ox has, or for which it or ONNX has a body. Initializers, and constants that are
+    weights, are what the graph owns; doc strings come back as places.
 
     Raises:
         LoadError: an operator, attribute or element type that ox has not, a value that nobody makes before it is read
             (a cycle, too), or one that is made twice.
     """
-    proto = model.graph
-    graph = Graph(name=proto.name)
-    known: dict[str, Value] = {}
-    if proto.sparse_initializer:
-        raise LoadError("sparse initializers", where=proto.sparse_initializer[0].values.name, expected="dense ones")
-    for tensor in proto.initializer:
-        array = array_of(tensor)
-        value = _new(known, tensor.name, "initializer")
-        value.dtype, value.dims, value.shape = array.dtype, array.shape, array.shape
-        graph.constants[value] = array
-        graph.owned.add(value)
-    for info in proto.input:
-        if info.name in known and known[info.name] in graph.owned:
-            continue  # before IR 4 initializers were listed as inputs too
-        value = _new(known, info.name, "input")
+    return Reader(model).graph()
+
+
+class Reader:
+    """Reads one model."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.functions: Functions = functions_of(model)
+        self.inferred = False
+        self.top = Scope(Graph(name=model.graph.name), opset_of_model(model) or NEWEST)
+
+    def graph(self) -> Graph:
+        proto, scope = self.model.graph, self.top
+        if written_out(proto.node, self.functions, {}) > MOST_NODES:
+            raise LoadError(f"the model has more than {MOST_NODES:,} nodes when its functions are written out")
+        self._initializers(proto, scope)
+        for info in proto.input:
+            known = scope.known.get(info.name)
+            if known is not None and known in scope.graph.owned:
+                # before IR 4 initializers were listed as inputs too; from then on those may be given
+                if self.model.ir_version >= 4:
+                    scope.graph.overridable.append(known)
+                continue
+            self._input(info, scope)
+        for n in proto.node:
+            self.node(n, scope)
+        self._outputs(proto, scope)
+        if self.model.producer_name != "ox":
+            adopt(scope.graph)
+        return scope.graph
+
+    def _initializers(self, proto: onnx.GraphProto, scope: Scope) -> None:
+        for tensor in proto.initializer:
+            value = scope.own(tensor.name, array_of(tensor))
+            if scope is not self.top:
+                scope.known[tensor.name] = value
+        for sparse in proto.sparse_initializer:
+            value = scope.own(sparse.values.name, dense(sparse))
+            if scope is not self.top:
+                scope.known[sparse.values.name] = value
+
+    def _input(self, info: onnx.ValueInfoProto, scope: Scope) -> None:
         declared = value_of(info)
+        value = scope.new(info.name, "input")
         value.dtype, value.dims = declared.dtype, declared.dims
-        graph.inputs.append(value)
-    functions = {(f.domain, f.name): f for f in model.functions}
-    if _written_out(proto.node, functions, {}) > MOST_NODES:
-        raise LoadError(f"the model has more than {MOST_NODES:,} nodes when its functions are written out")
-    for n in proto.node:
-        _add_node(graph, known, n, functions)
-    for info in proto.output:
-        if info.name not in known:
-            raise LoadError(f"output '{info.name}' is made by no node")
-        made, declared = known[info.name], value_of(info)
-        if made in graph.outputs:
-            raise LoadError(f"output '{info.name}' is listed twice")
-        made.dtype, made.dims = made.dtype or declared.dtype, made.dims or declared.dims
-        graph.outputs.append(made)
-    return graph
+        scope.graph.inputs.append(value)
 
+    def _outputs(self, proto: onnx.GraphProto, scope: Scope) -> None:
+        ends = {*scope.graph.inputs, *scope.graph.captures, *scope.graph.constants}
+        for info in proto.output:
+            made, declared = scope.find(info.name), value_of(info)
+            if made is None:
+                raise LoadError(f"output '{info.name}' is made by no node")
+            if scope is self.top and made in scope.graph.outputs:
+                raise LoadError(f"output '{info.name}' is listed twice")
+            if scope is not self.top and (made in ends or made in scope.graph.captures or made in scope.graph.outputs):
+                made = Value(f"{info.name}/out", made.dtype, made.dims, made.shape)
+                scope.graph.nodes.append(Node("Identity", "", [scope.find(info.name)], [made]))
+            made.dtype, made.dims = made.dtype or declared.dtype, made.dims or declared.dims
+            scope.graph.outputs.append(made)
 
-def _written_out(
-    nodes: Iterable[onnx.NodeProto], functions: dict[Any, onnx.FunctionProto], known: dict[Any, int]
-) -> int:
-    """How many nodes these are when every function stands in place of its calls; a call of itself counts as one."""
-    total = 0
-    for n in nodes:
-        key = (n.domain, n.op_type)
-        if key in functions and key not in known:
-            known[key] = 1
-            known[key] = _written_out(functions[key].node, functions, known)
-        total += known.get(key, 1)
-    return total
+    def node(self, n: onnx.NodeProto, scope: Scope) -> None:
+        """Read one node into the scope's graph."""
+        function = self.functions.get(key_of(n))
+        if function is not None:
+            self._inline(function, opset_of(function, scope.version), n, scope)
+            return
+        if n.domain in ("", "ai.onnx"):
+            for newer in lift.lifted(n, scope.version, lambda name: self._type_of(name, scope)):
+                self._plain(newer, scope, NEWEST if newer is not n else scope.version)
+        else:
+            self._plain(n, scope, scope.version)
 
+    def _plain(self, n: onnx.NodeProto, scope: Scope, version: int) -> None:
+        place = n.doc_string or n.name or None
+        domain = "" if n.domain == "ai.onnx" else n.domain
+        attributes = _resolved(n, scope)
+        if n.op_type == "Constant" and not domain:
+            array = constant_of(n, attributes)
+            (output,) = n.output
+            value = scope.new(output, "Constant")
+            value.dtype, value.dims, value.shape = array.dtype, array.shape, array.shape
+            scope.graph.constants[value] = array
+            return
+        module, _, _ = n.name.rpartition("/")
+        node = Node(n.op_type, domain, [], [], {}, n.name)
+        op = OPS.get(node.key)
+        if op is None:
+            body = (
+                None
+                if domain
+                else standard_body(_own_attributes(n, attributes), version, lambda x: self._type_of(x, scope))
+            )
+            if body is None:
+                raise _unknown(node.key, domain, place)
+            self._inline(body, opset_of(body, version), n, scope)
+            return
+        unknown = [name for name in attributes if name not in op.schema.attributes]
+        if unknown:
+            raise LoadError(
+                f"{n.op_type} has no attribute '{unknown[0]}' in ox",
+                where=place,
+                expected=", ".join(op.schema.attributes) or "no attributes",
+            )
+        node.inputs = self._inputs(n, scope)
+        node.module, node.where = _split(n.doc_string, module)
+        subgraphs = {}
+        for name, a in attributes.items():
+            if a.type == onnx.AttributeProto.GRAPH:
+                subgraphs[name] = self._subgraph(a.g, scope)
+            else:
+                node.attributes[name] = attribute_value(a)
+        if subgraphs:
+            outside = list(dict.fromkeys(v for inner in subgraphs.values() for v in inner.captured))
+            for name, inner in subgraphs.items():
+                inner.graph.share(list(inner.captured), outside)
+                node.attributes[name] = inner.graph
+            node.inputs += outside
+        node.outputs = [scope.new(name, f"{n.op_type} {n.name}") if name else Value("") for name in n.output]
+        while len(node.outputs) > 1 and not node.outputs[-1].name:
+            node.outputs.pop()
+        if not node.outputs:
+            raise LoadError(f"{n.op_type} makes nothing", where=place)
+        scope.graph.nodes.append(node)
 
-def _new(known: dict[str, Value], name: str, role: str) -> Value:
-    if name in known:
-        raise LoadError(f"the value '{name}' is made twice", where=f"{role} '{name}'")
-    known[name] = Value(name)
-    return known[name]
+    def _inputs(self, n: onnx.NodeProto, scope: Scope) -> list[Value | None]:
+        inputs: list[Value | None] = []
+        for name in n.input:
+            value = scope.find(name) if name else None
+            if name and value is None:
+                raise LoadError(
+                    f"{n.op_type} reads '{name}', which nothing before it makes", where=n.doc_string or n.name or None
+                )
+            inputs.append(value)
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        return inputs
 
-
-def array_of(tensor: onnx.TensorProto) -> Array:
-    """A TensorProto as an array. Raises LoadError for element types that ox does not compute with, and for damage."""
-    if tensor.data_type not in FROM_ONNX:
-        raise LoadError(
-            "a tensor of an element type that ox does not compute with",
-            where=f"tensor '{tensor.name}'",
-            expected=", ".join(map(str, FROM_ONNX.values())),
-            got=_type_name(tensor.data_type),
+    def _subgraph(self, proto: onnx.GraphProto, around: Scope) -> Scope:
+        scope = Scope(
+            Graph(name=proto.name), around.version, around, attributes=around.attributes, active=around.active
         )
+        if scope.depth > DEEPEST:
+            raise LoadError("subgraphs nested too deeply", where=proto.name, expected=f"at most {DEEPEST}")
+        for info in proto.input:
+            self._input(info, scope)
+        self._initializers(proto, scope)
+        for n in proto.node:
+            self.node(n, scope)
+        self._outputs(proto, scope)
+        return scope
+
+    def _inline(self, function: onnx.FunctionProto, version: int, call: onnx.NodeProto, scope: Scope) -> None:
+        """A function's body in place of the call."""
+        key = (function.domain, function.name, function.overload)
+        place = call.doc_string or call.name or None
+        if key in scope.active:
+            raise LoadError(f"the function {function.name} calls itself", where=place)
+        given = _resolved(call, scope)
+        attributes = {a.name: a for a in function.attribute_proto} | given
+        inside = Scope(
+            scope.graph, version, caller=scope, attributes=attributes, active=scope.active | {key},
+        )  # fmt: skip
+        inputs = self._inputs(call, scope)
+        inside.known = {name: v for name, v in zip(function.input, inputs, strict=False) if v is not None}
+        inside.formals = dict(zip(function.input, call.input, strict=False))
+        graph, first, constants = scope.graph, len(scope.graph.nodes), set(scope.graph.constants)
+        ends = {*graph.inputs, *graph.captures, *constants, *(v for v in inputs if v is not None)}
+        for n in function.node:
+            self.node(n, inside)
+        made_here = {v for node in graph.nodes[first:] for v in node.outputs} | (set(graph.constants) - constants)
+        renamed: dict[Value, Value] = {}
+        copies: list[Node] = []
+        for name, output in zip(function.output, call.output, strict=False):
+            if not output:
+                continue
+            made = inside.known.get(name)
+            if made is None:
+                raise LoadError(f"the function {function.name} never makes '{name}'", where=place)
+            value = scope.new(output, call.op_type)
+            value.dtype, value.dims, value.shape = made.dtype, made.dims, made.shape
+            if made in ends or made in graph.constants or made in renamed or made not in made_here:
+                copies.append(Node("Identity", "", [renamed.get(made, made)], [value]))
+            else:
+                renamed[made] = value
+        where = _split(call.doc_string, call.name.rpartition("/")[0])
+        for node in graph.nodes[first:]:
+            node.inputs = [renamed.get(v, v) if v is not None else None for v in node.inputs]
+            node.outputs = [renamed.get(v, v) for v in node.outputs]
+            node.module, node.where = where
+        graph.nodes.extend(copies)
+        stem = next((name for name in call.output if name), function.name)
+        for value in made_here:
+            if value not in renamed and value not in graph.owned and value.name:
+                value.name = f"{stem}/{value.name}"
+
+    def _type_of(self, name: str, scope: Scope) -> onnx.TypeProto | None:
+        """The type of a name: declared, inferred, or what is known of its value."""
+        if not self.inferred:
+            self.inferred = True
+            self.top.types = _infer(self.model)
+        at: Scope | None = scope
+        while at is not None:
+            if name in at.types:
+                return at.types[name]
+            if at.caller is not None and name in at.formals:
+                return self._type_of(at.formals[name], at.caller)
+            at = at.around
+        value = scope.find(name)
+        if value is None or value.dtype is None:
+            return None
+        dims = None if value.dims is None else [None if d == "?" else d for d in value.dims]
+        return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), dims)
+
+
+def _infer(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    """What shape inference says of the values of the whole model's graph; nothing where it refuses."""
     try:
-        # a copy: what a file gives is read-only memory, and parameters are written
-        return numpy_helper.to_array(tensor).astype(FROM_ONNX[tensor.data_type])
-    except (ValueError, TypeError) as error:
-        raise LoadError(f"the data of tensor '{tensor.name}' is damaged", got=str(error)) from error
+        graph = shape_inference.infer_shapes(model).graph
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError):
+        graph = model.graph
+    known = {i.name: i.type for i in [*graph.value_info, *graph.input, *graph.output] if i.type.WhichOneof("value")}
+    return known
 
 
-def _type_name(number: int) -> str:
-    names = onnx.TensorProto.DataType
-    return str(names.Name(number)) if number in names.values() else str(number)
+def _resolved(n: onnx.NodeProto, scope: Scope) -> dict[str, onnx.AttributeProto]:
+    """A node's attributes by name, those that refer to an attribute of the function around it filled in."""
+    found: dict[str, onnx.AttributeProto] = {}
+    for a in n.attribute:
+        if not a.ref_attr_name:
+            found[a.name] = a
+        elif a.ref_attr_name in scope.attributes:
+            filled = onnx.AttributeProto()
+            filled.CopyFrom(scope.attributes[a.ref_attr_name])
+            filled.name = a.name
+            found[a.name] = filled
+    return found
 
 
-def value_of(info: onnx.ValueInfoProto) -> Value:
-    """Name, type and sizes of a declared input or output. Raises LoadError for what is no tensor of ox's types."""
-    tensor = info.type.tensor_type
-    if tensor.elem_type not in FROM_ONNX:
-        kind = info.type.WhichOneof("value")
-        got = _type_name(tensor.elem_type) if kind == "tensor_type" else str(kind)
-        raise LoadError(f"'{info.name}' is no tensor that ox computes with", got=got)
-    dims = None
-    if tensor.HasField("shape"):
-        dims = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
-    return Value(info.name, FROM_ONNX[tensor.elem_type], dims)
+def _own_attributes(n: onnx.NodeProto, attributes: dict[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """The node with its attributes filled in."""
+    if not any(a.ref_attr_name for a in n.attribute):
+        return n
+    filled = onnx.NodeProto()
+    filled.CopyFrom(n)
+    del filled.attribute[:]
+    filled.attribute.extend(attributes.values())
+    return filled
 
 
-def _add_node(
-    graph: Graph, known: dict[str, Value], n: onnx.NodeProto, functions: dict[Any, onnx.FunctionProto]
-) -> None:
-    place = n.doc_string or n.name or None
-    missing = [name for name in n.input if name and name not in known]
-    if missing:
-        raise LoadError(f"{n.op_type} reads '{missing[0]}', which nothing before it makes", where=place)
-    inputs = [known[name] if name else None for name in n.input]
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    outputs = [_new(known, name, f"{n.op_type} {n.name}") if name else Value("") for name in n.output]
-    while len(outputs) > 1 and not outputs[-1].name:
-        outputs.pop()
-    function = functions.get((n.domain, n.op_type))
-    if function is not None:
-        _inline(graph, function, inputs, outputs, {k: f for k, f in functions.items() if f is not function}, n)
-        return
-    attributes = {a.name: attribute_value(a) for a in n.attribute}
-    domain = "" if n.domain == "ai.onnx" else n.domain
-    if n.op_type == "Constant" and not domain:
-        array = _constant(attributes, place)
-        outputs[0].dtype, outputs[0].dims, outputs[0].shape = array.dtype, array.shape, array.shape
-        graph.constants[outputs[0]] = array
-        return
-    module, _, _ = n.name.rpartition("/")
-    node = Node(n.op_type, domain, inputs, outputs, attributes, n.name)
-    node.module, node.where = _split(n.doc_string, module)
-    op = OPS.get(node.key)
-    if op is None:
-        raise LoadError(f"ox has no operator {node.key}", where=place, hint="an operator of ai.onnx that ox.ops lists")
-    unknown = [name for name in attributes if name not in op.schema.attributes]
-    if unknown:
-        raise LoadError(f"{n.op_type} has no attribute '{unknown[0]}' in ox", where=place)
-    graph.nodes.append(node)
+def _unknown(key: str, domain: str, place: str | None) -> LoadError:
+    known = [name for name in OPS if "." not in name]
+    near = get_close_matches(key.rpartition(".")[2], known, 1)
+    if domain:
+        hint = "export it without the optimizations of one runtime" if domain.startswith("com.microsoft") else None
+        hint = hint or f"a model-local function '{key.rpartition('.')[2]}' of domain '{domain}', which ox would read"
+    else:
+        hint = f"the nearest name is {near[0]}" if near else "an operator of ai.onnx that ox.ops lists"
+    return LoadError(f"ox has no operator {key}", where=place, got="no function body either", hint=hint)
 
 
 def _split(doc: str | bytes, module: str) -> tuple[str, str]:
@@ -157,54 +301,4 @@ def _split(doc: str | bytes, module: str) -> tuple[str, str]:
     return (first, rest) if module and first.split(" ")[0] == module else ("", doc)
 
 
-def _constant(attributes: dict[str, Any], place: str | None) -> Array:
-    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-    for name, value in attributes.items():
-        if name == "value":
-            return value  # type: ignore[no-any-return]
-        if name in kinds:
-            return np.asarray(value, kinds[name])
-    raise LoadError("a Constant without a value that ox computes with", where=place, got=", ".join(attributes))
-
-
-def _inline(
-    graph: Graph,
-    function: onnx.FunctionProto,
-    inputs: list[Value | None],
-    outputs: list[Value],
-    functions: dict[Any, Any],
-    call: onnx.NodeProto,
-) -> None:
-    """A model-local function's body in place of the call; it does not see itself, so recursion ends as an error."""
-    if function.attribute or function.attribute_proto or call.attribute:
-        raise LoadError(f"the function {function.name} takes attributes, which ox does not read", where=call.name)
-    inside: dict[str, Value] = {name: v for name, v in zip(function.input, inputs, strict=False) if v is not None}
-    first, constants = len(graph.nodes), set(graph.constants)
-    for n in function.node:
-        _add_node(graph, inside, n, functions)
-    wanted = dict(zip(function.output, outputs, strict=False))
-    for name, value in wanted.items():
-        made = inside.get(name)
-        if made is None:
-            raise LoadError(f"the function {function.name} never makes '{name}'", where=call.name)
-        if made in inputs or made in graph.constants:
-            graph.nodes.append(Node("Identity", "", [made], [value]))
-            continue
-        for node in graph.nodes[first:]:
-            node.inputs = [value if v is made else v for v in node.inputs]
-            node.outputs = [value if v is made else v for v in node.outputs]
-    for node in graph.nodes[first:]:
-        node.module, node.where = _split(call.doc_string, call.name.rpartition("/")[0])
-    made_here = {v for node in graph.nodes[first:] for v in node.outputs} | (set(graph.constants) - constants)
-    for value in made_here - set(outputs):
-        value.name = f"{outputs[0].name}/{value.name}"
-
-
-def attribute_value(a: onnx.AttributeProto) -> Any:
-    """An attribute as the Python value that an operator takes."""
-    value = helper.get_attribute_value(a)
-    if isinstance(value, onnx.TensorProto):
-        return array_of(value)
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return list(value) if a.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
+__all__: list[Any] = ["from_model"]

@@ -45,7 +45,7 @@ def to_model(
     proto = helper.make_graph(
         [*constant_nodes(graph), *(node_proto(n, chosen, calls, inside) for n in graph.nodes)],
         graph.name,
-        [value_info(v) for v in [*graph.inputs, *(v for v, _ in owned if not weights)]],
+        [value_info(v) for v in [*graph.inputs, *(graph.overridable if weights else (v for v, _ in owned))]],
         [value_info(v) for v in graph.outputs],
         [tensor_proto(array, v.name) for v, array in owned if weights],
     )

@@ -232,7 +232,7 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "opset 7": (lambda: tiny(opset=7), "opset 7"),
     "opset 99": (lambda: tiny(opset=99), "opset 99"),
     "a bomb of functions": (bomb, "nodes when its functions"),
-    "recursion": (recursive, "no operator b.f"),
+    "recursion": (recursive, "calls itself"),
 }
 
 

@@ -1,0 +1,277 @@
+"""Nodes of old opsets as the newest opset writes them.
+
+Where an operator changed between opset 7 and the newest in more than its element types, an adapter here turns its old
+node into new ones of the same meaning: attributes that became inputs, defaults that moved, names that were replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ox.dtypes import FROM_ONNX
+from ox.errors import LoadError
+
+REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+Adapter = Callable[["Old"], list[onnx.NodeProto]]
+
+
+@dataclass
+class Old:
+    """One node of an old opset, and what an adapter makes of it."""
+
+    node: onnx.NodeProto
+    version: int
+    type_of: Callable[[str], onnx.TypeProto | None]  # what shape inference knows of a value
+
+    def __post_init__(self) -> None:
+        self.made: list[onnx.NodeProto] = []
+        self.attributes = {a.name: a for a in self.node.attribute}
+        self.inputs, self.outputs = list(self.node.input), list(self.node.output)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """An attribute's value; the new node does not have it."""
+        a = self.attributes.pop(name, None)
+        value = default if a is None else helper.get_attribute_value(a)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+    def put(self, name: str, value: Any) -> None:
+        self.attributes[name] = helper.make_attribute(name, value)
+
+    def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
+        """One more node before the new one; the name of its output."""
+        name = f"{self.node.output[0]}/lifted_{len(self.made)}"
+        self.made.append(
+            helper.make_node(
+                op, inputs, [name], f"{self.node.name}/{op}", self.node.doc_string, None, None, **attributes
+            )
+        )
+        return name
+
+    def constant(self, values: Any, dtype: Any = np.int64) -> str:
+        return self.add("Constant", [], value=numpy_helper.from_array(np.asarray(values, dtype)))
+
+    def input(self, position: int, name: str) -> None:
+        """Set an input; those before it that are not there are left out."""
+        self.inputs += [""] * (position + 1 - len(self.inputs))
+        self.inputs[position] = name
+
+    def moved(self, name: str, position: int) -> None:
+        """An attribute of integers that became an input."""
+        values = self.take(name)
+        if values is not None:
+            self.input(position, self.constant(list(values)))
+
+    def like_input(self, value: float) -> str:
+        """A number in the element type of the first input."""
+        known = self.type_of(self.inputs[0])
+        dtype = None if known is None else FROM_ONNX.get(known.tensor_type.elem_type)
+        if dtype is not None:
+            return self.constant(value, dtype)
+        return self.add("CastLike", [self.constant(value, np.float32), self.inputs[0]])
+
+    def rank(self) -> int | None:
+        known = self.type_of(self.inputs[0])
+        if known is None or not known.tensor_type.HasField("shape"):
+            return None
+        return len(known.tensor_type.shape.dim)
+
+    def finish(self, op: str | None = None) -> list[onnx.NodeProto]:
+        new = onnx.NodeProto(
+            op_type=op or self.node.op_type, name=self.node.name, doc_string=self.node.doc_string, input=self.inputs,
+            output=self.outputs, attribute=list(self.attributes.values()),
+        )  # fmt: skip
+        return [*self.made, new]
+
+
+def _axes(old: Old) -> list[onnx.NodeProto]:
+    old.moved("axes", 1)
+    return old.finish()
+
+
+def _slice(old: Old) -> list[onnx.NodeProto]:
+    for position, name in enumerate(("starts", "ends", "axes"), start=1):
+        old.moved(name, position)
+    return old.finish()
+
+
+def _pad(old: Old) -> list[onnx.NodeProto]:
+    old.moved("pads", 1)
+    value = old.take("value", 0.0)
+    if value:
+        old.input(2, old.like_input(value))
+    return old.finish()
+
+
+def _clip(old: Old) -> list[onnx.NodeProto]:
+    for position, name in enumerate(("min", "max"), start=1):
+        bound = old.take(name)
+        if bound is not None:
+            old.input(position, old.like_input(bound))
+    return old.finish()
+
+
+def _dropout(old: Old) -> list[onnx.NodeProto]:
+    ratio = old.take("ratio", 0.5)
+    old.input(1, old.constant(ratio, np.float32))
+    if old.version >= 10 or len(old.outputs) < 2 or not old.outputs[1]:
+        return old.finish()
+    # before opset 10 the mask had the type of the data
+    mask, old.outputs[1] = old.outputs[1], f"{old.outputs[0]}/mask"
+    return [*old.finish(), helper.make_node("CastLike", [old.outputs[1], old.inputs[0]], [mask])]
+
+
+def _top_k(old: Old) -> list[onnx.NodeProto]:
+    old.input(1, old.constant([old.take("k", 1)]))
+    return old.finish()
+
+
+def _split(old: Old) -> list[onnx.NodeProto]:
+    old.moved("split", 1)
+    if len(old.inputs) < 2 or not old.inputs[1]:
+        old.put("num_outputs", len(old.outputs))
+    return old.finish()
+
+
+def _softmax(old: Old) -> list[onnx.NodeProto]:
+    """Before opset 13 everything from the axis on was normalised together."""
+    axis, rank = int(old.take("axis", 1)), old.rank()
+    if axis == -1 or (rank is not None and axis == rank - 1):
+        old.put("axis", -1)
+        return old.finish()
+    source, result = old.inputs[0], old.outputs[0]
+    shape, old.inputs[0] = old.add("Shape", [source]), old.add("Flatten", [source], axis=axis)
+    old.outputs[0] = f"{result}/flat"
+    old.put("axis", -1)
+    return [*old.finish(), helper.make_node("Reshape", [old.outputs[0], shape], [result], old.node.name, allowzero=1)]
+
+
+def _batch_normalization(old: Old) -> list[onnx.NodeProto]:
+    if not old.take("spatial", 1):
+        raise _refused(old, "BatchNormalization with statistics for every position (spatial=0)")
+    given = [name for name in old.outputs if name]
+    if len(given) > 3:
+        raise _refused(old, "BatchNormalization with the saved statistics of a training pass (saved_mean, saved_var)")
+    if len(given) > 1:
+        old.put("training_mode", 1)
+    return old.finish()
+
+
+def _upsample(old: Old) -> list[onnx.NodeProto]:
+    scales = old.take("scales")
+    scales = old.inputs[1] if scales is None else old.constant(scales, np.float32)
+    return _resized(old, scales)
+
+
+def _resize_10(old: Old) -> list[onnx.NodeProto]:
+    return _resized(old, old.inputs[1])
+
+
+def _resized(old: Old, scales: str) -> list[onnx.NodeProto]:
+    old.inputs = [old.inputs[0], "", scales]
+    old.put("coordinate_transformation_mode", "asymmetric")
+    old.put("nearest_mode", "floor")
+    old.put("mode", {"bilinear": "linear"}.get(mode := old.take("mode", "nearest"), mode))
+    return old.finish("Resize")
+
+
+def _roi_align(old: Old) -> list[onnx.NodeProto]:
+    old.put("coordinate_transformation_mode", "output_half_pixel")
+    return old.finish()
+
+
+def _grid_sample(old: Old) -> list[onnx.NodeProto]:
+    mode = old.take("mode", "bilinear")
+    old.put("mode", {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
+    return old.finish()
+
+
+def _group_normalization(old: Old) -> list[onnx.NodeProto]:
+    """Before opset 21 scale and bias had one number a group, now one a channel."""
+    groups = helper.get_attribute_value(old.attributes["num_groups"]) if "num_groups" in old.attributes else 1
+    channels = old.add("Shape", [old.inputs[0]], start=1, end=2)
+    each = old.add("Div", [channels, old.constant([groups])])
+    sizes = old.add("Concat", [old.constant([groups]), each], axis=0)
+    for i in (1, 2):
+        column = old.add("Unsqueeze", [old.inputs[i], old.constant([1])])
+        old.inputs[i] = old.add("Reshape", [old.add("Expand", [column, sizes]), old.constant([-1])])
+    return old.finish()
+
+
+def _dft(old: Old) -> list[onnx.NodeProto]:
+    old.input(2, old.constant(old.take("axis", 1)))
+    return old.finish()
+
+
+def _scatter(old: Old) -> list[onnx.NodeProto]:
+    return old.finish("ScatterElements")
+
+
+def _scan_8(old: Old) -> list[onnx.NodeProto]:
+    raise _refused(old, "Scan of opset 8, which runs over a batch of sequences")
+
+
+def _refused(old: Old, what: str) -> LoadError:
+    return LoadError(
+        f"ox does not read {what}",
+        where=old.node.doc_string or old.node.name or None,
+        hint="export it again with a newer opset",
+    )
+
+
+# by operator: the first opset that needs no adapter, with the adapter for those before; the oldest first
+ADAPTERS: dict[str, list[tuple[int, Adapter]]] = {
+    **{f"Reduce{name}": [(18, _axes)] for name in REDUCTIONS},
+    "ReduceSum": [(13, _axes)],
+    "Squeeze": [(13, _axes)],
+    "Unsqueeze": [(13, _axes)],
+    "BatchNormalization": [(14, _batch_normalization)],
+    "Clip": [(11, _clip)],
+    "DFT": [(20, _dft)],
+    "Dropout": [(12, _dropout)],
+    "GridSample": [(20, _grid_sample)],
+    "GroupNormalization": [(21, _group_normalization)],
+    "Hardmax": [(13, _softmax)],
+    "LogSoftmax": [(13, _softmax)],
+    "Pad": [(11, _pad)],
+    "Resize": [(11, _resize_10)],
+    "RoiAlign": [(16, _roi_align)],
+    "Scan": [(9, _scan_8)],
+    "Scatter": [(1000, _scatter)],
+    "Slice": [(10, _slice)],
+    "Softmax": [(13, _softmax)],
+    "Split": [(18, _split)],
+    "TopK": [(10, _top_k)],
+    "Upsample": [(1000, _upsample)],
+}
+
+
+def needs(node: onnx.NodeProto, version: int) -> Adapter | None:
+    """The adapter for a node of `ai.onnx` of this opset; None where it reads as it is."""
+    return next((adapter for first, adapter in ADAPTERS.get(node.op_type, ()) if version < first), None)
+
+
+def lifted(node: onnx.NodeProto, version: int, type_of: Callable[[str], onnx.TypeProto | None]) -> list[onnx.NodeProto]:
+    """The node as the newest opset writes it, with what it needs before and behind it.
+
+    Raises:
+        LoadError: a form of the operator that no newer one expresses, or a node without what its opset wants.
+    """
+    adapter = needs(node, version)
+    if adapter is None:
+        return [node]
+    try:
+        return adapter(Old(node, version, type_of))
+    except (IndexError, TypeError, ValueError) as error:
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(
+            f"{node.op_type} is not what opset {version} wants it to be",
+            where=node.doc_string or node.name or None,
+            got=str(error),
+        ) from error

@@ -1,0 +1,92 @@
+"""Where a name of a file means something: a graph, a subgraph that sees the graph around it, a function's body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from ox.errors import LoadError
+from ox.graph.form import Array, Graph, Value
+
+
+@dataclass
+class Scope:
+    """Names and their values while nodes are read into `graph`.
+
+    Attributes:
+        version: the opset of `ai.onnx` that these nodes are written in.
+        around: for a subgraph, the scope whose names it sees; what it reads there becomes a capture.
+        caller: for a function's body, the scope of the call, into whose graph it is written.
+        attributes: of the function call, for the attributes of its body that refer to them.
+        formals: for a function's body, what the call names where the body names its inputs.
+        active: the functions that are being written out here, lest one calls itself.
+    """
+
+    graph: Graph
+    version: int
+    around: Scope | None = None
+    caller: Scope | None = None
+    attributes: dict[str, onnx.AttributeProto] = field(default_factory=dict)
+    formals: dict[str, str] = field(default_factory=dict)
+    active: frozenset[Any] = frozenset()
+    known: dict[str, Value] = field(default_factory=dict)
+    types: dict[str, onnx.TypeProto] = field(default_factory=dict)  # what inference says, by name
+    captured: dict[Value, Value] = field(default_factory=dict)  # by the value outside; in the order of the captures
+
+    @property
+    def depth(self) -> int:
+        """How many subgraphs deep this is."""
+        further = self.caller or self.around
+        return (self.around is not None) + (0 if further is None else further.depth)
+
+    def new(self, name: str, role: str) -> Value:
+        """A value that is made here. Raises LoadError where there is one of that name."""
+        if name in self.known:
+            raise LoadError(f"the value '{name}' is made twice", where=f"{role} '{name}'")
+        self.known[name] = value = Value(name)
+        return value
+
+    def find(self, name: str) -> Value | None:
+        """The value of a name, captured where it comes from outside; None where nobody made it."""
+        value = self.known.get(name)
+        if value is None and self.around is not None:
+            outside = self.around.find(name)
+            if outside is not None:
+                value = self._capture(outside, name)
+                self.known[name] = value
+        return value
+
+    def _capture(self, outside: Value, name: str) -> Value:
+        if outside not in self.captured:
+            inner = Value(name, outside.dtype, outside.dims, outside.shape)
+            self.captured[outside] = inner
+            self.graph.captures.append(inner)
+        return self.captured[outside]
+
+    @property
+    def root(self) -> Scope:
+        """The scope of the whole model's graph."""
+        scope = self
+        while (further := scope.caller or scope.around) is not None:
+            scope = further
+        return scope
+
+    def own(self, name: str, array: Array) -> Value:
+        """A weight: a constant that the whole model owns, and the value that stands for it here."""
+        root = self.root
+        free, k = name, 1
+        while free in root.known and self is not root:
+            free, k = f"{name}_{k}", k + 1
+        value = root.new(free, "initializer")
+        value.dtype, value.dims, value.shape = array.dtype, array.shape, array.shape
+        root.graph.constants[value] = array
+        root.graph.owned.add(value)
+        return self.reach(value, name)
+
+    def reach(self, value: Value, name: str) -> Value:
+        """What stands here for a value of the whole model's graph."""
+        if self.caller is not None:
+            return self.caller.reach(value, name)
+        return value if self.around is None else self._capture(self.around.reach(value, name), name)

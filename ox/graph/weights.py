@@ -1,0 +1,86 @@
+"""Weights that an exporter wrote as Constant nodes: they become what the model owns, and so can be trained."""
+
+from __future__ import annotations
+
+from ox.dtypes import is_floating
+from ox.graph.form import Array, Graph, Node, Value
+
+FEW = 4  # elements; fewer are a number of the code, not a weight
+# which inputs of an operator are weights when they are constant; None for any
+WEIGHTS: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(("MatMul", "Gemm", "Einsum")),
+    **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv", "PRelu"), (1, 2, 3)),
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), (1, 2, 3, 7)),
+    **dict.fromkeys(("BatchNormalization",), (1, 2, 3, 4)),
+    **dict.fromkeys(("InstanceNormalization", "GroupNormalization", "LayerNormalization", "RMSNormalization"), (1, 2)),
+    "Gather": (0,),
+}
+PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
+PASSED = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Cast")  # a weight may go through these first
+
+
+def adopt(graph: Graph) -> None:
+    """Make the floating constants that feed an operator as its weights owned by the graph, those of subgraphs too."""
+    taken = {v.name for v in graph.values()}
+    graph.owned.update(v for v in _weights(graph, taken) if v in graph.constants)
+
+
+def _weights(graph: Graph, taken: set[str]) -> set[Value]:
+    """The constants and captures of a graph that are weights; those of its subgraphs are lifted into it.
+
+    Args:
+        taken: names that the whole model's graph has.
+    """
+    producers = graph.producers()
+    found: set[Value] = set()
+    for node in graph.nodes:
+        for _, inside in node.subgraphs():
+            for v in _weights(inside, taken):
+                place = len(node.inputs) - len(inside.captures)
+                outer = _lifted(node, inside, v, taken, graph) if v in inside.constants else None
+                if v in inside.captures and outer is None:
+                    outer = node.inputs[place + inside.captures.index(v)]
+                if outer is not None:
+                    found.add(_source(outer, producers))
+        for i, value in enumerate(node.inputs):
+            if value is not None and _is_weight(node, i, producers):
+                found.add(_source(value, producers))
+    ends = set(graph.captures)
+    return {v for v in found if v in ends or (v in graph.constants and _is_large(graph.constants[v]))}
+
+
+def _lifted(node: Node, inside: Graph, value: Value, taken: set[str], graph: Graph) -> Value:
+    """A constant of a subgraph as one of the graph around it, which the subgraph captures."""
+    name, k = value.name, 1
+    while name in taken:
+        name, k = f"{value.name}_{k}", k + 1
+    taken.add(name)
+    outer = Value(name, value.dtype, value.dims, value.shape)
+    graph.constants[outer] = inside.constants.pop(value)
+    for _, each in node.subgraphs():
+        each.captures.append(value if each is inside else Value(name, value.dtype, value.dims, value.shape))
+    node.inputs.append(outer)
+    return outer
+
+
+def _is_large(array: Array) -> bool:
+    return array.size > FEW and is_floating(array.dtype)
+
+
+def _is_weight(node: Node, i: int, producers: dict[Value, Node]) -> bool:
+    if node.domain:
+        return False
+    if node.op_type in WEIGHTS:
+        places = WEIGHTS[node.op_type]
+        return places is None or i in places
+    if node.op_type != "Add":
+        return False
+    other = node.inputs[1 - i] if len(node.inputs) == 2 else None
+    made = producers.get(other) if other is not None else None
+    return made is not None and made.op_type in PRODUCTS  # a bias
+
+
+def _source(value: Value, producers: dict[Value, Node]) -> Value:
+    while (made := producers.get(value)) is not None and made.op_type in PASSED and made.inputs[0] is not None:
+        value = made.inputs[0]
+    return value
