@@ -52,9 +52,10 @@ from ox.ops.divisor import Gcd
 from ox.ops.einsum import Einsum
 from ox.ops.gamma import Digamma, Lgamma, Polygamma
 from ox.ops.gate import HardSigmoid, HardSwish, Mish, Silu, Softplus, Softsign, SwiGLU, Swish
-from ox.ops.gauss import Erfc, Erfinv
+from ox.ops.gauss import Erfc, Erfcx, Erfinv
 from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from ox.ops.grid import AffineGrid, GridSample
+from ox.ops.group_norm import GroupNormalization, InstanceNormalization, MeanVarianceNormalization
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.linear import Gemm, MatMul
@@ -73,6 +74,7 @@ from ox.ops.reduce_log import ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp,
 from ox.ops.resize import Resize, Upsample
 from ox.ops.roi import MaxRoiPool, RoiAlign
 from ox.ops.rounding import Ceil, Floor, Round
+from ox.ops.scale_norm import LRN, LpNormalization, RMSNormalization
 from ox.ops.search import SearchSorted
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.sort import TopK, Unique
@@ -83,6 +85,7 @@ from ox.ops.values import BitCast, Cast, CastLike, ConstantOfShape, Identity, Ra
 
 __all__ = [
     "GRU",
+    "LRN",
     "LSTM",
     "RNN",
     "Abs",
@@ -132,6 +135,7 @@ __all__ = [
     "Equal",
     "Erf",
     "Erfc",
+    "Erfcx",
     "Erfinv",
     "Exp",
     "Expand",
@@ -151,12 +155,14 @@ __all__ = [
     "Greater",
     "GreaterOrEqual",
     "GridSample",
+    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
     "Hardmax",
     "Hypot",
     "Identity",
     "If",
+    "InstanceNormalization",
     "IsInf",
     "IsNaN",
     "LayerNormalization",
@@ -169,6 +175,7 @@ __all__ = [
     "LogCumSumExp",
     "LogSoftmax",
     "Loop",
+    "LpNormalization",
     "LpPool",
     "MatMul",
     "Max",
@@ -176,6 +183,7 @@ __all__ = [
     "MaxRoiPool",
     "MaxUnpool",
     "Mean",
+    "MeanVarianceNormalization",
     "Min",
     "Mish",
     "Mod",
@@ -191,6 +199,7 @@ __all__ = [
     "Philox",
     "Polygamma",
     "Pow",
+    "RMSNormalization",
     "RandomNormal",
     "RandomUniform",
     "Range",

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def _wide(array: Array) -> Array:
+def widely(array: Array) -> Array:
     return array.astype(np.float32) if array.dtype in HALVES else array
 
 
-def _as(x: "Tensor", dtype: DType) -> "Tensor":
+def as_type(x: "Tensor", dtype: DType) -> "Tensor":
     return x if x.dtype == dtype else OPS["Cast"](x, to=onnx_type(dtype))
 
 
-def _computed(dtype: DType) -> DType:
+def computed_type(dtype: DType) -> DType:
     """The type in which a gradient of values of `dtype` is computed."""
     return float32 if dtype in HALVES else dtype
 
@@ -57,7 +57,7 @@ def BatchNormalization(
             expected=f"scale, B, input_mean and input_var [{X.shape[1] if X.ndim > 1 else 'C'}]",
             got=", ".join(str(list(a.shape)) for a in (scale, B, input_mean, input_var)),
         )
-    x, given_mean, given_var = _wide(X), _wide(input_mean), _wide(input_var)
+    x, given_mean, given_var = widely(X), widely(input_mean), widely(input_var)
     column = (-1, *[1] * (X.ndim - 2))
     axes = (0, *range(2, X.ndim))
     if training_mode:
@@ -67,9 +67,9 @@ def BatchNormalization(
     else:
         mean, var = given_mean, given_var
         centered = x - mean.reshape(column)
-    factor = (_wide(scale) / xp.sqrt(var + var.dtype.type(epsilon))).astype(x.dtype, copy=False)
+    factor = (widely(scale) / xp.sqrt(var + var.dtype.type(epsilon))).astype(x.dtype, copy=False)
     centered *= factor.reshape(column)
-    centered += _wide(B).astype(x.dtype, copy=False).reshape(column)
+    centered += widely(B).astype(x.dtype, copy=False).reshape(column)
     Y = narrowed(centered, X.dtype) if X.dtype in HALVES else centered.astype(X.dtype, copy=False)
     if not training_mode:
         return Y  # type: ignore[no-any-return]
@@ -79,9 +79,9 @@ def BatchNormalization(
     return (Y, *[r.astype(kind, copy=False) for r in running])
 
 
-def _column(x: "Tensor", rank: int, dtype: DType) -> "Tensor":
+def column_of(x: "Tensor", rank: int, dtype: DType) -> "Tensor":
     """[C] as [C, 1, ...], which meets [N, C, ...] of so many dimensions."""
-    x = _as(x, dtype)
+    x = as_type(x, dtype)
     return x if rank == 2 else OPS["Unsqueeze"](x, axes_tensor(range(1, rank - 1)))
 
 
@@ -98,26 +98,26 @@ def _(
     needs: tuple[bool, ...],
 ) -> "tuple[Tensor | None, ...]":
     kind, rank, outer = X.dtype, X.ndim, _axes(X.ndim)
-    wide = _computed(kind)
-    g = _as(g, wide)
-    var = Add(_as(input_var, wide), constant(epsilon, g))
+    wide = computed_type(kind)
+    g = as_type(g, wide)
+    var = Add(as_type(input_var, wide), constant(epsilon, g))
     inverse = Div(constant(1, g), Sqrt(var))
     to_x = to_scale = to_b = to_mean = to_var = None
     if needs[0]:
-        to_x = _as(Mul(g, _column(Mul(inverse, _as(scale, wide)), rank, wide)), kind)
+        to_x = as_type(Mul(g, column_of(Mul(inverse, as_type(scale, wide)), rank, wide)), kind)
     if any(needs[1:4]) or needs[4]:
         total = ReduceSum(g, outer, keepdims=0)
     if needs[2]:
-        to_b = _as(total, scale.dtype)
+        to_b = as_type(total, scale.dtype)
     if needs[3]:
-        to_mean = _as(-(total * inverse * _as(scale, wide)), input_mean.dtype)
+        to_mean = as_type(-(total * inverse * as_type(scale, wide)), input_mean.dtype)
     if needs[1] or needs[4]:
-        centered = Sub(_as(X, wide), _column(input_mean, rank, wide))
+        centered = Sub(as_type(X, wide), column_of(input_mean, rank, wide))
         weighted = Mul(ReduceSum(Mul(g, centered), outer, keepdims=0), inverse)
         if needs[1]:
-            to_scale = _as(weighted, scale.dtype)
+            to_scale = as_type(weighted, scale.dtype)
         if needs[4]:
-            to_var = _as(weighted * _as(scale, wide) / var * -0.5, input_var.dtype)
+            to_var = as_type(weighted * as_type(scale, wide) / var * -0.5, input_var.dtype)
     return to_x, to_scale, to_b, to_mean, to_var
 
 
@@ -139,12 +139,12 @@ def _(
     needs: tuple[bool, ...],
 ) -> "tuple[Tensor | None, ...]":
     kind, rank, outer = X.dtype, X.ndim, _axes(X.ndim)
-    wide = _computed(kind)
-    x = _as(X, wide)
+    wide = computed_type(kind)
+    x = as_type(X, wide)
     centered = Sub(x, ReduceMean(x, outer, keepdims=1))
     to_x = to_scale = to_b = None
     if g is not None:
-        g = _as(g, wide)
+        g = as_type(g, wide)
         var = ReduceMean(Mul(centered, centered), outer, keepdims=1)
         inverse = Div(constant(1, x), Sqrt(Add(var, constant(epsilon, x))))
         normal = Mul(centered, inverse)
@@ -152,25 +152,25 @@ def _(
         weighted = ReduceSum(Mul(g, normal), outer, keepdims=1)
         flat = axes_tensor([0, *range(2, rank)])
         if needs[1]:
-            to_scale = _as(OPS["Squeeze"](weighted, flat), scale.dtype)
+            to_scale = as_type(OPS["Squeeze"](weighted, flat), scale.dtype)
         if needs[2]:
-            to_b = _as(OPS["Squeeze"](total, flat), scale.dtype)
+            to_b = as_type(OPS["Squeeze"](total, flat), scale.dtype)
         if needs[0]:
             count = X.shape[0] * product_of(X.shape[2:])
             # what the batch's own mean and variance take back
             taken = Add(total, Mul(normal, weighted)) / count
-            to_x = Mul(Sub(g, taken), Mul(inverse, _column(scale, rank, wide)))
+            to_x = Mul(Sub(g, taken), Mul(inverse, column_of(scale, rank, wide)))
     part = 1 - momentum
     if needs[0] and (g_mean is not None or g_var is not None):
         count = X.shape[0] * product_of(X.shape[2:])
         extra = None
         if g_mean is not None:
-            extra = _column(g_mean, rank, wide) * part / count
+            extra = column_of(g_mean, rank, wide) * part / count
         if g_var is not None:
-            from_var = centered * (_column(g_var, rank, wide) * (2 * part) / count)
+            from_var = centered * (column_of(g_var, rank, wide) * (2 * part) / count)
             extra = from_var if extra is None else Add(extra, from_var)
         to_x = OPS["Expand"](extra, OPS["Shape"](X)) if to_x is None else Add(to_x, extra)
-    to_x = None if to_x is None else _as(to_x, kind)
+    to_x = None if to_x is None else as_type(to_x, kind)
     to_mean = g_mean * momentum if needs[3] and g_mean is not None else None
     to_var = g_var * momentum if needs[4] and g_var is not None else None
     return to_x, to_scale, to_b, to_mean, to_var
@@ -186,17 +186,17 @@ def LayerNormalization(
     does. ONNX LayerNormalization, `torch.nn.functional.layer_norm`.
     """
     axes = tuple(range(axis % X.ndim, X.ndim))
-    x = _wide(X)
+    x = widely(X)
     mean = xp.mean(x, axis=axes, keepdims=True)
     centered = x - mean
     variance = xp.mean(centered * centered, axis=axes, keepdims=True)
     inverse = 1 / xp.sqrt(variance + variance.dtype.type(epsilon))
     centered *= inverse
-    y = centered * _wide(Scale)
+    y = centered * widely(Scale)
     if y.shape != X.shape:
         raise ShapeError(f"LayerNormalization has a Scale {list(Scale.shape)} for {list(X.shape)}")
     if B is not None:
-        y += _wide(B)
+        y += widely(B)
     Y = narrowed(y, X.dtype) if X.dtype in HALVES else y
     if outputs == 1:
         return Y  # type: ignore[no-any-return]
@@ -229,40 +229,40 @@ def _(
     epsilon: float,
     needs: tuple[bool, bool, bool],
 ) -> "tuple[Tensor | None, Tensor | None, Tensor | None]":
-    kind, wide = X.dtype, _computed(X.dtype)
+    kind, wide = X.dtype, computed_type(X.dtype)
     start = axis % X.ndim
     usual = kind == float32 and g_mean is None and g_inverse is None and start > 0 and Scale.ndim == X.ndim - start
     if g is not None and usual:
         grads: tuple[Tensor, ...] = LayerNormalizationGradient(g, X, Scale, Mean, InvStdDev, axis=axis)
         return grads[0], grads[1], grads[2] if needs[2] else None
     inner = axes_tensor(range(start, X.ndim))
-    x = _as(X, wide)
+    x = as_type(X, wide)
     if wide == float64:
         # Mean and InvStdDev come in float32: too coarse
         centered = Sub(x, ReduceMean(x, inner, keepdims=1))
         variance = ReduceMean(Mul(centered, centered), inner, keepdims=1)
         inverse = Div(constant(1, x), Sqrt(Add(variance, constant(epsilon, x))))
     else:
-        centered, inverse = Sub(x, _as(Mean, wide)), _as(InvStdDev, wide)
+        centered, inverse = Sub(x, as_type(Mean, wide)), as_type(InvStdDev, wide)
     normal = Mul(centered, inverse)
     to_x: Any = None
     to_scale = to_b = None
     if g is not None:
-        g = _as(g, wide)
+        g = as_type(g, wide)
         if needs[1]:
-            to_scale = _as(sum_to(Mul(g, normal), Scale.shape), kind)
+            to_scale = as_type(sum_to(Mul(g, normal), Scale.shape), kind)
         if needs[2]:
-            to_b = _as(sum_to(g, B_shape or ()), kind)
+            to_b = as_type(sum_to(g, B_shape or ()), kind)
         if needs[0]:
-            scaled = Mul(g, _as(Scale, wide))
+            scaled = Mul(g, as_type(Scale, wide))
             along = Mul(normal, ReduceMean(Mul(scaled, normal), inner, keepdims=1))
             to_x = Mul(Sub(Sub(scaled, ReduceMean(scaled, inner, keepdims=1)), along), inverse)
     if needs[0] and (g_mean is not None or g_inverse is not None):
         count = product_of(X.shape[axis % X.ndim :])
         if g_mean is not None:
-            extra = _as(g_mean, wide) / count
+            extra = as_type(g_mean, wide) / count
             to_x = OPS["Expand"](extra, OPS["Shape"](X)) if to_x is None else Add(to_x, extra)
         if g_inverse is not None:
-            extra = normal * (_as(g_inverse, wide) * inverse * inverse / count)
+            extra = normal * (as_type(g_inverse, wide) * inverse * inverse / count)
             to_x = Sub(to_x, extra) if to_x is not None else -extra
-    return None if to_x is None else _as(to_x, kind), to_scale, to_b
+    return None if to_x is None else as_type(to_x, kind), to_scale, to_b
