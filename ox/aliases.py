@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-import numpy as np
 from numpy import ndarray
 
 from ox import views
 from ox.errors import ArgumentError, GradientError
-from ox.memory import layout, part_of
+from ox.memory import layout
 from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node
@@ -113,7 +112,7 @@ class Aliases:
             ArgumentError: another shape, or an expanded tensor.
         """
         mode = MODE.get()
-        followed = mode.grad and (self.node is not None or result.node is not None)
+        followed = mode.grad and (self.node is not None or result.node is not None or self._shows_followed())
         if result.data.shape != self.data.shape:
             raise ArgumentError(
                 f"{operation} cannot change a shape in place",
@@ -166,13 +165,21 @@ class Aliases:
             return
         raise GradientError(f"{operation} writes in place to {what}", where=users_line(3), hint=hint)
 
+    def _shows_followed(self) -> bool:
+        """Whether this is a view of what a gradient follows, though it may have no history of its own."""
+        return self._base is not None and self._base.node is not None
+
     def _keep_old(self, node: Node) -> None:
         """Before `node`, which was computed from this tensor, overwrites it: a copy of what its gradient needs."""
         if type(node.saved) is not list:
             return
         for saved in [node.saved, *(kept for kept in node.saved if type(kept) is list)]:
             for i, kept in enumerate(saved):
-                if type(kept) is tuple and kept and kept[0] is self:
+                if type(kept) is not tuple or not kept:
+                    continue
+                if hasattr(kept[0], "keep_old"):
+                    kept[0].keep_old(self)
+                elif kept[0] is self:
                     old = self.twin()
                     old.data, old._version, old.node, old.port = self.data.copy(), None, self.node, self.port
                     saved[i] = (old, 0)
@@ -198,31 +205,3 @@ class Aliases:
         version = self._shared_version()
         version[0] += 1
         version[1] = f"{operation}, {users_line(2)}"
-
-    # -- what PyTorch tells of memory --------------------------------------------------------------------------
-
-    def _is_view(self) -> bool:
-        """Whether it shows the memory of another tensor, which is then `_base`."""
-        return self._base is not None
-
-    def stride(self, dim: int | None = None) -> Any:
-        """For each dimension (or one) how many elements of memory lie between neighbours."""
-        from ox.functions.dims import one_dim
-
-        strides = layout(self.data).strides
-        return strides if dim is None else strides[one_dim(dim, self.data.ndim)]
-
-    def storage_offset(self: Any) -> int:
-        """How many elements of memory lie before its first one in the tensor whose view it is."""
-        part = None if self._base is None else part_of(self.data, self._base.data)
-        return 0 if part is None else part.offset
-
-    def data_ptr(self) -> int:
-        """The address of the first element."""
-        return int(self.data.ctypes.data if isinstance(self.data, np.ndarray) else self.data.data.ptr)
-
-    def is_set_to(self, other: Tensor) -> bool:
-        """Whether both are element by element the same memory."""
-        from ox.memory import same_place
-
-        return same_place(self.data, other.data)

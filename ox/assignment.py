@@ -30,7 +30,7 @@ def put(x: Tensor, index: Any, value: Any) -> None:
     """
     mode = MODE.get()
     value = cast(like(value, x), x.data.dtype)
-    followed = mode.grad and (x.node is not None or value.node is not None)
+    followed = mode.grad and (x.node is not None or value.node is not None or x._shows_followed())
     if is_mask(index) and value.data.ndim == 0 and index.data.shape == x.data.shape[: index.data.ndim]:
         if mode.recording is not None or followed:
             while index.data.ndim < x.data.ndim:

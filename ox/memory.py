@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+
+from ox.errors import ArgumentError
+from ox.where import users_line
 
 Array = np.ndarray[Any, Any]
 
@@ -91,3 +95,35 @@ def same_place(a: Any, b: Any) -> bool:
 
 def _strided(memory: Array, like: Layout, start: int) -> Array:
     return as_strided(memory[start:], like.shape, tuple(s * memory.itemsize for s in like.strides))
+
+
+class memory_format:
+    """How PyTorch lays out the elements of a tensor. Here a tensor is in rows, and a format changes nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ox.{self.name}"
+
+
+contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
+channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
+_told: list[bool] = []
+
+
+def take_format(wanted: Any) -> None:
+    """A memory format is taken and changes nothing; for one that is not by rows, a warning says so once.
+
+    Raises:
+        ArgumentError: what is no memory format.
+    """
+    if wanted is None or wanted is contiguous_format or wanted is preserve_format:
+        return
+    if not isinstance(wanted, memory_format):
+        raise ArgumentError(
+            "this is no memory format", where=users_line(3), got=repr(wanted), expected="ox.contiguous_format"
+        )
+    if not _told:
+        _told.append(True)
+        warnings.warn(f"{wanted!r} changes nothing: tensors are laid out in rows (said once)", stacklevel=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from ox import functions as F
 from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64, is_floating, uint8
 from ox.functions.dims import one_dim
+from ox.memory import take_format
 from ox.method import binary, function, in_place, infix
 from ox.methods_index import IndexMethods
+from ox.methods_memory import MemoryMethods
 from ox.methods_pointwise import PointwiseMethods
 from ox.methods_reduce import ReduceMethods
 from ox.methods_shape import ShapeMethods
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Methods(IndexMethods, PointwiseMethods, ReduceMethods, ShapeMethods):
+class Methods(IndexMethods, MemoryMethods, PointwiseMethods, ReduceMethods, ShapeMethods):
     """Mixed into `ox.Tensor`."""
 
     __add__ = binary("Add", on_bools="logical_or")
@@ -92,28 +95,45 @@ class Methods(IndexMethods, PointwiseMethods, ReduceMethods, ShapeMethods):
         return self.assign(cast(source, self.data.dtype), "copy_")  # type: ignore[no-any-return]
 
     # types and devices
-    def to(self: Any, *args: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:
+    def to(
+        self: Any,
+        *args: Any,
+        dtype: DType | None = None,
+        device: str | None = None,
+        non_blocking: builtins.bool = False,
+        copy: builtins.bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:
         """Another element type, another device, or both: ``x.to(ox.float16)``, ``x.to("cuda")``, ``x.to(other)``.
+
+        Args:
+            non_blocking: taken for PyTorch's sake; a copy between devices is waited for.
+            copy: give a copy even where nothing changes; by position it comes after `non_blocking`.
+            memory_format: changes nothing.
 
         Raises:
             DTypeError: no such type.
             DeviceError: no such device here.
         """
+        take_format(memory_format)
+        flags: list[builtins.bool] = []
         for arg in args:
             if hasattr(arg, "node"):
                 dtype, device = arg.data.dtype, arg.device
+            elif isinstance(arg, builtins.bool):
+                flags.append(arg)
             elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
                 device = arg
             else:
                 dtype = arg
         x = self if device is None or device == self.device else F.to_device(self, device)
-        if dtype is None:
-            return x
-        try:
-            wanted = np.dtype(dtype)
-        except TypeError:
-            raise no_such_type(dtype) from None
-        return cast(x, wanted)
+        if dtype is not None:
+            try:
+                wanted = np.dtype(dtype)
+            except TypeError:
+                raise no_such_type(dtype) from None
+            x = cast(x, wanted)
+        return x.clone() if x is self and (copy or flags[1:] == [True]) else x  # type: ignore[no-any-return]
 
     def type_as(self: Any, other: Any) -> Tensor:
         return self.to(other)  # type: ignore[no-any-return]

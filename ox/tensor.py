@@ -12,7 +12,7 @@ from ox.aliases import Aliases
 from ox.device_type import CPU
 from ox.device_type import device as Device
 from ox.dtypes import DType, is_floating
-from ox.errors import ArgumentError, DTypeError, GradientError, RecordError
+from ox.errors import ArgumentError, DTypeError, GradientError, RecordError, ShapeError
 from ox.methods import Methods
 from ox.ops import operator
 from ox.ops.mode import MODE
@@ -34,7 +34,7 @@ class Tensor(Methods, Aliases):
     data: Any
     node: Node | Leaf | None = None  # who made it; a Leaf when requires_grad was set on it
     port: int = 0  # as which output
-    grad: Tensor | None = None
+    _grad: Tensor | None = None
     _version: list[Any] | None = (
         None  # [count, who wrote last], shared by all that share the memory; None: never shared
     )
@@ -101,6 +101,43 @@ class Tensor(Methods, Aliases):
         if MODE.get().inference:
             raise GradientError("a tensor made in inference_mode cannot require a gradient", where=users_line(2))
         self.node = Leaf(self)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward collected; None before the first one. A tensor of this shape, type and device may be set."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            self._refuse_grad(value)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    def _refuse_grad(self, value: Any) -> None:
+        """Raise an error for what cannot be the gradient of this tensor."""
+        if not isinstance(value, Tensor):
+            raise DTypeError("a gradient is a tensor or None", where=users_line(3), got=type(value).__name__)
+        if value is self:
+            raise ArgumentError("a tensor cannot be its own gradient", where=users_line(3))
+        own, other = self.data, value.data
+        if other.shape != own.shape:
+            raise ShapeError(
+                "a gradient has the shape of its tensor",
+                where=users_line(3),
+                expected=str(list(own.shape)),
+                got=str(list(other.shape)),
+            )
+        if other.dtype != own.dtype or type(other) is not type(own):
+            raise DTypeError(
+                "a gradient has the type and device of its tensor",
+                where=users_line(3),
+                expected=f"{own.dtype} on {self.device}",
+                got=f"{other.dtype} on {value.device}",
+            )
 
     @property
     def grad_fn(self) -> Node | None:
@@ -278,7 +315,7 @@ class NoLengthError(ArgumentError, TypeError):
     """`len` or iteration of a tensor of no dimensions: a TypeError too, as Python wants it."""
 
 
-_OWN = frozenset(("data", "node", "port", "grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
+_OWN = frozenset(("data", "node", "port", "_grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
 
 
 def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[str, Any]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
@@ -35,6 +36,18 @@ def users_line(depth: int = 1) -> str:
             return f"{os.path.basename(name)}:{frame.f_lineno}   {text}".rstrip()
         frame = frame.f_back
     return ""
+
+
+def line_of(function: Any) -> str:
+    """``train.py:12   def backward(ctx, g):``: where a function was written."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return getattr(function, "__qualname__", str(function))
+    line = code.co_firstlineno
+    while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
+        line += 1
+    text = linecache.getline(code.co_filename, line).strip()
+    return f"{os.path.basename(code.co_filename)}:{line}   {text}".rstrip()
 
 
 def module_path(modules: tuple[Any, ...]) -> str:

@@ -1,6 +1,10 @@
 """The tape's walk, the switches, functional gradients and their check. `torch.autograd`."""
 
+from typing import TYPE_CHECKING
+
+from ox.autograd.anomaly import detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly
 from ox.autograd.backward import backward, grad
+from ox.autograd.function import Function
 from ox.autograd.gradcheck import gradcheck, gradgradcheck
 from ox.autograd.modes import (
     enable_grad,
@@ -10,16 +14,28 @@ from ox.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from ox.doors import doors
+
+if TYPE_CHECKING:
+    from ox.autograd import functional as functional
+    from ox.autograd import graph as graph
 
 __all__ = [
+    "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
     "gradcheck",
     "gradgradcheck",
     "inference_mode",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
     "is_grad_enabled",
     "is_inference_mode_enabled",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+__getattr__, __dir__ = doors(__name__, ("checkpoint", "functional", "graph"))

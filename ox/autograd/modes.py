@@ -12,21 +12,24 @@ from typing import Any
 from ox.ops.mode import MODE, Mode
 
 
-class _Switch:
+class Switch:
     """``with switch():``, ``@switch()`` or, without arguments, ``@switch``; a generator is switched while it runs."""
 
     def __init__(self, **changes: Any) -> None:
         self._changes = changes
         self._tokens: list[Token[Mode]] = []
 
+    def changes(self) -> dict[str, Any]:
+        """What to change, asked for at each entry."""
+        return self._changes
+
     def __enter__(self) -> None:
-        self._tokens.append(MODE.set(replace(MODE.get(), **self._changes)))
+        self._tokens.append(MODE.set(replace(MODE.get(), **self.changes())))
 
     def __exit__(self, *error: object) -> None:
         MODE.reset(self._tokens.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        changes = self._changes
         if inspect.isgeneratorfunction(function):
 
             @wraps(function)
@@ -34,7 +37,7 @@ class _Switch:
                 running = function(*args, **kwargs)
                 step, value = running.send, None
                 while True:
-                    with _Switch(**changes):
+                    with Switch(**self.changes()):
                         try:
                             given = step(value)
                         except StopIteration as end:
@@ -51,13 +54,13 @@ class _Switch:
 
         @wraps(function)
         def switched(*args: Any, **kwargs: Any) -> Any:
-            with _Switch(**changes):
+            with Switch(**self.changes()):
                 return function(*args, **kwargs)
 
         return switched
 
 
-class no_grad(_Switch):
+class no_grad(Switch):
     """Nothing is remembered for backward. `torch.no_grad`."""
 
     def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
@@ -71,21 +74,21 @@ class no_grad(_Switch):
         super().__init__(grad=False)
 
 
-class enable_grad(_Switch):
+class enable_grad(Switch):
     """Remember again, inside `no_grad`. `torch.enable_grad`."""
 
     def __init__(self) -> None:
         super().__init__(grad=True, inference=False)
 
 
-class inference_mode(_Switch):
+class inference_mode(Switch):
     """`no_grad`, and no tensor can be made to require a gradient meanwhile. `torch.inference_mode`."""
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__(grad=not mode, inference=mode)
 
 
-class set_grad_enabled(_Switch):
+class set_grad_enabled(Switch):
     """`enable_grad` or `no_grad`, by a flag: at once, and until the end of a `with`. `torch.set_grad_enabled`."""
 
     def __init__(self, mode: bool) -> None:

@@ -150,9 +150,9 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
             elif kind == COTANGENTS:
                 given.extend(cotangents[place:])
             elif kind == INPUT:
-                given.append(_unpack(node, saved[place]))
+                given.append(unpack(node, saved[place]))
             elif kind == OUTPUT:
-                kept = _unpack(node, saved[place])
+                kept = unpack(node, saved[place])
                 if type(kept) is list:
                     given.append([_attached(y, node, key + i, differentiable) for i, y in enumerate(kept)])
                 else:
@@ -181,15 +181,17 @@ def _attached(output: Tensor, node: Node, port: int, differentiable: bool) -> Te
     return output.attached(node, port) if differentiable and is_floating(output.data.dtype) else output
 
 
-def _unpack(node: Node, kept: Any) -> Any:
+def unpack(node: Node, kept: Any) -> Any:
     """A kept tensor, if nobody wrote to it since."""
     if kept is None:
         return None
     if type(kept) is list:
-        return [_unpack(node, pair) for pair in kept]
+        return [unpack(node, pair) for pair in kept]
     tensor, version = kept
     if tensor._version is None or tensor._version[0] == version:
         return tensor
+    if hasattr(tensor, "unpacked"):  # by the hooks of ox.autograd.graph
+        return tensor.unpacked()
     raise GradientError(
         f"a tensor that {node.op.name} needs for its gradient was modified by an in-place operation",
         where=users_line() or None,

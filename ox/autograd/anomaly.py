@@ -1,0 +1,51 @@
+"""Finding where a gradient became NaN. `torch.autograd.anomaly_mode`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ox.autograd.modes import Switch
+from ox.autograd.watch import Watch
+from ox.ops.mode import MODE
+
+
+def _watch(mode: bool, check_nan: bool) -> Watch | None:
+    before: Any = MODE.get().watch or Watch()
+    after = replace(before, lines=mode, check_nan=mode and check_nan)
+    return None if after == Watch() else after
+
+
+class detect_anomaly(Switch):
+    """Inside, a backward that fails or gives NaN names the line of the forward; slow, for debugging.
+    `torch.autograd.detect_anomaly`."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        super().__init__()
+        self._check = check_nan
+
+    def changes(self) -> dict[str, Any]:
+        return {"watch": _watch(True, self._check)}
+
+
+class set_detect_anomaly(Switch):
+    """`detect_anomaly` by a flag: at once, and until the end of a `with`. `torch.autograd.set_detect_anomaly`."""
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        super().__init__(watch=_watch(mode, check_nan))
+        super().__enter__()
+
+    def __enter__(self) -> None:
+        pass
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether anomalies are looked for here. `torch.is_anomaly_enabled`."""
+    watch: Any = MODE.get().watch
+    return watch is not None and watch.lines
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether NaN counts as an anomaly here. `torch.is_anomaly_check_nan_enabled`."""
+    watch: Any = MODE.get().watch
+    return watch is not None and watch.check_nan

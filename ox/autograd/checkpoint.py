@@ -1,0 +1,208 @@
+"""Memory for time: run part of a model without keeping what its backward needs, and run it again when backward comes.
+
+The forward runs under hooks that keep nothing of a saved tensor but its number. The first that backward asks for runs
+the function again, on the same arguments, random numbers and switches, and keeps what is saved this time; each is let
+go with the node that needed it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ox import random
+from ox.autograd.graph import saved_tensors_hooks
+from ox.errors import ArgumentError, GradientError
+from ox.ops.gradient import unpack
+from ox.ops.mode import MODE
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
+_early_stop: list[bool | None] = [None]  # set_checkpoint_early_stop
+
+
+class _Number:
+    """Stands for a saved tensor; alive as long as its node needs it."""
+
+
+class _Enough(Exception):
+    """Everything that backward needs is there."""
+
+
+class _Run:
+    """One checkpointed call."""
+
+    early_stop = True
+
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, again: Any, keep_random: bool) -> None:
+        self.function, self.again, self.mode = function, again, MODE.get()
+        self.args, self.kwargs = [_put(a) for a in args], {name: _put(a) for name, a in kwargs.items()}
+        generator = random.default_generator
+        self.random = (generator.key, generator.counter, generator._seed) if keep_random else None
+        self.where = users_line(3)
+        self.numbers: list[weakref.ref[_Number]] = []
+        self.made: weakref.WeakKeyDictionary[_Number, tuple[Tensor, int]] = weakref.WeakKeyDictionary()
+
+    def pack(self, _: Tensor) -> _Number:
+        number = _Number()
+        self.numbers.append(weakref.ref(number))
+        return number
+
+    def unpack(self, number: _Number) -> Tensor:
+        if number not in self.made:
+            self._run_again()
+        if number not in self.made:
+            raise GradientError(
+                "a checkpointed function saved fewer tensors when it ran again than the first time",
+                where=self.where,
+                hint="it must do the same each time: no counters, no changed attributes, no other random numbers",
+            )
+        return unpack(_CALL, self.made[number])  # type: ignore[no-any-return, arg-type]
+
+    def _run_again(self) -> None:
+        count = 0
+
+        def keep(tensor: Tensor) -> Any:
+            nonlocal count
+            if count >= len(self.numbers):
+                raise GradientError(
+                    "a checkpointed function saved more tensors when it ran again than the first time",
+                    where=self.where,
+                    hint="it must do the same each time: no counters, no changed attributes, no other random numbers",
+                )
+            number = self.numbers[count]()
+            count += 1
+            if number is not None:
+                self.made[number] = tensor, tensor.version
+            if count == len(self.numbers) and self.early_stop:
+                raise _Enough
+            return tensor
+
+        mode = replace(self.mode, grad=True, inference=False, recording=MODE.get().recording)
+        token = MODE.set(mode)
+        try:
+            with self._random_as_then(), self.again, saved_tensors_hooks(keep, lambda kept: kept):
+                self.function(*map(_get, self.args), **{name: _get(a) for name, a in self.kwargs.items()})
+        except _Enough:
+            pass
+        finally:
+            MODE.reset(token)
+
+    @contextmanager
+    def _random_as_then(self) -> Iterator[None]:
+        generator = random.default_generator
+        now = generator.key, generator.counter, generator._seed
+        if self.random is not None:
+            generator.key, generator.counter, generator._seed = self.random
+        try:
+            yield
+        finally:
+            if self.random is not None:
+                generator.key, generator.counter, generator._seed = now
+
+
+_CALL = SimpleNamespace(op=SimpleNamespace(name="checkpoint"))  # who asks, in the error of a changed argument
+
+
+class _Kept:
+    """An argument that is a tensor, with its version, or what an outer checkpoint made of it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        watch: Any = MODE.get().watch
+        pair = (tensor, tensor.version)
+        self.pair = pair if watch is None else watch.packed(pair)
+
+
+def _put(argument: Any) -> Any:
+    return _Kept(argument) if hasattr(argument, "node") else argument
+
+
+def _get(argument: Any) -> Any:
+    return unpack(_CALL, argument.pair) if isinstance(argument, _Kept) else argument  # type: ignore[arg-type]
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    context_fn: Contexts | None = None,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """`function(*args, **kwargs)`, of which backward computes anew what it needs. `torch.utils.checkpoint.checkpoint`.
+
+    Args:
+        use_reentrant: taken for PyTorch's sake; both spellings do the same here.
+        context_fn: gives two context managers, one for the forward and one for running it again.
+        determinism_check: taken for PyTorch's sake; shapes and types are always compared.
+        debug: taken for PyTorch's sake; `ox.autograd.detect_anomaly` names lines.
+        early_stop: end the second run as soon as everything is there.
+        preserve_rng_state: the second run draws the random numbers of the first (of the default generator).
+
+    Raises:
+        GradientError: the second run saves other tensors than the first, or an argument was written in place.
+    """
+    if not MODE.get().grad:
+        return function(*args, **kwargs)
+    forward, again = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
+    run = _Run(function, args, kwargs, again, preserve_rng_state)
+    run.early_stop = early_stop if _early_stop[0] is None else _early_stop[0]
+    with forward, saved_tensors_hooks(run.pack, run.unpack):
+        return function(*args, **kwargs)
+
+
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
+) -> Any:
+    """A Sequential (or a list of callables) in `segments` parts, all but the last checkpointed.
+    `torch.utils.checkpoint.checkpoint_sequential`.
+
+    Raises:
+        ArgumentError: fewer than one segment, or more than there are functions.
+    """
+    layers = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    if not 1 <= segments <= len(layers):
+        raise ArgumentError(
+            "checkpoint_sequential cannot make so many segments",
+            where=users_line(2),
+            expected=f"1 to {len(layers)}",
+            got=str(segments),
+        )
+
+    def part(some: Sequence[Any]) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for layer in some:
+                x = layer(x)
+            return x
+
+        return run
+
+    size = len(layers) // segments
+    bounds = [size * k for k in range(segments)]
+    for begin, end in pairwise(bounds):
+        input = checkpoint(part(layers[begin:end]), input, use_reentrant=use_reentrant, **kwargs)
+    return part(layers[bounds[-1] :])(input)
+
+
+@contextmanager
+def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
+    """Whether second runs end as soon as everything is there. `torch.utils.checkpoint.set_checkpoint_early_stop`."""
+    before, _early_stop[0] = _early_stop[0], enable
+    try:
+        yield
+    finally:
+        _early_stop[0] = before
+
+
+__all__ = ["checkpoint", "checkpoint_sequential", "set_checkpoint_early_stop"]

@@ -1,0 +1,132 @@
+"""Nodes, and hooks on what they save. `torch.autograd.graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ox.autograd.modes import Switch
+from ox.autograd.watch import Watch
+from ox.errors import GradientError
+from ox.functions import to_device
+from ox.ops.mode import MODE
+from ox.ops.node import Handle, Node
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+class saved_tensors_hooks(Switch):
+    """Inside, what operators save for backward goes through `pack_hook(tensor)`, and comes back through
+    `unpack_hook(packed)` when backward needs it. `torch.autograd.graph.saved_tensors_hooks`.
+
+    Raises:
+        GradientError: under `disable_saved_tensors_hooks`, or a pack hook that writes its tensor in place.
+        ArgumentError: an unpack hook that returns another shape or type.
+    """
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def changes(self) -> dict[str, Any]:
+        before: Any = MODE.get().watch or Watch()
+        if before.disabled is not None:
+            raise GradientError(before.disabled, where=users_line(3))
+        return {"watch": replace(before, hooks=(self.pack_hook, self.unpack_hook))}
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Inside, what is saved for backward waits in host memory. `torch.autograd.graph.save_on_cpu`.
+
+    Args:
+        pin_memory: taken for PyTorch's sake; host memory is never pinned.
+    """
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(x: Tensor) -> tuple[str, Tensor]:
+            return x.device, x.clone() if x.device == "cpu" else to_device(x, "cpu")
+
+        def unpack(packed: tuple[str, Tensor]) -> Tensor:
+            device, x = packed
+            return x if device == "cpu" else to_device(x, device)
+
+        super().__init__(pack, unpack)
+
+
+class disable_saved_tensors_hooks(Switch):
+    """Inside, entering `saved_tensors_hooks` raises GradientError with this message.
+    `torch.autograd.graph.disable_saved_tensors_hooks`."""
+
+    def __init__(self, error_message: str) -> None:
+        super().__init__()
+        self._message = error_message
+
+    def changes(self) -> dict[str, Any]:
+        before: Any = MODE.get().watch or Watch()
+        return {"watch": replace(before, disabled=self._message)}
+
+
+class GradientEdge(NamedTuple):
+    """A node and which of its outputs. `torch.autograd.graph.GradientEdge`."""
+
+    node: Any
+    output_nr: int
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Where the gradient of a tensor arrives. Raises GradientError for one that requires none."""
+    if tensor.node is None:
+        raise GradientError("a tensor that requires no gradient has no place in a graph", where=users_line(2))
+    return GradientEdge(tensor.node, tensor.port)
+
+
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
+    """Call `fn` with the list of the gradients of `tensors` once all are known, or (`mode` "any") with the first that
+    is. A backward must reach them all. `torch.autograd.graph.register_multi_grad_hook`."""
+    from ox.autograd.hooks import register
+
+    seen: dict[int, Any] = {}
+    handles: list[Any] = []
+
+    def arrived(place: int) -> Callable[[Tensor], None]:
+        def hook(g: Tensor) -> None:
+            first = not seen
+            seen[place] = g
+            if mode == "any":
+                if first:
+                    fn(g)
+            elif len(seen) == len(tensors):
+                fn([seen[k] for k in range(len(tensors))])
+            if len(seen) == len(tensors):
+                seen.clear()
+
+        return hook
+
+    handles = [register(t, arrived(k)) for k, t in enumerate(tensors)]
+    return _Several(handles)
+
+
+class _Several(Handle):
+    """Takes several hooks away at once."""
+
+    def __init__(self, handles: list[Handle]) -> None:
+        super().__init__([], None)
+        self._handles = handles
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]

@@ -1,0 +1,90 @@
+"""Tensor methods that speak of memory: views, copies, strides, addresses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import functions as F
+from ox import views
+from ox.errors import ArgumentError, ShapeError
+from ox.functions.dims import one_dim
+from ox.memory import address, layout, part_of, same_place, take_format
+from ox.ops.operator import OPS
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+class MemoryMethods:
+    """Mixed into `ox.Tensor`."""
+
+    def view(self: Any, *shape: Any) -> Tensor:
+        """The same memory in another shape; one size may be -1. `torch.Tensor.view`.
+
+        Raises:
+            ShapeError: the sizes do not multiply to the number of elements, or the memory of this view (a transposed
+                or cut tensor) does not allow that shape without a copy.
+            ArgumentError: an element type instead of a shape.
+        """
+        if len(shape) == 1 and isinstance(shape[0], (np.dtype, type)):
+            raise ArgumentError(
+                "view gives another shape, not another element type",
+                where=users_line(2),
+                hint="x.to(dtype) converts; ox.from_numpy(x.numpy().view(dtype)) reads the same bits",
+            )
+        if not self.data.flags.c_contiguous and self._base is None and not views.alive(self):
+            # an operator left its result in another order; nobody else sees this memory
+            self.data = self.data.copy(order="C")
+        made = F.reshape(self, *shape)
+        if made._base is None and made.data.size:
+            raise ShapeError(
+                f"a view of shape {list(made.data.shape)} does not fit the memory of this tensor without a copy",
+                where=users_line(2),
+                got=f"shape {list(self.data.shape)} with strides {list(self.stride())}",
+                hint="x.reshape(...), which copies",
+            )
+        return made
+
+    def clone(self: Any, *, memory_format: Any = None) -> Tensor:
+        """A copy in memory of its own; gradients pass."""
+        take_format(memory_format)
+        copied = OPS["Identity"](self)
+        if copied.data is self.data or copied.data.base is not None:
+            copied.data = copied.data.copy()
+            copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
+        return copied
+
+    def contiguous(self: Any, memory_format: Any = None) -> Tensor:
+        """Itself when the array is in row-major order, else a copy that is."""
+        take_format(memory_format)
+        return self if self.data.flags.c_contiguous else self.clone()  # type: ignore[no-any-return]
+
+    def is_contiguous(self: Any, memory_format: Any = None) -> bool:
+        """Whether the array is in row-major order."""
+        take_format(memory_format)
+        return bool(self.data.flags.c_contiguous)
+
+    def stride(self: Any, dim: int | None = None) -> Any:
+        """For each dimension (or one) how many elements of memory lie between neighbours."""
+        strides = layout(self.data).strides
+        return strides if dim is None else strides[one_dim(dim, self.data.ndim)]
+
+    def storage_offset(self: Any) -> int:
+        """How many elements of memory lie before its first one in the tensor whose view it is."""
+        part = None if self._base is None else part_of(self.data, self._base.data)
+        return 0 if part is None else part.offset
+
+    def data_ptr(self: Any) -> int:
+        """The address of the first element."""
+        return address(self.data)
+
+    def is_set_to(self: Any, other: Tensor) -> bool:
+        """Whether both are element by element the same memory."""
+        return same_place(self.data, other.data)
+
+    def _is_view(self: Any) -> bool:
+        """Whether it shows the memory of another tensor, which is then `_base`."""
+        return self._base is not None
