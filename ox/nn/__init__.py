@@ -60,6 +60,7 @@ from ox.nn.padding import (
     ZeroPad3d,
 )
 from ox.nn.parameter import Buffer, Parameter
+from ox.nn.parameter_containers import ParameterDict, ParameterList
 from ox.nn.pool import (
     AvgPool1d,
     AvgPool2d,
@@ -157,6 +158,8 @@ __all__ = [
     "MultiheadAttention",
     "NLLLoss",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "PixelShuffle",
     "PixelUnshuffle",
     "ReLU",

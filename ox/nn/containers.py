@@ -1,11 +1,11 @@
-"""Sequential, ModuleList, ModuleDict, ParameterList."""
+"""Sequential, ModuleList, ModuleDict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, overload
 
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, DTypeError
 from ox.nn.module import Module
 
 
@@ -50,13 +50,38 @@ class _Numbered(Module):
             return chosen
         return self._modules[self._position(index)]
 
-    def __setitem__(self, index: int, module: Module) -> None:
+    def __setitem__(self, index: Any, module: Any) -> None:
+        if isinstance(index, slice):
+            modules = self._children()
+            modules[index] = [_module(m, type(self).__name__) for m in module]
+            self._renumber(modules)
+            return
         self._modules[self._position(index)] = _module(module, type(self).__name__)
 
     def __delitem__(self, index: int | slice) -> None:
         modules = self._children()
         del modules[index]
         self._renumber(modules)
+
+    def pop(self, index: Any) -> Any:
+        """Take a module out, or those of a slice."""
+        taken = self[index]
+        del self[index]
+        return taken
+
+    def __add__(self, other: Iterable[Module]) -> Any:
+        self._other(other)
+        made = type(self)()
+        made.extend(self)
+        return made.extend(other)
+
+    def __iadd__(self, other: Iterable[Module]) -> Any:
+        self._other(other)
+        return self.extend(list(other))
+
+    def _other(self, other: Any) -> None:
+        if isinstance(self, Sequential) and not isinstance(other, Sequential):
+            raise DTypeError("a Sequential adds up with a Sequential", got=type(other).__name__)
 
     def append(self, module: Module) -> Any:
         self._modules[str(len(self))] = _module(module, type(self).__name__)
@@ -87,6 +112,18 @@ class Sequential(_Numbered):
         for name, module in named:
             self.add_module(name, _module(module, "Sequential"))
 
+    def __mul__(self, times: int) -> Sequential:
+        """Itself several times over; the modules are shared."""
+        if not isinstance(times, int) or times < 1:
+            raise ArgumentError("a Sequential is repeated once or more often", expected="1 or more", got=repr(times))
+        return Sequential(*self._children() * times)
+
+    __rmul__ = __mul__
+
+    def __imul__(self, times: int) -> Sequential:
+        modules = (self * times)._children()
+        return self.extend(modules[len(self) :])  # type: ignore[no-any-return]
+
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
             input = module(input)  # type: ignore[misc]
@@ -96,20 +133,17 @@ class Sequential(_Numbered):
 class ModuleList(_Numbered):
     """A list of modules, whose parameters count as this module's. `torch.nn.ModuleList`."""
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules)
-
-    def __add__(self, other: Iterable[Module]) -> ModuleList:
-        return ModuleList([*self, *other])
+        self.extend(modules or ())
 
 
 class ModuleDict(Module):
     """A dict of modules, whose parameters count as this module's. `torch.nn.ModuleDict`."""
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
-        self.update(modules)
+        self.update(modules or ())
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         for name, module in modules.items() if isinstance(modules, Mapping) else modules:
@@ -142,8 +176,8 @@ class ModuleDict(Module):
     def items(self) -> Iterable[tuple[str, Any]]:
         return self._modules.items()
 
-    def pop(self, name: str) -> Any:
-        return self._modules.pop(name)
+    def pop(self, key: str) -> Any:
+        return self._modules.pop(key)
 
     def clear(self) -> None:
         self._modules.clear()

@@ -16,7 +16,8 @@ from ox.ops.mode import switched
 from ox.ops.operator import as_input
 from ox.tensor import Tensor
 
-_GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+_LINEAR = ["linear", *(f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3))]
+_GAINS = {**dict.fromkeys(_LINEAR, 1.0), "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -121,6 +122,44 @@ def kaiming_normal_(
 ) -> Tensor:
     """Normal with standard deviation gain / sqrt(fan)."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    if tensor.data.ndim != 2:
+        raise ArgumentError("eye_ fills matrices", where=place(), got=f"shape {list(tensor.data.shape)}")
+    return _write(tensor, as_input(np.eye(*tensor.data.shape, dtype=np.float32)).to(tensor.device), "eye_")
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution weight of 3 to 5 dimensions that passes as many channels through unchanged as it can, in each
+    group."""
+    shape = tensor.data.shape
+    if len(shape) not in (3, 4, 5) or shape[0] % groups:
+        raise ArgumentError(
+            "dirac_ fills weights of convolutions, 3 to 5 dimensions, whose output channels the groups divide",
+            where=place(),
+            got=f"shape {list(shape)}, {groups} groups",
+        )
+    values = np.zeros(shape, np.float32)
+    out = shape[0] // groups
+    middle = tuple(size // 2 for size in shape[2:])
+    for group in range(groups):
+        for channel in range(min(out, shape[1])):
+            values[(group * out + channel, channel, *middle)] = 1
+    return _write(tensor, as_input(values).to(tensor.device), "dirac_")
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """A matrix of normal values, in each column of which a part `sparsity` of the rows is 0 (Martens, 2010)."""
+    if tensor.data.ndim != 2:
+        raise ArgumentError("sparse_ fills matrices", where=place(), got=f"shape {list(tensor.data.shape)}")
+    rows, columns = tensor.data.shape
+    with switched(grad=False):
+        values = random.normal((rows, columns), generator=generator).cpu().data * std
+        order = random.uniform((rows, columns), generator=generator).cpu().data.argsort(0)
+    values[order[: math.ceil(sparsity * rows)], np.arange(columns)] = 0
+    return _write(tensor, as_input(values).to(tensor.device), "sparse_")
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
