@@ -102,8 +102,7 @@ def heaviside(input: Any, values: Any) -> Tensor:
             expected=str(input.data.dtype),
             got=str(values.data.dtype),
         )
-    step = where(eq(input, 0), values, cast(input > 0, input.data.dtype))
-    return where(isnan(input), input, step)
+    return where(eq(input, 0), values, cast(input > 0, input.data.dtype))
 
 
 def fmax(input: Any, other: Any) -> Tensor:

@@ -106,8 +106,6 @@ def remainder(a: Any, b: Any) -> Tensor:
     a, b = meet(a, b)
     if not is_floating(a.data.dtype):
         return ops.Mod(a, no_zeros(b))
-    if b.node is not None:
-        return ops.Sub(a, ops.Mul(b, floor_divide(a, b)))  # Mod has no gradient for its divisor
     left = ops.Mod(a, b, fmod=1)  # of the sign of a
     zero = scalar(0, a.data.dtype)
     other = ops.And(ne(left, zero), ne(ops.Less(left, zero), ops.Less(b, zero)))
@@ -145,7 +143,7 @@ _POWERS = (np.dtype(np.int32), int64)
 
 def square(x: Any) -> Tensor:
     """x·x. `torch.square`."""
-    return ops.Mul(x, x)
+    return pow(x, 2)
 
 
 def matmul(a: Any, b: Any) -> Tensor:

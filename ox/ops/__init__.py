@@ -22,6 +22,7 @@ from ox.ops.arithmetic import (
     Sub,
     Sum,
 )
+from ox.ops.attention import Attention
 from ox.ops.blocks import CenterCropPad, DepthToSpace, ReverseSequence, SpaceToDepth, Tile
 from ox.ops.branch import If
 from ox.ops.choose import Compress, NonZero, OneHot
@@ -73,6 +74,7 @@ from ox.ops.reduce import ArgMax, ArgMin, ReduceMax, ReduceMean, ReduceMin, Redu
 from ox.ops.reduce_log import ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceSumSquare
 from ox.ops.resize import Resize, Upsample
 from ox.ops.roi import MaxRoiPool, RoiAlign
+from ox.ops.rotary import RotaryEmbedding
 from ox.ops.rounding import Ceil, Floor, Round
 from ox.ops.scale_norm import LRN, LpNormalization, RMSNormalization
 from ox.ops.search import SearchSorted
@@ -101,6 +103,7 @@ __all__ = [
     "Atan",
     "Atan2",
     "Atanh",
+    "Attention",
     "AveragePool",
     "BatchNormalization",
     "BitCast",
@@ -219,6 +222,7 @@ __all__ = [
     "Resize",
     "ReverseSequence",
     "RoiAlign",
+    "RotaryEmbedding",
     "Round",
     "Scan",
     "Scatter",

@@ -288,3 +288,9 @@ def Mod(xp: XP, A: T, B: T, *, fmod: int = 0) -> T:
 @Mod.gradient("A")
 def _(g: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
     return sum_to(g, A_shape)
+
+
+@Mod.gradient("B")
+def _(g: "Tensor", A: "Tensor", B: "Tensor", C: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
+    whole = OPS["Round"](Div(Sub(A, C), B))  # how often B was taken away
+    return Neg(sum_to(Mul(g, whole), B_shape))

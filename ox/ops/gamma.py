@@ -64,7 +64,7 @@ def _(g: "Tensor", X: "Tensor") -> "Tensor":
 
 @function("Y", T=WIDE)
 def Digamma(X: T) -> T:
-    """The derivative of log gamma(X); -infinity at 0, NaN at negative whole numbers."""
+    """The derivative of log gamma(X); infinite at 0, NaN at negative whole numbers."""
     zero, one = constant(0, X), constant(1, X)
     reflected = Less(X, constant(0.5, X))
     z = Where(reflected, Sub(one, X), X)
@@ -80,7 +80,8 @@ def Digamma(X: T) -> T:
     angle = _turn(X)
     turned = Sub(y, Mul(constant(pi, X), Div(Cos(angle), Sin(angle))))
     y = Where(reflected, turned, y)
-    return Where(And(Less(X, zero), Equal(angle, zero)), constant(nan, X), y)
+    y = Where(And(Less(X, zero), Equal(angle, zero)), constant(nan, X), y)
+    return Where(Equal(X, zero), Neg(Reciprocal(X)), y)
 
 
 @Digamma.gradient("X")

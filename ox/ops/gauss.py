@@ -1,4 +1,4 @@
-"""The complement of the error function, and its inverse: Erfc Erfinv."""
+"""The complement of the error function, and its inverse: Erfc Erfcx Erfinv."""
 
 from collections.abc import Sequence
 from math import pi, sqrt
@@ -28,29 +28,54 @@ def polynomial(coefficients: Sequence[float], x: "Tensor") -> "Tensor":
     return y
 
 
-@function("Y", T=WIDE)
-def Erfc(X: T) -> T:
-    """1 - erf(X) without the loss of the subtraction: by Cody's quotients, as in `ox.ops.special`."""
-    size = Abs(X)
-    near = LessOrEqual(size, constant(0.46875, X))
-    s = Min(size, constant(27, X))
-    # exp(-s²) with the square split in two, so that its rounding does not grow
-    head = Mul(Floor(Mul(s, constant(16, X))), constant(1 / 16, X))
-    gauss = Mul(Exp(Neg(Mul(head, head))), Exp(Neg(Mul(Sub(s, head), Add(s, head)))))
-    m = Min(s, constant(4, X))
+def _scaled(size: "Tensor") -> "Tensor":
+    """exp(size²) erfc(size) from 0.46875 on: Cody's quotients, as in `ox.ops.special`."""
+    m = Max(Min(size, constant(4, size)), constant(0.46875, size))
     middle = Div(polynomial(MIDDLE, m), polynomial(MIDDLE_BELOW, m))
-    far = Max(s, constant(4, X))
+    far = Max(size, constant(4, size))
     z = Reciprocal(Mul(far, far))
     quotient = Div(Mul(z, polynomial(TAIL, z)), polynomial(TAIL_BELOW, z))
-    tail = Div(Sub(constant(1 / sqrt(pi), X), quotient), far)
-    y = Mul(gauss, Where(LessOrEqual(size, constant(4, X)), middle, tail))
+    tail = Div(Sub(constant(1 / sqrt(pi), size), quotient), far)
+    return Where(LessOrEqual(size, constant(4, size)), middle, tail)
+
+
+def _gauss(s: "Tensor", sign: float) -> "Tensor":
+    """exp(sign s²) with the square split in two, so that its rounding does not grow."""
+    head = Mul(Floor(Mul(s, constant(16, s))), constant(1 / 16, s))
+    rest = Mul(Sub(s, head), Add(s, head))
+    return Mul(Exp(Mul(Mul(head, head), constant(sign, s))), Exp(Mul(rest, constant(sign, s))))
+
+
+@function("Y", T=WIDE)
+def Erfc(X: T) -> T:
+    """1 - erf(X) without the loss of the subtraction."""
+    size = Abs(X)
+    s = Min(size, constant(27, X))
+    y = Mul(_gauss(s, -1), _scaled(s))
     y = Where(Less(X, constant(0, X)), Sub(constant(2, X), y), y)
-    return Where(near, Sub(constant(1, X), Erf(X)), y)
+    return Where(LessOrEqual(size, constant(0.46875, X)), Sub(constant(1, X), Erf(X)), y)
 
 
 @Erfc.gradient("X")
 def _(g: "Tensor", X: "Tensor") -> "Tensor":
     return Mul(Mul(g, constant(-2 / sqrt(pi), g)), Exp(Neg(Mul(X, X))))
+
+
+@function("Y", T=WIDE)
+def Erfcx(X: T) -> T:
+    """exp(X²) erfc(X), which does not vanish."""
+    size = Abs(X)
+    s = Min(size, constant(27, X))
+    grown = _gauss(s, 1)
+    y = _scaled(size)
+    y = Where(Less(X, constant(0, X)), Sub(Add(grown, grown), y), y)
+    return Where(LessOrEqual(size, constant(0.46875, X)), Mul(grown, Sub(constant(1, X), Erf(X))), y)
+
+
+@Erfcx.gradient("X")
+def _(g: "Tensor", X: "Tensor", Y: "Tensor") -> "Tensor":
+    double = Mul(X, Y)
+    return Mul(g, Sub(Add(double, double), constant(2 / sqrt(pi), g)))
 
 
 # M. J. Wichura, "Algorithm AS 241: The percentage points of the normal distribution", Applied Statistics 37 (1988)

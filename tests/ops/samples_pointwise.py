@@ -30,6 +30,7 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         name: lambda: [call(normal(2, 3), normal(3), normal(2, 1), normal()), call(normal(2))]
         for name in ("Sum", "Mean")
     },
+    "Mod": lambda: [call(3 * normal(*a), positive(*b), fmod=1) for a, b in (((2, 3), (3,)), ((3,), (2, 3)), ((), ()))],
     "CastLike": lambda: [call(normal(2, 3), normal(1))],
 }
 
@@ -45,6 +46,7 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     "ox.Atan2": lambda: [call(single(3, 1), single(4)), call(_edges[:, None], _edges)],
     "ox.Hypot": lambda: [call(1e30 * single(3, 1), 1e30 * single(4)), call(_edges[:, None], _edges)],
     "ox.Erfc": lambda: [call(3 * single(3, 4)), call(_edges)],
+    "ox.Erfcx": lambda: [call(3 * single(3, 4)), call(_edges)],
     "ox.Erfinv": lambda: [call(np.tanh(2 * single(3, 4))), call(_edges)],
     **{name: lambda: [call(5 * single(3, 4))] for name in ("ox.Lgamma", "ox.Digamma")},
     "ox.Polygamma": lambda: [call(np.exp(single(3, 4)), n=n) for n in (1, 2, 3)],

@@ -1,0 +1,94 @@
+"""`torch.special`: functions that integrals and series define, and names that other functions have here too."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+from ox import ops
+from ox.functions import (
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    exp2,
+    expm1,
+    lgamma,
+    log1p,
+    log_softmax,
+    logit,
+    logsumexp,
+    mvlgamma,
+    polygamma,
+    round,
+    sigmoid,
+    sinc,
+    softmax,
+    xlogy,
+)
+from ox.functions.operand import floating, unary_wide
+from ox.functions.transcendental import xlog1py
+from ox.operands import scalar
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+__all__ = [
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "exp2",
+    "expit",
+    "expm1",
+    "gammaln",
+    "log1p",
+    "log_ndtr",
+    "log_softmax",
+    "logit",
+    "logsumexp",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "polygamma",
+    "psi",
+    "round",
+    "sinc",
+    "softmax",
+    "xlog1py",
+    "xlogy",
+]
+
+expit, gammaln, psi, multigammaln = sigmoid, lgamma, digamma, mvlgamma
+erfcx = unary_wide(ops.Erfcx)
+
+
+def entr(input: Any) -> Tensor:
+    """-x log(x), 0 at 0 and -infinity below. `torch.special.entr`."""
+    x = floating(input)
+    lowest = scalar(-float("inf"), x.data.dtype)
+    return ops.Where(x < 0, lowest, ops.Neg(xlogy(x, x)))
+
+
+def ndtr(input: Any) -> Tensor:
+    """The normal distribution function. `torch.special.ndtr`."""
+    x = floating(input)
+    return erfc(x * -sqrt(0.5)) * 0.5  # type: ignore[no-any-return]
+
+
+def log_ndtr(input: Any) -> Tensor:
+    """The logarithm of the normal distribution function, also far to the left. `torch.special.log_ndtr`."""
+    x = floating(input)
+    one, left = scalar(1, x.data.dtype), x < -1
+    # each formula sees only the values that it is for, lest a gradient be infinite times zero
+    below, above = ops.Where(left, x, ops.Neg(one)), ops.Where(left, ops.Neg(one), x)
+    far = ops.Log(erfcx(below * -sqrt(0.5)) * 0.5) - below * below * 0.5
+    return ops.Where(left, far, log1p(erfc(above * sqrt(0.5)) * -0.5))
+
+
+def ndtri(input: Any) -> Tensor:
+    """The normal distribution's percentage points, the inverse of `ndtr`. `torch.special.ndtri`."""
+    x = floating(input)
+    return erfinv(x * 2 - 1) * sqrt(2)  # type: ignore[no-any-return]
