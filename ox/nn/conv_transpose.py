@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
@@ -50,19 +51,18 @@ class _ConvTranspose(Convolution):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`: which of the sizes that the stride leaves open comes out."""
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
-        attributes = transposed_attributes(
-            self.stride, self.padding, extra, self.groups, self.dilation, self.kernel_size
-        )
+        pads: Any = self.padding
+        attributes = transposed_attributes(self.stride, pads, extra, self.groups, self.dilation, self.kernel_size)
         return run_conv(input, self.weight, self.bias, attributes, transposed=True)
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        rank, sizes = self.rank, input.data.shape[-self.rank :]
+        rank, sizes, pads = self.rank, input.data.shape[-self.rank :], cast("tuple[int, ...]", self.padding)
         wanted = [int(n) for n in output_size]
         if len(wanted) == input.data.ndim:
             wanted = wanted[-rank:]
         least = [
-            (n - 1) * s - 2 * int(p) + d * (k - 1) + 1
-            for n, s, p, d, k in zip(sizes, self.stride, self.padding, self.dilation, self.kernel_size, strict=True)
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, s, p, d, k in zip(sizes, self.stride, pads, self.dilation, self.kernel_size, strict=True)
         ]
         if len(wanted) != rank or not all(
             0 <= w - low < s for w, low, s in zip(wanted, least, self.stride, strict=True)

@@ -74,7 +74,9 @@ def slope(g: "Tensor", X: "Tensor", Y: "Tensor", p: int, give: "Callable[[Tensor
         norm = OPS["Where"](nothing, constant(1, Y), Y)
         share = OPS["Cast"](OPS["Not"](nothing), to=onnx_type(g.dtype))
         g = g * share / (norm if p == 2 else OPS["Pow"](norm, constant(p - 1, Y)))
-    if p == 2:
-        return give(g) * X
-    steep = OPS["Sign"](X)
-    return give(g) * (steep if p == 1 else steep * OPS["Pow"](OPS["Abs"](X), constant(p - 1, X)))
+    steep = X
+    if p != 2:
+        steep = OPS["Sign"](X)
+        if p > 2:
+            steep = OPS["Mul"](steep, OPS["Pow"](OPS["Abs"](X), constant(p - 1, X)))
+    return OPS["Mul"](give(g), steep)

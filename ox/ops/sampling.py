@@ -45,7 +45,8 @@ def size_like(n: int, like: Tensor) -> Tensor:
 
 def coordinates(c: Tensor, n: int, align: int) -> Tensor:
     """Places among n for coordinates of which -1 and 1 are the ends, or with `align` the middles of the end places."""
-    return (c + 1) * (size_like(n - 1, c) * 0.5) if align else ((c + 1) * size_like(n, c) - 1) * 0.5
+    p: Tensor = (c + 1) * (size_like(n - 1, c) * 0.5) if align else ((c + 1) * size_like(n, c) - 1) * 0.5
+    return p
 
 
 def bounded(p: Tensor, n: int, padding: str, align: int) -> tuple[Tensor, Any]:
@@ -84,19 +85,19 @@ def taps(p: Tensor, mode: str) -> list[tuple[Tensor, Tensor | None, Any]]:
     ]
 
 
-def _near(t: Tensor) -> Tensor:
+def _near(t: Tensor) -> Any:
     return (t * (_A + 2) - (_A + 3)) * t * t + 1
 
 
-def _near_slope(t: Tensor) -> Tensor:
+def _near_slope(t: Tensor) -> Any:
     return (t * (3 * (_A + 2)) - 2 * (_A + 3)) * t
 
 
-def _far(t: Tensor) -> Tensor:
+def _far(t: Tensor) -> Any:
     return ((t * _A - 5 * _A) * t + 8 * _A) * t - 4 * _A
 
 
-def _far_slope(t: Tensor) -> Tensor:
+def _far_slope(t: Tensor) -> Any:
     return (t * (3 * _A) - 10 * _A) * t + 8 * _A
 
 

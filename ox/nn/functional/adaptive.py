@@ -201,7 +201,7 @@ def _fractional(
     if output_size is not None:
         wanted = several(output_size, rank, "output_size", 1)
     else:
-        ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else [output_ratio] * rank
+        ratios: Any = output_ratio if isinstance(output_ratio, (tuple, list)) else [output_ratio] * rank
         if len(ratios) != rank or not all(0 < r < 1 for r in ratios):
             raise ArgumentError("output_ratio is between 0 and 1", where=place(), got=repr(output_ratio))
         wanted = tuple(int(n * r) for n, r in zip(sizes, ratios, strict=True))

@@ -9,6 +9,7 @@ from ox import ops
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import batched, ints, several
 from ox.ops.explain import place
+from ox.ops.operator import OPS
 from ox.tensor import Tensor
 
 Size = int | Sequence[int]
@@ -50,10 +51,10 @@ def run_conv(
     rank = weight.data.ndim - 2
     name = f"Conv{'Transpose' if transposed else ''}{rank}d"
     one = batched(input, name, rank)
-    apply = ops.ConvTranspose if transposed else ops.Conv
+    apply = OPS["ConvTranspose" if transposed else "Conv"]
     if one is not None:
         return ops.Squeeze(apply(one, weight, bias, **attributes), ints(0))
-    return apply(input, weight, bias, **attributes)
+    return apply(input, weight, bias, **attributes)  # type: ignore[no-any-return]
 
 
 def _conv(

@@ -90,8 +90,8 @@ def interpolate(
     if scales is not None and not recompute_scale_factor and not align_corners:
         # the scale itself counts, not the quotient of the sizes
         factors = as_input(np.array([_fitting(n, s) for n, s in zip(sizes, scales, strict=True)], np.float32))
-        return ops.Resize(input, None, factors, **attributes)
-    return ops.Resize(input, None, None, size_tensor(wanted), **attributes)
+        return ops.Resize(input, None, factors, **attributes)  # type: ignore[no-any-return]
+    return ops.Resize(input, None, None, size_tensor(wanted), **attributes)  # type: ignore[no-any-return]
 
 
 def _attributes(mode: str, align_corners: bool | None, antialias: bool) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _scales(scale_factor: Any, rank: int) -> list[float]:
     return [float(s) for s in given]
 
 
-def _scaled(n: int, scale: float) -> int:
+def _scaled(n: int, scale: float) -> Any:
     """`scale` times a size that may be an `ox.Dim`, rounded down."""
     if not isinstance(n, Dim):
         return floor(n * scale)
