@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.dtypes import bool_, int32, int64
-from ox.errors import BoundsError, RecordError, ShapeError
+from ox.dtypes import bool_, int32, int64, uint8
+from ox.errors import BoundsError, ShapeError
 from ox.functions import like, reshape
 from ox.operands import cast
 from ox.ops import operator
@@ -31,8 +31,10 @@ def get(x: Tensor, index: Any) -> Tensor:
 
     Raises:
         BoundsError: an integer outside its dimension, too many indices, or an index of another kind.
-        RecordError: a boolean mask under a recording, where the size of the result is not known.
     """
+    index = _as_tuple(index)
+    if len(index) == 1 and (single := _truth(index[0])) is not None:
+        return ops.Compress(ops.Unsqueeze(x, axes_tensor([0])), reshape(single, 1), axis=0)
     parts = as_parts(x, index)
     x = _basic(x, parts)
     arrays = index_arrays(parts)
@@ -42,6 +44,27 @@ def get(x: Tensor, index: Any) -> Tensor:
     gone = [d for d, single in arrays if not single.data.ndim]
     arrays = [(d - sum(g < d for g in gone), a) for d, a in arrays if a.data.ndim]
     return _advanced(x, arrays) if arrays else x
+
+
+def _as_tuple(index: Any) -> tuple[Any, ...]:
+    """What stands between commas. A short list with a sequence, tensor or slice in it stands for a tuple, as in
+    PyTorch (and in NumPy until 1.23)."""
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, list) and len(index) < 32 and any(_is_several(part) for part in index):
+        return tuple(index)
+    return (index,)
+
+
+def _is_several(part: Any) -> bool:
+    return part is None or part is Ellipsis or isinstance(part, (slice, list, tuple, range)) or hasattr(part, "node")
+
+
+def _truth(part: Any) -> Any:
+    """A single False, or a bool tensor of no dimensions, as a tensor: it takes all of `x`, or nothing."""
+    if part is False or isinstance(part, np.bool_):
+        return operator.as_input(np.asarray(part))
+    return part if is_mask(part) and not part.data.ndim else None
 
 
 def index_arrays(parts: list[Any]) -> list[tuple[int, Any]]:
@@ -54,7 +77,7 @@ def as_parts(x: Tensor, index: Any) -> list[Any]:
     """What stands in the brackets, one entry a dimension (and None for new ones): an int, a slice, or an integer
     tensor, for lists and masks too."""
     shape = x.data.shape
-    parts = [_part(p) for p in (index if isinstance(index, tuple) else (index,))]
+    parts = [_part(p) for p in _as_tuple(index)]
     used = sum(0 if p is None or p is Ellipsis else _width(p) for p in parts)
     if used > len(shape):
         raise BoundsError(
@@ -91,13 +114,15 @@ def _part(part: Any) -> Any:
         return None if part is True else part
     if isinstance(part, slice):
         return _slice(part)
-    if isinstance(part, (list, np.ndarray)):
+    if isinstance(part, (list, tuple, range, np.ndarray)):
         part = _array(part)
     if not hasattr(part, "node"):
         if isinstance(part, (bool, np.bool_)):
             raise BoundsError("a single bool is no index", where=users_line(5), hint="x[None], or a mask of x's shape")
         return _whole(part, f"indexed by {type(part).__name__}")
     dtype = part.data.dtype
+    if dtype == uint8 and part.data.ndim:  # a mask from before there were bools
+        return cast(part, bool_)
     if dtype == bool_ and part.data.ndim:
         return part
     if dtype.kind not in "iu":
@@ -136,10 +161,10 @@ def _slice(part: slice) -> slice:
 def _array(part: Any) -> Any:
     """A list or array as an index tensor."""
     try:
-        array = np.asarray([p.data if hasattr(p, "node") else p for p in part] if isinstance(part, list) else part)
+        array = part if isinstance(part, np.ndarray) else np.asarray([_plain(p) for p in part])
     except ValueError:
         array = np.empty(0, object)
-    if isinstance(part, list) and not array.size and array.dtype == np.float64:
+    if not isinstance(part, np.ndarray) and not array.size and array.dtype == np.float64:
         array = array.astype(np.int64)  # an empty list is of no kind
     if array.dtype.kind not in "iub":
         raise BoundsError(
@@ -148,14 +173,12 @@ def _array(part: Any) -> Any:
     return operator.as_input(array)
 
 
+def _plain(part: Any) -> Any:
+    return part.data if hasattr(part, "node") else part
+
+
 def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
     """A mask as integer tensors: the places where it is true, one tensor a dimension of the mask."""
-    if MODE.get().recording is not None:
-        raise RecordError(
-            "a boolean mask gives a result whose size is not known while recording",
-            where=users_line(5),
-            hint="ox.where(mask, x, 0), or x.masked_fill(~mask, 0)",
-        )
     if mask.data.shape != shape[d : d + mask.data.ndim]:
         raise BoundsError(
             f"a mask does not have the sizes of what it masks, from dimension {d} on",
@@ -163,7 +186,11 @@ def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
             expected=str(list(shape[d : d + mask.data.ndim])),
             got=str(list(mask.data.shape)),
         )
-    return [operator.as_input(a) for a in mask.data.nonzero()]
+    if MODE.get().recording is None:
+        return [operator.as_input(a) for a in mask.data.nonzero()]
+    rank = mask.data.ndim
+    rows = ops.Split(ops.NonZero(mask), axis=0, num_outputs=rank, outputs=rank)
+    return [ops.Squeeze(row, axes_tensor([0])) for row in rows]
 
 
 def check_inside(place: int, d: int, size: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ox
-from ox.errors import BoundsError, GradientError, RecordError, ShapeError
+from ox.errors import BoundsError, GradientError, ShapeError
 from ox.graph.record import record
 from ox.graph.replay import replay
 
@@ -21,7 +21,7 @@ INDICES: list[Any] = [
     (None, 0, None), (slice(0, 0),), (slice(5, 9),), (slice(-2, None), slice(None, -1)), [0, 1, 1], ([0, 1], [2, 0]),
     (slice(None), [2, 0, 0]), (..., [3, 1]), ([0, 1], slice(None), [1, 2]),
     ([[0], [1]], [[0, 1, 2]], 0),
-    (slice(None), [0, 1], [2, 3]), np.array([1, 0], np.uint8),
+    (slice(None), [0, 1], [2, 3]), np.array([1, 0], np.int8),
     (slice(None), np.array([[0, 1], [2, 0]])), MASK,
     MASK[:, :, 0], (0, MASK[0]), (slice(None), MASK[0, :, 0]), (..., MASK[0, 0]), [True, False], (None, MASK),
     [], (-1, [-1, -3], -2),
@@ -84,17 +84,40 @@ def test_recorded(index: Any) -> None:
         return x[index], y
 
     given = ox.tensor(A)
-    if has_mask(index):
-        with pytest.raises(RecordError, match="boolean mask"):
-            record(function, {"x": given}, dims={"x": ["n", "m", "k"]})
-        return
     graph = record(function, {"x": given}, dims={"x": ["n", "m", "k"]})
-    larger = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
+    shape = A.shape if has_mask(index) else (3, 4, 5)  # a mask that is a constant fits one size
+    larger = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     part, whole = replay(graph, [ox.tensor(larger)])
     expected = larger.copy()
     expected[index] = 5
     assert part.tolist() == larger[index].tolist()
     assert whole.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dims", [["n", "m", "k"], [2, 3, 4]], ids=str)
+def test_a_mask_is_recorded_with_the_size_that_it_gives(dims: list[Any]) -> None:
+    def function(x: ox.Tensor) -> Any:
+        chosen = x[x > 12]
+        rows = x[x[:, 0, 0] >= 0]
+        return chosen / chosen.shape[0], rows.reshape(rows.shape[0], -1), x[:, x[0, :, 0] > 3, 1], x[x.sum() > 0]
+
+    graph = record(function, {"x": ox.tensor(A)}, dims={"x": dims})
+    other = np.random.default_rng(0).normal(10, 9, size=A.shape).astype(np.float32)
+    expected = function(ox.tensor(other))
+    for got, want in zip(replay(graph, [ox.tensor(other)]), expected, strict=True):
+        assert got.tolist() == want.tolist()
+
+
+def test_a_list_of_lists_stands_for_a_tuple() -> None:
+    x = ox.tensor(A)
+    assert x[[[0, 1], [1, 2]]].tolist() == A[[0, 1], [1, 2]].tolist()
+    assert x[[None, 0]].tolist() == A[None, 0].tolist()
+
+
+def test_a_single_bool() -> None:
+    x = ox.tensor(A)
+    assert x[True].shape == x[ox.tensor(True)].shape == (1, 2, 3, 4)
+    assert x[False].shape == x[ox.tensor(False)].shape == (0, 2, 3, 4)
 
 
 def test_an_int_beside_index_tensors_is_taken_first_in_reading_and_writing() -> None:
@@ -116,8 +139,8 @@ def test_an_int_beside_index_tensors_is_taken_first_in_reading_and_writing() -> 
         ("a", "indexed by str"), (["a"], "no index"), ([0.5], "no index"), (np.ones(2), "no index"),
         ((..., ...), "one ... at most"), (slice(None, None, -1), "step above 0"),
         (slice(None, None, 0), "step above 0"),
-        (slice(0.5, None), "sliced by float"), (False, "single bool"), (MASK[0], "does not have the sizes"),
-        ([True, False, True], "does not have the sizes"), ([[1], [2, 3]], "no index"), ({1}, "indexed by set"),
+        (slice(0.5, None), "sliced by float"), ((0, False), "single bool"), (MASK[0], "does not have the sizes"),
+        ([True, False, True], "does not have the sizes"), ([[[1], [2, 3]]], "no index"), ({1}, "indexed by set"),
     ],
     ids=str,
 )  # fmt: skip

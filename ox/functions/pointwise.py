@@ -8,7 +8,7 @@ import numpy as np
 
 from ox import ops
 from ox.dtypes import bool_, int64, is_floating
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, ShapeError
 from ox.functions.comparing import ne
 from ox.functions.operand import floating, like, unary, unary_float
 from ox.operands import cast, meet, scalar, scalar_type
@@ -190,8 +190,13 @@ def all_plain(*bounds: Any) -> bool:
     return not [b for b in bounds if b is not None and (b.data.ndim or b.node is not None)]
 
 
-def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """`a` where `condition`, else `b`; they meet in one type. `torch.where`, ONNX Where."""
+def where(condition: Any, a: Any = None, b: Any = None) -> Any:
+    """`a` where `condition`, else `b`; they meet in one type. Without them the places where it holds, one tensor a
+    dimension. `torch.where`, ONNX Where, NonZero."""
+    if a is None and b is None:
+        from ox.functions.picking import nonzero
+
+        return nonzero(condition, as_tuple=True)
     if not hasattr(a, "node") and not hasattr(b, "node"):
         from ox.creation import as_tensor
 
@@ -200,7 +205,13 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 
 
 def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
-    """`value` where `mask`, else `x`. `torch.masked_fill`."""
+    """`value`, a number, where `mask`, else `x`. `torch.masked_fill`.
+
+    Raises:
+        ShapeError: a value of several dimensions, or a mask that does not broadcast to `x`.
+    """
+    if hasattr(value, "node") and value.data.ndim:
+        raise ShapeError("masked_fill fills with one number", where=users_line(2), got=str(list(value.data.shape)))
     return ops.Where(mask, cast(like(value, x), x.data.dtype), x)
 
 

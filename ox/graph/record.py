@@ -167,10 +167,11 @@ class Recording:
         values = [None if x is None else self.value(x) for x in inputs]
         while values and values[-1] is None:
             values.pop()
+        by_values = op.name in _SIZED_BY_VALUES
         changes = any(
             x is not None
             and x._recorded is not None
-            and any(x._recorded.changing)
+            and (by_values or any(x._recorded.changing))
             and self.covers(x._recorded.recording)
             for x in inputs
         )
@@ -242,6 +243,9 @@ def _stale(tensor: Tensor) -> RecordError:
         hint="the out-of-place form of that write, or .clone() before it",
     )
 
+
+# how much these give depends on values, so their sizes may change though those of their inputs do not
+_SIZED_BY_VALUES = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
 
 # a changing tensor of no dimensions has no size to mark, yet what is computed from it changes
 _SCALAR: tuple[bool, ...] = (True,)
