@@ -1,0 +1,38 @@
+"""Parameters as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ox.errors import ShapeError
+from ox.functions import cat
+from ox.ops.explain import place
+from ox.ops.mode import switched
+from ox.tensor import Tensor
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements in one dimension, parameter after parameter. `torch.nn.utils.parameters_to_vector`."""
+    return cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Write the elements of a vector back into the parameters. `torch.nn.utils.vector_to_parameters`.
+
+    Raises:
+        ShapeError: another number of elements; nothing was changed.
+    """
+    params = list(parameters)
+    wanted = sum(p.data.size for p in params)
+    if vec.data.shape != (wanted,):
+        raise ShapeError(
+            "the vector does not fit the parameters",
+            where=place(),
+            expected=f"[{wanted}]",
+            got=str(list(vec.data.shape)),
+        )
+    start = 0
+    with switched(grad=False):
+        for p in params:
+            p.assign(vec[start : start + p.data.size].reshape(*p.data.shape), "vector_to_parameters")
+            start += p.data.size
