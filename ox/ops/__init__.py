@@ -78,12 +78,25 @@ from ox.ops.rotary import RotaryEmbedding
 from ox.ops.rounding import Ceil, Floor, Round
 from ox.ops.scale_norm import LRN, LpNormalization, RMSNormalization
 from ox.ops.search import SearchSorted
+from ox.ops.sequence import (
+    ConcatFromSequence,
+    Optional,
+    OptionalGetElement,
+    OptionalHasElement,
+    SequenceAt,
+    SequenceConstruct,
+    SequenceEmpty,
+    SequenceErase,
+    SequenceInsert,
+    SequenceLength,
+    SplitToSequence,
+)
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
 from ox.ops.sort import TopK, Unique
 from ox.ops.triangle import EyeLike, Trilu
 from ox.ops.trigonometry import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cos, Cosh, Sin, Sinh, Tan
 from ox.ops.unpool import Col2Im, MaxUnpool
-from ox.ops.values import BitCast, Cast, CastLike, ConstantOfShape, Identity, Range, Shape, Size
+from ox.ops.values import BitCast, Cast, CastLike, Constant, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
     "GRU",
@@ -121,6 +134,8 @@ __all__ = [
     "Col2Im",
     "Compress",
     "Concat",
+    "ConcatFromSequence",
+    "Constant",
     "ConstantOfShape",
     "Conv",
     "ConvTranspose",
@@ -196,6 +211,9 @@ __all__ = [
     "NonZero",
     "Not",
     "OneHot",
+    "Optional",
+    "OptionalGetElement",
+    "OptionalHasElement",
     "Or",
     "PRelu",
     "Pad",
@@ -230,6 +248,12 @@ __all__ = [
     "ScatterND",
     "SearchSorted",
     "Selu",
+    "SequenceAt",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceErase",
+    "SequenceInsert",
+    "SequenceLength",
     "Shape",
     "Shrink",
     "Sigmoid",
@@ -245,6 +269,7 @@ __all__ = [
     "Softsign",
     "SpaceToDepth",
     "Split",
+    "SplitToSequence",
     "Sqrt",
     "Squeeze",
     "Sub",
