@@ -11,6 +11,7 @@ from ox.nn.adaptive import (
     AdaptiveMaxPool3d,
 )
 from ox.nn.attention import MultiheadAttention
+from ox.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from ox.nn.containers import ModuleDict, ModuleList, Sequential
 from ox.nn.conv import (
     Conv1d,
@@ -77,6 +78,7 @@ from ox.nn.pool import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from ox.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from ox.nn.transformer import TransformerEncoder, TransformerEncoderLayer
 from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from ox.nn.vision import (
@@ -92,6 +94,9 @@ from ox.nn.vision import (
 
 __all__ = [
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
@@ -130,11 +135,13 @@ __all__ = [
     "Fold",
     "FractionalMaxPool2d",
     "FractionalMaxPool3d",
+    "GRUCell",
     "Identity",
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
+    "LSTMCell",
     "LayerNorm",
     "LazyConv1d",
     "LazyConv2d",
@@ -162,6 +169,9 @@ __all__ = [
     "ParameterList",
     "PixelShuffle",
     "PixelUnshuffle",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "ReLU",
     "ReflectionPad1d",
     "ReflectionPad2d",

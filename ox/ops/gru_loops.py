@@ -11,8 +11,8 @@ def gru(
     """Fill Y [T, N, H] (held after a sequence's end) and the gates z r n q [T, 4, N, H], where q is what the reset gate
     multiplies: the product with the state (`linear`: before the reset), or the state itself."""
     H = R.shape[1]
-    outer, inner = (None, 0) if b is None else (b[: 3 * H], b[3 * H :])
-    if b is not None and not linear:
+    outer, inner = (None, xp.zeros(1, X.dtype)) if b is None else (b[: 3 * H], b[3 * H :])
+    if outer is not None and not linear:
         outer = outer + inner
     Rt = xp.ascontiguousarray(R.T if linear else R[: 2 * H].T)
     Rn = xp.ascontiguousarray(R[2 * H :].T)

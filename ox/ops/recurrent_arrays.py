@@ -46,8 +46,8 @@ def forward(
     living = alive(xp, this, lens, T)
     h = xp.zeros((D, N, H), X.dtype) if h is None else xp.ascontiguousarray(h)
     Y = xp.empty((T, D, N, H), X.dtype)
-    gates = None if this.kind == "RNN" else xp.empty((D, T, 4, N, H), X.dtype)
-    cells = None
+    gates: Any = None if this.kind == "RNN" else xp.empty((D, T, 4, N, H), X.dtype)
+    cells: Any = None
     if this.kind == "LSTM":
         c = xp.zeros((D, N, H), X.dtype) if c is None else xp.ascontiguousarray(c)
         cells = xp.empty((D, T, N, H), X.dtype)
@@ -95,6 +95,7 @@ def backward(
     h, c = none if h is None else h, none if c is None else c
     gh, gc = none if gh is None else gh, none if gc is None else gc
     made: list[list[Array]] = []
+    states: Any
     for d, reverse in enumerate(this.reverse):
         sums = Sums(xp, X, W[d], R[d], dX)
         starts = Starts(xp, Y[:, d], h[d], reverse, None if living is None else lens)

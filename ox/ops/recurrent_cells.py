@@ -75,6 +75,8 @@ class GRU:
         self.d, self.linear = d, bool(d.this.flag)
         outer, self.inner = _halves(d.b)
         self.Rg, self.Rn = _pair(d.R)
+        self.bg: Any
+        self.bn: Any
         self.bg, self.bn = (None, None) if self.inner is None else _pair(self.inner)
         self.sums = _biased(MatMul(d.X, OPS["Transpose"](d.W)), outer)
 

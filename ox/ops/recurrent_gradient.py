@@ -58,10 +58,11 @@ def _(xp: XP, *arrays: Any, hidden_size: int | None = None, **attributes: Any) -
     return _keep(xp, "LSTM", arrays, hidden_size, attributes)
 
 
-def _body(kind: str, inputs: tuple[Any, ...], P: Any, cotangents: tuple[Any, ...], Y: Any, attributes: Any) -> Any:
+def _body(kind: str, inputs: tuple[Any, ...], P: Any, cotangents: Any, Y: Any, attributes: Any) -> Any:
     this = call(kind, attributes)
     tensors = {**dict(zip(NAMES, (*inputs, None), strict=False)), "P": P}
-    return recurrent_whole.gradient(this, tensors, *cotangents, Y)
+    gY, gY_h, gY_c = cotangents
+    return recurrent_whole.gradient(this, tensors, gY, gY_h, gY_c, Y)
 
 
 def _fast(by_body: Any, kind: str, to_x: int) -> Any:
@@ -73,10 +74,13 @@ def _fast(by_body: Any, kind: str, to_x: int) -> Any:
         given = [*arrays, *[None] * (13 if lstm else 10)]
         if not this.usual or (lstm and given[7] is not None):
             return by_body(xp, *arrays, **attributes)[:outputs]
-        inputs, given = (given[:7], given[8:]) if lstm else ([*given[:6], None], given[6:])
-        gY, gh, gc = given[:3] if lstm else (*given[:2], None)
-        Y, gates, cells = given[3:6] if lstm else (*given[2:4], None)
-        return recurrent_arrays.backward(xp, this, *inputs, gY, gh, gc, Y, gates, cells, outputs > to_x)[:outputs]
+        if lstm:
+            inputs, rest = given[:7], given[8:14]
+        else:
+            gY, gh, Y, gates = given[6:10]
+            inputs, rest = [*given[:6], None], [gY, gh, None, Y, gates, None]
+        given = [*inputs, *rest, outputs > to_x]
+        return recurrent_arrays.backward(xp, this, *given)[:outputs]
 
     return kernel
 

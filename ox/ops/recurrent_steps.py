@@ -34,7 +34,7 @@ class Direction:
         self.Rt = OPS["Transpose"](self.R)
         self.b = None if tensors["B"] is None else part(tensors["B"], d, 0, self.count)
         self.h = self._state(tensors["initial_h"], d, axis)
-        self.c = self._state(tensors.get("initial_c"), d, axis) if this.kind == "LSTM" else None
+        self.c = self._state(tensors.get("initial_c"), d, axis) if this.kind == "LSTM" else self.h
         P = tensors.get("P")
         self.P = [None] * 3 if P is None else OPS["Split"](part(P, d, 0, self.count), axis=0, num_outputs=3, outputs=3)
         self.lens = tensors["sequence_lens"]

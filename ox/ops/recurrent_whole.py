@@ -53,7 +53,8 @@ def gradient(
     """The gradients of W, R, B, the first states, X, and of P where there is one."""
     axis = 1 if this.layout else 0
     cotangents = [(0, None)] * len(this.reverse) if gY is None else _of_each(this, gY)
-    made, total = [], None
+    made: list[Any] = []
+    total: Any = None
     for (d, y), (_, g) in zip(_of_each(this, Y), cotangents, strict=True):
         one = Direction(this, d, tensors)
         last = [one.nothing() if g is None else part(g, d, axis, len(this.reverse)) for g in (gh, gc)]
@@ -62,6 +63,6 @@ def gradient(
         made.append((dW, dR, db, *rest))
     states = 2 if this.kind == "LSTM" else 1
     axes = [0, 0, 0, *[axis] * states, 0]
-    dW, dR, dB, *rest = (stacked(list(each), at) for each, at in zip(zip(*made, strict=True), axes, strict=False))
+    dW, dR, dB, *rest = [stacked(list(each), at) for each, at in zip(zip(*made, strict=True), axes, strict=False)]
     dX = OPS["Transpose"](total, perm=[1, 0, 2]) if this.layout else total
     return (dW, dR, dB, *rest[:states], dX, *rest[states:])

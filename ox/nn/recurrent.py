@@ -1,0 +1,292 @@
+"""RNN, LSTM, GRU."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import DType
+from ox.errors import ArgumentError, OxError, ShapeError
+from ox.nn import functional as F
+from ox.nn import init
+from ox.nn.functional.common import ints
+from ox.nn.linear import empty, explain_types
+from ox.nn.module import Module
+from ox.nn.parameter import Parameter
+from ox.nn.projected import projected_lstm
+from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places
+from ox.ops import operator
+from ox.ops.explain import place
+from ox.tensor import Tensor
+
+GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+
+class RNNBase(Module):
+    """What the recurrent layers share. `torch.nn.RNNBase`.
+
+    Input [T, N, input_size], with `batch_first` [N, T, input_size], or without a batch [T, input_size], or a
+    PackedSequence. Returns the states of the last layer at every step [T, N, directions·H] in the layout of the input,
+    and the last states of all layers [layers·directions, N, H] (for LSTM also the last cells).
+
+    A layer runs, and is exported, as one ONNX operator. Parameters have PyTorch's names and order of gates
+    (weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, ..._reverse), all from U(±1/sqrt(hidden_size)).
+
+    Args:
+        mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU".
+        dropout: probability of dropping an output of each layer but the last while training.
+        proj_size: for LSTM, the size to which each state is projected.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if mode not in GATES:
+            raise ArgumentError(f"there is no recurrent mode {mode!r}", expected=", ".join(GATES))
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if not isinstance(size, int) or size < (0 if name == "input_size" else 1):
+                raise ArgumentError(f"{name} is a whole number above 0", got=repr(size))
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ArgumentError("dropout is a probability", expected="0 to 1", got=repr(dropout))
+        if proj_size < 0 or proj_size >= hidden_size or (proj_size and mode != "LSTM"):
+            raise ArgumentError(
+                "proj_size is less than hidden_size, and only an LSTM has one", got=f"{proj_size} for {hidden_size}"
+            )
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self._suffixes = [f"_l{k}{d}" for k in range(num_layers) for d in ("", "_reverse")[: 1 + bidirectional]]
+        self._kinds = ["weight_ih", "weight_hh", *["bias_ih", "bias_hh"][: 2 * bias], *["weight_hr"][: proj_size > 0]]
+        rows, state = GATES[mode] * hidden_size, proj_size or hidden_size
+        for i, suffix in enumerate(self._suffixes):
+            columns = input_size if i < 1 + bidirectional else state * (1 + bidirectional)
+            shapes = {
+                "weight_ih": (rows, columns), "weight_hh": (rows, state), "bias_ih": (rows,), "bias_hh": (rows,),
+                "weight_hr": (proj_size, hidden_size),
+            }  # fmt: skip
+            for kind in self._kinds:
+                setattr(self, kind + suffix, empty(*shapes[kind], dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        bound = 1 / sqrt(self.hidden_size)
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: there is no other layout that would be faster."""
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction."""
+        return [[getattr(self, kind + suffix) for kind in self._kinds] for suffix in self._suffixes]
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """`hx` are the first states [layers·directions, N, H] (for LSTM a pair with the first cells), else zeros."""
+        states = (hx,) if self.mode != "LSTM" and hx is not None else hx
+        if isinstance(input, PackedSequence):
+            return self._packed(input, states)
+        rank = input.data.ndim
+        if rank not in (2, 3):
+            raise self._wrong(input, f"[T, N, {self.input_size}], or [T, {self.input_size}] without a batch")
+        if input.data.shape[-1] != self.input_size:
+            raise self._wrong(input, f"input_size {self.input_size}")
+        x = input
+        if rank == 2:
+            x = ops.Unsqueeze(x, ints(1))
+            states = None if states is None else tuple(self._batched(s) for s in states)
+        elif self.batch_first:
+            x = ops.Transpose(x, perm=[1, 0, 2])
+        if not x.data.shape[0]:
+            raise self._wrong(input, "at least one step")
+        self._check(states, x.data.shape[1])
+        y, last = self._run(x, states, None)
+        if rank == 2:
+            y, last = ops.Squeeze(y, ints(1)), tuple(ops.Squeeze(s, ints(1)) for s in last)
+        elif self.batch_first:
+            y = ops.Transpose(y, perm=[1, 0, 2])
+        return y, last if self.mode == "LSTM" else last[0]
+
+    def _batched(self, state: Tensor) -> Tensor:
+        if state.data.ndim != 2:
+            raise ShapeError(
+                f"{type(self).__name__} without a batch takes states without one",
+                where=place(),
+                expected="[layers·directions, H]",
+                got=str(list(state.data.shape)),
+            )
+        return ops.Unsqueeze(state, ints(1))
+
+    def _packed(self, input: PackedSequence, states: Any) -> Any:
+        """By the padded form, which knows the lengths."""
+        lengths = lengths_of(input)
+        if input.data.data.shape[-1] != self.input_size:
+            raise self._wrong(input.data, f"input_size {self.input_size}")
+        self._check(states, len(lengths))
+        if states is not None and input.sorted_indices is not None:
+            states = tuple(ops.Gather(s, input.sorted_indices, axis=1) for s in states)
+        places = padded_places(lengths)
+        x = ops.Gather(input.data, operator.as_input(places), axis=0)
+        y, last = self._run(x, states, lengths.astype(np.int32))
+        flat = ops.Reshape(y, ints(-1, y.data.shape[-1]))
+        data = ops.Gather(flat, operator.as_input(packed_places(lengths)), axis=0)
+        if input.unsorted_indices is not None:
+            last = tuple(ops.Gather(s, input.unsorted_indices, axis=1) for s in last)
+        return input._replace(data=data), last if self.mode == "LSTM" else last[0]
+
+    def _run(self, x: Tensor, states: Any, lens: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """[T, N, I] through all layers."""
+        lens = None if lens is None else operator.as_input(lens)
+        count, ends = 1 + self.bidirectional, []
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                x = F.dropout(x, self.dropout, True)
+            own = self._states(states, layer * count, count)
+            weights = self.all_weights[layer * count : (layer + 1) * count]
+            if self.proj_size:
+                y, *end = projected_lstm(x, weights, lens, own, bias=self.bias)
+            else:
+                y, *end = self._layer(x, weights, lens, own)
+            if count == 1:
+                x = ops.Squeeze(y, ints(1))
+            else:
+                width = count * (self.proj_size or self.hidden_size)
+                x = ops.Reshape(ops.Transpose(y, perm=[0, 2, 1, 3]), ints(0, 0, width))
+            ends.append(end)
+        joined = tuple(parts[0] if len(parts) == 1 else ops.Concat(*parts, axis=0) for parts in zip(*ends, strict=True))
+        return x, joined
+
+    def _states(self, states: Any, start: int, count: int) -> list[Tensor | None]:
+        """Those of one layer, [directions, N, H]."""
+        if states is None:
+            return [None] * (2 if self.mode == "LSTM" else 1)
+        if self.num_layers == 1:
+            return list(states)
+        return [ops.Slice(s, ints(start), ints(start + count), ints(0)) for s in states]
+
+    def _layer(self, x: Tensor, weights: list[list[Parameter]], lens: Any, states: list[Tensor | None]) -> Any:
+        """One ONNX operator: Y [T, directions, N, H] and the last states."""
+        kinds = [self._stacked([w[i] for w in weights]) for i in range(2)]
+        bias = None
+        if self.bias:
+            bias = ops.Concat(*(self._stacked([w[i] for w in weights]) for i in (2, 3)), axis=1)
+        options: dict[str, Any] = {
+            "hidden_size": self.hidden_size,
+            "direction": "bidirectional" if self.bidirectional else "forward",
+        }
+        inputs = (x, *kinds, bias, lens, *states)
+        if self.mode == "LSTM":
+            return ops.LSTM(*inputs, outputs=3, **options)
+        if self.mode == "GRU":
+            return ops.GRU(*inputs, outputs=2, linear_before_reset=1, **options)
+        function = "Tanh" if self.mode == "RNN_TANH" else "Relu"
+        return ops.RNN(*inputs, outputs=2, activations=[function] * len(weights), **options)
+
+    def _stacked(self, weights: list[Parameter]) -> Tensor:
+        """The directions' weights along a new first axis, gates in the order of ONNX."""
+        turned = [ops.Unsqueeze(self._turned(w), ints(0)) for w in weights]
+        return turned[0] if len(turned) == 1 else ops.Concat(*turned, axis=0)
+
+    def _turned(self, weight: Tensor) -> Tensor:
+        h = self.hidden_size
+        if self.mode == "LSTM":  # i f g o to i o f g
+            i, fg, o = ops.Split(weight, ints(h, 2 * h, h), axis=0, outputs=3)
+            return ops.Concat(i, o, fg, axis=0)
+        if self.mode == "GRU":  # r z n to z r n
+            r, z, n = ops.Split(weight, axis=0, num_outputs=3, outputs=3)
+            return ops.Concat(z, r, n, axis=0)
+        return weight
+
+    # -- errors ------------------------------------------------------------------------------------------------
+
+    def _check(self, states: Any, batch: int) -> None:
+        """Raise unless the first states have the shapes of this layer."""
+        if states is None:
+            return
+        if self.mode == "LSTM" and (not isinstance(states, (tuple, list)) or len(states) != 2):
+            raise ArgumentError(
+                "an LSTM takes its states as a pair (h_0, c_0)", where=place(), got=type(states).__name__
+            )
+        for name, state, size in zip(
+            ("h_0", "c_0"), states, (self.proj_size or self.hidden_size, self.hidden_size), strict=False
+        ):
+            wanted = (self.num_layers * (1 + self.bidirectional), batch, size)
+            if state.data.shape != wanted:
+                raise ShapeError(
+                    f"{type(self).__name__} does not take this {name}",
+                    where=place(),
+                    expected=f"{name} {list(wanted)}",
+                    got=f"{name} {list(state.data.shape)}",
+                )
+
+    def _wrong(self, input: Tensor, expected: str) -> ShapeError:
+        return ShapeError(
+            f"{type(self).__name__} does not take this input",
+            where=place(),
+            expected=f"input of {expected}",
+            got=f"input {list(input.data.shape)}",
+        )
+
+    def explain(self, error: OxError, *args: Any) -> None:
+        explain_types(error, args[0], self.all_weights[0][0])
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        usual = {
+            "proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False,
+        }  # fmt: skip
+        parts += [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join(parts)
+
+
+class RNN(RNNBase):
+    """Layers of h_t = tanh or relu of W x_t + b + R h_(t-1) + b'. See `RNNBase`. `torch.nn.RNN`, ONNX RNN."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ArgumentError(f"RNN has no nonlinearity {nonlinearity!r}", expected="'tanh' or 'relu'")
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+
+class LSTM(RNNBase):
+    """Long short-term memory. See `RNNBase`; the states are a pair (h, c). `torch.nn.LSTM`, ONNX LSTM.
+
+    With `proj_size` the states are projected, which ONNX's operator has not: a layer is then exported as a Scan.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("LSTM", *args, **kwargs)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units. See `RNNBase`. `torch.nn.GRU`, ONNX GRU with linear_before_reset."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("GRU", *args, **kwargs)
