@@ -63,7 +63,7 @@ def standard_body(
     written = onnx.FunctionProto()
     if schema.has_function:
         written.ParseFromString(schema.get_function_with_opset_version(max(schema.function_opset_versions)))
-        return written
+        return _defaulted(written, schema)
     if not schema.has_context_dependent_function:
         return None
     types = [onnx.TypeProto() if not name else type_of(name) for name in node.input]
@@ -85,4 +85,11 @@ def standard_body(
         raise LoadError(
             f"the body of {node.op_type} cannot be made", where=node.doc_string or node.name or None, got=str(error)
         ) from error
-    return written if written.node else None
+    return _defaulted(written, schema) if written.node else None
+
+
+def _defaulted(function: onnx.FunctionProto, schema: defs.OpSchema) -> onnx.FunctionProto:
+    """The body with the schema's defaults for the attributes that a call leaves out."""
+    defaults = [schema.attributes[name].default_value for name in function.attribute if name in schema.attributes]
+    function.attribute_proto.extend(default for default in defaults if default.name)
+    return function

@@ -213,7 +213,24 @@ def _scatter(old: Old) -> list[onnx.NodeProto]:
 
 
 def _scan_8(old: Old) -> list[onnx.NodeProto]:
-    raise _refused(old, "Scan of opset 8, which runs over a batch of sequences")
+    """Before opset 9 the first axis of everything was a batch: a Scan over it, of the Scan over the sequences."""
+    if "scan_input_axes" in old.attributes:
+        return old.finish()  # the inner one that is made below
+    if old.inputs[0]:
+        raise _refused(old, "Scan of opset 8 with sequence lengths")
+    count, directions = helper.get_attribute_value(old.attributes["num_scan_inputs"]), old.take("directions")
+    inputs = [f"{old.outputs[0]}/in_{i}" for i in range(len(old.inputs) - 1)]
+    outputs = [f"{old.outputs[0]}/out_{i}" for i in range(len(old.outputs))]
+    inner = helper.make_node("Scan", inputs, outputs, scan_input_axes=[0] * count)
+    inner.attribute.extend(old.attributes.values())
+    if directions is not None:
+        inner.attribute.append(helper.make_attribute("scan_input_directions", list(directions)))
+    untyped = [[onnx.ValueInfoProto(name=name) for name in names] for names in (inputs, outputs)]
+    old.attributes.clear()
+    old.put("body", helper.make_graph([inner], "batch", *untyped))
+    old.put("num_scan_inputs", len(inputs))
+    old.inputs = old.inputs[1:]
+    return old.finish()
 
 
 def _refused(old: Old, what: str) -> LoadError:

@@ -23,6 +23,8 @@ def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     op = OPS.get(node.key)
     if op is None:
         raise LoadError(f"ox has no operator {node.key}", where=node.place or node.name)
+    if node.key == "Identity" and (inputs[0] is None or isinstance(inputs[0], list)):
+        return (inputs[0],)  # type: ignore[return-value]  # a sequence or an absent optional
     recording = MODE.get().recording
     since = 0 if recording is None else recording.count()
     result = op(*inputs, outputs=len(node.outputs), **node.attributes)

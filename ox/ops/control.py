@@ -35,7 +35,7 @@ class Control(Operator):
 
     def __init__(self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]]) -> None:
         self.body = body
-        super().__init__(_as_kernel(body), outputs, types, view=False)
+        super().__init__(as_kernel(body), outputs, types, view=False)
 
     def recorder(self, function: Callable[..., Any]) -> Callable[..., Any]:
         self.close = function
@@ -68,12 +68,12 @@ class Control(Operator):
         return made[:wanted]
 
 
-def _as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
+def as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
     """Arrays in, arrays out, with the signature that the schema is read from."""
 
     def kernel(xp: Any, *arrays: Any, **attributes: Any) -> Any:
         results = body(*(a if a is None else operator.make_tensor(a) for a in arrays), **attributes)
-        return tuple(t.data for t in results)
+        return tuple(t.data for t in results)  # of If, Loop and Scan; nothing else calls it
 
     signature = inspect.signature(body)
     xp = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -41,7 +41,7 @@ class Schema:
         return self.inputs[min(position, len(self.inputs) - 1)]
 
     def allowed(self, type_name: str) -> tuple[DType, ...]:
-        return self.types.get(type_name) or (_FIXED[type_name],)
+        return self.types[type_name] if type_name in self.types else (_FIXED[type_name],)
 
     def check_types(self, arrays: list[Any]) -> None:
         """Raise `DTypeError` unless every input has an allowed type and inputs that share a variable agree."""

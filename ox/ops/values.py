@@ -74,6 +74,36 @@ def Size(xp: XP, data: T) -> HostInt64:
     return np.array(data.size, np.int64)
 
 
+@operator("output", T=ALL)
+def Constant(
+    xp: XP,
+    *,
+    sparse_value: Any = None,
+    value: Any = None,
+    value_float: float | None = None,
+    value_floats: Any = None,
+    value_int: int | None = None,
+    value_ints: Any = None,
+    value_string: Any = None,
+    value_strings: Any = None,
+) -> T:
+    """The one value that is given; of files, where a recording has constants. ONNX Constant."""
+    whole = value if value is not None else sparse_value
+    if whole is not None:
+        return np.array(whole)
+    if value_string is not None or value_strings is not None:
+        raise ArgumentError("ox does not compute with strings")
+    for given, dtype in (
+        (value_float, np.float32),
+        (value_floats, np.float32),
+        (value_int, np.int64),
+        (value_ints, np.int64),
+    ):
+        if given is not None:
+            return np.asarray(given, dtype)
+    raise ArgumentError("Constant needs a value")
+
+
 @operator("output", T2=ALL)
 def ConstantOfShape(xp: XP, input: HostInt64, *, value: Any = None) -> T2:
     """A tensor of the given shape filled with the one element of `value`, by default float32 0.
