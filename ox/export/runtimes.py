@@ -149,7 +149,7 @@ def widen(graph: Graph) -> Graph:
         outputs = [
             Value(f"{v.name}/wide", float32, v.dims, v.shape) if v.dtype == bfloat16 else v for v in node.outputs
         ]
-        attributes = {k: widen(a) if isinstance(a, Graph) else a for k, a in node.attributes.items()}
+        attributes: dict[str, Any] = {k: widen(a) if isinstance(a, Graph) else a for k, a in node.attributes.items()}
         if getattr(attributes.get("value"), "dtype", None) == bfloat16:
             attributes["value"] = attributes["value"].astype(np.float32)
         wide.nodes.append(Node(node.op_type, node.domain, inputs, outputs, attributes))

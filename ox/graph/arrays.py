@@ -51,16 +51,12 @@ def dense(sparse: onnx.SparseTensorProto) -> Array:
         )
     count = values.size
     fits = indices.shape in ((count,), (count, len(dims))) and values.ndim == 1 and indices.dtype == np.int64
-    if fits and indices.ndim == 2:
-        within = ((indices >= 0) & (indices < np.array(dims, np.int64))).all()
-        flat = np.ravel_multi_index(tuple(indices.T), dims) if within and count else indices[:, 0] if within else None
-    else:
-        within = fits and ((indices >= 0) & (indices < prod(dims))).all()
-        flat = indices if within else None
-    if not fits or flat is None:
+    bounds = np.array(dims if indices.ndim == 2 else prod(dims), np.int64)
+    if not fits or not ((indices >= 0) & (indices < bounds)).all():
         raise LoadError("the indices of a sparse tensor do not fit it", where=where, got=str(list(indices.shape)))
     whole = np.zeros(prod(dims), values.dtype)
-    whole[flat] = values
+    if count:
+        whole[np.ravel_multi_index(tuple(indices.T), dims) if indices.ndim == 2 else indices] = values
     return whole.reshape(dims)
 
 

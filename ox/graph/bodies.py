@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import onnx
 from onnx import defs
@@ -55,7 +56,7 @@ def standard_body(
         LoadError: the body depends on element types that cannot be inferred.
     """
     try:
-        schema = defs.get_schema(node.op_type, version, "")
+        schema: Any = defs.get_schema(node.op_type, version, "")
     except defs.SchemaError:
         return None
     if schema.deprecated:
@@ -88,7 +89,7 @@ def standard_body(
     return _defaulted(written, schema) if written.node else None
 
 
-def _defaulted(function: onnx.FunctionProto, schema: defs.OpSchema) -> onnx.FunctionProto:
+def _defaulted(function: onnx.FunctionProto, schema: Any) -> onnx.FunctionProto:
     """The body with the schema's defaults for the attributes that a call leaves out."""
     defaults = [schema.attributes[name].default_value for name in function.attribute if name in schema.attributes]
     function.attribute_proto.extend(default for default in defaults if default.name)

@@ -225,9 +225,9 @@ def _scan_8(old: Old) -> list[onnx.NodeProto]:
     inner.attribute.extend(old.attributes.values())
     if directions is not None:
         inner.attribute.append(helper.make_attribute("scan_input_directions", list(directions)))
-    untyped = [[onnx.ValueInfoProto(name=name) for name in names] for names in (inputs, outputs)]
+    takes, gives = ([onnx.ValueInfoProto(name=name) for name in names] for names in (inputs, outputs))
     old.attributes.clear()
-    old.put("body", helper.make_graph([inner], "batch", *untyped))
+    old.put("body", helper.make_graph([inner], "batch", takes, gives))
     old.put("num_scan_inputs", len(inputs))
     old.inputs = old.inputs[1:]
     return old.finish()

@@ -157,7 +157,8 @@ class Recording:
         recorded = tensor._recorded
         if recorded is None or not self.covers(recorded.recording):
             return (False,) * tensor.data.ndim
-        return recorded.changing  # type: ignore[no-any-return]
+        found: tuple[bool, ...] = recorded.changing
+        return found
 
     def mark(self, tensor: Tensor) -> None:
         """Every size of this recorded tensor may change from run to run."""

@@ -107,7 +107,7 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
         domain=node.domain,
         doc_string=node.place,
     )
-    outside = [None if v is None else known.get(v, v.name) for v in node.inputs[len(listed) :]]
+    outside = [known.get(v, v.name) for v in node.inputs[len(listed) :] if v is not None]
     for name, value in () if function else node.attributes.items():
         if value is None or (schema is not None and name not in schema.attributes):
             continue

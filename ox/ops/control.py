@@ -42,11 +42,11 @@ class Control(Operator):
         return function
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        given = [x if x is None or isinstance(x, (list, tuple)) else operator.as_input(x) for x in inputs]
+        given: list[Any] = [x if x is None or isinstance(x, list) else operator.as_input(x) for x in inputs]
         mode = MODE.get()
         if mode.recording is None:
             return tuple(self.body(*given, **attributes))
-        if any(isinstance(x, (list, tuple)) for x in given):
+        if any(isinstance(x, list) for x in given):
             raise RecordError(f"a sequence that goes through {self.name} cannot be recorded", where=explain.place())
         followed = mode.grad and any(x is not None and x.node is not None for x in given)
         given, attributes, wanted, grown = self.close(mode.recording, given, attributes, followed)
@@ -60,7 +60,9 @@ class Control(Operator):
         mode.recording.add(self, tuple(given), attributes, made)
         for i in grown:
             mode.recording.mark(made[i])
-        tracked = sum(1 << i for i, x in enumerate(given) if x is not None and x.node is not None)
+        tracked = 0
+        for i, x in enumerate(given):
+            tracked |= (x is not None and x.node is not None) << i
         if tracked and mode.grad:
             node = self._remember(given, attributes, made, tracked)
             if mode.watch is not None:

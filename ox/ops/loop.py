@@ -205,12 +205,12 @@ def _recorded(
 
 @Loop.recorder
 def _(
-    recording: "Recorder", inputs: "list[Tensor]", attributes: dict[str, Any], followed: bool
+    recording: "Recorder", inputs: list[Any], attributes: dict[str, Any], followed: bool
 ) -> tuple[list[Any], dict[str, Any], int, set[int]]:
-    M, cond, *rest = [*inputs, None, None][: max(2, len(inputs))]
-    body = attributes["body"]
+    (M, cond), rest, body = [*inputs, None, None][:2], inputs[2:], attributes["body"]
+    captured: list[Any] = []
     if is_graph(body):
-        graph, captured = body.copy(), []
+        graph = body.copy()
         count = len(rest) - len(graph.captures)
         grown = set(range(count))
     else:
@@ -227,7 +227,7 @@ def _(
 
 @Scan.recorder
 def _(
-    recording: "Recorder", inputs: "list[Tensor]", attributes: dict[str, Any], followed: bool
+    recording: "Recorder", inputs: list[Any], attributes: dict[str, Any], followed: bool
 ) -> tuple[list[Any], dict[str, Any], int, set[int]]:
     body, count = attributes["body"], attributes["num_scan_inputs"]
     states, sliced, captured = _parts(
