@@ -61,6 +61,7 @@ from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.linear import Gemm, MatMul
 from ox.ops.loop import Loop, Scan
+from ox.ops.loss import NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss
 from ox.ops.lp_pool import LpPool
 from ox.ops.near_zero import Expm1, Log1p
 from ox.ops.norm import BatchNormalization, LayerNormalization
@@ -207,6 +208,7 @@ __all__ = [
     "Mod",
     "Mul",
     "Neg",
+    "NegativeLogLikelihoodLoss",
     "NonMaxSuppression",
     "NonZero",
     "Not",
@@ -265,6 +267,7 @@ __all__ = [
     "Size",
     "Slice",
     "Softmax",
+    "SoftmaxCrossEntropyLoss",
     "Softplus",
     "Softsign",
     "SpaceToDepth",

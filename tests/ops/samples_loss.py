@@ -1,0 +1,28 @@
+"""Samples of the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sample import Sample, call, ints, normal, positive
+
+
+def scored(**attributes: Any) -> list[Sample]:
+    target = np.array([[2, 0], [1, 2], [0, 0]])
+    made = []
+    for reduction in ("mean", "sum", "none"):
+        made += [
+            call(normal(3, 3), ints(2, 0, 1), reduction=reduction, **attributes),
+            call(normal(3, 3, 2), target, positive(3), reduction=reduction, **attributes),
+            call(normal(3, 3, 2), target.astype(np.int32), None, reduction=reduction, ignore_index=0, **attributes),
+            call(normal(3, 3, 2), target, positive(3), reduction=reduction, ignore_index=2, **attributes),
+        ]
+    return made
+
+
+MORE: dict[str, Callable[[], list[Sample]]] = {
+    "NegativeLogLikelihoodLoss": scored,
+    "SoftmaxCrossEntropyLoss": lambda: scored() + scored(outputs=2),
+}
