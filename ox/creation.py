@@ -119,16 +119,15 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def full(
-    *shape: Any,
-    fill_value: Any = None,
+    size: Any,
+    fill_value: Any,
+    *,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """``full(shape, value)``: a shape full of one number. `torch.full`."""
-    if fill_value is None:
-        *shape, fill_value = shape  # type: ignore[assignment]
-    return _filled(shape, fill_value, dtype, device, requires_grad)
+    """A shape full of one number, whose type is taken where `dtype` is None. `torch.full`."""
+    return _filled((size,), fill_value, dtype, device, requires_grad)
 
 
 def _filled(shape: Sequence[Any], value: Any, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
@@ -210,6 +209,53 @@ def linspace(
         raise ArgumentError("linspace needs 0 steps or more", where=users_line(2), got=str(steps))
     dtype = get_default_dtype() if dtype is None else _element_type(dtype)
     return _finish(np.linspace(start, end, steps).astype(dtype), device, requires_grad)
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` powers of `base`, with evenly spaced exponents from start to end. `torch.logspace`.
+
+    Raises:
+        ArgumentError: negative `steps`.
+    """
+    if steps < 0:
+        raise ArgumentError("logspace needs 0 steps or more", where=users_line(2), got=str(steps))
+    dtype = get_default_dtype() if dtype is None else _element_type(dtype)
+    return _finish(np.power(float(base), np.linspace(start, end, steps)).astype(dtype), device, requires_grad)
+
+
+def scalar_tensor(
+    value: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A number as a tensor of no dimensions, by default of the default float type. `torch.scalar_tensor`."""
+    return tensor(value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`obj` as a tensor: with its memory where it can (`copy=False` insists), or a copy. `torch.asarray`.
+
+    Raises:
+        ArgumentError: a copy that `copy=False` forbids.
+    """
+    made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype=dtype, device=device)
+    if copy is False and not np.shares_memory(made.data, obj.data if hasattr(obj, "node") else obj):
+        raise ArgumentError("asarray cannot share this memory", where=users_line(2), hint="copy=None")
+    return made.requires_grad_() if requires_grad else made
 
 
 def eye(

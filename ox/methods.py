@@ -15,6 +15,7 @@ from ox.method import binary, function, in_place, infix
 from ox.methods_index import IndexMethods
 from ox.methods_memory import MemoryMethods
 from ox.methods_pointwise import PointwiseMethods
+from ox.methods_random import RandomMethods
 from ox.methods_reduce import ReduceMethods
 from ox.methods_shape import ShapeMethods
 from ox.operands import cast, no_such_type
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Methods(IndexMethods, MemoryMethods, PointwiseMethods, ReduceMethods, ShapeMethods):
+class Methods(IndexMethods, MemoryMethods, PointwiseMethods, RandomMethods, ReduceMethods, ShapeMethods):
     """Mixed into `ox.Tensor`."""
 
     __add__ = binary("Add", on_bools="logical_or")

@@ -144,34 +144,56 @@ def normal(shape: Sequence[int], dtype: DType | None = None, generator: Generato
     return _draw("ox.RandomNormal", shape, dtype, generator)
 
 
-def rand(
-    *shape: Any, dtype: DType | None = None, generator: Generator | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Uniform in [0, 1). `torch.rand`."""
-    drawn = uniform(sizes_of(shape), dtype, generator)
+def _placed(drawn: Tensor, device: Any, requires_grad: bool) -> Tensor:
+    drawn = drawn if device is None or device == drawn.device else drawn.to(device)
     return drawn.requires_grad_() if requires_grad else drawn
 
 
-def randn(
-    *shape: Any, dtype: DType | None = None, generator: Generator | None = None, requires_grad: bool = False
-) -> Tensor:
-    """Standard normal. `torch.randn`."""
-    drawn = normal(sizes_of(shape), dtype, generator)
-    return drawn.requires_grad_() if requires_grad else drawn
+def _of_shape(draw: str, name: str, what: str) -> Any:
+    def function(
+        *size: Any,
+        generator: Generator | None = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        return _placed(_draw(draw, sizes_of(size), dtype, generator), device, requires_grad)
+
+    function.__name__, function.__doc__ = name, f"{what}, of the sizes given. `torch.{name}`."
+    return function
 
 
-def rand_like(x: Tensor, *, dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
-    """`rand` of the shape and type of `x`. `torch.rand_like`."""
-    return uniform(x.shape, dtype or x.data.dtype, generator)
+def _of_another(draw: str, name: str, what: str) -> Any:
+    def function(
+        x: Tensor,
+        *,
+        generator: Generator | None = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:
+        return _placed(_draw(draw, x.shape, dtype or x.data.dtype, generator), device or x.device, requires_grad)
+
+    function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `x`. `torch.{name}`."
+    return function
 
 
-def randn_like(x: Tensor, *, dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
-    """`randn` of the shape and type of `x`. `torch.randn_like`."""
-    return normal(x.shape, dtype or x.data.dtype, generator)
+rand = _of_shape("ox.RandomUniform", "rand", "Uniform in [0, 1)")
+randn = _of_shape("ox.RandomNormal", "randn", "Standard normal")
+rand_like = _of_another("ox.RandomUniform", "rand_like", "Uniform in [0, 1)")
+randn_like = _of_another("ox.RandomNormal", "randn_like", "Standard normal")
 
 
 def randint(
-    low: int, high: Any = None, size: Any = None, *, dtype: DType = int64, generator: Generator | None = None
+    low: int = 0,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType = int64,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Integers in [low, high), or [0, low) with one bound; equally likely to one part in 4,096. `torch.randint`.
 
@@ -180,6 +202,8 @@ def randint(
     """
     if size is None:
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
     sizes = sizes_of((size,))
     count = high - low
     if not 0 < count <= 1 << 32:
@@ -193,11 +217,36 @@ def randint(
         high_bits, low_bits = (cast(OPS["Mul"](part, unit), int64) for part in (drawn, more))
         bits = OPS["Add"](OPS["Mul"](high_bits, scalar(1 << 24, int64)), low_bits)
         whole = OPS["Mod"](bits, scalar(count, int64))
-    return cast(OPS["Add"](whole, scalar(low, int64)), np.dtype(dtype))
+    return _placed(cast(OPS["Add"](whole, scalar(low, int64)), np.dtype(dtype)), device, requires_grad)
 
 
-def randperm(n: int, *, generator: Generator | None = None) -> Tensor:
-    """0 to n - 1 in random order, int64. `torch.randperm`. Its order is a constant under a recording.
+def randint_like(
+    x: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
+    """`randint` of the shape and type of `x`. `torch.randint_like`."""
+    low, high = (0, low) if high is None else (low, high)
+    kind = dtype or x.data.dtype
+    drawn = randint(low, high, x.shape, generator=generator, dtype=kind)
+    return _placed(drawn, device or x.device, requires_grad)
+
+
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType = int64,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """0 to n - 1 in random order. `torch.randperm`. Its order is a constant under a recording.
 
     Raises:
         ArgumentError: a negative n.
@@ -207,11 +256,19 @@ def randperm(n: int, *, generator: Generator | None = None) -> Tensor:
     with switched(recording=None):
         drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
     # the second draw breaks ties of the first
-    return operator.make_tensor(np.lexsort((drawn[1].data, drawn[0].data)).astype(np.int64))
+    order = np.lexsort((drawn[1].data, drawn[0].data)).astype(dtype)
+    return _placed(operator.make_tensor(order), device, requires_grad)
 
 
-def bernoulli(p: Any, *, generator: Generator | None = None) -> Tensor:
-    """1 with probability p, else 0, for each element of `p`. `torch.bernoulli`."""
-    drawn = uniform(p.shape, float32, generator)
+def bernoulli(x: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with probability `x` (or `p` everywhere), else 0, in the shape and type of `x`. `torch.bernoulli`.
+
+    Raises:
+        ArgumentError: a probability outside [0, 1].
+    """
+    chance: Any = scalar(p, float32) if p is not None else cast(x, float32)
+    if isinstance(chance.data, np.ndarray) and not ((chance.data >= 0) & (chance.data <= 1)).all():
+        raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
+    drawn = _placed(uniform(x.shape, float32, generator), x.device, False)
     with no_grad():
-        return cast(OPS["Less"](drawn, cast(p, float32)), p.data.dtype)
+        return cast(OPS["Less"](drawn, chance), x.data.dtype)

@@ -1,0 +1,140 @@
+"""Tensor's methods that fill it with random numbers, in place; `torch.Tensor.normal_` and the like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.autograd.modes import no_grad
+from ox.dtypes import DType, float32, float64, is_floating
+from ox.errors import ArgumentError, DTypeError
+from ox.operands import cast, scalar
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.random import Generator
+    from ox.tensor import Tensor
+
+
+def _fill(x: Any, values: Any, name: str) -> Tensor:
+    from ox.sampling import beside
+
+    with no_grad():
+        values = beside(cast(values.detach(), x.data.dtype), x)
+    return x.assign(values, name)  # type: ignore[no-any-return]
+
+
+def _unit(x: Any, generator: Generator | None) -> Tensor:
+    """Uniform in (0, 1), in float64."""
+    from ox.sampling import HALF_STEP
+
+    return ops.Add(cast(_uniform(x, generator), float64), scalar(HALF_STEP, float64))
+
+
+def _uniform(x: Any, generator: Generator | None) -> Tensor:
+    from ox import random
+
+    return random.uniform(x.shape, float32, generator)
+
+
+def _standard(x: Any, generator: Generator | None) -> Tensor:
+    from ox import random
+
+    return random.normal(x.shape, float32, generator)
+
+
+def _floats(x: Any, name: str) -> None:
+    if not is_floating(x.data.dtype):
+        raise DTypeError(f"{name} fills floats", where=users_line(3), got=str(x.data.dtype))
+
+
+class RandomMethods:
+    """Mixed into `ox.Tensor`: fill this tensor with random numbers, in place."""
+
+    def uniform_(
+        self: Any, from_: float = 0, to: float = 1, *, generator: Generator | None = None, **named: float
+    ) -> Tensor:
+        """Uniform in [from, to)."""
+        _floats(self, "uniform_")
+        low = named.pop("from", from_)
+        if named or low > to:
+            raise ArgumentError("uniform_ needs a range that ascends", where=users_line(2), got=f"{low} to {to}")
+        return _fill(self, _uniform(self, generator) * (to - low) + low, "uniform_")
+
+    def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
+        """Normal with a mean and a deviation."""
+        _floats(self, "normal_")
+        if std < 0:
+            raise ArgumentError("a deviation is not negative", where=users_line(2), got=str(std))
+        return _fill(self, _standard(self, generator) * std + mean, "normal_")
+
+    def log_normal_(self: Any, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
+        """The exponential of normal numbers."""
+        _floats(self, "log_normal_")
+        drawn = cast(_standard(self, generator), float64)
+        return _fill(self, ops.Exp(drawn * std + mean), "log_normal_")
+
+    def exponential_(self: Any, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
+        """Exponential with the rate `lambd`."""
+        _floats(self, "exponential_")
+        if lambd <= 0:
+            raise ArgumentError("exponential_ needs a rate above 0", where=users_line(2), got=str(lambd))
+        return _fill(self, ops.Neg(ops.Log(_unit(self, generator))) / lambd, "exponential_")
+
+    def cauchy_(self: Any, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
+        """Cauchy with a median and a half width."""
+        _floats(self, "cauchy_")
+        angle = (_unit(self, generator) - 0.5) * np.pi
+        return _fill(self, ops.Div(ops.Sin(angle), ops.Cos(angle)) * sigma + median, "cauchy_")
+
+    def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Tensor:
+        """How many trials until the first success, each with probability `p`: 1, 2, ..."""
+        if not 0 < p < 1:
+            raise ArgumentError("geometric_ needs a probability between 0 and 1", where=users_line(2), got=str(p))
+        trials = ops.Log(_unit(self, generator)) / float(np.log1p(-p))
+        return _fill(self, ops.Neg(ops.Floor(ops.Neg(trials))), "geometric_")
+
+    def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+        """1 with probability `p` (a number, or one for each element), else 0."""
+        values = p.data if hasattr(p, "node") else np.asarray(p)
+        if isinstance(values, np.ndarray) and not ((values >= 0) & (values <= 1)).all():
+            raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
+        return _fill(self, _uniform(self, generator).to(self.device) < p, "bernoulli_")
+
+    def random_(
+        self: Any, from_: int | None = None, to: int | None = None, *, generator: Generator | None = None, **named: int
+    ) -> Tensor:
+        """Whole numbers in [from, to), or [0, to) with one bound; without bounds what the type can hold, below 2^32."""
+        low, high = named.pop("from", from_), to
+        if low is not None and high is None and "to" not in named:
+            low, high = 0, low
+        low = 0 if low is None else low
+        high = _largest(self.data.dtype) + 1 if high is None else high
+        from ox.random import randint
+
+        drawn = randint(low, min(high, low + (1 << 32)), self.shape, generator=generator)
+        return _fill(self, drawn, "random_")
+
+    def bernoulli(self: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+        """`ox.bernoulli`."""
+        from ox.random import bernoulli
+
+        return bernoulli(self, p, generator=generator)
+
+    def multinomial(
+        self: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+    ) -> Tensor:
+        """`ox.multinomial`."""
+        from ox.sampling import multinomial
+
+        return multinomial(self, num_samples, replacement, generator=generator)
+
+
+def _largest(dtype: DType) -> int:
+    """The largest whole number up to which a type holds all, below 2^32."""
+    if dtype == np.bool_:
+        return 1
+    bits = {2: 11 if dtype == np.float16 else 8, 4: 24, 8: 53}[dtype.itemsize] if is_floating(dtype) else 0
+    return min((1 << bits) if bits else int(np.iinfo(dtype).max), (1 << 32) - 1)

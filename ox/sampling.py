@@ -1,0 +1,147 @@
+"""Random numbers of given distributions: normal, multinomial, poisson, binomial."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import ops
+from ox.autograd.modes import no_grad
+from ox.dtypes import DType, float32, float64, int64, is_floating
+from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
+from ox.functions.indices import together
+from ox.functions.likes import to_device
+from ox.operands import cast, scalar
+from ox.ops import operator
+from ox.ops.broadcast import axes_tensor
+from ox.ops.mode import MODE
+from ox.random import Generator, default_generator, uniform
+from ox.random import normal as standard_normal
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+HALF_STEP = 2.0**-25  # brings the 24 bits of `uniform` from [0, 1) into (0, 1)
+
+
+def beside(drawn: Any, x: Any) -> Any:
+    """Numbers just drawn, on the device of `x`."""
+    return drawn if drawn.device == x.device else to_device(drawn, x.device)
+
+
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normal numbers with a mean and a deviation for each element (either may be one number), or of the shape `size`.
+    `torch.normal`.
+
+    Raises:
+        ArgumentError: a negative deviation, or numbers without a size.
+    """
+    given = [x for x in (mean, std) if hasattr(x, "node")]
+    for value in (std.data if hasattr(std, "node") else np.asarray(std),):
+        if isinstance(value, np.ndarray) and (value < 0).any():
+            raise ArgumentError("a deviation is not negative", where=users_line(2))
+    with no_grad():
+        if not given:
+            if size is None:
+                raise ArgumentError("normal of two numbers needs a size", where=users_line(2), hint="size=(2, 3)")
+            drawn = standard_normal(size, dtype, generator)
+        else:
+            like = together(*given)[0]
+            drawn = beside(standard_normal(like.shape, like.data.dtype, generator), like)
+        made: Any = drawn * std + mean
+    made = made if device is None else made.to(device)
+    return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
+
+
+def multinomial(x: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
+    """int64 places drawn from each row of weights, with or without putting back. `torch.multinomial`.
+
+    Raises:
+        ArgumentError: negative, infinite or no weights, or fewer to draw from than are drawn.
+    """
+    if x.data.ndim not in (1, 2):
+        raise ShapeError("multinomial takes weights in rows", where=users_line(2), got=str(list(x.data.shape)))
+    if not is_floating(x.data.dtype):
+        raise DTypeError("multinomial takes floats", where=users_line(2), got=str(x.data.dtype), hint="x.float()")
+    if num_samples < 1 or (not replacement and num_samples > x.data.shape[-1]):
+        raise ArgumentError(
+            f"multinomial cannot draw {num_samples} of {x.data.shape[-1]}",
+            where=users_line(2),
+            expected="1 or more, without putting back at most as many as there are",
+        )
+    _weights(x.data, num_samples, replacement)
+    with no_grad():
+        x = cast(x.detach(), float64)
+        if not replacement:
+            # the largest of log p - log(-log u) is drawn with probability p (Gumbel), the next ones as if without it
+            drawn = beside(uniform(x.shape, float32, generator), x)
+            u = ops.Add(cast(drawn, float64), scalar(HALF_STEP, float64))
+            keys = ops.Sub(ops.Log(x), ops.Log(ops.Neg(ops.Log(u))))
+            return ops.TopK(keys, axes_tensor([num_samples]), outputs=2)[1]  # type: ignore[no-any-return]
+        lead = list(x.shape[:-1])
+        drawn = beside(uniform([*lead, num_samples], float32, generator), x)
+        running = ops.CumSum(x, scalar(-1, int64))
+        last = ops.Slice(running, axes_tensor([-1]), axes_tensor([2**62]), axes_tensor([-1]))
+        rows = [ops.Div(running, last), cast(drawn, float64)]
+        if not lead:
+            rows = [ops.Unsqueeze(row, axes_tensor([0])) for row in rows]
+        places = ops.SearchSorted(*rows, right=1)
+        return places if lead else ops.Squeeze(places, axes_tensor([0]))
+
+
+def _weights(array: Any, count: int, replacement: bool) -> None:
+    if not isinstance(array, np.ndarray):
+        return
+    good = np.isfinite(array.astype(np.float32)).all() and (array >= 0).all()
+    positive = (array > 0).sum(axis=-1)
+    least = 1 if replacement else count
+    if not good or (positive < least).any():
+        raise ArgumentError(
+            "multinomial takes weights of 0 or more",
+            where=users_line(3),
+            expected=f"finite numbers, {least} or more of each row above 0",
+        )
+
+
+def _on_host(name: str, x: Any, generator: Generator | None) -> np.random.Generator:
+    """NumPy's generator in a state made of ours, which moves on."""
+    if MODE.get().recording is not None:
+        raise RecordError(
+            f"{name} has no form in operators, so it cannot be recorded",
+            where=users_line(3),
+            hint="draw before, and pass the numbers in",
+        )
+    generator = generator or default_generator
+    key, counter = int(generator.key.data), int(generator.counter.data)
+    generator.counter = operator.make_tensor(np.asarray((counter + x.data.size + 1) % (1 << 64), np.uint64))
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def poisson(x: Any, generator: Generator | None = None) -> Tensor:
+    """Counts with the mean given for each element, in the type of `x`. `torch.poisson`; drawn by NumPy on the host."""
+    rates = x.detach().cpu().data.astype(np.float64)
+    if (rates < 0).any():
+        raise ArgumentError("a rate is not negative", where=users_line(2))
+    drawn = _on_host("poisson", x, generator).poisson(rates)
+    return beside(operator.as_input(np.asarray(drawn).astype(x.data.dtype)), x)  # type: ignore[no-any-return]
+
+
+def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with probability `prob`. `torch.binomial`; drawn by NumPy."""
+    count, prob = together(count, prob)
+    chances, trials = prob.detach().cpu().data.astype(np.float64), count.detach().cpu().data.astype(np.int64)
+    if not ((chances >= 0) & (chances <= 1)).all() or (trials < 0).any():
+        raise ArgumentError("binomial takes counts of 0 or more and probabilities from 0 to 1", where=users_line(2))
+    drawn = _on_host("binomial", prob, generator).binomial(trials, chances)
+    return beside(operator.as_input(np.asarray(drawn).astype(prob.data.dtype)), prob)  # type: ignore[no-any-return]
