@@ -1,7 +1,20 @@
 """Modules, under the names of `torch.nn`."""
 
 from ox.nn import functional, init, utils
-from ox.nn.activation import GELU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from ox.nn.activation import (
+    GELU,
+    GLU,
+    Hardsigmoid,
+    Hardswish,
+    LogSigmoid,
+    Mish,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Tanh,
+    Tanhshrink,
+)
 from ox.nn.adaptive import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -78,7 +91,22 @@ from ox.nn.pool import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from ox.nn.rectify import (
+    CELU,
+    ELU,
+    SELU,
+    Hardshrink,
+    Hardtanh,
+    LeakyReLU,
+    PReLU,
+    ReLU,
+    ReLU6,
+    RReLU,
+    Softshrink,
+    Threshold,
+)
 from ox.nn.recurrent import GRU, LSTM, RNN, RNNBase
+from ox.nn.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from ox.nn.transformer import TransformerEncoder, TransformerEncoderLayer
 from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from ox.nn.vision import (
@@ -93,10 +121,14 @@ from ox.nn.vision import (
 )
 
 __all__ = [
+    "CELU",
+    "ELU",
     "GELU",
+    "GLU",
     "GRU",
     "LSTM",
     "RNN",
+    "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
@@ -136,6 +168,10 @@ __all__ = [
     "FractionalMaxPool2d",
     "FractionalMaxPool3d",
     "GRUCell",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
     "Identity",
     "L1Loss",
     "LPPool1d",
@@ -150,7 +186,9 @@ __all__ = [
     "LazyConvTranspose2d",
     "LazyConvTranspose3d",
     "LazyLinear",
+    "LeakyReLU",
     "Linear",
+    "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
     "MaxPool1d",
@@ -159,11 +197,13 @@ __all__ = [
     "MaxUnpool1d",
     "MaxUnpool2d",
     "MaxUnpool3d",
+    "Mish",
     "Module",
     "ModuleDict",
     "ModuleList",
     "MultiheadAttention",
     "NLLLoss",
+    "PReLU",
     "Parameter",
     "ParameterDict",
     "ParameterList",
@@ -172,7 +212,9 @@ __all__ = [
     "RNNBase",
     "RNNCell",
     "RNNCellBase",
+    "RReLU",
     "ReLU",
+    "ReLU6",
     "ReflectionPad1d",
     "ReflectionPad2d",
     "ReflectionPad3d",
@@ -183,7 +225,14 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmax2d",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "Unflatten",

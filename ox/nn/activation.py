@@ -1,22 +1,12 @@
-"""Activations and Dropout as modules."""
+"""Smooth activations as modules."""
 
 from __future__ import annotations
 
 from ox.nn import functional as F
 from ox.nn.functional.common import one_of
 from ox.nn.module import Module
+from ox.nn.rectify import ReLU
 from ox.tensor import Tensor
-
-
-class ReLU(Module):
-    """max(x, 0). `torch.nn.ReLU`, ONNX Relu."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace  # taken for compatibility: the result is always new memory
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input)
 
 
 class GELU(Module):
@@ -37,49 +27,88 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x)). `torch.nn.Sigmoid`, ONNX Sigmoid."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.sigmoid(input)
+        return F.sigmoid(input)  # type: ignore[no-any-return]
 
 
 class Tanh(Module):
     """Hyperbolic tangent. `torch.nn.Tanh`, ONNX Tanh."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.tanh(input)
+        return F.tanh(input)  # type: ignore[no-any-return]
 
 
-class SiLU(Module):
+class SiLU(ReLU):
     """x·sigmoid(x). `torch.nn.SiLU`."""
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
+    def forward(self, input: Tensor) -> Tensor:
+        return F.silu(input, self.inplace)
+
+
+class Mish(ReLU):
+    """x·tanh(softplus(x)). `torch.nn.Mish`, ONNX Mish."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.silu(input)
+        return F.mish(input, self.inplace)
 
 
-class Softmax(Module):
-    """Softmax along `dim`. `torch.nn.Softmax`, ONNX Softmax."""
-
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        self.dim = dim
+class Hardswish(ReLU):
+    """x·hardsigmoid(x). `torch.nn.Hardswish`, ONNX HardSwish."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.softmax(input, self.dim)
+        return F.hardswish(input, self.inplace)
+
+
+class Hardsigmoid(ReLU):
+    """x/6 + 1/2 held between 0 and 1. `torch.nn.Hardsigmoid`, ONNX HardSigmoid."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardsigmoid(input, self.inplace)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold. `torch.nn.Softplus`, ONNX Softplus."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+        return f"beta={self.beta}, threshold={self.threshold}"
 
 
-class LogSoftmax(Module):
-    """Logarithm of softmax along `dim`. `torch.nn.LogSoftmax`, ONNX LogSoftmax."""
+class LogSigmoid(Module):
+    """log(sigmoid(x)), without overflow. `torch.nn.LogSigmoid`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.logsigmoid(input)
+
+
+class Softsign(Module):
+    """x / (1 + |x|). `torch.nn.Softsign`, ONNX Softsign."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softsign(input)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x). `torch.nn.Tanhshrink`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanhshrink(input)
+
+
+class GLU(Module):
+    """The first half along `dim` times the sigmoid of the second. `torch.nn.GLU`."""
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
         self.dim = dim
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.log_softmax(input, self.dim)
+        return F.glu(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"

@@ -1,53 +1,88 @@
-"""Activations and their kin, under PyTorch's names; each is one ONNX operator."""
+"""Smooth activations, under PyTorch's names."""
 
 from __future__ import annotations
 
-from ox import ops
-from ox.nn.functional.common import one_of
+from ox import functions, ops
+from ox.dtypes import float64
+from ox.errors import ArgumentError, ShapeError
+from ox.functions.dims import one_dim
+from ox.functions.operand import floating
+from ox.nn.functional.common import number, one_of
+from ox.nn.functional.rectify import written
+from ox.ops.explain import place
 from ox.tensor import Tensor
 
-
-def relu(input: Tensor) -> Tensor:
-    """max(x, 0). ONNX Relu."""
-    return ops.Relu(input)
+sigmoid, tanh = functions.sigmoid, functions.tanh
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x·Φ(x); `approximate` "none" or "tanh". ONNX Gelu."""
+    """x·Φ(x); `approximate` "none" or "tanh". `torch.nn.functional.gelu`, ONNX Gelu."""
     return ops.Gelu(input, approximate=one_of(approximate, "approximate", ("none", "tanh")))
 
 
-def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)). ONNX Sigmoid."""
-    return ops.Sigmoid(input)
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x·sigmoid(x). `torch.nn.functional.silu`."""
+    return written(input, ops.Silu(input), inplace, "silu_")
 
 
-def tanh(input: Tensor) -> Tensor:
-    """Hyperbolic tangent. ONNX Tanh."""
-    return ops.Tanh(input)
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x·tanh(softplus(x)). `torch.nn.functional.mish`, ONNX Mish."""
+    return written(input, ops.Mish(input), inplace, "mish_")
 
 
-def silu(input: Tensor) -> Tensor:
-    """x·sigmoid(x)."""
-    return ops.Mul(input, ops.Sigmoid(input))
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x·hardsigmoid(x). `torch.nn.functional.hardswish`, ONNX HardSwish."""
+    return written(input, ops.HardSwish(input), inplace, "hardswish_")
 
 
-def softmax(input: Tensor, dim: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along `dim`. ONNX Softmax."""
-    return ops.Softmax(input, axis=dim)
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """x/6 + 1/2 held between 0 and 1. `torch.nn.functional.hardsigmoid`, ONNX HardSigmoid."""
+    return written(input, ops.HardSigmoid(input, alpha=1 / 6), inplace, "hardsigmoid_")
 
 
-def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
-    """log(softmax(x)) along `dim`. ONNX LogSoftmax."""
-    return ops.LogSoftmax(input, axis=dim)
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """log(1 + exp(beta x)) / beta, without overflow; x itself where beta x is above the threshold.
+    `torch.nn.functional.softplus`, ONNX Softplus.
 
-
-def softplus(input: Tensor) -> Tensor:
-    """log(1 + exp(x)), without overflow: (x + |x|)/2 + log(1 + exp(-|x|)), whose slope at 0 is right, too."""
-    size = ops.Abs(input)
-    return ops.Add((input + size) * 0.5, ops.Log(ops.Exp(ops.Neg(size)) + 1.0))
+    Raises:
+        ArgumentError: beta is 0.
+    """
+    if beta == 0:
+        raise ArgumentError("softplus divides by beta", where=place(), expected="not 0")
+    x = input if beta == 1 else ops.Mul(input, number(beta, input))
+    y = ops.Softplus(x)
+    y = y if beta == 1 else ops.Div(y, number(beta, input))
+    if threshold >= 20 and input.data.dtype != float64:  # exp(-20) is nothing beside 20
+        return y
+    return ops.Where(ops.Greater(x, number(threshold, input)), input, y)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)), without overflow."""
-    return ops.Neg(softplus(ops.Neg(input)))
+    """log(sigmoid(x)), without overflow. `torch.nn.functional.logsigmoid`."""
+    return ops.Neg(ops.Softplus(ops.Neg(input)))
+
+
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|). `torch.nn.functional.softsign`, ONNX Softsign."""
+    return ops.Softsign(floating(input))
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x). `torch.nn.functional.tanhshrink`."""
+    return input - functions.tanh(input)  # type: ignore[no-any-return]
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half along `dim` times the sigmoid of the second. `torch.nn.functional.glu` (Dauphin et al., 2016).
+
+    Raises:
+        ShapeError: an odd size, or no dimension.
+    """
+    rank = input.data.ndim
+    if not rank:
+        raise ShapeError("glu takes one dimension or more", where=place(), got="none")
+    dim = one_dim(dim, rank)
+    if input.data.shape[dim] % 2:
+        raise ShapeError("glu halves an even size", where=place(), got=f"{list(input.data.shape)}, dimension {dim}")
+    a, b = ops.Split(input, axis=dim, num_outputs=2, outputs=2)
+    return ops.Mul(a, ops.Sigmoid(b))

@@ -1,0 +1,194 @@
+"""Rectifiers and their kin, under PyTorch's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox import ops, random
+from ox.dtypes import float32
+from ox.errors import ArgumentError, ShapeError
+from ox.functions.operand import only_floats
+from ox.nn.functional.common import number
+from ox.operands import cast
+from ox.ops.explain import place
+from ox.tensor import Tensor
+
+# for the types wider than the float32 in which ONNX has them
+SELU_ALPHA, SELU_GAMMA = 1.6732632423543772848, 1.0507009873554804934
+
+
+def written(input: Tensor, result: Tensor, inplace: bool, name: str) -> Tensor:
+    """The result, or with `inplace` the input overwritten with it."""
+    return input.assign(result, name) if inplace else result
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0). `torch.nn.functional.relu`, ONNX Relu."""
+    return written(input, ops.Relu(input), inplace, "relu_")
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x, below 0 times a slope. `torch.nn.functional.leaky_relu`, ONNX LeakyRelu."""
+    return written(input, ops.LeakyRelu(input, alpha=float(negative_slope)), inplace, "leaky_relu_")
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where it is above the threshold, else a value. `torch.nn.functional.threshold`."""
+    result = ops.Where(ops.Greater(input, number(threshold, input)), input, number(value, input))
+    return written(input, result, inplace, "threshold_")
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x held between two numbers; on them its gradient is 0. `torch.nn.functional.hardtanh`, ONNX Clip.
+
+    Raises:
+        ArgumentError: min_val above max_val.
+    """
+    if min_val > max_val:
+        raise ArgumentError("hardtanh's min_val is above max_val", where=place(), got=f"{min_val} and {max_val}")
+    low, high = number(min_val, input), number(max_val, input)
+    if input.node is None:
+        return written(input, ops.Clip(input, low, high), inplace, "hardtanh_")
+    # Clip passes a gradient on its bounds, PyTorch's hardtanh does not
+    between = ops.And(ops.Greater(input, low), ops.Less(input, high))
+    return written(input, ops.Where(between, input, ops.Clip(input.detach(), low, high)), inplace, "hardtanh_")
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """x held between 0 and 6. `torch.nn.functional.relu6`, ONNX Clip."""
+    return hardtanh(input, 0, 6, inplace)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x, below 0 alpha (exp(x) - 1). `torch.nn.functional.elu`, ONNX Elu."""
+    return written(input, ops.Elu(input, alpha=float(alpha)), inplace, "elu_")
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """Scaled ELU, which keeps mean 0 and variance 1. `torch.nn.functional.selu`, ONNX Selu."""
+    return written(input, ops.Selu(input, alpha=SELU_ALPHA, gamma=SELU_GAMMA), inplace, "selu_")
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x, below 0 alpha (exp(x / alpha) - 1). `torch.nn.functional.celu`, ONNX Celu.
+
+    Raises:
+        ArgumentError: alpha is 0.
+    """
+    if alpha == 0:
+        raise ArgumentError("celu's alpha is not 0", where=place())
+    if input.data.dtype == float32:
+        result = ops.Celu(input, alpha=float(alpha))
+    else:  # of which the opsets that runtimes read have no Celu
+        scale = number(alpha, input)
+        result = ops.Mul(ops.Elu(ops.Div(input, scale)), scale)
+    return written(input, result, inplace, "celu_")
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x, below 0 times a learned slope: one for all, or one a channel, dimension 1. `torch.nn.functional.prelu`,
+    ONNX PRelu.
+
+    Raises:
+        ShapeError: another number of slopes.
+    """
+    rank, many = input.data.ndim, weight.data.size
+    channels = input.data.shape[1] if rank > 1 else 1
+    if many not in (1, channels) or weight.data.ndim > 1:
+        raise ShapeError(
+            "prelu's weight does not fit the channels",
+            where=place(),
+            expected=f"[1] or [{channels}]",
+            got=f"weight {list(weight.data.shape)} for input {list(input.data.shape)}",
+        )
+    return ops.PRelu(input, weight.reshape([-1] + [1] * max(rank - 2, 0) if rank else []))
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+    *,
+    generator: Any = None,
+) -> Tensor:
+    """x, not above 0 times a slope, drawn for each element while training, else the mean of the two.
+    `torch.nn.functional.rrelu` (Xu et al., 2015).
+
+    Args:
+        generator: an `ox.Generator`; None for the default one.
+
+    Raises:
+        ArgumentError: lower above upper.
+    """
+    if lower > upper:
+        raise ArgumentError("rrelu's lower is above upper", where=place(), got=f"{lower} and {upper}")
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    drawn = cast(random.uniform(input.shape, generator=generator), input.data.dtype)
+    slope = ops.Add(ops.Mul(drawn, number(upper - lower, input)), number(lower, input))
+    result = ops.Where(ops.Greater(input, number(0, input)), input, ops.Mul(input, slope))
+    return written(input, result, inplace, "rrelu_")
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where it is farther from 0 than lambd, else 0. `torch.nn.functional.hardshrink`."""
+    only_floats("hardshrink", input)
+    # (ONNX's Shrink makes 0 of NaN)
+    return ops.Where(ops.LessOrEqual(ops.Abs(input), number(lambd, input)), number(0, input), input)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x nearer to 0 by lambd where it is farther than that, else 0. `torch.nn.functional.softshrink`.
+
+    Raises:
+        ArgumentError: lambd below 0.
+    """
+    only_floats("softshrink", input)
+    if lambd < 0:
+        raise ArgumentError("softshrink's lambd is 0 or more", where=place(), got=str(lambd))
+    return ops.Sub(input, ops.Clip(input, number(-lambd, input), number(lambd, input)))
+
+
+def relu_(input: Tensor) -> Tensor:
+    """`relu` in place. `torch.nn.functional.relu_`."""
+    return relu(input, True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`leaky_relu` in place. `torch.nn.functional.leaky_relu_`."""
+    return leaky_relu(input, negative_slope, True)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """`threshold` in place. `torch.nn.functional.threshold_`."""
+    return _threshold(input, threshold, value, True)
+
+
+_threshold = threshold  # which the argument of that name hides
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`hardtanh` in place. `torch.nn.functional.hardtanh_`."""
+    return hardtanh(input, min_val, max_val, True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu` in place. `torch.nn.functional.elu_`."""
+    return elu(input, alpha, True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    """`selu` in place. `torch.nn.functional.selu_`."""
+    return selu(input, True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`celu` in place. `torch.nn.functional.celu_`."""
+    return celu(input, alpha, True)
+
+
+def rrelu_(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    """`rrelu` in place. `torch.nn.functional.rrelu_`."""
+    return rrelu(input, lower, upper, training, True)
