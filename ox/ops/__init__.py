@@ -49,7 +49,9 @@ from ox.ops.conv import Conv, ConvTranspose
 from ox.ops.cumulative import CumProd, CumSum, CumulativeArgMax, LogCumSumExp
 from ox.ops.det import Det
 from ox.ops.detection import NonMaxSuppression
+from ox.ops.dft import DFT
 from ox.ops.divisor import Gcd
+from ox.ops.dropout import Dropout
 from ox.ops.einsum import Einsum
 from ox.ops.gamma import Digamma, Lgamma, Polygamma
 from ox.ops.gate import HardSigmoid, HardSwish, Mish, Silu, Softplus, Softsign, SwiGLU, Swish
@@ -93,6 +95,7 @@ from ox.ops.sequence import (
     SplitToSequence,
 )
 from ox.ops.shape import Concat, Expand, Flatten, Reshape, Split, Squeeze, Transpose, Unsqueeze
+from ox.ops.signal import STFT, BlackmanWindow, HammingWindow, HannWindow, MelWeightMatrix
 from ox.ops.sort import TopK, Unique
 from ox.ops.triangle import EyeLike, Trilu
 from ox.ops.trigonometry import Acos, Acosh, Asin, Asinh, Atan, Atanh, Cos, Cosh, Sin, Sinh, Tan
@@ -100,10 +103,12 @@ from ox.ops.unpool import Col2Im, MaxUnpool
 from ox.ops.values import BitCast, Cast, CastLike, Constant, ConstantOfShape, Identity, Range, Shape, Size
 
 __all__ = [
+    "DFT",
     "GRU",
     "LRN",
     "LSTM",
     "RNN",
+    "STFT",
     "Abs",
     "Acos",
     "Acosh",
@@ -126,6 +131,7 @@ __all__ = [
     "BitwiseNot",
     "BitwiseOr",
     "BitwiseXor",
+    "BlackmanWindow",
     "Cast",
     "CastLike",
     "Ceil",
@@ -149,6 +155,7 @@ __all__ = [
     "Det",
     "Digamma",
     "Div",
+    "Dropout",
     "Einsum",
     "Elu",
     "Equal",
@@ -175,6 +182,8 @@ __all__ = [
     "GreaterOrEqual",
     "GridSample",
     "GroupNormalization",
+    "HammingWindow",
+    "HannWindow",
     "HardSigmoid",
     "HardSwish",
     "Hardmax",
@@ -203,6 +212,7 @@ __all__ = [
     "MaxUnpool",
     "Mean",
     "MeanVarianceNormalization",
+    "MelWeightMatrix",
     "Min",
     "Mish",
     "Mod",

@@ -143,10 +143,15 @@ def _read(case: Any, inputs: Any, outputs: Any) -> Case | Skip:
         attributes = {a.name: _attribute(a) for a in node.attribute}
     except TypeError as error:
         return Skip(case.name, node.op_type, str(error))
+    given = [values[name] if name else None for name in node.input]
+    names = [p.name for p in OPS[node.op_type].schema.inputs] if node.op_type in OPS else []
+    for name in [name for name in attributes if name in names]:  # what was an attribute at an older opset
+        given += [None] * (names.index(name) + 1 - len(given))
+        given[names.index(name)] = np.array(attributes.pop(name), np.int64)
     return Case(
         case.name,
         node.op_type,
-        tuple(values[name] if name else None for name in node.input),
+        tuple(given),
         attributes,
         tuple(values[name] if name else None for name in node.output),
     )
