@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,19 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+_skipping: ContextVar[bool] = ContextVar("ox_skip_init", default=False)
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Uniform and normal values are not drawn in this block; see `ox.nn.utils.skip_init`."""
+    token = _skipping.set(True)
+    try:
+        yield
+    finally:
+        _skipping.reset(token)
+
+
 def _write(tensor: Tensor, values: Tensor, name: str) -> Tensor:
     with switched(grad=False):
         return tensor.assign(cast(values, tensor.data.dtype), name)
@@ -44,12 +60,16 @@ def _write(tensor: Tensor, values: Tensor, name: str) -> Tensor:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform in [a, b)."""
+    if _skipping.get():
+        return tensor
     with switched(grad=False):
         return _write(tensor, random.uniform(tensor.data.shape, generator=generator) * (b - a) + a, "uniform_")
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal with the given mean and standard deviation."""
+    if _skipping.get():
+        return tensor
     with switched(grad=False):
         return _write(tensor, random.normal(tensor.data.shape, generator=generator) * std + mean, "normal_")
 

@@ -1,0 +1,101 @@
+"""Ready parametrizations of `torch.nn.utils.parametrizations`: length and direction, spectral norm, orthogonality."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.errors import ArgumentError, BoundsError
+from ox.nn.module import Module
+from ox.nn.parameter import Buffer
+from ox.nn.utils.orthogonal import MAPS, Orthogonal
+from ox.nn.utils.parametrize import register_parametrization
+from ox.nn.utils.spectral_norm import as_matrix, iterate, largest, output_dim, started, unit
+from ox.nn.utils.weight_norm import norm_except_dim
+from ox.ops.explain import place
+from ox.tensor import Tensor
+
+
+class _WeightNorm(Module):
+    def __init__(self, dim: int | None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, g: Tensor, v: Tensor) -> Tensor:
+        return v * (g / norm_except_dim(v, self.dim))  # type: ignore[no-any-return]
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return norm_except_dim(weight, self.dim), weight
+
+
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
+    """A weight as its length (`original0`), one for each index of `dim`, and its direction (`original1`).
+    `torch.nn.utils.parametrizations.weight_norm`."""
+    return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+
+
+class _SpectralNorm(Module):
+    _u: Buffer
+    _v: Buffer
+
+    def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
+        super().__init__()
+        rank = weight.data.ndim
+        if not -rank <= dim < rank:
+            raise BoundsError(f"dim {dim} is none of the weight's", where=place(), expected=f"{-rank} to {rank - 1}")
+        if n_power_iterations < 1:
+            raise ArgumentError("n_power_iterations is 1 or more", where=place(), got=str(n_power_iterations))
+        self.n_power_iterations, self.dim, self.eps = n_power_iterations, dim % rank, eps
+        if rank > 1:
+            matrix = as_matrix(weight.detach(), self.dim)
+            self._u, self._v = (started(weight, size, eps) for size in matrix.data.shape)
+            iterate(matrix, self._u, self._v, 15, eps, u_first=True)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        if weight.data.ndim == 1:
+            return unit(weight, self.eps)
+        matrix = as_matrix(weight, self.dim)
+        if self.training:
+            iterate(matrix, self._u, self._v, self.n_power_iterations, self.eps, u_first=True)
+        return weight / largest(matrix, self._u, self._v)  # type: ignore[no-any-return]
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        return value
+
+
+def spectral_norm(
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
+    """A weight divided by its largest singular value. `torch.nn.utils.parametrizations.spectral_norm`; arguments as in
+    `ox.nn.utils.spectral_norm`."""
+    weight = _existing(module, name)
+    dim = output_dim(module) if dim is None else dim
+    return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, dim, eps))
+
+
+def orthogonal(
+    module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
+) -> Module:
+    """A weight whose rows or columns, whichever are fewer, are orthonormal.
+
+    `torch.nn.utils.parametrizations.orthogonal`.
+
+    Args:
+        orthogonal_map: "matrix_exp" (the default for square weights), "cayley", or "householder" (for others).
+        use_trivialization: start from the weight as it is (made orthogonal), by a fixed factor `base`.
+    """
+    weight = _existing(module, name)
+    if weight.data.ndim < 2:
+        raise ArgumentError("a matrix can be orthogonal", where=place(), got=f"shape {list(weight.data.shape)}")
+    square = weight.data.shape[-1] == weight.data.shape[-2]
+    kind = orthogonal_map or ("matrix_exp" if square else "householder")
+    if kind not in MAPS:
+        raise ArgumentError(f"there is no orthogonal_map {kind!r}", where=place(), expected=", ".join(MAPS))
+    made = Orthogonal(weight.data.shape, kind, use_trivialization)
+    return register_parametrization(module, name, made, unsafe=True)
+
+
+def _existing(module: Module, name: str) -> Any:
+    weight = getattr(module, name, None)
+    if not isinstance(weight, Tensor):
+        raise ArgumentError(f"{type(module).__name__} has no tensor '{name}'", where=place())
+    return weight
