@@ -36,6 +36,7 @@ from ox.nn.conv_transpose import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
+from ox.nn.distance import CosineSimilarity, PairwiseDistance
 from ox.nn.dropout import (
     AlphaDropout,
     Dropout,
@@ -44,6 +45,7 @@ from ox.nn.dropout import (
     Dropout3d,
     FeatureAlphaDropout,
 )
+from ox.nn.embedding import Embedding, EmbeddingBag
 from ox.nn.lazy_conv import (
     LazyConv1d,
     LazyConv2d,
@@ -52,7 +54,7 @@ from ox.nn.lazy_conv import (
     LazyConvTranspose2d,
     LazyConvTranspose3d,
 )
-from ox.nn.linear import Embedding, Flatten, Identity, LazyLinear, Linear, Unflatten
+from ox.nn.linear import Bilinear, Flatten, Identity, LazyLinear, Linear, Unflatten
 from ox.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
 from ox.nn.module import Module
 from ox.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
@@ -142,6 +144,7 @@ __all__ = [
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "Bilinear",
     "Buffer",
     "ChannelShuffle",
     "CircularPad1d",
@@ -156,12 +159,14 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
@@ -204,6 +209,7 @@ __all__ = [
     "MultiheadAttention",
     "NLLLoss",
     "PReLU",
+    "PairwiseDistance",
     "Parameter",
     "ParameterDict",
     "ParameterList",

@@ -1,4 +1,4 @@
-"""Linear, Embedding, Identity, Flatten, Unflatten."""
+"""Linear, Bilinear, Identity, Flatten, Unflatten."""
 
 from __future__ import annotations
 
@@ -100,39 +100,49 @@ class LazyLinear(LazyModuleMixin, Linear):
         self.in_features = int(self.weight.shape[1])  # a loaded state gave the shapes
 
 
-class Embedding(Module):
-    """Integer indices [...] to rows [..., embedding_dim] of a table. `torch.nn.Embedding`, ONNX Gather.
+class Bilinear(Module):
+    """[..., in1] and [..., in2] to [..., out]: x₁ᵀ A x₂ + b. `torch.nn.Bilinear`, ONNX Einsum.
 
-    weight [num_embeddings, embedding_dim] from N(0, 1); the row `padding_idx` starts as zeros and gets no gradient.
+    weight [out, in1, in2], bias [out], both from U(±1/sqrt(in1)).
     """
 
     weight: Parameter
+    bias: Parameter | None
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DType | None = None
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ArgumentError(
-                "padding_idx is not in the table", expected=f"0 to {num_embeddings - 1}", got=str(padding_idx)
-            )
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = empty(num_embeddings, embedding_dim, dtype=dtype)
+        if in1_features < 1:
+            raise ArgumentError("Bilinear needs features", expected="in1_features above 0", got=str(in1_features))
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = empty(out_features, in1_features, in2_features, dtype=dtype)
+        self.register_parameter("bias", empty(out_features, dtype=dtype) if bias else None)
         self.reset_parameters()
+        if device is not None:
+            self.to(device)
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            self.weight.data[self.padding_idx] = 0
+        bound = self.in1_features**-0.5
+        for parameter in (self.weight, self.bias):
+            if parameter is not None:
+                init.uniform_(parameter, -bound, bound)
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.embedding(input, self.weight, self.padding_idx)
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return F.bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features},"
+            f" out_features={self.out_features}, bias={self.bias is not None}"
+        )
 
 
 class Identity(Module):
@@ -164,7 +174,7 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input: Tensor) -> Tensor:
         return unflatten(input, self.dim, self.unflattened_size)

@@ -45,7 +45,7 @@ i.random_(2, 5); h.uniform_(); i.bernoulli_()
 """
 
 ERRORS = """
-T.logspace(0, 1, -1); T.zeros(-1); T.full((2,)); T.rand(-1); T.rand(2, dtype=T.int64); T.randint(0, (2,))
+T.logspace(0, 1, -1); T.zeros(-1); T.rand(-1); T.rand(2, dtype=T.int64); T.randint(0, (2,))
 T.randint(5, 2, (3,)); T.randperm(-1); T.normal(m, -m); T.normal(0.0, 1.0); T.multinomial(w, 4); T.multinomial(w, 0)
 T.multinomial(-w, 1); T.multinomial(w * 0, 1); T.multinomial(i, 1); T.multinomial(w.reshape(1, 2, 3), 1)
 T.bernoulli(w * 2); T.poisson(-w); i.uniform_(); i.normal_()

@@ -1,6 +1,6 @@
 """The layers as functions, under the names of `torch.nn.functional`."""
 
-from ox.functions import cosine_similarity, pairwise_distance, pdist
+from ox.functions import cosine_similarity, hardshrink, pairwise_distance, pdist, prelu
 from ox.nn.functional.activation import (
     gelu,
     glu,
@@ -47,6 +47,7 @@ from ox.nn.functional.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
+from ox.nn.functional.embedding import embedding, embedding_bag, one_hot
 from ox.nn.functional.fold import (
     channel_shuffle,
     fold,
@@ -59,7 +60,7 @@ from ox.nn.functional.grid import (
     affine_grid,
     grid_sample,
 )
-from ox.nn.functional.linear import embedding, linear
+from ox.nn.functional.linear import bilinear, linear
 from ox.nn.functional.loss import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss
 from ox.nn.functional.norm import batch_norm, layer_norm
 from ox.nn.functional.padding import pad
@@ -85,12 +86,10 @@ from ox.nn.functional.rectify import (
     celu_,
     elu,
     elu_,
-    hardshrink,
     hardtanh,
     hardtanh_,
     leaky_relu,
     leaky_relu_,
-    prelu,
     relu,
     relu6,
     relu_,
@@ -126,6 +125,7 @@ __all__ = [
     "avg_pool2d",
     "avg_pool3d",
     "batch_norm",
+    "bilinear",
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
@@ -145,6 +145,7 @@ __all__ = [
     "elu",
     "elu_",
     "embedding",
+    "embedding_bag",
     "feature_alpha_dropout",
     "fold",
     "fractional_max_pool2d",
@@ -184,6 +185,7 @@ __all__ = [
     "mse_loss",
     "native_channel_shuffle",
     "nll_loss",
+    "one_hot",
     "pad",
     "pairwise_distance",
     "pdist",

@@ -1,14 +1,11 @@
-"""Products with weights: linear, bilinear forms are left to MatMul; embedding."""
+"""Products with weights: linear, bilinear."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from ox import ops
-from ox.errors import DTypeError, ShapeError
-from ox.nn.functional.common import ints, number, shaped
+from ox.errors import ShapeError
+from ox.nn.functional.common import ints, shaped
 from ox.ops.explain import place
-from ox.ops.mode import MODE
 from ox.tensor import Tensor
 
 
@@ -31,37 +28,20 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return shaped(ops.Gemm(rows, weight, bias, transB=1), [*input.shape[:-1], out])
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of weight [entries, features] at the int64 or int32 indices of input [...]: [..., features].
-    `torch.nn.functional.embedding`, ONNX Gather.
-
-    Args:
-        padding_idx: this row gets no gradient.
-
-    Raises:
-        ShapeError: an index outside 0 .. entries - 1.
-        DTypeError: indices that are no integers.
-    """
-    indices, entries = input.data, weight.data.shape[0]
-    if indices.dtype.kind != "i" or indices.dtype.itemsize < 4:
-        raise DTypeError(
-            f"embedding does not take {indices.dtype} indices",
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x₁ᵀ A x₂ + b for each matrix A of weight [out, in1, in2]: [..., in1] and [..., in2] to [..., out].
+    `torch.nn.functional.bilinear`, ONNX Einsum."""
+    first, second = input1.data.shape, input2.data.shape
+    if not first or first[:-1] != second[:-1] or (first[-1], second[-1]) != weight.data.shape[1:]:
+        raise ShapeError(
+            f"bilinear cannot combine {list(first)} and {list(second)} by {list(weight.data.shape)}",
             where=place(),
-            expected="int64 or int32",
-            hint="x.long()",
+            expected="inputs [..., in1] and [..., in2], and weight [out, in1, in2]",
         )
-    if MODE.get().recording is None and indices.size and isinstance(indices, np.ndarray):
-        low, high = indices.min(), indices.max()
-        if low < 0 or high >= entries:
-            raise ShapeError(
-                "an embedding index is out of range",
-                where=place(),
-                expected=f"0 to {entries - 1}",
-                got=str(low if low < 0 else high),
-                hint=f"nn.Embedding({int(high) + 1}, {weight.data.shape[1]})" if low >= 0 else "indices of 0 or more",
-            )
-    rows = ops.Gather(weight, input, axis=0)
-    if padding_idx is None or rows.node is None:
-        return rows
-    padding = ops.Equal(input, number(padding_idx % entries, input))
-    return ops.Where(ops.Unsqueeze(padding, ints(-1)), rows.detach(), rows)
+    lead = input1.shape[:-1]
+    rows = [
+        shaped(x, [-1, n]) if len(lead) != 1 else x for x, n in zip((input1, input2), weight.shape[1:], strict=True)
+    ]
+    made = ops.Einsum(rows[0], weight, rows[1], equation="ni,oij,nj->no")
+    made = made if bias is None else ops.Add(made, bias)
+    return made if len(lead) == 1 else shaped(made, [*lead, weight.shape[0]])

@@ -1,0 +1,231 @@
+"""Rows of a table by number: embedding, embedding_bag, one_hot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ox import ops
+from ox.autograd.modes import no_grad
+from ox.dtypes import int64
+from ox.errors import ArgumentError, BoundsError, DTypeError, ShapeError
+from ox.functions import broadcast_to, full_like_shape, narrow, norm, reshape, searchsorted, where
+from ox.nn.functional.common import ints, number
+from ox.operands import cast, scalar
+from ox.ops.explain import place
+from ox.ops.mode import MODE
+from ox.ops.pad import positions
+from ox.tensor import Tensor
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of weight [entries, features] at the int64 or int32 indices of input [...]: [..., features].
+    `torch.nn.functional.embedding`, ONNX Gather.
+
+    Args:
+        padding_idx: this row gets no gradient.
+        max_norm: rows that are read and whose norm is larger are first scaled down to it, in the weight itself.
+        norm_type: which norm.
+        scale_grad_by_freq: divide a row's gradient by how often it was read.
+        sparse: for PyTorch's sake; the gradient is dense either way.
+
+    Raises:
+        BoundsError: an index outside 0 .. entries - 1.
+        DTypeError: indices that are no integers.
+    """
+    _check(input, weight)
+    if padding_idx is not None:
+        padding_idx = _padding(padding_idx, weight)
+    if max_norm is not None:
+        _renormalize(input, weight, max_norm, norm_type)
+    rows = ops.Gather(weight, input, axis=0)
+    if rows.node is None:
+        return rows
+    if scale_grad_by_freq:
+        flat = reshape(input, -1)
+        ones = full_like_shape(weight, (flat.shape,), 1)
+        counts = full_like_shape(weight, (weight.shape[0],), 0)
+        often = ops.Gather(ops.ScatterElements(counts, flat, ones, reduction="add"), input)
+        # the same value, with a gradient that is scaled
+        rows = rows.detach() + (rows - rows.detach()) / ops.Unsqueeze(often, ints(-1))
+    if padding_idx is None:
+        return rows
+    padding = ops.Equal(input, number(padding_idx, input))
+    return ops.Where(ops.Unsqueeze(padding, ints(-1)), rows.detach(), rows)
+
+
+def _padding(padding_idx: int, weight: Tensor) -> int:
+    entries = int(weight.data.shape[0])
+    if not -entries <= padding_idx < entries:
+        raise ArgumentError(
+            "padding_idx is not in the table", where=place(), expected=f"0 to {entries - 1}", got=str(padding_idx)
+        )
+    return padding_idx % entries
+
+
+def _check(input: Tensor, weight: Tensor) -> None:
+    if weight.data.ndim != 2:
+        raise ShapeError("an embedding's table is a matrix", where=place(), got=str(list(weight.data.shape)))
+    indices, entries = input.data, weight.data.shape[0]
+    if indices.dtype.kind != "i" or indices.dtype.itemsize < 4:
+        raise DTypeError(
+            f"embedding does not take {indices.dtype} indices",
+            where=place(),
+            expected="int64 or int32",
+            hint="x.long()",
+        )
+    if MODE.get().recording is None and indices.size and isinstance(indices, np.ndarray):
+        low, high = indices.min(), indices.max()
+        if low < 0 or high >= entries:
+            raise BoundsError(
+                "an embedding index is out of range",
+                where=place(),
+                expected=f"0 to {entries - 1}",
+                got=str(low if low < 0 else high),
+                hint=f"nn.Embedding({int(high) + 1}, {weight.data.shape[1]})" if low >= 0 else "indices of 0 or more",
+            )
+
+
+def _renormalize(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
+    with no_grad():
+        flat = reshape(input, -1)
+        rows = ops.Gather(weight, flat)
+        length = norm(rows, norm_type, 1, True)
+        scaled = where(length > max_norm, rows * (max_norm / (length + 1e-7)), rows)
+        places = broadcast_to(reshape(flat, -1, 1), scaled.shape)
+        # a row that comes twice is written twice with the same values
+        weight.assign(ops.ScatterElements(weight, places, scaled), "embedding with max_norm")
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The sum, mean or greatest of the rows of each bag: [bags, features]. `torch.nn.functional.embedding_bag`.
+
+    Args:
+        input: indices [bags, n], or all bags one behind the other [total] with `offsets` [bags] where each begins.
+        per_sample_weights: a factor for each index, with mode "sum".
+        include_last_offset: the last offset is the total.
+        padding_idx: this index is left out of every bag.
+        max_norm, norm_type, scale_grad_by_freq, sparse: as for `embedding`.
+
+    Raises:
+        ArgumentError: another mode, weights with a mode that has none, or offsets that do not begin at 0.
+        ShapeError: offsets beside bags of one size, or none where they are needed.
+    """
+    _check_bags(input, offsets, mode, per_sample_weights)
+    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+    keep = None if padding_idx is None else ops.Not(ops.Equal(input, number(_padding(padding_idx, weight), input)))
+    if per_sample_weights is not None:
+        rows = rows * ops.Unsqueeze(per_sample_weights, ints(-1))
+    if offsets is None:
+        bags, n = input.shape
+        which = reshape(broadcast_to(reshape(positions(bags), -1, 1), [bags, n]), -1)
+        rows = reshape(rows, -1, weight.shape[1])
+        keep = None if keep is None else reshape(keep, -1)
+    else:
+        total = input.shape[0]
+        begins = cast(offsets, int64)
+        if include_last_offset:
+            begins = narrow(begins, 0, 0, begins.shape[0] - 1)
+        bags = begins.shape[0]
+        which = searchsorted(begins, positions(total), right=True) - 1
+    return _reduced(rows, which, bags, keep, mode)
+
+
+def _check_bags(input: Tensor, offsets: Any, mode: str, weights: Any) -> None:
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError(f"embedding_bag has no mode {mode!r}", where=place(), expected="sum, mean or max")
+    if weights is not None and (mode != "sum" or weights.data.shape != input.data.shape):
+        raise ArgumentError(
+            "per_sample_weights are a factor for each index, with mode 'sum'",
+            where=place(),
+            got=f"mode {mode!r}, {list(weights.data.shape)} for {list(input.data.shape)}",
+        )
+    if input.data.ndim not in (1, 2) or (input.data.ndim == 1) != (offsets is not None):
+        raise ShapeError(
+            "embedding_bag takes bags of one size, or a vector and offsets",
+            where=place(),
+            expected="[bags, n] without offsets, or [total] with offsets",
+            got=f"{list(input.data.shape)} {'without' if offsets is None else 'with'} offsets",
+        )
+    if offsets is not None:
+        begins = offsets.data
+        if begins.ndim != 1 or begins.dtype.kind != "i":
+            raise ShapeError("offsets are a vector of whole numbers", where=place(), got=str(list(begins.shape)))
+        if isinstance(begins, np.ndarray) and begins.size and (begins[0] != 0 or begins.max() > input.data.shape[0]):
+            raise ArgumentError(
+                "offsets begin with 0 and stay inside the input", where=place(), got=str(begins.tolist())
+            )
+
+
+def _reduced(rows: Tensor, which: Tensor, bags: Any, keep: Tensor | None, mode: str) -> Tensor:
+    """The rows of each bag as one."""
+    features = rows.shape[1]
+    grid = broadcast_to(reshape(which, -1, 1), rows.shape)
+    inside = None if keep is None else ops.Unsqueeze(keep, ints(-1))
+    left_out = float("-inf") if mode == "max" else 0.0
+    if inside is not None:
+        rows = where(inside, rows, left_out)
+    start = full_like_shape(rows, ([bags, features],), left_out)
+    made = ops.ScatterElements(start, grid, rows, reduction="max" if mode == "max" else "add")
+    if mode == "sum":
+        return made
+    one = full_like_shape(rows, (which.shape,), 1) if keep is None else cast(keep, rows.data.dtype)
+    counts = ops.ScatterElements(full_like_shape(rows, (bags,), 0), which, one, reduction="add")
+    counts = ops.Unsqueeze(counts, ints(-1))
+    if mode == "max":
+        return where(counts > 0, made, 0.0)  # type: ignore[no-any-return]
+    return ops.Div(made, where(counts > 0, counts, 1.0))
+
+
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 [..., classes], 1 at the place that each index names; as many classes as the largest index asks for when
+    -1. `torch.nn.functional.one_hot`, ONNX OneHot.
+
+    Raises:
+        DTypeError: indices that are not int64.
+        BoundsError: an index below 0, or not below `num_classes`.
+        ArgumentError: no indices and no `num_classes`.
+    """
+    indices = tensor.data
+    if indices.dtype != int64:
+        raise DTypeError("one_hot takes int64 indices", where=place(), got=str(indices.dtype), hint="x.long()")
+    if num_classes < 1 and (num_classes != -1 or not indices.size):
+        raise ArgumentError("one_hot needs a number of classes", where=place(), got=str(num_classes))
+    if isinstance(indices, np.ndarray) and indices.size:
+        low, high = int(indices.min()), int(indices.max())
+        if low < 0 or -1 < num_classes <= high:
+            raise BoundsError(
+                "one_hot's index is not among the classes",
+                where=place(),
+                expected=f"0 to {num_classes - 1}" if num_classes > 0 else "0 or more",
+                got=str(low if low < 0 else high),
+            )
+    if num_classes == -1:
+        depth = ops.Add(ops.ReduceMax(tensor, keepdims=0), scalar(1, int64))
+    else:
+        depth = scalar(num_classes, int64)
+    return ops.OneHot(tensor, depth, ints(0, 1))
+
+
+__all__ = ["embedding", "embedding_bag", "one_hot"]
