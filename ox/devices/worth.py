@@ -193,6 +193,34 @@ def run_maximum(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> 
     return run_greatest(op, arrays, attributes)
 
 
+class Products:
+    """NumPy, but with ONNX Runtime's matrix products, for kernels that are mostly these."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    @staticmethod
+    def matmul(a: Any, b: Any) -> Any:
+        """Of two float32 matrices, which may be transposed views."""
+        if a.size * b.shape[-1] <= THREADED_PRODUCT:
+            return np.matmul(a, b)
+        turn_a, turn_b = _turned(a), _turned(b)
+        flags = (("transA", int(turn_a)), ("transB", int(turn_b)))
+        try:
+            found = single_node.vendor_session("FusedMatMul", (a.dtype, b.dtype), flags)
+            return found([a.T if turn_a else a, b.T if turn_b else b])
+        except Exception:
+            return np.matmul(a, b)
+
+
+products = Products()
+
+
+def run_large(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """The kernel that a function-operator has for large arrays, on these products."""
+    return op.large(products, *arrays, **attributes)  # type: ignore[attr-defined]
+
+
 SINGLE = (float32,)
 BOTH = (float32, float64)
 
@@ -226,6 +254,8 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "GlobalAveragePool": (SINGLE, elements(4_000), run),
 }
 
+LARGE: tuple[tuple[DType, ...], Worth, Run] = (SINGLE, elements(1 << 15), run_large)
+
 
 class OneNode:
     """The offer of a one-node session for an operator; see `ox.devices.choice.Accelerated`."""
@@ -242,8 +272,8 @@ _made: list[OneNode] = []
 
 def offer(op: Operator, arrays: list[Any]) -> OneNode | None:
     """A session for this operator on these element types, where the list has it and ONNX Runtime is installed."""
-    entry = ALLOWED.get(op.name)
-    if entry is None or op.domain or not isinstance(arrays[0], np.ndarray) or arrays[0].dtype not in entry[0]:
+    entry = ALLOWED.get(op.name) if not op.domain else LARGE if getattr(op, "large", None) else None
+    if entry is None or not isinstance(arrays[0], np.ndarray) or arrays[0].dtype not in entry[0]:
         return None
     if op.name == "Where" and arrays[1].dtype != float32:
         return None

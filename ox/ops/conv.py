@@ -5,24 +5,21 @@ The second is the case of a weight gradient, where kernel and data have exchange
 """
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ox.dtypes import FLOATS
 from ox.errors import ShapeError
-from ox.ops.broadcast import axes_tensor, reshape_to
-from ox.ops.dim import size_tensor
-from ox.ops.index import product_of
+from ox.ops.broadcast import axes_tensor
+from ox.ops.conv_weights import weight_gradient
 from ox.ops.numeric import widened
 from ox.ops.operator import OPS, operator
 from ox.ops.types import XP, Array, T
-from ox.ops.window import Ints, Window, pad_to, padded, positive, tap_slices
+from ox.ops.window import Ints, Window, pad_to, padded, positive
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
 
-MANY_TAPS, MANY_CHANNELS = 32, 64
 CHUNK = 1 << 22  # elements of unfolded data that are multiplied at once; more would only travel through memory
 
 
@@ -112,10 +109,24 @@ def _(
     placed = window.placed(X_shape[2:])
     if all(s == 1 for s in window.strides):
         # every place of X was met, so the pads alone make the size right
+        turned = [(extent - 1 - b, extent - 1 - e) for extent, (b, e) in zip(window.extents, placed, strict=True)]
+        if group == 1 and all(b >= 0 and e >= 0 for b, e in turned):
+            around = [*(b for b, _ in turned), *(e for _, e in turned)]
+            return Conv(g, _turned(W), dilations=window.dilations, pads=around)
         around = [*(b for b, _ in placed), *(e for _, e in placed)]
         return ConvTranspose(g, W, dilations=window.dilations, strides=window.strides, group=group, pads=around)
     full = ConvTranspose(g, W, dilations=window.dilations, strides=window.strides, group=group)
     return pad_to(full, [-b for b, _ in placed], X_shape[2:])
+
+
+def _turned(W: "Tensor") -> "Tensor":
+    """The kernel by which a Conv does what a ConvTranspose with W does, and faster: turned in every spatial dimension,
+    with input and output exchanged."""
+    rank = W.ndim - 2
+    spatial = list(range(2, 2 + rank))
+    W = OPS["Transpose"](W, perm=[1, 0, *spatial])
+    back = axes_tensor([-1] * rank)
+    return OPS["Slice"](W, back, axes_tensor([-(2**62)] * rank), axes_tensor(spatial), back)
 
 
 @Conv.gradient("W")
@@ -130,79 +141,7 @@ def _(
     strides: Ints | None,
 ) -> "Tensor":
     window = Window(W_shape[2:], strides, dilations, pads, auto_pad)
-    return _weight_gradient(X, g, window, window.placed(X.shape[2:]), W_shape[2:], group)
-
-
-def _weight_gradient(
-    x: "Tensor", g: "Tensor", window: Window, placed: Sequence[tuple[Any, Any]], kernel: Ints, group: int
-) -> "Tensor":
-    """What a cotangent `g` [N, M, ...] of the places says of the kernel [M, C / group, ...] that met `x` [N, C, ...].
-
-    Three ways, each measured to be the fastest somewhere on a CPU: one product for each tap where there
-    are many channels, one product over unfolded data, and else one Conv.
-    """
-    if group == 1 and prod(kernel) <= MANY_TAPS:
-        x = pad_to(x, [b for b, _ in placed], [n + b + e for n, (b, e) in zip(x.shape[2:], placed, strict=True)])
-        if x.shape[1] >= MANY_CHANNELS and all(s == 1 for s in window.strides):
-            return _by_tap(x, g, window)
-        return _unfolded(x, g, window)
-    return _correlated(x, g, window, placed, kernel, group)
-
-
-def _by_tap(x: "Tensor", g: "Tensor", window: Window) -> "Tensor":
-    """x and g as matrices whose rows are the padded places of all images: a tap then is a product with x moved by some
-    rows. g is zero where a row is no place of the window, so what moves over an edge does not count. Strides are 1."""
-    rank = len(window.kernel)
-    spatial = range(2, 2 + rank)
-    C, M, sizes = x.shape[1], g.shape[1], x.shape[2:]
-    steps = [product_of(sizes[i + 1 :]) for i in range(rank)]
-    rows = x.shape[0] * product_of(sizes)
-    last = sum((extent - 1) * step for extent, step in zip(window.extents, steps, strict=True))
-    x = reshape_to(OPS["Transpose"](x, perm=[0, *spatial, 1]), [rows, C])
-    g = OPS["Transpose"](pad_to(g, [0] * rank, sizes), perm=[1, 0, *spatial])
-    g = OPS["Slice"](reshape_to(g, [M, rows]), axes_tensor([0]), size_tensor([rows - last]), axes_tensor([1]))
-    found = []
-    for tap in product(*map(range, window.kernel)):
-        moved = sum(i * d * step for i, d, step in zip(tap, window.dilations, steps, strict=True))
-        part = OPS["Slice"](x, size_tensor([moved]), size_tensor([rows - last + moved]), axes_tensor([0]))
-        found.append(OPS["Unsqueeze"](OPS["MatMul"](g, part), axes_tensor([0])))
-    return reshape_to(OPS["Transpose"](OPS["Concat"](*found, axis=0), perm=[1, 2, 0]), [M, C, *window.kernel])
-
-
-def _unfolded(x: "Tensor", g: "Tensor", window: Window) -> "Tensor":
-    """For each image a product of g with x unfolded into what each tap meets, and their sum."""
-    rank = len(window.kernel)
-    N, C, M, count = x.shape[0], x.shape[1], g.shape[1], product_of(g.shape[2:])
-    columns = reshape_to(OPS["Concat"](*tap_slices(x, window), axis=1), [N, prod(window.kernel) * C, count])
-    products = OPS["MatMul"](reshape_to(g, [N, M, count]), OPS["Transpose"](columns, perm=[0, 2, 1]))
-    found = reshape_to(OPS["ReduceSum"](products, axes_tensor([0]), keepdims=0), [M, *window.kernel, C])
-    return OPS["Transpose"](found, perm=[0, 1 + rank, *range(1, 1 + rank)])
-
-
-def _correlated(
-    x: "Tensor", g: "Tensor", window: Window, placed: Sequence[tuple[Any, Any]], kernel: Ints, group: int
-) -> "Tensor":
-    """x convolved with g: strides and dilations exchange their parts, and so do batch and channels."""
-    rank = len(kernel)
-    spatial = list(range(2, 2 + rank))
-    if window.same and any(s > 1 for s in window.strides):
-        sizes = [n + b + e for n, (b, e) in zip(x.shape[2:], placed, strict=True)]
-        x = pad_to(x, [b for b, _ in placed], sizes)
-        placed = [(0, 0)] * rank
-    pads = [*(b for b, _ in placed), *(e for _, e in placed)]
-    if group > 1:
-        N, C = x.shape[:2]
-        x = reshape_to(x, [N, group, C // group, *x.shape[2:]])
-        x = OPS["Transpose"](x, perm=[2, 1, 0, *(i + 1 for i in spatial)])
-        x = reshape_to(x, [C // group, N * group, *x.shape[3:]])
-    else:
-        x = OPS["Transpose"](x, perm=[1, 0, *spatial])
-    weights = OPS["Transpose"](g, perm=[1, 0, *spatial])
-    found = Conv(x, weights, strides=window.dilations, dilations=window.strides, pads=pads, group=group)
-    if any(s > d for s, d in zip(window.strides, window.dilations, strict=True)):
-        # a last place that the stride did not reach would make the kernel longer
-        found = OPS["Slice"](found, axes_tensor([0] * rank), size_tensor(kernel), axes_tensor(spatial))
-    return OPS["Transpose"](found, perm=[1, 0, *spatial])
+    return weight_gradient(X, g, window, window.placed(X.shape[2:]), W_shape[2:], group)
 
 
 def _bias_gradient(g: "Tensor") -> "Tensor":
@@ -354,7 +293,7 @@ def _(
     if needs[1]:
         # the transpose has data and cotangent exchanged
         open_window = Window(W.shape[2:], strides, dilations, None)
-        to_w = _weight_gradient(g, X, open_window, placed, W.shape[2:], group)
+        to_w = weight_gradient(g, X, open_window, placed, W.shape[2:], group)
     return to_x, to_w
 
 

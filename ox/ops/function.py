@@ -38,6 +38,7 @@ class Function(Operator):
         self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]], fused: bool = False
     ) -> None:
         self.body, self.fused = body, fused
+        self.large: Callable[..., Any] | None = None  # a kernel like `fast`, for large float32 arrays on the CPU alone
         super().__init__(_as_kernel(body), outputs, types, view=False)
 
     def fast(self, kernel: Callable[..., Any]) -> Callable[..., Any]:

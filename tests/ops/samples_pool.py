@@ -8,6 +8,7 @@ import numpy as np
 from sample import Sample, call, ints, normal, single
 
 from ox.ops.operator import OPS
+from ox.ops.window import Window
 from ox.tensor import Tensor
 
 
@@ -37,4 +38,26 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         call(normal(1, 4, 3 * 3), ints(5, 6), ints(2, 2), dilations=[2, 3]),
         call(normal(2, 3, 5), ints(7), ints(3)),
     ],
+}
+
+
+def _weights(shape: tuple[int, ...], channels: int, *kernel: int, **options: list[int]) -> Sample:
+    rank = len(kernel)
+    attributes = {
+        "dilations": [1] * rank, "kernel_shape": [*kernel], "pads": [0] * (2 * rank), "strides": [1] * rank, **options,
+    }  # fmt: skip
+    window = Window(kernel, attributes["strides"], attributes["dilations"], attributes["pads"])
+    return call(single(*shape), single(shape[0], channels, *window.outputs(shape[2:])), **attributes)
+
+
+FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
+    "ox.ConvWeights": lambda: [
+        _weights((3, 2, 9), 4, 3),
+        _weights((2, 3, 8, 7), 4, 3, 3, pads=[1, 0, 2, 1], strides=[2, 1]),
+        _weights((2, 3, 8, 7), 4, 2, 3, dilations=[2, 1]),
+        _weights((2, 64, 6, 6), 5, 3, 3, pads=[1, 1, 1, 1]),
+        _weights((2, 70, 6, 5), 6, 1, 1, strides=[2, 2]),
+        _weights((1, 2, 9, 9), 3, 7, 7, pads=[3, 3, 3, 3], strides=[2, 2]),
+        _weights((2, 2, 4, 5, 4), 3, 2, 2, 3, pads=[0, 1, 0, 0, 1, 1]),
+    ]
 }
