@@ -192,4 +192,11 @@ _ROOMS = (
     "cuda", "data", "devices", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler", "serve", "signal",
     "sparse", "special", "testing", "train", "utils",
 )  # fmt: skip
-__getattr__, __dir__ = doors(__name__, _ROOMS)
+# what PyTorch has, with one signature, both in torch and in torch.nn.functional
+_LAYERS = (
+    "adaptive_avg_pool1d", "avg_pool1d", "bilinear", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "group_norm", "layer_norm", "max_pool1d",
+    "max_pool2d", "max_pool3d", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "relu_",
+    "rms_norm", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
+)  # fmt: skip
+__getattr__, __dir__ = doors(__name__, _ROOMS, dict.fromkeys(_LAYERS, "ox.nn.functional"))

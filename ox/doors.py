@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 # What PyTorch has under a path and ox has elsewhere, or not at all: what an AttributeError then says.
@@ -26,25 +26,32 @@ ELSEWHERE = {
 }
 
 
-def doors(package: str, public: Collection[str] | None = None) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def doors(
+    package: str, public: Collection[str] | None = None, also: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose modules open when they are first named.
 
     Args:
         package: its name.
         public: the modules that have a door; None for all.
+        also: names that stand in another module, which is opened for them.
     """
     module = sys.modules[package]
     rooms = {info.name for info in pkgutil.iter_modules(module.__path__)}
     if public is not None:
         rooms &= set(public)
 
+    elsewhere = also or {}
+
     def __getattr__(name: str) -> Any:
         if name in rooms:
             return importlib.import_module(f"{package}.{name}")
+        if name in elsewhere:
+            return getattr(importlib.import_module(elsewhere[name]), name)
         hint = ELSEWHERE.get(f"{package}.{name}")
         raise AttributeError(f"module '{package}' has no attribute '{name}'" + (f": {hint}" if hint else ""))
 
     def __dir__() -> list[str]:
-        return sorted({*vars(module), *rooms})
+        return sorted({*vars(module), *rooms, *elsewhere})
 
     return __getattr__, __dir__

@@ -98,9 +98,11 @@ class PointwiseMethods:
     conj, conj_physical, resolve_conj, resolve_neg = map(function, ("conj", "conj", "conj", "conj"))
     conj_physical_ = in_place("conj_physical")
 
+    prelu, hardshrink = map(function, ("prelu", "hardshrink"))
+
     def where(self: Any, condition: Any, other: Any) -> Tensor:
         """This tensor where `condition`, else `other`. `torch.Tensor.where`."""
-        return F.where(condition, self, other)
+        return F.where(condition, self, other)  # type: ignore[no-any-return]
 
     def is_complex(self: Any) -> Any:
         """False: no tensor of ox is complex."""

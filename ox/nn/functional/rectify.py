@@ -6,7 +6,7 @@ from typing import Any
 
 from ox import ops, random
 from ox.dtypes import float32
-from ox.errors import ArgumentError, ShapeError
+from ox.errors import ArgumentError
 from ox.functions.operand import only_floats
 from ox.nn.functional.common import number
 from ox.operands import cast
@@ -85,25 +85,6 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return written(input, result, inplace, "celu_")
 
 
-def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x, below 0 times a learned slope: one for all, or one a channel, dimension 1. `torch.nn.functional.prelu`,
-    ONNX PRelu.
-
-    Raises:
-        ShapeError: another number of slopes.
-    """
-    rank, many = input.data.ndim, weight.data.size
-    channels = input.data.shape[1] if rank > 1 else 1
-    if many not in (1, channels) or weight.data.ndim > 1:
-        raise ShapeError(
-            "prelu's weight does not fit the channels",
-            where=place(),
-            expected=f"[1] or [{channels}]",
-            got=f"weight {list(weight.data.shape)} for input {list(input.data.shape)}",
-        )
-    return ops.PRelu(input, weight.reshape([-1] + [1] * max(rank - 2, 0) if rank else []))
-
-
 def rrelu(
     input: Tensor,
     lower: float = 1 / 8,
@@ -130,13 +111,6 @@ def rrelu(
     slope = ops.Add(ops.Mul(drawn, number(upper - lower, input)), number(lower, input))
     result = ops.Where(ops.Greater(input, number(0, input)), input, ops.Mul(input, slope))
     return written(input, result, inplace, "rrelu_")
-
-
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where it is farther from 0 than lambd, else 0. `torch.nn.functional.hardshrink`."""
-    only_floats("hardshrink", input)
-    # (ONNX's Shrink makes 0 of NaN)
-    return ops.Where(ops.LessOrEqual(ops.Abs(input), number(lambd, input)), number(0, input), input)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
