@@ -89,6 +89,15 @@ from ox.settings import (
     set_printoptions,
     use_deterministic_algorithms,
 )
+from ox.spectrum import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    istft,
+    kaiser_window,
+    stft,
+)
 
 if TYPE_CHECKING:
     from ox import data as data
@@ -113,9 +122,11 @@ __all__ = [
     "as_tensor",
     "asarray",
     "autograd",
+    "bartlett_window",
     "bernoulli",
     "bfloat16",
     "binomial",
+    "blackman_window",
     "bool",
     "default_generator",
     "device",
@@ -137,6 +148,8 @@ __all__ = [
     "get_num_threads",
     "get_rng_state",
     "half",
+    "hamming_window",
+    "hann_window",
     "inf",
     "inference_mode",
     "initial_seed",
@@ -147,6 +160,8 @@ __all__ = [
     "int8",
     "is_floating",
     "is_grad_enabled",
+    "istft",
+    "kaiser_window",
     "linspace",
     "load",
     "logspace",
@@ -178,6 +193,7 @@ __all__ = [
     "set_printoptions",
     "set_rng_state",
     "short",
+    "stft",
     "tensor",
     "uint16",
     "uint32",

@@ -1,0 +1,264 @@
+"""Discrete Fourier transforms, under the names of `torch.fft`.
+
+One thing differs: tensors have no complex element type. Where PyTorch takes or returns a complex tensor [..., n], these
+functions take or return a real one [..., n, 2] of real and imaginary parts: what `torch.view_as_real` makes of it.
+`dim` counts the dimensions before that last one. So `fft` of real values is `fft(complex(x))`, or `rfft(x)` for the
+half that says it all; and the magnitude of a spectrum is `y.norm(dim=-1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ox import ops
+from ox.creation import arange
+from ox.dtypes import DType, get_default_dtype, int64, is_floating
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.functions import cat, roll, zeros_like
+from ox.functions.dims import one_dim
+from ox.operands import cast, scalar
+from ox.ops import operator
+from ox.ops.dim import size_tensor
+from ox.tensor import Tensor
+from ox.where import users_line
+
+Dim = int | Sequence[int] | None
+
+
+def complex(real: Any, imag: Any = None) -> Tensor:
+    """Real and imaginary parts [...] (by default zeros) as one tensor [..., 2]."""
+    last = ops.Unsqueeze(real, _ints(-1))
+    return cat([last, zeros_like(last) if imag is None else ops.Unsqueeze(imag, _ints(-1))], -1)
+
+
+def conj(x: Any) -> Tensor:
+    """The complex conjugate of [..., 2]."""
+    return ops.Mul(x, operator.as_input(np.array([1, -1], x.data.dtype)))
+
+
+def _ints(*values: int) -> Tensor:
+    made: Tensor = operator.as_input(np.array(values, np.int64))
+    return made
+
+
+def _pairs(x: Any, what: str) -> Any:
+    """Raise unless x holds complex values."""
+    if not x.data.ndim or x.data.shape[-1] != 2 or not is_floating(x.data.dtype) or x.data.ndim < 2:
+        raise ShapeError(
+            f"{what} takes complex values as pairs",
+            where=users_line(3),
+            expected="floats [..., n, 2], real and imaginary part last",
+            got=f"{x.data.dtype} {list(x.data.shape)}",
+            hint="ox.fft.rfft(x), or ox.fft.complex(x) for real x",
+        )
+    return x
+
+
+def _reals(x: Any, what: str) -> Any:
+    if x.data.dtype.kind in "iub":
+        return cast(x, get_default_dtype())
+    if not is_floating(x.data.dtype):
+        raise DTypeError(f"{what} takes real values", where=users_line(3), got=str(x.data.dtype))
+    if not x.data.ndim:
+        raise ShapeError(f"{what} takes at least one dimension", where=users_line(3), got="[]")
+    return x
+
+
+def _length(n: Any, what: str) -> Tensor | None:
+    if n is None:
+        return None
+    if n < 1:
+        raise ArgumentError(f"{what} has a length of 1 or more", where=users_line(4), got=str(n))
+    return scalar(n, int64)
+
+
+def _normed(y: Tensor, n: Any, norm: str | None, inverse: bool, what: str) -> Tensor:
+    """DFT divides in the inverse direction: "backward"."""
+    norm = norm or "backward"
+    if norm not in ("backward", "ortho", "forward"):
+        raise ArgumentError(
+            f"{what} has no norm {norm!r}", where=users_line(4), expected="'backward', 'ortho' or 'forward'"
+        )
+    if norm == "backward":
+        return y
+    size = scalar(n, y.data.dtype)
+    if norm == "ortho":
+        size = ops.Sqrt(size)
+    return ops.Mul(y, size) if inverse else ops.Div(y, size)
+
+
+def _transform(x: Any, n: Any, dim: int, norm: str | None, inverse: bool, what: str) -> Tensor:
+    at = one_dim(dim, x.data.ndim - 1)
+    length = n if n is not None else x.shape[at]
+    y = ops.DFT(x, _length(n, what), _axis(at), inverse=int(inverse))
+    return _normed(y, length, norm, inverse, what)
+
+
+def _axis(at: int) -> Tensor:
+    return scalar(at, int64)
+
+
+def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform along one dimension, cut or padded with zeros to n: [..., m, 2] to [..., n, 2]. `torch.fft.fft`.
+
+    Args:
+        norm: "backward" divides the inverse by n, "forward" this direction, "ortho" both by sqrt(n).
+    """
+    return _transform(_pairs(input, "fft"), n, dim, norm, False, "fft")
+
+
+def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `fft`. `torch.fft.ifft`."""
+    return _transform(_pairs(input, "ifft"), n, dim, norm, True, "ifft")
+
+
+def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform of real values: the first n / 2 + 1 frequencies, [..., m] to [..., n / 2 + 1, 2].
+    `torch.fft.rfft`."""
+    x = _reals(input, "rfft")
+    at = one_dim(dim, x.data.ndim)
+    length = n if n is not None else x.shape[at]
+    y = ops.DFT(ops.Unsqueeze(x, _ints(-1)), _length(n, "rfft"), _axis(at), onesided=1)
+    return _normed(y, length, norm, False, "rfft")
+
+
+def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `rfft`: real values [..., n], by default twice as many as [..., m, 2] less two.
+    `torch.fft.irfft`."""
+    x = _pairs(input, "irfft")
+    at = one_dim(dim, x.data.ndim - 1)
+    size = x.shape[at]
+    length = n if n is not None else (size - 1) * 2
+    wanted = _length(length, "irfft")
+    half = length // 2 + 1
+    if half != size:  # cut or padded here: ONNX Runtime wants just as many as there should be
+        x = ops.Pad(x, size_tensor([0, half - size]), None, _ints(at))
+    y = ops.DFT(x, wanted, _axis(at), inverse=1, onesided=1)
+    return _normed(ops.Squeeze(y, _ints(-1)), length, norm, True, "irfft")
+
+
+def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The real transform [..., n] of values that are Hermitian, given as their first half [..., m, 2].
+    `torch.fft.hfft`."""
+    x = _pairs(input, "hfft")
+    at = one_dim(dim, x.data.ndim - 1)
+    return irfft(conj(x), n, at, _OTHER.get(norm or "backward", norm))
+
+
+def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `hfft`: real values to the first half [..., n / 2 + 1, 2] of what is Hermitian.
+    `torch.fft.ihfft`."""
+    return conj(rfft(input, n, dim, _OTHER.get(norm or "backward", norm)))
+
+
+_OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+def _several(rank: int, s: Any, dim: Dim, what: str) -> list[tuple[int | None, int]]:
+    """Length and dimension of each transform. The lengths alone are of the last dimensions; -1 keeps a size."""
+    sizes = None if s is None else [s] if isinstance(s, int) else list(s)
+    if dim is None:
+        count = rank if sizes is None else len(sizes)
+        if count > rank:
+            raise ArgumentError(f"{what} has more lengths than dimensions", where=users_line(3), got=str(sizes))
+        dims = list(range(rank - count, rank))
+    else:
+        dims = [one_dim(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
+    if len(set(dims)) != len(dims) or (sizes is not None and len(sizes) != len(dims)):
+        raise ArgumentError(
+            f"{what} takes each dimension once, and a length for each", where=users_line(3), got=f"s={s}, dim={dim}"
+        )
+    lengths = [None] * len(dims) if sizes is None else [None if n == -1 else n for n in sizes]
+    return list(zip(lengths, dims, strict=True))
+
+
+def fftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
+    """`fft` along several dimensions: those of `dim`, or the last as there are lengths `s`, or all.
+    `torch.fft.fftn`."""
+    y: Tensor = _pairs(input, "fftn")
+    for n, at in _several(y.data.ndim - 1, s, dim, "fftn"):
+        y = _transform(y, n, at, norm, False, "fftn")
+    return y
+
+
+def ifftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
+    """The inverse of `fftn`. `torch.fft.ifftn`."""
+    y: Tensor = _pairs(input, "ifftn")
+    for n, at in _several(y.data.ndim - 1, s, dim, "ifftn"):
+        y = _transform(y, n, at, norm, True, "ifftn")
+    return y
+
+
+def rfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
+    """`rfft` along the last of several dimensions and `fft` along the others. `torch.fft.rfftn`."""
+    x = _reals(input, "rfftn")
+    *others, (n, last) = _several(x.data.ndim, s, dim, "rfftn")
+    y = rfft(x, n, last, norm)
+    for n, at in others:
+        y = _transform(y, n, at, norm, False, "rfftn")
+    return y
+
+
+def irfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
+    """The inverse of `rfftn`. `torch.fft.irfftn`."""
+    y = _pairs(input, "irfftn")
+    *others, (n, last) = _several(y.data.ndim - 1, s, dim, "irfftn")
+    for m, at in others:
+        y = _transform(y, m, at, norm, True, "irfftn")
+    return irfft(y, n, last, norm)
+
+
+def fft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
+    """`fft` along two dimensions. `torch.fft.fft2`."""
+    return fftn(input, s, dim, norm)
+
+
+def ifft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `fft2`. `torch.fft.ifft2`."""
+    return ifftn(input, s, dim, norm)
+
+
+def rfft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
+    """`rfftn` along two dimensions. `torch.fft.rfft2`."""
+    return rfftn(input, s, dim, norm)
+
+
+def irfft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `rfft2`. `torch.fft.irfft2`."""
+    return irfftn(input, s, dim, norm)
+
+
+def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None) -> Tensor:
+    """The frequency of each of n places of `fft`, for samples at a distance d. `torch.fft.fftfreq`."""
+    k = arange(0, n, dtype=dtype or get_default_dtype())
+    half = (n + 1) // 2
+    made: Tensor = cat([k[:half], k[half:] - n]) / (n * d) if n > 1 else k / (n * d)
+    return made
+
+
+def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None) -> Tensor:
+    """The frequency of each of the n / 2 + 1 places of `rfft`. `torch.fft.rfftfreq`."""
+    made: Tensor = arange(0, n // 2 + 1, dtype=dtype or get_default_dtype()) / (n * d)
+    return made
+
+
+def _rolled(input: Any, dim: Dim, back: bool) -> Tensor:
+    rank = input.data.ndim
+    dims = list(range(rank)) if dim is None else [one_dim(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
+    sizes = input.shape
+    shifts = [-(sizes[d] // 2) if back else sizes[d] // 2 for d in dims]
+    return roll(input, shifts, dims)
+
+
+def fftshift(input: Any, dim: Dim = None) -> Tensor:
+    """Frequency 0 in the middle. All dimensions unless `dim`; of complex values [..., 2] name them, for the last one is
+    of real and imaginary part. `torch.fft.fftshift`."""
+    return _rolled(input, dim, False)
+
+
+def ifftshift(input: Any, dim: Dim = None) -> Tensor:
+    """The inverse of `fftshift`. `torch.fft.ifftshift`."""
+    return _rolled(input, dim, True)
