@@ -106,6 +106,7 @@ def _pointing(
     model = onnx.ModelProto()
     model.CopyFrom(bare)
     owned = {v.name for v in graph.owned}
+    owned -= {v.name for v in graph.overridable}
     kept = [info for info in model.graph.input if info.name not in owned]
     del model.graph.input[:]
     model.graph.input.extend(kept)

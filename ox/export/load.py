@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,30 @@ from ox.export.source import read_model
 from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
 from ox.graph.file import metadata_of, opset_of
 from ox.graph.form import Graph, Node, Value
-from ox.graph.opset import LOWEST_ASKED
 from ox.graph.read import from_model
 from ox.graph.replay import call, replay
+from ox.nn.functional import dropout
 from ox.nn.module import Module
 from ox.nn.parameter import Buffer, Parameter
 from ox.ops.operator import OPS, as_input
 from ox.tensor import Tensor
+
+OLDEST = 7  # opset; before it operators broadcast by an attribute
 
 
 class Loaded(Module):
     """A module that runs the graph of a file. Floating initializers are its parameters, the others its buffers, under
     the file's own names.
 
-    In train mode a BatchNormalization normalises by its batch and moves its running statistics; other operators do the
-    same in both modes, for a file holds no dropout.
+    In train mode a BatchNormalization normalises by its batch and moves its running statistics, and a Dropout that the
+    file leaves to its runtime drops, by the generator of `ox.manual_seed`; other operators do the same in both modes.
 
     Attributes:
+        graph: what runs; `ox.graph.form.Graph`.
         contract: what the file says of its inputs and outputs; `ox.export.save` keeps it.
         metadata: what else stands in its `metadata_props`; kept, too.
         opset: the `ai.onnx` version that the file was written in.
+        overridable: parameters that the file lists as inputs too: a call may give others, by name.
     """
 
     def __init__(self, graph: Graph, contract: Contract, metadata: dict[str, str], opset: int) -> None:
@@ -42,8 +46,9 @@ class Loaded(Module):
         self.graph, self.contract, self.opset = graph, contract, opset
         self.metadata = {key: text for key, text in metadata.items() if key not in (CONTRACT, GOLDEN, RUN, VERSION)}
         buffers = set(metadata.get("ox.buffers", "").split("\n"))
+        self.overridable = tuple(v.name for v in graph.overridable)
         self._state: dict[str, Tensor] = {}
-        statistics = {v for n in graph.nodes if n.key == "BatchNormalization" for v in n.inputs[3:5] if v is not None}
+        statistics = set(_statistics(graph))
         for value in list(graph.constants):
             if value not in graph.owned:
                 continue
@@ -62,10 +67,17 @@ class Loaded(Module):
             DTypeError: an input of another element type than the file declares.
             ShapeError: an input of another shape.
         """
+        state = self._state
+        if self.overridable:
+            given = {name: as_input(named.pop(name)) for name in self.overridable if name in named}
+            for value in self.graph.overridable:
+                if value.name in given:
+                    _check(value, given[value.name])
+            state = state | given
         tensors = self._arguments(inputs, named)
         for value, x in zip(self.graph.inputs, tensors, strict=True):
             _check(value, x)
-        results = replay(self.graph, tensors, self._state, self._run)
+        results = replay(self.graph, tensors, state, self._run if self.training else call)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _arguments(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Tensor]:
@@ -80,7 +92,12 @@ class Loaded(Module):
         return [as_input(given[name]) for name in names]
 
     def _run(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        if not self.training or node.key != "BatchNormalization" or node.attributes.get("training_mode"):
+        """Run a node as training wants it."""
+        if node.key == "Dropout" and len(node.outputs) == 1 and (len(inputs) < 3 or inputs[2] is None):
+            (x, *ratio) = inputs
+            assert x is not None
+            return (dropout(x, 0.5 if not ratio or ratio[0] is None else float(ratio[0].data)),)
+        if node.key != "BatchNormalization" or node.attributes.get("training_mode"):
             return call(node, inputs)
         attributes = {**node.attributes, "training_mode": 1}
         y, mean, variance = OPS["BatchNormalization"](*inputs, outputs=3, **attributes)
@@ -100,15 +117,16 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """
     model = read_model(path)
     opset = opset_of(model)
-    if not LOWEST_ASKED <= opset <= onnx.defs.onnx_opset_version():
+    if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
         raise LoadError(
             f"{path} is written in opset {opset}",
-            expected=f"{LOWEST_ASKED} to {onnx.defs.onnx_opset_version()}",
-            hint="onnx.version_converter.convert_version(model, 21)" if 0 < opset < LOWEST_ASKED else None,
+            expected=f"{OLDEST} to {onnx.defs.onnx_opset_version()}",
+            hint="onnx.version_converter.convert_version(model, 21)" if 0 < opset < OLDEST else None,
         )
     metadata = metadata_of(model)
     try:
         graph = from_model(model)
+        _check_ends(graph)
         contract = Contract.from_metadata(metadata)
     except OxError as error:
         error.where = ", ".join(filter(None, [str(path), error.where]))
@@ -118,6 +136,28 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
         contract = Contract(tuple(map(_told, graph.inputs)), tuple(map(_told, graph.outputs)))
     return Loaded(graph, contract, metadata, opset)
+
+
+def _check_ends(graph: Graph) -> None:
+    """Raise LoadError where the model as a whole takes or gives what is no tensor."""
+    for role, values in (("input", graph.inputs), ("output", graph.outputs)):
+        for v in values:
+            if v.dtype is None and (role == "input" or v not in graph.constants):
+                raise LoadError(
+                    f"{role} '{v.name}' is no tensor",
+                    expected="tensors; sequences and optionals only inside",
+                    hint="ox.graph.backend.prepare(model).run(inputs), which takes them",
+                )
+
+
+def _statistics(graph: Graph) -> Iterator[Value]:
+    """The running statistics of every BatchNormalization, as values of `graph`."""
+    for node in graph.nodes:
+        if node.key == "BatchNormalization":
+            yield from (v for v in node.inputs[3:5] if v is not None)
+        for _, inside in node.subgraphs():
+            outside = dict(zip(inside.captures, node.inputs[len(node.inputs) - len(inside.captures) :], strict=True))
+            yield from (outer for v in _statistics(inside) if (outer := outside.get(v)) is not None)
 
 
 def _told(value: Value) -> TensorInfo:

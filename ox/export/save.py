@@ -17,7 +17,7 @@ from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export import golden as samples
-from ox.export.example import Dims, Example, Sizes, read
+from ox.export.example import Dims, Example, Sizes, read, recording_sizes
 from ox.export.load import Loaded
 from ox.export.proof import Case, Proof, Row, prove
 from ox.export.twice import Subject, arrays_of, name_sizes, record_twice
@@ -25,6 +25,7 @@ from ox.graph import opset as opsets
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.form import Array, Graph, Value
 from ox.graph.infer import infer, simplify
+from ox.graph.names import rename
 from ox.graph.record import named_outputs
 from ox.graph.write import to_model
 from ox.nn.module import Module
@@ -121,11 +122,14 @@ def save(
             output_names = [info.name for info in known.outputs]
         subject = Subject(model, given, owned(model), output_names)
         graph = record_twice(subject)
+        if isinstance(model, Loaded):
+            graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
         _check_weights(graph)
         names = [v.name for v in graph.outputs]
         cases = _cases(model, given, names, golden)
         shapes = [_seen(given, {k: v.shape for k, v in case.outputs.items()}, case.inputs) for case in cases]
         inferred = simplify(graph, opset)
+        rename(graph)
         for v in graph.outputs:
             v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
         named = _labels(labels, names)
@@ -202,8 +206,9 @@ def _buffers(model: Any, graph: Graph) -> dict[str, str]:
 def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any) -> list[Case]:
     """What is run eagerly, to be compared: rows of the example, and the golden samples."""
     batch, cases, start = example.batch, [], 0
-    for rows in PROOF_ROWS if batch else (None,):
-        sizes = example.sizes | ({batch: rows} if batch and rows else {})
+    other = recording_sizes(example)[1]  # where there is no batch, a second run shows what varies
+    for rows in PROOF_ROWS if batch else (None, *([None] if other else [])):
+        sizes = example.sizes | ({batch: rows} if batch and rows else other if cases else {})
         arrays = example.cut(sizes, start)
         cases.append(Case(rows, arrays, _eager(model, example, arrays, names)))
         start += rows or 0

@@ -7,6 +7,8 @@ from onnx import shape_inference
 
 from ox.errors import ExportError
 from ox.graph import passes
+from ox.graph.decide import decide
+from ox.graph.file import nodes_of
 from ox.graph.form import Graph
 from ox.graph.write import to_model
 
@@ -22,7 +24,10 @@ def infer(model: onnx.ModelProto) -> Dims:
     try:
         inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except shape_inference.InferenceError as error:
-        raise ExportError("strict shape inference refuses the graph", got=str(error).strip()) from error
+        if not any(node.op_type == "If" for node in nodes_of(model)):
+            raise ExportError("strict shape inference refuses the graph", got=str(error).strip()) from error
+        # the branch that these sizes never take may contradict them
+        inferred = shape_inference.infer_shapes(model, data_prop=True)
     graph = inferred.graph
     # names that inference itself made up mean no more than None
     own = {d.dim_param for info in graph.input for d in info.type.tensor_type.shape.dim if d.HasField("dim_param")}
@@ -43,6 +48,7 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
         passes.remove_dead(graph)
         passes.remove_identities(graph)
         passes.fold_constants(graph)
+        decide(graph)
         passes.remove_dead(graph)
         dims = infer(to_model(graph, opset=opset, weights=False))
         if not passes.fold_shapes(graph, dims):

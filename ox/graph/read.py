@@ -41,7 +41,8 @@ class Reader:
         self.model = model
         self.functions: Functions = functions_of(model)
         self.inferred = False
-        self.top = Scope(Graph(name=model.graph.name), opset_of_model(model) or NEWEST)
+        ends = frozenset(info.name for info in model.graph.output)
+        self.top = Scope(Graph(name=model.graph.name), opset_of_model(model) or NEWEST, ends=ends)
 
     def graph(self) -> Graph:
         proto, scope = self.model.graph, self.top
@@ -116,6 +117,8 @@ class Reader:
             value.dtype, value.dims, value.shape = array.dtype, array.shape, array.shape
             scope.graph.constants[value] = array
             return
+        if n.op_type == "Identity" and not domain and self._alias(n, scope):
+            return
         module, _, _ = n.name.rpartition("/")
         node = Node(n.op_type, domain, [], [], {}, n.name)
         op = OPS.get(node.key)
@@ -139,13 +142,13 @@ class Reader:
         node.inputs = self._inputs(n, scope)
         node.module, node.where = _split(n.doc_string, module)
         subgraphs = {}
-        for name, a in attributes.items():
+        for name, a in sorted(attributes.items()):
             if a.type == onnx.AttributeProto.GRAPH:
                 subgraphs[name] = self._subgraph(a.g, scope)
             else:
                 node.attributes[name] = attribute_value(a)
         if subgraphs:
-            outside = list(dict.fromkeys(v for inner in subgraphs.values() for v in inner.captured))
+            outside = list(dict.fromkeys(v for _, inner in sorted(subgraphs.items()) for v in inner.captured))
             for name, inner in subgraphs.items():
                 inner.graph.share(list(inner.captured), outside)
                 node.attributes[name] = inner.graph
@@ -156,6 +159,17 @@ class Reader:
         if not node.outputs:
             raise LoadError(f"{n.op_type} makes nothing", where=place)
         scope.graph.nodes.append(node)
+
+    def _alias(self, n: onnx.NodeProto, scope: Scope) -> bool:
+        """Whether an Identity is another name of a constant: exporters tie weights so."""
+        source = scope.find(n.input[0]) if len(n.input) == 1 == len(n.output) else None
+        ends = (scope.graph.constants, scope.graph.captures)
+        if source is None or n.output[0] in scope.ends or not any(source in each for each in ends):
+            return False
+        if n.output[0] in scope.known:
+            scope.new(n.output[0], "Identity")  # which raises
+        scope.known[n.output[0]] = source
+        return True
 
     def _inputs(self, n: onnx.NodeProto, scope: Scope) -> list[Value | None]:
         inputs: list[Value | None] = []
@@ -172,7 +186,12 @@ class Reader:
 
     def _subgraph(self, proto: onnx.GraphProto, around: Scope) -> Scope:
         scope = Scope(
-            Graph(name=proto.name), around.version, around, attributes=around.attributes, active=around.active
+            Graph(name=proto.name),
+            around.version,
+            around,
+            attributes=around.attributes,
+            ends=frozenset(info.name for info in proto.output),
+            active=around.active,
         )
         if scope.depth > DEEPEST:
             raise LoadError("subgraphs nested too deeply", where=proto.name, expected=f"at most {DEEPEST}")
@@ -193,7 +212,8 @@ class Reader:
         given = _resolved(call, scope)
         attributes = {a.name: a for a in function.attribute_proto} | given
         inside = Scope(
-            scope.graph, version, caller=scope, attributes=attributes, active=scope.active | {key},
+            scope.graph, version, caller=scope, attributes=attributes, ends=frozenset(function.output),
+            active=scope.active | {key},
         )  # fmt: skip
         inputs = self._inputs(call, scope)
         inside.known = {name: v for name, v in zip(function.input, inputs, strict=False) if v is not None}

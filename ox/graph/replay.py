@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import LoadError
@@ -33,24 +34,35 @@ def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
+_running: ContextVar[Run] = ContextVar("ox_run", default=call)
+
+
 def replay(
-    graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None, run: Run = call
+    graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None, run: Run | None = None
 ) -> list[Tensor]:
     """The graph's outputs for these inputs; differentiable and recordable like any other code.
 
     Args:
         inputs: one tensor for each graph input, in order; for a subgraph then one for each capture.
         constants: tensors to stand for constants of these names (trainable parameters).
-        run: what runs a node.
+        run: what runs a node, here and in subgraphs; by default what runs the graph around.
     """
     known = values(graph, inputs, constants, run)
     return [known[v] for v in graph.outputs]
 
 
 def values(
-    graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None, run: Run = call
+    graph: Graph, inputs: Sequence[Tensor], constants: Mapping[str, Tensor] | None = None, run: Run | None = None
 ) -> dict[Value, Tensor]:
     """`replay`, and everything on the way."""
+    if run is None:
+        run = _running.get()
+    elif run is not _running.get():
+        token = _running.set(run)
+        try:
+            return values(graph, inputs, constants)
+        finally:
+            _running.reset(token)
     given = constants or {}
     known: dict[Value, Any] = dict(zip([*graph.inputs, *graph.captures], inputs, strict=True))
     for value, array in graph.constants.items():

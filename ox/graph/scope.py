@@ -21,6 +21,7 @@ class Scope:
         caller: for a function's body, the scope of the call, into whose graph it is written.
         attributes: of the function call, for the attributes of its body that refer to them.
         formals: for a function's body, what the call names where the body names its inputs.
+        ends: names that the graph or body gives as outputs.
         active: the functions that are being written out here, lest one calls itself.
     """
 
@@ -30,6 +31,7 @@ class Scope:
     caller: Scope | None = None
     attributes: dict[str, onnx.AttributeProto] = field(default_factory=dict)
     formals: dict[str, str] = field(default_factory=dict)
+    ends: frozenset[str] = frozenset()
     active: frozenset[Any] = frozenset()
     known: dict[str, Value] = field(default_factory=dict)
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)  # what inference says, by name

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ox.dtypes import is_floating
-from ox.graph.form import Array, Graph, Node, Value
+from ox.graph.form import Graph, Node, Value
 
-FEW = 4  # elements; fewer are a number of the code, not a weight
 # which inputs of an operator are weights when they are constant; None for any
 WEIGHTS: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("MatMul", "Gemm", "Einsum")),
@@ -16,7 +15,8 @@ WEIGHTS: dict[str, tuple[int, ...] | None] = {
     "Gather": (0,),
 }
 PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose")
-PASSED = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Cast")  # a weight may go through these first
+# a weight may go through these first, as the first input; all inputs of a Concat are weights
+PASSED = ("Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Cast", "Concat")
 
 
 def adopt(graph: Graph) -> None:
@@ -41,12 +41,12 @@ def _weights(graph: Graph, taken: set[str]) -> set[Value]:
                 if v in inside.captures and outer is None:
                     outer = node.inputs[place + inside.captures.index(v)]
                 if outer is not None:
-                    found.add(_source(outer, producers))
+                    found.update(_sources(outer, producers))
         for i, value in enumerate(node.inputs):
             if value is not None and _is_weight(node, i, producers):
-                found.add(_source(value, producers))
+                found.update(_sources(value, producers))
     ends = set(graph.captures)
-    return {v for v in found if v in ends or (v in graph.constants and _is_large(graph.constants[v]))}
+    return {v for v in found if v in ends or (v in graph.constants and is_floating(graph.constants[v].dtype))}
 
 
 def _lifted(node: Node, inside: Graph, value: Value, taken: set[str], graph: Graph) -> Value:
@@ -63,10 +63,6 @@ def _lifted(node: Node, inside: Graph, value: Value, taken: set[str], graph: Gra
     return outer
 
 
-def _is_large(array: Array) -> bool:
-    return array.size > FEW and is_floating(array.dtype)
-
-
 def _is_weight(node: Node, i: int, producers: dict[Value, Node]) -> bool:
     if node.domain:
         return False
@@ -75,12 +71,21 @@ def _is_weight(node: Node, i: int, producers: dict[Value, Node]) -> bool:
         return places is None or i in places
     if node.op_type != "Add":
         return False
-    other = node.inputs[1 - i] if len(node.inputs) == 2 else None
+    # a bias; one number alone is as often one of the code
+    value, other = node.inputs[i], node.inputs[1 - i] if len(node.inputs) == 2 else None
     made = producers.get(other) if other is not None else None
-    return made is not None and made.op_type in PRODUCTS  # a bias
+    return made is not None and made.op_type in PRODUCTS and value is not None and value.shape != ()
 
 
-def _source(value: Value, producers: dict[Value, Node]) -> Value:
-    while (made := producers.get(value)) is not None and made.op_type in PASSED and made.inputs[0] is not None:
-        value = made.inputs[0]
-    return value
+def _sources(value: Value, producers: dict[Value, Node]) -> set[Value]:
+    """What a value is made of, where it was only moved about; itself where it was computed."""
+    found: set[Value] = set()
+    waiting = [value]
+    while waiting:
+        v = waiting.pop()
+        made = producers.get(v)
+        if made is None or made.domain or made.op_type not in PASSED:
+            found.add(v)
+            continue
+        waiting += [x for x in (made.inputs if made.op_type == "Concat" else made.inputs[:1]) if x is not None]
+    return found

@@ -229,7 +229,7 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "writes an input": (lambda: tiny([add("x", "w", "x"), add("x", "w", "y")]), "made twice"),
     "two initializers": (lambda: tiny(weights=W * 2), "made twice"),
     "output of nobody": (lambda: tiny([add("x", "w", "z")]), "made by no node"),
-    "opset 7": (lambda: tiny(opset=7), "opset 7"),
+    "opset 6": (lambda: tiny(opset=6), "opset 6"),
     "opset 99": (lambda: tiny(opset=99), "opset 99"),
     "a bomb of functions": (bomb, "nodes when its functions"),
     "recursion": (recursive, "calls itself"),
