@@ -21,10 +21,11 @@ class _Held(Module):
         self._plain = {}
 
     def _take(self, name: str, value: Any) -> None:
-        self._drop(name)
         if isinstance(value, Tensor):
+            self._plain.pop(name, None)
             self._parameters[name] = value if isinstance(value, Parameter) else Parameter(value)
         else:
+            self._parameters.pop(name, None)
             self._plain[name] = value
 
     def _give(self, name: str) -> Any:
