@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import functions as F
-from ox.method import function
+from ox.method import function, in_place
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -18,6 +18,7 @@ class ShapeMethods:
     roll, fliplr, flipud, rot90, unfold = map(function, ("roll", "fliplr", "flipud", "rot90", "unfold"))
     movedim, moveaxis, swapaxes, swapdims = map(function, ("movedim", "moveaxis", "swapaxes", "swapdims"))
     tile, repeat_interleave, as_strided, ravel = map(function, ("tile", "repeat_interleave", "as_strided", "ravel"))
+    as_strided_scatter = function("as_strided_scatter")
     # cutting
     tensor_split, hsplit, vsplit, dsplit = map(function, ("tensor_split", "hsplit", "vsplit", "dsplit"))
     unsafe_split, unsafe_chunk = map(function, ("unsafe_split", "unsafe_chunk"))
@@ -29,6 +30,9 @@ class ShapeMethods:
     mm, bmm, mv, dot, vdot = map(function, ("mm", "bmm", "mv", "dot", "vdot"))
     outer, ger, inner, kron, cross = map(function, ("outer", "ger", "inner", "kron", "cross"))
     addmm, addmv, addbmm, baddbmm, addr = map(function, ("addmm", "addmv", "addbmm", "baddbmm", "addr"))
+    addmm_, addmv_, addbmm_, baddbmm_, addr_ = map(in_place, ("addmm", "addmv", "addbmm", "baddbmm", "addr"))
+    tril_, triu_, fill_diagonal_ = map(in_place, ("tril", "triu", "fill_diagonal"))
+    fill_diagonal = function("fill_diagonal")
     # counting
     unique, unique_consecutive, bincount = map(function, ("unique", "unique_consecutive", "bincount"))
     histc, histogram, diff, cov, corrcoef = map(function, ("histc", "histogram", "diff", "cov", "corrcoef"))
@@ -44,6 +48,20 @@ class ShapeMethods:
     def expand_as(self: Any, other: Any) -> Tensor:
         """`expand` to the shape of another."""
         return F.expand(self, other.shape)
+
+    def sum_to_size(self: Any, *size: Any) -> Tensor:
+        """Summed over what was broadcast, so that this shape is left. `torch.Tensor.sum_to_size`."""
+        from ox.errors import ShapeError
+        from ox.functions.dims import sizes_of
+        from ox.ops.broadcast import sum_to
+
+        sizes, own = sizes_of(size), self.shape
+        pairs = zip(reversed(sizes), reversed(own), strict=False)
+        if len(sizes) > len(own) or any(a not in (1, b) for a, b in pairs):
+            raise ShapeError(
+                f"{list(map(int, own))} was not broadcast from {sizes}", expected="equal sizes, or 1", got=str(sizes)
+            )
+        return sum_to(self, sizes)
 
     def new_tensor(
         self: Any, data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False

@@ -9,10 +9,12 @@ import numpy as np
 from ox import ops
 from ox.dtypes import bool_, float32, float64, int32, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.functions.comparing import ne
 from ox.functions.dims import one_dim
 from ox.functions.indices import as_index
 from ox.functions.likes import full_like_shape
-from ox.functions.pointwise import clamp, like, ne
+from ox.functions.operand import like
+from ox.functions.pointwise import clamp
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape
 from ox.functions.sorting import sort
 from ox.operands import cast, meet, scalar
@@ -220,13 +222,14 @@ def histogram(
     else:
         if bins < 1:
             raise ArgumentError("histogram needs 1 bin or more", where=users_line(2), got=str(bins))
-        low, high = _limits(flat, *(range or (0, 0)), "histogram")
+        first, last = range or (0, 0)
+        low, high = _limits(flat, first, last, "histogram")
         steps = cast(ops.Range(scalar(0, int64), scalar(bins + 1, int64), scalar(1, int64)), dtype)
         edges = ops.Add(low, ops.Mul(ops.Div(steps, scalar(bins, dtype)), ops.Sub(high, low)))
         edges = cat([narrow(edges, 0, 0, bins), reshape(high, 1)])
     count = edges.shape[0] - 1
-    first, last = narrow(edges, 0, 0, 1), narrow(edges, 0, count, 1)
-    inside = ops.And(ops.GreaterOrEqual(flat, first), ops.LessOrEqual(flat, last))
+    lowest, highest = narrow(edges, 0, 0, 1), narrow(edges, 0, count, 1)
+    inside = ops.And(ops.GreaterOrEqual(flat, lowest), ops.LessOrEqual(flat, highest))
     place = clamp(searchsorted(edges, flat, right=True) - 1, 0, count - 1)
     amount = cast(inside, dtype)
     if weight is not None:

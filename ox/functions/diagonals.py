@@ -160,6 +160,24 @@ def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int
     return permute(made, back)
 
 
+def fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Tensor:
+    """`x` with one number on its diagonal, of more dimensions where all coordinates are equal; with `wrap` again and
+    again below, in a tall matrix. What `torch.Tensor.fill_diagonal_` writes.
+
+    Raises:
+        ShapeError: fewer than two dimensions, or more of different sizes.
+    """
+    shape = x.data.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ShapeError("fill_diagonal_ takes a matrix, or equal sizes", where=users_line(2), got=str(list(shape)))
+    step = int(sum(np.prod(shape[d + 1 :], dtype=int) for d in range(len(shape))))
+    end = x.data.size if wrap or len(shape) > 2 or shape[0] <= shape[1] else shape[1] * shape[1]
+    places = np.arange(0, min(end, step * (min(shape) - 1) + 1) if not wrap else end, step)
+    filled = np.full(places.shape, fill_value, x.data.dtype)
+    flat = ops.ScatterElements(reshape(x, -1), operator.as_input(places), operator.as_input(filled))
+    return reshape(flat, x.shape)
+
+
 def trace(x: Any) -> Tensor:
     """The sum of a matrix's diagonal; of integers in int64. `torch.trace`."""
     if x.data.ndim != 2:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, ShapeError
+from ox.functions.comparing import ne
 from ox.functions.dims import one_dim
-from ox.functions.pointwise import clamp, div, ne
+from ox.functions.pointwise import clamp, div
 from ox.functions.reductions import mean, sum
 from ox.functions.shapes import cat, narrow, reshape, transpose, unsqueeze
 from ox.operands import cast, scalar
@@ -68,14 +69,14 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
     `torch.trapezoid`."""
     dim = one_dim(dim, y.data.ndim)
     _one_of(x, dx)
-    return sum(_areas(y, x, dx, dim), dim) / 2
+    return sum(_areas(y, x, dx, dim), dim) / 2  # type: ignore[no-any-return]
 
 
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
     dim = one_dim(dim, y.data.ndim)
     _one_of(x, dx)
-    return ops.CumSum(_areas(y, x, dx, dim), scalar(dim, int64)) / 2
+    return ops.CumSum(_areas(y, x, dx, dim), scalar(dim, int64)) / 2  # type: ignore[no-any-return]
 
 
 def _one_of(x: Any, dx: Any) -> None:
@@ -189,7 +190,7 @@ def corrcoef(x: Any) -> Tensor:
     """The correlations of variables in rows, between -1 and 1. `torch.corrcoef`."""
     matrix = cov(x)
     if not matrix.data.ndim:
-        return matrix / matrix
+        return matrix / matrix  # type: ignore[no-any-return]
     from ox.functions.diagonals import diagonal
 
     spread = OPS["Sqrt"](diagonal(matrix))

@@ -39,13 +39,13 @@ def _length(x: Any, p: float, dim: int, keepdim: bool = False) -> Tensor:
     powers = where(none, 0.0, where(none, 1.0, size) ** p)
     total = sum(powers, dim, keepdim)
     none = total == 0
-    return where(none, 0.0, where(none, 1.0, total) ** (1 / p))
+    return where(none, 0.0, where(none, 1.0, total) ** (1 / p))  # type: ignore[no-any-return]
 
 
 def _root(squares: Any) -> Tensor:
     """A square root whose gradient is zero at zero."""
     none = squares <= 0
-    return where(none, 0.0, ops.Sqrt(where(none, 1.0, squares)))
+    return where(none, 0.0, ops.Sqrt(where(none, 1.0, squares)))  # type: ignore[no-any-return]
 
 
 def _floats(what: str, *tensors: Any) -> None:
@@ -111,4 +111,4 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     dim = one_dim(dim, x1.data.ndim)
     least = scalar(eps, x1.data.dtype)
     lengths = [maximum(_length(x, 2, dim), least) for x in (x1, x2)]
-    return sum(ops.Mul(x1, x2), dim) / (lengths[0] * lengths[1])
+    return sum(ops.Mul(x1, x2), dim) / (lengths[0] * lengths[1])  # type: ignore[no-any-return]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,21 +207,44 @@ def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offse
     Raises:
         BoundsError: a place outside the memory.
     """
+    places = _strided(x, size, stride, storage_offset or 0)
+    return ops.Gather(reshape(x, -1), places, axis=0)
+
+
+def as_strided_scatter(
+    x: Any, src: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """`x` with `src` at a grid of places in its row-major memory. `torch.as_strided_scatter`."""
+    places = _strided(x, size, stride, storage_offset or 0)
+    if src.data.shape != places.data.shape:
+        raise ShapeError(
+            "as_strided_scatter: the source does not fit",
+            where=users_line(2),
+            expected=str(list(places.data.shape)),
+            got=str(list(src.data.shape)),
+        )
+    flat = ops.ScatterElements(reshape(x, -1), reshape(places, -1), reshape(src, -1))
+    return reshape(flat, x.shape)
+
+
+def _strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+    """The places of a grid in the memory of `x`, int64 of the shape `size`."""
     sizes, steps = list(size), list(stride)
     if len(sizes) != len(steps):
-        raise ArgumentError("as_strided needs a stride for each size", where=users_line(2), got=f"{sizes}, {steps}")
-    last = (storage_offset or 0) + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True) if n)
-    if min([storage_offset or 0, *steps]) < 0 or (prod(sizes) and last >= x.data.size):
+        raise ArgumentError("as_strided needs a stride for each size", where=users_line(3), got=f"{sizes}, {steps}")
+    last = offset + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True) if n)
+    if min([offset, *steps]) < 0 or (0 not in sizes and last >= x.data.size):
         raise BoundsError(
             "as_strided reaches outside the memory",
-            where=users_line(2),
+            where=users_line(3),
             expected=f"places 0 to {x.data.size - 1}",
             got=f"up to {last}",
         )
-    places = np.full(sizes, storage_offset or 0, np.int64)
+    places = np.full(sizes, offset, np.int64)
     for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
         places += (np.arange(n) * s).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
-    return ops.Gather(reshape(x, -1), operator.as_input(places), axis=0)
+    made: Tensor = operator.as_input(places)
+    return made
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:

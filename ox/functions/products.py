@@ -177,7 +177,8 @@ def chain_matmul(*matrices: Any) -> Tensor:
     """The product of several matrices, from left to right. `torch.chain_matmul`."""
     if not matrices:
         raise ArgumentError("chain_matmul needs a matrix", where=users_line(2))
-    return reduce(mm, matrices)
+    made: Tensor = reduce(mm, matrices)
+    return made
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:

@@ -206,7 +206,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     return ops.Concat(*tensors, axis=one_dim(dim, first.data.ndim))
 
 
-concat = cat
+concat = concatenate = cat
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:

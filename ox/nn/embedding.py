@@ -69,7 +69,8 @@ class _Table(Module):
         """A table with the rows of `embeddings` [entries, features], by default not trained."""
         if embeddings.data.ndim != 2:
             raise ShapeError("pretrained rows are a matrix", got=str(list(embeddings.data.shape)))
-        return cls(*embeddings.data.shape, _weight=embeddings, _freeze=freeze, **options)
+        given: Any = {"_weight": embeddings, "_freeze": freeze, **options}
+        return cls(*embeddings.data.shape, **given)
 
     def extra_repr(self) -> str:
         said = f"{self.num_embeddings}, {self.embedding_dim}"

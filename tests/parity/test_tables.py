@@ -19,6 +19,7 @@ ARRAYS = {
     "i": np.array([[1, 0, 4], [4, 4, 2]]),
     "f": np.array([1, 0, 4, 4, 4, 2]),
     "o": np.array([0, 2, 2, 5]),
+    "l": np.array([0, 2, 2, 6]),
     "j": np.array([1, 0], np.int32),
 }
 
@@ -29,7 +30,7 @@ F.embedding(i, x, -1); (F.embedding(i, x, max_norm=1.0), x); F.embedding_bag(i, 
 F.embedding_bag(i, x, mode="max"); F.embedding_bag(f, x, o); F.embedding_bag(f, x, o, mode="sum")
 F.embedding_bag(f, x, o, mode="max"); F.embedding_bag(i, x, padding_idx=4)
 F.embedding_bag(f, x, o, padding_idx=4, mode="max"); F.embedding_bag(f, x, o, padding_idx=4, mode="sum")
-F.embedding_bag(f, x, o, include_last_offset=True); F.embedding_bag(f, x, o, mode="sum", per_sample_weights=v)
+F.embedding_bag(f, x, l, include_last_offset=True); F.embedding_bag(f, x, o, mode="sum", per_sample_weights=v)
 F.embedding_bag(i, x, mode="sum", per_sample_weights=v.reshape(2, 3)); F.embedding_bag(f, x, o[:1])
 F.embedding_bag(i, x, max_norm=1.0); F.one_hot(i); F.one_hot(i, 7); F.one_hot(f[0]); F.one_hot(f[:0], 3)
 F.one_hot(i, num_classes=5); F.bilinear(y[:5].repeat(1, 2)[:, :3], y[:5], w); F.bilinear(x, y[:5], w, v[:4])
@@ -81,7 +82,7 @@ LAYERS: list[tuple[str, list[str]]] = [
     ("EmbeddingBag(5, 3)", ["i"]),
     ("EmbeddingBag(5, 3, mode='max')", ["f", "o"]),
     ("EmbeddingBag(5, 3, mode='sum', padding_idx=4)", ["f", "o"]),
-    ("EmbeddingBag(5, 3, include_last_offset=True)", ["f", "o"]),
+    ("EmbeddingBag(5, 3, include_last_offset=True)", ["f", "l"]),
     ("Bilinear(3, 2, 4)", ["a", "b"]),
     ("Bilinear(3, 2, 4, bias=False)", ["a", "b"]),
     ("PairwiseDistance()", ["a", "c"]),
@@ -102,6 +103,7 @@ def test_layer(made: str, given: list[str]) -> None:
         "i": ARRAYS["i"],
         "f": ARRAYS["f"],
         "o": ARRAYS["o"],
+        "l": ARRAYS["l"],
         "a": R.normal(size=(5, 3)).astype(np.float32),
         "b": R.normal(size=(5, 2)).astype(np.float32),
         "c": R.normal(size=(5, 3)).astype(np.float32),

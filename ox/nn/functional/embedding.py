@@ -124,7 +124,7 @@ def embedding_bag(
     Args:
         input: indices [bags, n], or all bags one behind the other [total] with `offsets` [bags] where each begins.
         per_sample_weights: a factor for each index, with mode "sum".
-        include_last_offset: the last offset is the total.
+        include_last_offset: the last offset is where the last bag ends.
         padding_idx: this index is left out of every bag.
         max_norm, norm_type, scale_grad_by_freq, sparse: as for `embedding`.
 
@@ -143,13 +143,11 @@ def embedding_bag(
         rows = reshape(rows, -1, weight.shape[1])
         keep = None if keep is None else reshape(keep, -1)
     else:
-        total = input.shape[0]
-        begins = cast(offsets, int64)
-        if include_last_offset:
-            begins = narrow(begins, 0, 0, begins.shape[0] - 1)
-        bags = begins.shape[0]
-        which = searchsorted(begins, positions(total), right=True) - 1
-    return _reduced(rows, which, bags, keep, mode)
+        bags = offsets.shape[0]
+        which = searchsorted(cast(offsets, int64), positions(input.shape[0]), right=True) - 1
+    made = _reduced(rows, which, bags, keep, mode)
+    # what lies behind the last offset is a bag that nobody wants
+    return narrow(made, 0, 0, bags - 1) if include_last_offset else made
 
 
 def _check_bags(input: Tensor, offsets: Any, mode: str, weights: Any) -> None:
