@@ -61,7 +61,7 @@ class CopySlices(HandMade):
     def name(self) -> str:
         return "CopySlices"
 
-    def rule(self, g: Tensor) -> list[Tensor]:  # type: ignore[override]
+    def rule(self, g: Tensor) -> list[Tensor]:
         places, flat = _flat_places(self.part, g), reshape_to(g, [-1])
         found = []
         if self.tracked[0]:
@@ -81,7 +81,7 @@ class AsStrided(HandMade):
         self.shape, self.part = root.shape, part
         self.connect([root])
 
-    def rule(self, g: Tensor) -> list[Tensor]:  # type: ignore[override]
+    def rule(self, g: Tensor) -> list[Tensor]:
         count: Any = 1
         for size in self.shape:
             count = count * size
@@ -98,7 +98,7 @@ class Overwritten(HandMade):
     def __init__(self, before: Tensor) -> None:
         self.connect([before])
 
-    def rule(self, g: Tensor) -> list[Tensor]:  # type: ignore[override]
+    def rule(self, g: Tensor) -> list[Tensor]:
         return [zeros(g.shape, g)]
 
 

@@ -107,7 +107,7 @@ class Packed:
                 expected=f"a {self.dtype} tensor {list(self.shape)}",
                 got=f"{made.data.dtype} {list(made.data.shape)}" if hasattr(made, "node") else type(made).__name__,
             )
-        tensor = made.twin()
+        tensor: Tensor = made.twin()
         tensor.node, tensor.port = self.node, self.port
         return tensor
 

@@ -43,14 +43,14 @@ class Hookable:
     """What a node and a leaf have in common: hooks that see every gradient at once."""
 
     __slots__ = ()
-    hooks: list[Any] | None
 
     def _hook(self, kind: int, hook: Callable[..., Any]) -> Handle:
-        if self.hooks is None:
-            self.hooks = []
+        own: Any = self
+        if own.hooks is None:
+            own.hooks = []
         entry = (kind, hook)
-        self.hooks.append(entry)
-        return Handle(self.hooks, entry)
+        own.hooks.append(entry)
+        return Handle(own.hooks, entry)
 
     def register_prehook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(grad_outputs)`` before the node runs; a tuple that it returns replaces them.
