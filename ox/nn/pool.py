@@ -7,6 +7,7 @@ from typing import Any
 
 from ox.errors import ArgumentError
 from ox.nn import functional as F
+from ox.nn.functional.common import several
 from ox.nn.functional.pool import Size
 from ox.nn.module import Module
 from ox.tensor import Tensor
@@ -167,7 +168,9 @@ class _MaxUnpool(Module):
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, kernel_size if stride is None else stride, padding
+        self.kernel_size = several(kernel_size, self.rank, "kernel_size", 1)
+        self.stride = self.kernel_size if stride is None else several(stride, self.rank, "stride", 1)
+        self.padding = several(padding, self.rank, "padding", 0)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         unpool = (F.max_unpool1d, F.max_unpool2d, F.max_unpool3d)[self.rank - 1]
