@@ -75,12 +75,20 @@ def backward(
 
 def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
     if tensor.grad is not None:
-        tensor.grad = OPS["Add"](tensor.grad, g)
+        tensor.grad = _added(tensor.grad, g)
+        return
+    if g.is_sparse:
+        tensor.grad = g
         return
     # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
     memory = id(_owner(g.data))
     tensor.grad = g.clone() if memory in taken or not _writable(g.data) else g
     taken.add(memory)
+
+
+def _added(a: Any, b: Any) -> Any:
+    """Two gradients of one thing; a sparse one knows itself how it adds."""
+    return a + b if a.is_sparse or b.is_sparse else OPS["Add"](a, b)
 
 
 def _run_hooks_of_accumulation(tensor: Tensor, leaf: Leaf, g: Tensor) -> None:
@@ -208,7 +216,8 @@ def walk(
                 )
             edge, g = _edge(t.node, t.port), _start(t, g)
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
-        for node in _order([t.node for t in tensors], into):
+        order = _order([t.node for t in tensors], into)
+        for node in order:
             plain = wanted is None and node.hooks is None and node.op.single_output
             if plain:
                 g = pending.pop(node, None)
@@ -229,7 +238,7 @@ def walk(
                     source = node.inputs[i]
                     edge = (source, ports[i]) if ports[i] else source
                     before = pending.get(edge)
-                    pending[edge] = g if before is None else OPS["Add"](before, g)
+                    pending[edge] = g if before is None else _added(before, g)
             if not retain_graph:
                 node.saved = None
         if wanted is None:
@@ -237,6 +246,8 @@ def walk(
         for edge, g in pending.items():
             if isinstance(edge, Leaf) and edge.hooks and (wanted is None or edge in wanted):
                 pending[edge] = _run_leaf_hooks(edge.hooks, g)
+        if wanted is not None:
+            _run_hooks_of_ends(pending, wanted, set(order))
     return pending if wanted is None else {edge: g for edge, g in pending.items() if edge in wanted}
 
 
@@ -259,6 +270,14 @@ def _collect(node: Any, pending: dict[Edge, Tensor], wanted: set[Edge] | None) -
             if kind == BEFORE:
                 arrived = _replaced(hook(tuple(arrived)), arrived)
     return arrived
+
+
+def _run_hooks_of_ends(pending: dict[Edge, Tensor], wanted: set[Edge], visited: set[Any]) -> None:
+    """Hooks on the gradients that were asked for of nodes that the walk had no need to go through."""
+    for edge in wanted:
+        node, port = edge if isinstance(edge, tuple) else (edge, 0)
+        if edge in pending and node not in visited and not isinstance(node, Leaf) and node.hooks is not None:
+            pending[edge] = _run_hooks(node.hooks, port, pending[edge])
 
 
 def _run_hooks_after(hooks: list[Any], found: list[Tensor | None], arrived: list[Tensor | None]) -> list[Tensor | None]:

@@ -1,5 +1,6 @@
 """Modules, under the names of `torch.nn`."""
 
+from ox.doors import doors
 from ox.nn import functional, init, utils
 from ox.nn.activation import (
     GELU,
@@ -23,8 +24,10 @@ from ox.nn.adaptive import (
     AdaptiveMaxPool2d,
     AdaptiveMaxPool3d,
 )
+from ox.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from ox.nn.attention import MultiheadAttention
 from ox.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from ox.nn.class_loss import CrossEntropyLoss, CTCLoss, LinearCrossEntropyLoss, NLLLoss, NLLLoss2d
 from ox.nn.containers import ModuleDict, ModuleList, Sequential
 from ox.nn.conv import (
     Conv1d,
@@ -55,7 +58,28 @@ from ox.nn.lazy_conv import (
     LazyConvTranspose3d,
 )
 from ox.nn.linear import Bilinear, Flatten, Identity, LazyLinear, Linear, Unflatten
-from ox.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss, NLLLoss
+from ox.nn.loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    GaussianNLLLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    PoissonNLLLoss,
+    SmoothL1Loss,
+    SoftMarginLoss,
+)
+from ox.nn.margin import (
+    CosineEmbeddingLoss,
+    HingeEmbeddingLoss,
+    MarginRankingLoss,
+    MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss,
+    MultiMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
+)
 from ox.nn.module import Module
 from ox.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from ox.nn.padding import (
@@ -134,6 +158,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -141,11 +166,13 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "BCELoss",
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "Bilinear",
     "Buffer",
+    "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
@@ -159,6 +186,7 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
@@ -173,11 +201,15 @@ __all__ = [
     "FractionalMaxPool2d",
     "FractionalMaxPool3d",
     "GRUCell",
+    "GaussianNLLLoss",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
     "Hardtanh",
+    "HingeEmbeddingLoss",
+    "HuberLoss",
     "Identity",
+    "KLDivLoss",
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
@@ -193,9 +225,11 @@ __all__ = [
     "LazyLinear",
     "LeakyReLU",
     "Linear",
+    "LinearCrossEntropyLoss",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MarginRankingLoss",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
@@ -206,8 +240,12 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiLabelMarginLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
     "MultiheadAttention",
     "NLLLoss",
+    "NLLLoss2d",
     "PReLU",
     "PairwiseDistance",
     "Parameter",
@@ -215,6 +253,7 @@ __all__ = [
     "ParameterList",
     "PixelShuffle",
     "PixelUnshuffle",
+    "PoissonNLLLoss",
     "RNNBase",
     "RNNCell",
     "RNNCellBase",
@@ -230,6 +269,8 @@ __all__ = [
     "Sequential",
     "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
+    "SoftMarginLoss",
     "Softmax",
     "Softmax2d",
     "Softmin",
@@ -241,6 +282,8 @@ __all__ = [
     "Threshold",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
     "UninitializedBuffer",
@@ -255,3 +298,5 @@ __all__ = [
     "init",
     "utils",
 ]
+
+__getattr__, __dir__ = doors(__name__, ("modules",))

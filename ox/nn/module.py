@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ox.errors import ArgumentError, OxError
+from ox.nn.hooks import EVERYWHERE, NONE
 from ox.nn.moving import Moving
 from ox.nn.parameter import Buffer, Parameter
 from ox.nn.state import Stateful
@@ -39,9 +40,9 @@ class Module(Moving, Stateful):
             Mode(mode.grad, mode.inference, mode.recording, mode.executor, (*mode.modules, self), mode.watch)
         )
         try:
-            if self._hooks is None:
+            if self._hooks is None and not EVERYWHERE.count:
                 return self.forward(*args, **kwargs)
-            return self._hooks.run(self, args, kwargs)
+            return (self._hooks or NONE).run(self, args, kwargs)
         except OxError as error:
             raise self._explained(error, args) from error.__cause__
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ox
-from ox.errors import GradientError
+from ox.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 
 def test_a_hook_sees_and_replaces() -> None:
@@ -72,3 +72,77 @@ def test_retain_grad_of_a_leaf_changes_nothing() -> None:
     x.retain_grad()
     (x * 2).backward()
     assert x.grad.item() == 2
+
+
+def test_hooks_of_a_node() -> None:
+    x = ox.ones(2, requires_grad=True)
+    h = x * 3
+    seen: list[object] = []
+    before = h.grad_fn.register_prehook(lambda gs: (gs[0] * 2,))
+    after = h.grad_fn.register_hook(lambda gi, go: seen.append((gi[0].tolist(), go[0].tolist())))
+    h.grad_fn.register_hook(lambda gi, go: gi[0] * 10)
+    h.sum().backward(retain_graph=True)
+    assert seen == [([6, 6], [2, 2])]
+    assert x.grad.tolist() == [60, 60]
+    before.remove()
+    with after:
+        pass
+    h.sum().backward(retain_graph=True)
+    assert len(seen) == 1
+    assert x.grad.tolist() == [90, 90]
+    h.grad_fn.register_hook(lambda gi, go: (None, None))
+    with pytest.raises(GradientError, match="another number of gradients"):
+        h.sum().backward()
+
+
+def test_hooks_after_accumulation() -> None:
+    x = ox.ones(2, requires_grad=True)
+    seen: list[object] = []
+    handle = x.register_post_accumulate_grad_hook(lambda t: seen.append((t is x, t.grad.tolist())))
+    x.node.register_hook(lambda gi, go: seen.append((gi, go[0].tolist())))
+    (x * 2).sum().backward()
+    assert seen == [(True, [2, 2]), ((), [2, 2])]
+    handle.remove()
+    assert ox.autograd.grad((x * 2).sum(), x)[0].tolist() == [2, 2]
+    assert len(seen) == 2
+    for wrong in (x * 1, ox.ones(1)):
+        with pytest.raises(GradientError, match="post-accumulate"):
+            wrong.register_post_accumulate_grad_hook(print)
+
+
+def test_a_hook_may_run_a_backward() -> None:
+    x, y = ox.ones(1, requires_grad=True), ox.ones(1, requires_grad=True)
+    x.register_post_accumulate_grad_hook(ox.enable_grad()(lambda t: (y * 3).backward()))
+    (x * 2).backward()
+    assert (x.grad.item(), y.grad.item()) == (2, 3)
+
+
+def test_gradients_that_are_set() -> None:
+    x = ox.ones(2, requires_grad=True)
+    x.grad = ox.ones(2)
+    del x.grad
+    assert x.grad is None
+    for wrong, error in (
+        (ox.ones(3), ShapeError),
+        (ox.ones(2, dtype=ox.float64), DTypeError),
+        (1.0, DTypeError),
+        (x, ArgumentError),
+    ):
+        with pytest.raises(error, match="gradient"):
+            x.grad = wrong
+    assert x.grad is None
+
+
+def test_backward_into_some_and_several_at_once() -> None:
+    x, w = ox.ones(2, requires_grad=True), ox.full((2,), 3.0, requires_grad=True)
+    h = x * w
+    h.sum().backward(inputs=[x, h], retain_graph=True)
+    assert (x.grad.tolist(), w.grad, h.grad.tolist()) == ([3, 3], None, [1, 1])
+    with pytest.raises(ArgumentError, match="inputs are none"):
+        h.sum().backward(inputs=[])
+    with pytest.raises(ArgumentError, match="number of cotangents"):
+        ox.autograd.backward([h.sum()], [None, None])
+    rows = ox.autograd.grad(h, [x, w], ox.eye(2), is_grads_batched=True, retain_graph=True)
+    assert [r.tolist() for r in rows] == [[[3, 0], [0, 3]], [[1, 0], [0, 1]]]
+    other = ox.ones(1, requires_grad=True)
+    assert ox.autograd.grad(h.sum(), [x, other], materialize_grads=True)[1].tolist() == [0]
