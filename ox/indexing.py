@@ -15,6 +15,7 @@ from ox.operands import cast
 from ox.ops import operator
 from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
+from ox.ops.index import product_of
 from ox.ops.mode import MODE
 from ox.where import users_line
 
@@ -35,7 +36,9 @@ def get(x: Tensor, index: Any) -> Tensor:
     index = _as_tuple(index)
     if len(index) == 1 and (single := _truth(index[0])) is not None:
         return ops.Compress(ops.Unsqueeze(x, axes_tensor([0])), reshape(single, 1), axis=0)
-    parts = as_parts(x, index)
+    parts = as_parts(x, index, whole=True)
+    if len(parts) == 1 and is_mask(parts[0]):
+        return _masked(x, parts[0])
     x = _basic(x, parts)
     arrays = index_arrays(parts)
     for d, single in reversed(arrays):
@@ -73,11 +76,14 @@ def index_arrays(parts: list[Any]) -> list[tuple[int, Any]]:
     return [(d, p) for d, p in enumerate(left) if hasattr(p, "node")]
 
 
-def as_parts(x: Tensor, index: Any) -> list[Any]:
+def as_parts(x: Tensor, index: Any, whole: bool = False) -> list[Any]:
     """What stands in the brackets, one entry a dimension (and None for new ones): an int, a slice, or an integer
-    tensor, for lists and masks too."""
+    tensor, for lists and masks too; with `whole` a single mask stays one."""
     shape = x.data.shape
     parts = [_part(p) for p in _as_tuple(index)]
+    if whole and len(parts) == 1 and is_mask(parts[0]) and _width(parts[0]) <= len(shape):
+        _check_mask(parts[0], shape, 0)
+        return parts
     used = sum(0 if p is None or p is Ellipsis else _width(p) for p in parts)
     if used > len(shape):
         raise BoundsError(
@@ -177,8 +183,27 @@ def _plain(part: Any) -> Any:
     return part.data if hasattr(part, "node") else part
 
 
+def _masked(x: Tensor, mask: Tensor) -> Tensor:
+    """What lies where a mask of the first dimensions is true."""
+    rank = mask.data.ndim
+    if rank < x.data.ndim:
+        shape = x.shape
+        x = x if rank == 1 else reshape(x, [product_of(shape[:rank]), *shape[rank:]])
+        return ops.Compress(x, reshape(mask, -1), axis=0)
+    return ops.Compress(x, reshape(mask, -1))
+
+
 def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
     """A mask as integer tensors: the places where it is true, one tensor a dimension of the mask."""
+    _check_mask(mask, shape, d)
+    if MODE.get().recording is None:
+        return [operator.as_input(a) for a in mask.data.nonzero()]
+    rank = mask.data.ndim
+    rows = ops.Split(ops.NonZero(mask), axis=0, num_outputs=rank, outputs=rank)
+    return [ops.Squeeze(row, axes_tensor([0])) for row in rows]
+
+
+def _check_mask(mask: Any, shape: tuple[int, ...], d: int) -> None:
     if mask.data.shape != shape[d : d + mask.data.ndim]:
         raise BoundsError(
             f"a mask does not have the sizes of what it masks, from dimension {d} on",
@@ -186,11 +211,6 @@ def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
             expected=str(list(shape[d : d + mask.data.ndim])),
             got=str(list(mask.data.shape)),
         )
-    if MODE.get().recording is None:
-        return [operator.as_input(a) for a in mask.data.nonzero()]
-    rank = mask.data.ndim
-    rows = ops.Split(ops.NonZero(mask), axis=0, num_outputs=rank, outputs=rank)
-    return [ops.Squeeze(row, axes_tensor([0])) for row in rows]
 
 
 def check_inside(place: int, d: int, size: int) -> None:
@@ -251,7 +271,8 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     for size, i in zip(shape[first:], indices, strict=False):
         check_bounds(i, int(size), "an index tensor")
         i = cast(i, int64)
-        i = ops.Where(ops.Less(i, like(0, i)), i + size, i)  # negative counts from the end
+        if i._recorded is not None or not isinstance(i.data, np.ndarray) or (i.data < 0).any():
+            i = ops.Where(ops.Less(i, like(0, i)), i + size, i)  # negative counts from the end
         flat = i if flat is None else flat * size + i
     merged = reshape(x, [*shape[:first], -1, *shape[first + len(dims) :]])
     return ops.Gather(merged, flat, axis=first)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from ox.dtypes import ALL, INTEGERS, bool_, float16, float32, float64, int64
 from ox.errors import ShapeError
-from ox.ops.broadcast import axes_tensor, reshape_to
-from ox.ops.index import add_along, product_of
+from ox.ops.broadcast import axes_tensor, expand_to, reshape_to, zeros
+from ox.ops.index import ScatterElements, product_of
 from ox.ops.operator import OPS, operator
 from ox.ops.types import T1, T3, XP, HostT2, Int64, T
 
@@ -41,9 +41,11 @@ def Compress(xp: XP, input: T, condition: T1, *, axis: int | None = None) -> T:
 def _(g: "Tensor", condition: "Tensor", input_shape: tuple[int, ...], axis: int | None) -> "Tensor":
     places = OPS["Squeeze"](NonZero(condition), axes_tensor([0]))
     if axis is None:
-        return reshape_to(add_along(g, places, 0, product_of(input_shape)), input_shape)
+        flat = ScatterElements(zeros([product_of(input_shape)], g), places, g)
+        return reshape_to(flat, input_shape)
     axis %= len(input_shape)
-    return add_along(g, places, axis, input_shape[axis])
+    column = reshape_to(places, [places.shape[0] if i == axis else 1 for i in range(len(input_shape))])
+    return ScatterElements(zeros(input_shape, g), expand_to(column, g.shape), g, axis=axis)  # no place comes twice
 
 
 @operator("output", T1=COUNTS, T2=COUNTS, T3=ALL)
