@@ -1,87 +1,94 @@
-"""Losses as modules. `reduction` is "mean", "sum" or "none"."""
+"""Losses that compare values one by one, as modules. `reduction` is "mean", "sum" or "none"."""
 
 from __future__ import annotations
 
-from ox.errors import ArgumentError
 from ox.nn import functional as F
 from ox.nn.functional.common import one_of
-from ox.nn.functional.loss import REDUCTIONS
+from ox.nn.functional.reduction import REDUCTIONS, legacy
 from ox.nn.module import Module
 from ox.tensor import Tensor
 
 
-class _Loss(Module):
-    def __init__(self, *, reduction: str = "mean") -> None:
+class Loss(Module):
+    """What the losses share. `size_average` and `reduce` are older ways to say `reduction`."""
+
+    reductions: tuple[str, ...] = REDUCTIONS
+
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = one_of(reduction, "reduction", REDUCTIONS)
+        self.reduction = one_of(legacy(size_average, reduce, reduction), "reduction", self.reductions)
 
 
-class CrossEntropyLoss(_Loss):
-    """Logits [N, C, ...] against classes [N, ...] (integers) or probabilities (floats of the logits' shape).
-    `torch.nn.CrossEntropyLoss`.
-
-    Args:
-        weight: [C], one factor a class.
-        ignore_index: targets of this value count nothing.
-        label_smoothing: this part of each target is spread over all classes.
-    """
+class WeightedLoss(Loss):
+    """A loss with a weight for each class or element, a buffer."""
 
     weight: Tensor | None
 
     def __init__(
         self,
         weight: Tensor | None = None,
-        *,
-        ignore_index: int = -100,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
-        label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(reduction=reduction)
-        if not 0 <= label_smoothing <= 1:
-            raise ArgumentError("label_smoothing is a part", expected="0 to 1", got=str(label_smoothing))
+        super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
 
 
-class NLLLoss(_Loss):
-    """Log-probabilities [N, C, ...] against classes [N, ...]. `torch.nn.NLLLoss`."""
-
-    weight: Tensor | None
-
-    def __init__(self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
-        self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
-
-
-class MSELoss(_Loss):
+class MSELoss(Loss):
     """Squared difference of equal shapes. `torch.nn.MSELoss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
-class L1Loss(_Loss):
+class L1Loss(Loss):
     """Absolute difference of equal shapes. `torch.nn.L1Loss`."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
-class BCEWithLogitsLoss(_Loss):
+class SmoothL1Loss(Loss):
+    """Squared difference below `beta`, absolute beyond. `torch.nn.SmoothL1Loss`."""
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.beta = beta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(Loss):
+    """Squared difference up to `delta`, `delta` times the absolute one beyond. `torch.nn.HuberLoss`."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction=reduction)
+        self.delta = delta
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(input, target, self.reduction, self.delta)
+
+
+class BCELoss(WeightedLoss):
+    """Binary cross entropy of probabilities, of equal shapes. `torch.nn.BCELoss`.
+
+    Args:
+        weight: factor of each element, broadcast.
+    """
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(WeightedLoss):
     """Binary cross entropy of logits against probabilities, of equal shapes. `torch.nn.BCEWithLogitsLoss`.
 
     Args:
@@ -89,17 +96,81 @@ class BCEWithLogitsLoss(_Loss):
         pos_weight: factor of the positive part, broadcast.
     """
 
-    weight: Tensor | None
     pos_weight: Tensor | None
 
     def __init__(
-        self, weight: Tensor | None = None, *, reduction: str = "mean", pos_weight: Tensor | None = None
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(reduction=reduction)
-        self.register_buffer("weight", weight)
+        super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
         )
+
+
+class KLDivLoss(Loss):
+    """The Kullback-Leibler divergence of log-probabilities from probabilities. `torch.nn.KLDivLoss`.
+
+    Args:
+        reduction: also "batchmean", which is the divergence itself.
+        log_target: whether targets are log-probabilities too.
+    """
+
+    reductions = ("batchmean", *REDUCTIONS)
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class PoissonNLLLoss(Loss):
+    """Minus the log-likelihood of counts under Poisson's distribution. `torch.nn.PoissonNLLLoss`."""
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        return F.poisson_nll_loss(log_input, target, self.log_input, self.full, eps=self.eps, reduction=self.reduction)
+
+
+class GaussianNLLLoss(Loss):
+    """Minus the log-likelihood under normal distributions of given means and variances. `torch.nn.GaussianNLLLoss`."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class SoftMarginLoss(Loss):
+    """log(1 + exp(-target·input)). `torch.nn.SoftMarginLoss`."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.soft_margin_loss(input, target, reduction=self.reduction)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sample import Sample, call, ints, normal, positive
+from sample import R, Sample, call, ints, normal, positive
 
 
 def scored(**attributes: Any) -> list[Sample]:
@@ -25,4 +25,11 @@ def scored(**attributes: Any) -> list[Sample]:
 MORE: dict[str, Callable[[], list[Sample]]] = {
     "NegativeLogLikelihoodLoss": scored,
     "SoftmaxCrossEntropyLoss": lambda: scored() + scored(outputs=2),
+}
+
+FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
+    "ox.BinaryCrossEntropy": lambda: [
+        call(R.uniform(0.1, 0.9, (3, 4)), R.uniform(0.1, 0.9, (3, 4))),
+        call(np.array([0.0, 1.0, 0.0, 1.0], np.float32), np.array([0.0, 1.0, 1.0, 0.0], np.float32)),
+    ],
 }

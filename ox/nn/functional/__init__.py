@@ -31,6 +31,7 @@ from ox.nn.functional.adaptive import (
     fractional_max_pool3d_with_indices,
 )
 from ox.nn.functional.attention import scaled_dot_product_attention
+from ox.nn.functional.class_loss import cross_entropy, linear_cross_entropy, nll_loss
 from ox.nn.functional.conv import (
     conv1d,
     conv2d,
@@ -39,6 +40,7 @@ from ox.nn.functional.conv import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from ox.nn.functional.ctc import ctc_loss
 from ox.nn.functional.dropout import (
     alpha_dropout,
     dropout,
@@ -61,7 +63,28 @@ from ox.nn.functional.grid import (
     grid_sample,
 )
 from ox.nn.functional.linear import bilinear, linear
-from ox.nn.functional.loss import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, nll_loss
+from ox.nn.functional.loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    gaussian_nll_loss,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    poisson_nll_loss,
+    smooth_l1_loss,
+    soft_margin_loss,
+)
+from ox.nn.functional.margin import (
+    cosine_embedding_loss,
+    hinge_embedding_loss,
+    margin_ranking_loss,
+    multi_margin_loss,
+    multilabel_margin_loss,
+    multilabel_soft_margin_loss,
+    triplet_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from ox.nn.functional.norm import batch_norm, layer_norm
 from ox.nn.functional.padding import pad
 from ox.nn.functional.pool import (
@@ -126,6 +149,7 @@ __all__ = [
     "avg_pool3d",
     "batch_norm",
     "bilinear",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
@@ -136,8 +160,10 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -152,6 +178,7 @@ __all__ = [
     "fractional_max_pool2d_with_indices",
     "fractional_max_pool3d",
     "fractional_max_pool3d_with_indices",
+    "gaussian_nll_loss",
     "gelu",
     "glu",
     "grid_sample",
@@ -161,17 +188,22 @@ __all__ = [
     "hardswish",
     "hardtanh",
     "hardtanh_",
+    "hinge_embedding_loss",
+    "huber_loss",
     "interpolate",
+    "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "leaky_relu_",
     "linear",
+    "linear_cross_entropy",
     "log_softmax",
     "logsigmoid",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool1d_with_indices",
     "max_pool2d",
@@ -183,6 +215,9 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
     "native_channel_shuffle",
     "nll_loss",
     "one_hot",
@@ -191,6 +226,7 @@ __all__ = [
     "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "poisson_nll_loss",
     "prelu",
     "relu",
     "relu6",
@@ -202,6 +238,8 @@ __all__ = [
     "selu_",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
     "softmin",
     "softplus",
@@ -211,6 +249,8 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "threshold_",
+    "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
     "unfold",
     "upsample",
     "upsample_bilinear",

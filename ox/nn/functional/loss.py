@@ -1,57 +1,136 @@
-"""Losses. Reductions are "mean", "sum" or "none"."""
+"""Losses that compare values one by one. `reduction` is "mean", "sum" or "none"."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from ox import ops
-from ox.dtypes import is_floating, onnx_type
-from ox.errors import DTypeError, ShapeError
-from ox.nn.functional.activation import softplus
-from ox.nn.functional.common import ints, number, one_of
+from ox.errors import ArgumentError, ShapeError
+from ox.nn.functional.common import number, one_of
+from ox.nn.functional.reduction import REDUCTIONS, floating, legacy, reduced, same_shape
 from ox.operands import meet
+from ox.ops.bernoulli_loss import BinaryCrossEntropy
 from ox.ops.explain import place
 from ox.ops.mode import MODE
 from ox.tensor import Tensor
 
-REDUCTIONS = ("mean", "sum", "none")
+
+def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """With a weight for each value the mean divides by their sum."""
+    if weight is None:
+        return reduced(loss, reduction)
+    same_shape("a weighted loss", loss, weight)
+    loss, weight = meet(loss, weight)
+    total = reduced(ops.Mul(loss, weight), "sum" if reduction == "mean" else reduction)
+    return ops.Div(total, ops.ReduceSum(weight, keepdims=0)) if reduction == "mean" else total
 
 
-def _reduce(loss: Tensor, reduction: str) -> Tensor:
-    if reduction == "mean":
-        return ops.ReduceMean(loss, keepdims=0)
-    return ops.ReduceSum(loss, keepdims=0) if one_of(reduction, "reduction", REDUCTIONS) == "sum" else loss
-
-
-def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
-    if input.data.shape != target.data.shape:
-        raise ShapeError(
-            f"{name} compares values one by one",
-            where=place(),
-            expected=f"target {list(input.data.shape)}",
-            got=f"target {list(target.data.shape)}",
-            hint="target.reshape(input.shape), or target.unsqueeze(1) for an output of one column",
-        )
-
-
-def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
-    """(input - target)², of equal shapes. `torch.nn.functional.mse_loss`."""
-    _same_shape("mse_loss", input, target)
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """(input - target)², of equal shapes; with a `weight` of that shape the mean is a weighted one.
+    `torch.nn.functional.mse_loss`."""
+    same_shape("mse_loss", input, target)
     difference = ops.Sub(*meet(input, target))
-    return _reduce(ops.Mul(difference, difference), reduction)
+    return _weighted(ops.Mul(difference, difference), weight, legacy(size_average, reduce, reduction))
 
 
-def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
-    """abs(input - target), of equal shapes. `torch.nn.functional.l1_loss`."""
-    _same_shape("l1_loss", input, target)
-    return _reduce(ops.Abs(ops.Sub(*meet(input, target))), reduction)
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
+    """abs(input - target), of equal shapes; with a `weight` of that shape the mean is a weighted one.
+    `torch.nn.functional.l1_loss`."""
+    same_shape("l1_loss", input, target)
+    return _weighted(ops.Abs(ops.Sub(*meet(input, target))), weight, legacy(size_average, reduce, reduction))
+
+
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """With d = abs(input - target): d²/(2·beta) below beta, d - beta/2 from there on.
+    `torch.nn.functional.smooth_l1_loss`."""
+    reduction = legacy(size_average, reduce, reduction)
+    if beta < 0:
+        raise ArgumentError("beta is 0 or more", where=place(), got=str(beta))
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    same_shape("smooth_l1_loss", input, target)
+    difference = ops.Sub(*meet(input, target))
+    size = ops.Abs(difference)
+    square = ops.Mul(difference, difference)
+    near = ops.Mul(square, number(0.5 / beta, size))
+    far = ops.Sub(size, number(0.5 * beta, size))
+    return reduced(ops.Where(ops.Less(size, number(beta, size)), near, far), reduction)
+
+
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """With d = abs(input - target): d²/2 up to delta, delta·(d - delta/2) beyond. `torch.nn.functional.huber_loss`."""
+    if delta <= 0:
+        raise ArgumentError("delta is more than 0", where=place(), got=str(delta))
+    same_shape("huber_loss", input, target)
+    difference = ops.Sub(*meet(input, target))
+    size = ops.Abs(difference)
+    near = ops.Mul(ops.Mul(difference, difference), number(0.5, size))
+    far = ops.Mul(ops.Sub(size, number(0.5 * delta, size)), number(delta, size))
+    loss = ops.Where(ops.LessOrEqual(size, number(delta, size)), near, far)
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-(t·log x + (1 - t)·log(1 - x)) of probabilities, each logarithm at least -100; `weight` is broadcast.
+    `torch.nn.functional.binary_cross_entropy`.
+
+    Raises:
+        ArgumentError: (outside a recording) an input outside 0 to 1.
+    """
+    reduction = legacy(size_average, reduce, reduction)
+    same_shape("binary_cross_entropy", input, target)
+    x, t = meet(input, target)
+    floating("binary_cross_entropy", x)
+    if MODE.get().recording is None and x.data.size:
+        low, high = float(x.data.min()), float(x.data.max())
+        if low < 0 or high > 1:
+            raise ArgumentError(
+                "binary_cross_entropy takes probabilities",
+                where=place(),
+                expected="0 to 1",
+                got=str(low if low < 0 else high),
+                hint="binary_cross_entropy_with_logits for what no sigmoid has seen",
+            )
+    loss: Tensor = BinaryCrossEntropy(x, t)
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
-    *,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
@@ -62,124 +141,129 @@ def binary_cross_entropy_with_logits(
         weight: factor of each element, broadcast.
         pos_weight: factor of the positive part, broadcast (one a class for [N, classes]).
     """
-    _same_shape("binary_cross_entropy_with_logits", input, target)
+    reduction = legacy(size_average, reduce, reduction)
+    same_shape("binary_cross_entropy_with_logits", input, target)
     x, t = meet(input, target)
-    # -log σ(x) = softplus(-x) = softplus(x) - x, so the loss is (1 - t)·x + f·(softplus(x) - x), f = 1 + (p - 1)·t
-    positive = softplus(ops.Neg(x))
+    # -log σ(x) = ops.Softplus(-x) = softplus(x) - x, so the loss is (1 - t)·x + f·(softplus(x) - x), f = 1 + (p - 1)·t
+    positive = ops.Softplus(ops.Neg(x))
     if pos_weight is not None:
         positive = ops.Mul(positive, (pos_weight - 1.0) * t + 1.0)
     loss = ops.Add(ops.Mul(1.0 - t, x), positive)
-    return _reduce(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def cross_entropy(
+def kl_div(
     input: Tensor,
     target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    log_target: bool = False,
 ) -> Tensor:
-    """Cross entropy of logits [N, C, ...] (or [C]) with classes [N, ...] of an integer type, or with probabilities of
-    the logits' shape. `torch.nn.functional.cross_entropy`.
+    """target·(log target - input), where input holds log-probabilities and, with `log_target`, target too; broadcast.
+    `torch.nn.functional.kl_div`.
 
     Args:
-        weight: [C], one factor a class.
-        ignore_index: targets of this value count nothing.
-        label_smoothing: 0 to 1; this part of each target is spread over all classes.
+        reduction: also "batchmean", the sum divided by the first size, which is the divergence itself.
+    """
+    reduction = one_of(legacy(size_average, reduce, reduction), "reduction", ("batchmean", *REDUCTIONS))
+    x, t = meet(input, target)
+    floating("kl_div", x)
+    if log_target:
+        loss = ops.Mul(ops.Exp(t), ops.Sub(t, x))
+    else:
+        loss = ops.Sub(_log_times(t), ops.Mul(t, x))
+    if reduction == "batchmean":
+        count = input.shape[0] if input.data.ndim else 1
+        return ops.Div(ops.ReduceSum(loss, keepdims=0), number(count, loss))
+    return reduced(loss, reduction)
+
+
+def _log_times(t: Tensor) -> Tensor:
+    """t·log t, 0 at 0."""
+    none = ops.Equal(t, number(0.0, t))
+    return ops.Where(none, number(0.0, t), ops.Mul(t, ops.Log(ops.Where(none, number(1.0, t), t))))
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """exp(x) - t·x, or without `log_input` x - t·log(x + eps); `full` adds Stirling's term where t > 1.
+    `torch.nn.functional.poisson_nll_loss`."""
+    reduction = legacy(size_average, reduce, reduction)
+    x, t = meet(input, target)
+    floating("poisson_nll_loss", x)
+    if log_input:
+        loss = ops.Sub(ops.Exp(x), ops.Mul(t, x))
+    else:
+        loss = ops.Sub(x, ops.Mul(t, ops.Log(ops.Add(x, number(eps, x)))))
+    if full:
+        large = ops.Greater(t, number(1.0, t))
+        safe = ops.Where(large, t, number(1.0, t))
+        stirling = ops.Add(
+            ops.Sub(ops.Mul(safe, ops.Log(safe)), safe),
+            ops.Mul(ops.Log(ops.Mul(safe, number(2 * math.pi, t))), number(0.5, t)),
+        )
+        loss = ops.Add(loss, ops.Where(large, stirling, number(0.0, t)))
+    return reduced(loss, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """(log var + (input - target)²/var)/2 with var at least eps; `full` adds log(2π)/2.
+    `torch.nn.functional.gaussian_nll_loss`.
+
+    Args:
+        var: of the input's shape, or without its last dimension, or with that one of size 1, or one number.
 
     Raises:
-        ShapeError: shapes that do not fit, or (outside a recording) a class out of range.
-        DTypeError: a target that is neither integer nor floating.
+        ShapeError: another shape of var.
+        ArgumentError: (outside a recording) a negative variance.
     """
-    axis = 0 if input.data.ndim == 1 else 1
-    if is_floating(target.data.dtype):
-        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
-    _check_classes("cross_entropy", input, target, ignore_index, axis)
-    logp = ops.LogSoftmax(input, axis=axis)
-    return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
-
-
-def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
-) -> Tensor:
-    """The negative of log-probabilities [N, C, ...] (or [C]) at the classes [N, ...]. `torch.nn.functional.nll_loss`.
-    Arguments and errors as in `cross_entropy`."""
-    axis = 0 if input.data.ndim == 1 else 1
-    _check_classes("nll_loss", input, target, ignore_index, axis)
-    return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
-
-
-def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
-    x, t = input.data, target.data
-    if t.dtype.kind not in "iu":
-        raise DTypeError(
-            f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
-        )
-    if x.ndim == 0 or t.shape != x.shape[:axis] + x.shape[axis + 1 :]:
-        fitting = [*x.shape[:axis], *x.shape[axis + 1 :]]
-        raise ShapeError(
-            f"{name} cannot score {list(x.shape)} against {list(t.shape)}",
-            where=place(),
-            expected=f"target {fitting} for input {list(x.shape)}",
-            got=f"target {list(t.shape)}",
-            hint="logits [batch, classes] and classes [batch]"
-            if t.shape != x.shape
-            else "target.argmax(1), or float probabilities",
-        )
-    if MODE.get().recording is None and t.size and isinstance(t, np.ndarray):
-        low, high, classes = t.min(), t.max(), x.shape[axis]
-        if low < 0 or high >= classes:
-            wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]
-            if wrong.size:
-                raise ShapeError(
-                    f"{name} met a class out of range", where=place(), expected=f"0 to {classes - 1}", got=str(wrong[0])
-                )
-
-
-def _nll(
-    logp: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    smoothing: float,
-    axis: int,
-) -> Tensor:
-    one_of(reduction, "reduction", REDUCTIONS)
-    valid = ops.Not(ops.Equal(target, number(ignore_index, target)))
-    safe = ops.Where(valid, target, number(0, target))
-    counted = ops.Cast(valid, to=onnx_type(logp.data.dtype))  # 1 where a target counts, 0 where it is ignored
-    factor = counted if weight is None else ops.Mul(ops.Gather(weight, safe, axis=0), counted)
-    picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
-    loss = ops.Neg(ops.Mul(picked, factor))
-    spread = None
-    if smoothing:
-        # the mean over classes of -log p, each class with its weight
-        every = logp if weight is None else ops.Mul(logp, _along(weight, logp, axis))
-        spread = ops.Neg(ops.Mul(ops.ReduceMean(every, ints(axis), keepdims=0), counted))
-        loss = ops.Add(ops.Mul(loss, number(1 - smoothing, loss)), ops.Mul(spread, number(smoothing, loss)))
-    if reduction == "none":
-        return loss
-    total = ops.ReduceSum(loss, keepdims=0)
-    return total if reduction == "sum" else ops.Div(total, ops.ReduceSum(factor, keepdims=0))
-
-
-def _along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
-    """[C] as [1, C, 1, ...], to broadcast along `axis`."""
-    return ops.Reshape(weight, ints(*[-1 if i == axis else 1 for i in range(x.data.ndim)]))
-
-
-def _soft_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float, axis: int
-) -> Tensor:
-    _same_shape("cross_entropy with probabilities", input, target)
     x, t = meet(input, target)
-    if smoothing:
-        t = t * (1 - smoothing) + smoothing / x.data.shape[axis]
-    logp = ops.LogSoftmax(x, axis=axis)
-    if weight is not None:
-        logp = ops.Mul(logp, _along(weight, logp, axis))
-    loss = ops.Neg(ops.ReduceSum(ops.Mul(logp, t), ints(axis), keepdims=0))
-    return _reduce(loss, reduction)
+    floating("gaussian_nll_loss", x)
+    v = var if isinstance(var, Tensor) else number(float(var), x)
+    shape, own = x.data.shape, v.data.shape
+    if own != shape and v.data.ndim:
+        if shape[:-1] == own:
+            v = v.unsqueeze(-1)
+        elif shape[:-1] != own[:-1] or own[-1] != 1:
+            raise ShapeError(
+                "a variance does not fit", where=place(), expected=f"var {list(shape)}", got=f"var {list(own)}"
+            )
+    x, v = meet(x, v)
+    if MODE.get().recording is None and v.data.size and float(v.data.min()) < 0:
+        raise ArgumentError("a variance is 0 or more", where=place(), got=str(v.data.min()))
+    # the gradient passes as if nothing were clamped, so that a variance that fell below eps can rise again
+    v = ops.Add(v, ops.Sub(ops.Clip(v.detach(), number(eps, v)), v.detach()))
+    difference = ops.Sub(x, t)
+    loss = ops.Mul(ops.Add(ops.Log(v), ops.Div(ops.Mul(difference, difference), v)), number(0.5, x))
+    if full:
+        loss = ops.Add(loss, number(0.5 * math.log(2 * math.pi), loss))
+    return reduced(loss, reduction)
+
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-target·input)) for targets of 1 and -1. `torch.nn.functional.soft_margin_loss`."""
+    same_shape("soft_margin_loss", input, target)
+    loss = ops.Softplus(ops.Neg(ops.Mul(*meet(input, target))))
+    return reduced(loss, legacy(size_average, reduce, reduction))

@@ -1,0 +1,205 @@
+"""Losses of classes: cross_entropy, nll_loss, linear_cross_entropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import is_floating, onnx_type
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.nn.functional.common import ints, number, one_of
+from ox.nn.functional.linear import linear
+from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
+from ox.operands import meet
+from ox.ops.explain import place
+from ox.ops.mode import MODE
+from ox.tensor import Tensor
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross entropy of logits [N, C, ...] (or [C]) with classes [N, ...] of an integer type, or with probabilities of
+    the logits' shape. `torch.nn.functional.cross_entropy`.
+
+    Args:
+        weight: [C], one factor a class.
+        ignore_index: targets of this value count nothing.
+        label_smoothing: 0 to 1; this part of each target is spread over all classes.
+
+    Raises:
+        ShapeError: shapes that do not fit, or (outside a recording) a class out of range.
+        DTypeError: a target that is neither integer nor floating.
+    """
+    reduction = legacy(size_average, reduce, reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError("label_smoothing is a part", where=place(), expected="0 to 1", got=str(label_smoothing))
+    axis = 0 if input.data.ndim == 1 else 1
+    _check_weight("cross_entropy", input, weight, axis)
+    if is_floating(target.data.dtype):
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
+    _check_classes("cross_entropy", input, target, ignore_index, axis)
+    logp = ops.LogSoftmax(input, axis=axis)
+    return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative of log-probabilities [N, C, ...] (or [C]) at the classes [N, ...]. `torch.nn.functional.nll_loss`.
+    Arguments and errors as in `cross_entropy`."""
+    reduction = legacy(size_average, reduce, reduction)
+    axis = 0 if input.data.ndim == 1 else 1
+    _check_weight("nll_loss", input, weight, axis)
+    _check_classes("nll_loss", input, target, ignore_index, axis)
+    return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
+
+
+def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
+    x, t = input.data, target.data
+    if t.dtype.kind not in "iu":
+        raise DTypeError(
+            f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
+        )
+    if x.ndim == 0 or t.shape != x.shape[:axis] + x.shape[axis + 1 :]:
+        fitting = [*x.shape[:axis], *x.shape[axis + 1 :]]
+        raise ShapeError(
+            f"{name} cannot score {list(x.shape)} against {list(t.shape)}",
+            where=place(),
+            expected=f"target {fitting} for input {list(x.shape)}",
+            got=f"target {list(t.shape)}",
+            hint="logits [batch, classes] and classes [batch]"
+            if t.shape != x.shape
+            else "target.argmax(1), or float probabilities",
+        )
+    if MODE.get().recording is None and t.size and isinstance(t, np.ndarray):
+        low, high, classes = t.min(), t.max(), x.shape[axis]
+        if low < 0 or high >= classes:
+            wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]
+            if wrong.size:
+                raise ShapeError(
+                    f"{name} met a class out of range", where=place(), expected=f"0 to {classes - 1}", got=str(wrong[0])
+                )
+
+
+def _nll(
+    logp: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    axis: int,
+) -> Tensor:
+    one_of(reduction, "reduction", REDUCTIONS)
+    valid = ops.Not(ops.Equal(target, number(ignore_index, target)))
+    safe = ops.Where(valid, target, number(0, target))
+    counted = ops.Cast(valid, to=onnx_type(logp.data.dtype))  # 1 where a target counts, 0 where it is ignored
+    factor = counted if weight is None else ops.Mul(ops.Gather(weight, safe, axis=0), counted)
+    picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
+    loss = ops.Neg(ops.Mul(picked, factor))
+    spread = None
+    if smoothing:
+        # the mean over classes of -log p, each class with its weight
+        every = logp if weight is None else ops.Mul(logp, _along(weight, logp, axis))
+        spread = ops.Neg(ops.Mul(ops.ReduceMean(every, ints(axis), keepdims=0), counted))
+        loss = ops.Add(ops.Mul(loss, number(1 - smoothing, loss)), ops.Mul(spread, number(smoothing, loss)))
+    if reduction == "none":
+        return loss
+    total = ops.ReduceSum(loss, keepdims=0)
+    return total if reduction == "sum" else ops.Div(total, ops.ReduceSum(factor, keepdims=0))
+
+
+def _along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
+    """[C] as [1, C, 1, ...], to broadcast along `axis`."""
+    return ops.Reshape(weight, ints(*[-1 if i == axis else 1 for i in range(x.data.ndim)]))
+
+
+def _soft_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float, axis: int
+) -> Tensor:
+    same_shape("cross_entropy with probabilities", input, target)
+    x, t = meet(input, target)
+    if smoothing:
+        t = t * (1 - smoothing) + smoothing / x.data.shape[axis]
+    logp = ops.LogSoftmax(x, axis=axis)
+    if weight is not None:
+        logp = ops.Mul(logp, _along(weight, logp, axis))
+    loss = ops.Neg(ops.ReduceSum(ops.Mul(logp, t), ints(axis), keepdims=0))
+    return reduced(loss, reduction)
+
+
+def _check_weight(name: str, input: Tensor, weight: Tensor | None, axis: int) -> None:
+    x = input.data
+    if weight is not None and (x.ndim == 0 or weight.data.shape != x.shape[axis : axis + 1]):
+        raise ShapeError(
+            f"{name} takes one weight a class",
+            where=place(),
+            expected=f"weight {list(x.shape[axis : axis + 1])}",
+            got=f"weight {list(weight.data.shape)}",
+        )
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """`cross_entropy` of `linear(input, linear_weight, linear_bias)`: input [N, in] or [in], weight [C, ..., in].
+    `torch.nn.functional.linear_cross_entropy`.
+
+    Args:
+        options: how PyTorch works in chunks to save memory; taken and not followed, the result is the same.
+    """
+    x, w = input.data, linear_weight.data
+    lead = x.shape[:-1]
+    if x.ndim not in (1, 2) or w.ndim < 2 or x.shape[-1] != w.shape[-1] or (w.ndim > 2 and x.ndim == 1):
+        raise ShapeError(
+            "linear_cross_entropy takes input [N, in] or [in] and linear_weight [C, ..., in]",
+            where=place(),
+            got=f"{list(x.shape)} and {list(w.shape)}",
+        )
+    if linear_bias is not None and linear_bias.data.shape != w.shape[:-1]:
+        raise ShapeError(
+            "a bias does not fit",
+            where=place(),
+            expected=f"linear_bias {list(w.shape[:-1])}",
+            got=f"linear_bias {list(linear_bias.data.shape)}",
+        )
+    if ignore_index is not None and target.data.shape == (*lead, *w.shape[:-1]):
+        raise ArgumentError("ignore_index is for classes, not for probabilities", where=place())
+    rows = linear_weight if w.ndim == 2 else linear_weight.reshape(-1, w.shape[-1])
+    bias = linear_bias if linear_bias is None or w.ndim == 2 else linear_bias.reshape(-1)
+    logits = linear(input, rows, bias)
+    if w.ndim > 2:
+        logits = logits.reshape(-1, *w.shape[:-1])
+    return cross_entropy(
+        logits,
+        target,
+        weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )

@@ -1,0 +1,213 @@
+"""Connectionist temporal classification (Graves et al., ICML 2006): the loss of a sequence without its alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ox import ops
+from ox.dtypes import onnx_type
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.nn.functional.common import ints, number, one_of
+from ox.nn.functional.reduction import REDUCTIONS, floating, reduced
+from ox.operands import scalar
+from ox.ops.explain import place
+from ox.ops.mode import MODE
+from ox.ops.operator import as_input
+from ox.tensor import Tensor
+
+INT64 = np.dtype(np.int64)
+NEVER = -1e30  # the logarithm of no path at all; -inf would make NaN of differences
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Minus the log-probability that log_probs spell the targets, summed over all alignments.
+    `torch.nn.functional.ctc_loss`.
+
+    The forward algorithm in logarithms, one step a time step. A recording unrolls it, so a file is for one number of
+    time steps T and of target places S; the batch stays open. The gradient is that of the formula: it is PyTorch's
+    behind a log_softmax, where PyTorch already counts in what a log_softmax takes back. It may be differentiated again.
+
+    Args:
+        log_probs: [T, N, C], or [T, C] without a batch.
+        targets: integers other than `blank`: [N, S] padded, or all of them one after another.
+        input_lengths: [N], each up to T.
+        target_lengths: [N], each up to S.
+        reduction: "mean" divides each loss by its target's length first.
+        zero_infinity: a target that cannot be spelled in its time gives 0, not infinity; its gradient is 0 either way.
+    """
+    one_of(reduction, "reduction", REDUCTIONS)
+    floating("ctc_loss", log_probs)
+    single = log_probs.data.ndim == 2
+    if log_probs.data.ndim not in (2, 3):
+        raise ShapeError("ctc_loss takes log_probs [T, N, C]", where=place(), got=str(list(log_probs.data.shape)))
+    logp = ops.Unsqueeze(log_probs, ints(1)) if single else log_probs
+    steps, batch, count = logp.data.shape
+    if not 0 <= blank < count:
+        raise ArgumentError("blank is one of the classes", where=place(), expected=f"0 to {count - 1}", got=str(blank))
+    if targets.data.dtype.kind not in "iu":
+        raise DTypeError("ctc_loss takes integer targets", where=place(), got=str(targets.data.dtype))
+    lengths = _lengths("input_lengths", input_lengths, batch)
+    sizes = _lengths("target_lengths", target_lengths, batch)
+    labels = _padded(ops.Cast(targets, to=onnx_type(INT64)), sizes, batch, single)
+    _check(labels, lengths, sizes, steps, count, blank)
+    losses = _forward(logp, labels, lengths, sizes, blank)
+
+    zero = number(0.0, losses)
+    impossible = ops.Greater(losses, number(-NEVER / 2, losses))
+    losses = ops.Where(impossible, zero if zero_infinity else number(float("inf"), losses), losses)
+    if reduction == "mean":
+        divisor = ops.Max(sizes, scalar(1, INT64))
+        losses = ops.Div(losses, ops.Cast(divisor, to=onnx_type(losses.data.dtype)))
+    elif reduction == "none" and single:
+        return ops.Squeeze(losses, ints(0))
+    return reduced(losses, reduction)
+
+
+def _lengths(name: str, given: Any, batch: int) -> Tensor:
+    """int64 [N]."""
+    made = given if isinstance(given, Tensor) else as_input(np.asarray(given, np.int64))
+    if made.data.dtype.kind not in "iu":
+        raise DTypeError(f"{name} are integers", where=place(), got=str(made.data.dtype))
+    if made.data.size != batch or made.data.ndim > 1:
+        raise ShapeError(
+            f"{name} has one number a sequence", where=place(), expected=f"[{batch}]", got=str(list(made.data.shape))
+        )
+    made = made if made.data.ndim else ops.Unsqueeze(made, ints(0))
+    return made if made.data.dtype == INT64 else ops.Cast(made, to=onnx_type(INT64))
+
+
+def _padded(targets: Tensor, sizes: Tensor, batch: int, single: bool) -> Tensor:
+    """[N, S]; what lies beyond a target's length does not matter."""
+    if targets.data.ndim == 2:
+        if targets.data.shape[0] != batch:
+            raise ShapeError(
+                "targets has one row a sequence", where=place(), expected=f"[{batch}, S]", got=str(targets.data.shape)
+            )
+        return targets
+    if targets.data.ndim != 1:
+        raise ShapeError("ctc_loss takes targets [N, S] or [sum]", where=place(), got=str(list(targets.data.shape)))
+    total, longest = int(sizes.data.sum()), int(sizes.data.max(initial=0))
+    if single and MODE.get().recording is not None:
+        return ops.Unsqueeze(targets, ints(0))
+    if targets.data.shape[0] != total and not (single and targets.data.shape[0] >= total):
+        raise ShapeError(
+            "targets holds what target_lengths say", where=place(), expected=f"[{total}]", got=str(targets.data.shape)
+        )
+    first = ops.Sub(ops.CumSum(sizes, scalar(0, INT64)), sizes)
+    within = as_input(np.arange(longest, dtype=np.int64))
+    places = ops.Add(ops.Unsqueeze(first, ints(1)), within)
+    # one value more, so that there is something to read where all targets are empty
+    last = ops.Sub(ops.Cast(ops.Size(targets), to=onnx_type(INT64)), scalar(1, INT64))
+    return ops.Gather(targets, ops.Min(places, last), axis=0) if longest else _none(sizes)
+
+
+def _none(sizes: Tensor) -> Tensor:
+    """int64 [N, 0]."""
+    return ops.Slice(ops.Unsqueeze(sizes, ints(1)), ints(0), ints(0), ints(1))
+
+
+def _check(labels: Tensor, lengths: Tensor, sizes: Tensor, steps: int, count: int, blank: int) -> None:
+    if MODE.get().recording is not None or not isinstance(labels.data, np.ndarray):
+        return
+    t, s = lengths.data, sizes.data
+    if t.size and (t.min() < 0 or t.max() > steps):
+        raise ShapeError("input_lengths go beyond log_probs", where=place(), expected=f"0 to {steps}", got=str(t))
+    if s.size and (s.min() < 0 or s.max() > labels.data.shape[1]):
+        raise ShapeError(
+            "target_lengths go beyond targets", where=place(), expected=f"0 to {labels.data.shape[1]}", got=str(s)
+        )
+    used = labels.data[np.arange(labels.data.shape[1]) < s[:, None]]
+    if used.size and (used.min() < 0 or used.max() >= count or (used == blank).any()):
+        raise ShapeError(
+            "a target is a class and not the blank", where=place(), expected=f"0 to {count - 1} without {blank}"
+        )
+
+
+def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank: int) -> Tensor:
+    """Minus the log-likelihoods [N]; about -NEVER where nothing fits."""
+    steps, places = logp.data.shape[0], labels.data.shape[1]
+    states = 2 * places + 1
+    kind = logp.data.dtype
+    if kind.itemsize == 2:
+        wide = _forward(ops.Cast(logp, to=onnx_type(np.dtype(np.float32))), labels, lengths, sizes, blank)
+        return ops.Cast(ops.Clip(wide, None, scalar(3e38, wide.data.dtype)), to=onnx_type(kind))
+    never, zero = scalar(NEVER, kind), scalar(0.0, kind)
+    # blank, label, blank, label, ..., blank
+    blanks = ops.Expand(scalar(blank, INT64), ops.Shape(ops.Unsqueeze(labels, ints(2))))
+    pairs = ops.Concat(blanks, ops.Unsqueeze(labels, ints(2)), axis=2)
+    last = ops.Slice(ops.Expand(scalar(blank, INT64), _rows(labels)), ints(0), ints(1), ints(1))
+    spelled = ops.Concat(ops.Reshape(pairs, ints(0, 2 * places), allowzero=0) if places else _none(sizes), last, axis=1)
+    number_of = as_input(np.arange(states, dtype=np.int64))
+    ends = ops.Unsqueeze(ops.Add(sizes, sizes), ints(1))  # the last state of each sequence
+    inside = ops.LessOrEqual(number_of, ends)
+    known = ops.Where(inside, spelled, scalar(blank, INT64))
+    # a label may follow the one before it without a blank, unless they are the same
+    if states > 2:
+        before = ops.Slice(ops.Pad(known, ints(2, 0), scalar(-1, INT64), ints(1)), ints(0), ints(states), ints(1))
+        skips = ops.And(ops.Not(ops.Equal(known, before)), ops.Not(ops.Equal(known, scalar(blank, INT64))))
+    index = ops.Expand(ops.Unsqueeze(known, ints(0)), ops.Concat(ints(steps), ops.Shape(known), axis=0))
+    if not steps:
+        emitted: list[Any] = []
+    else:
+        emitted = (
+            list(ops.Split(ops.GatherElements(logp, index, axis=2), axis=0, num_outputs=steps, outputs=steps))
+            if steps > 1
+            else [ops.GatherElements(logp, index, axis=2)]
+        )
+    # before the first step everything lies in front of state 0: one path, of probability 1
+    start = ops.Where(ops.Equal(number_of, scalar(0, INT64)), zero, never)
+    alpha = ops.Where(inside, start, never)
+    for step in range(steps):
+        emission = ops.Squeeze(emitted[step], ints(0))
+        if step == 0:
+            first = ops.Where(ops.LessOrEqual(number_of, scalar(1, INT64)), zero, never)
+            following = ops.Add(ops.Where(inside, first, never), emission)
+        else:
+            ways = [alpha]
+            if states > 1:
+                ways.append(_shifted(alpha, 1, states))
+            if states > 2:
+                ways.append(ops.Where(skips, _shifted(alpha, 2, states), never))
+            following = ops.Add(_log_sum(ways), emission)
+        going = ops.Less(scalar(step, INT64), ops.Unsqueeze(lengths, ints(1)))
+        alpha = ops.Where(going, following, alpha)
+    final = [ops.GatherElements(alpha, ends, axis=1)]
+    if states > 1:
+        one = scalar(1, INT64)
+        label = ops.GatherElements(alpha, ops.Max(ops.Sub(ends, one), scalar(0, INT64)), axis=1)
+        final.append(ops.Where(ops.Greater(ends, scalar(0, INT64)), label, never))
+    return ops.Neg(ops.Squeeze(_log_sum(final), ints(1)))
+
+
+def _rows(labels: Tensor) -> Tensor:
+    """The shape [N, 1]."""
+    return ops.Concat(ops.Shape(labels, start=0, end=1), ints(1), axis=0)
+
+
+def _shifted(alpha: Tensor, by: int, states: int) -> Tensor:
+    """The same `by` states later."""
+    padded = ops.Pad(alpha, ints(by, 0), scalar(NEVER, alpha.data.dtype), ints(1))
+    return ops.Slice(padded, ints(0), ints(states), ints(1))
+
+
+def _log_sum(parts: list[Any]) -> Tensor:
+    """log of the sum of exponentials, from the greatest on."""
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]
+    most = ops.Max(*[x.detach() for x in parts])
+    total: Any = None
+    for x in parts:
+        share = ops.Exp(ops.Sub(x, most))
+        total = share if total is None else ops.Add(total, share)
+    return ops.Add(most, ops.Log(total))

@@ -1,0 +1,69 @@
+"""What the losses share: reductions, and checks of shapes and types."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from ox import ops
+from ox.dtypes import is_floating
+from ox.errors import DTypeError, ShapeError
+from ox.nn.functional.common import one_of
+from ox.ops.explain import place
+from ox.tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def legacy(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """The reduction, which two older arguments may say instead: `reduce` whether, `size_average` how."""
+    if size_average is None and reduce is None:
+        return reduction
+    average, whether = size_average is not False, reduce is not False
+    meant = "none" if not whether else "mean" if average else "sum"
+    warnings.warn(f"size_average and reduce are of old: reduction={meant!r}", FutureWarning, stacklevel=3)
+    return meant
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """The mean, the sum, or the loss as it is."""
+    if reduction == "mean":
+        return ops.ReduceMean(loss, keepdims=0)
+    return ops.ReduceSum(loss, keepdims=0) if one_of(reduction, "reduction", REDUCTIONS) == "sum" else loss
+
+
+def same_shape(name: str, input: Tensor, target: Tensor) -> None:
+    """Raise ShapeError unless both have one shape."""
+    if input.data.shape != target.data.shape:
+        raise ShapeError(
+            f"{name} compares values one by one",
+            where=place(),
+            expected=f"target {list(input.data.shape)}",
+            got=f"target {list(target.data.shape)}",
+            hint="target.reshape(input.shape), or target.unsqueeze(1) for an output of one column",
+        )
+
+
+def floating(name: str, *inputs: Tensor) -> None:
+    """Raise DTypeError unless all are floats."""
+    for x in inputs:
+        if not is_floating(x.data.dtype):
+            raise DTypeError(
+                f"{name} does not take {x.data.dtype}", where=place(), expected="a floating type", hint="x.float()"
+            )
+
+
+def classes(name: str, target: Tensor, shape: Sequence[int], for_input: Sequence[int]) -> None:
+    """Raise unless target holds integers and has the shape that belongs to the input's."""
+    t = target.data
+    if t.dtype.kind not in "iu":
+        raise DTypeError(
+            f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
+        )
+    if t.shape != tuple(shape):
+        raise ShapeError(
+            f"{name} cannot score {list(for_input)} against {list(t.shape)}",
+            where=place(),
+            expected=f"target {list(shape)} for input {list(for_input)}",
+            got=f"target {list(t.shape)}",
+        )
