@@ -15,7 +15,7 @@ class Dropout(Module):
     """Zero elements with probability `p` while training, and scale the others by 1/(1-p). `torch.nn.Dropout`.
 
     Args:
-        inplace: taken for compatibility: the result is always new memory.
+        inplace: write the result over the input.
         generator: an `ox.Generator`; None for the default one.
     """
 
@@ -28,7 +28,7 @@ class Dropout(Module):
         self.p, self.inplace, self.generator = p, inplace, generator
 
     def forward(self, input: Tensor) -> Tensor:
-        return self.function(input, self.p, self.training, generator=self.generator)
+        return self.function(input, self.p, self.training, self.inplace, generator=self.generator)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

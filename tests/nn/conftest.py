@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 
 import ox
 from ox.tolerance import compare
+
+sys.path.insert(0, str(Path(__file__).parent))  # for elsewhere
 
 
 def same(got: Any, expected: Any, what: str = "") -> None:

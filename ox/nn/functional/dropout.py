@@ -10,6 +10,7 @@ from ox import ops, random
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import number
+from ox.nn.functional.rectify import written
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
@@ -22,14 +23,15 @@ def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tens
     return ops.Cast(keep, to=onnx_type(input.data.dtype))
 
 
-def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, generator: Any) -> Tensor:
+def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool, generator: Any) -> Tensor:
     """Elements that share a number of a mask of `shape` are dropped together."""
     _check(p)
     if not training or p == 0:
         return input
-    if p == 1:
-        return ops.Mul(input, number(0.0, input))
-    return ops.Mul(input, ops.Mul(_mask(input, shape, p, generator), number(1 / (1 - p), input)))
+    factor = number(0.0, input)
+    if p < 1:
+        factor = ops.Mul(_mask(input, shape, p, generator), number(1 / (1 - p), input))
+    return written(input, ops.Mul(input, factor), inplace, "dropout_")
 
 
 def _check(p: float) -> None:
@@ -44,10 +46,10 @@ def dropout(
     `torch.nn.functional.dropout`.
 
     Args:
-        inplace: taken for compatibility: the result is always new memory.
+        inplace: write the result over the input.
         generator: an `ox.Generator`; None for the default one.
     """
-    return _dropped(input, input.shape, p, training, generator)
+    return _dropped(input, input.shape, p, training, inplace, generator)
 
 
 def _channels(input: Tensor, lead: int) -> list[int]:
@@ -70,7 +72,7 @@ def dropout1d(
 ) -> Tensor:
     """`dropout` of whole channels of [N, C, L] or [C, L]. `torch.nn.functional.dropout1d`."""
     _ranks(input, "dropout1d", (2, 3))
-    return _dropped(input, _channels(input, input.data.ndim - 1), p, training, generator)
+    return _dropped(input, _channels(input, input.data.ndim - 1), p, training, inplace, generator)
 
 
 def dropout2d(
@@ -80,7 +82,7 @@ def dropout2d(
     [N, C, L], too."""
     if input.data.ndim not in (3, 4):
         _ranks(input, "dropout2d", (3, 4))
-    return _dropped(input, _channels(input, 2), p, training, generator)
+    return _dropped(input, _channels(input, 2), p, training, inplace, generator)
 
 
 def dropout3d(
@@ -88,21 +90,21 @@ def dropout3d(
 ) -> Tensor:
     """`dropout` of whole channels of [N, C, D, H, W] or [C, D, H, W]. `torch.nn.functional.dropout3d`."""
     _ranks(input, "dropout3d", (4, 5))
-    return _dropped(input, _channels(input, input.data.ndim - 3), p, training, generator)
+    return _dropped(input, _channels(input, input.data.ndim - 3), p, training, inplace, generator)
 
 
-def _alpha(input: Tensor, shape: Sequence[int], p: float, training: bool, generator: Any) -> Tensor:
+def _alpha(input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool, generator: Any) -> Tensor:
     _check(p)
     if not training or p == 0:
         return input
     if p == 1:
-        return ops.Mul(input, number(0.0, input))
+        return written(input, ops.Mul(input, number(0.0, input)), inplace, "alpha_dropout_")
     a = 1 / math.sqrt((1 - p) * (1 + p * SATURATED**2))
     mask = _mask(input, shape, p, generator)
     # a x + b where it is kept, and a SATURATED + b where not
     kept, b = number(a, input), -a * SATURATED * p
     rest = ops.Add(ops.Mul(mask, number(-a * SATURATED, input)), number(a * SATURATED + b, input))
-    return ops.Add(ops.Mul(ops.Mul(input, kept), mask), rest)
+    return written(input, ops.Add(ops.Mul(ops.Mul(input, kept), mask), rest), inplace, "alpha_dropout_")
 
 
 def alpha_dropout(
@@ -110,7 +112,7 @@ def alpha_dropout(
 ) -> Tensor:
     """Put elements to SELU's saturation with probability `p`, and scale and shift all so that mean 0 and variance 1
     stay (Klambauer et al., 2017). `torch.nn.functional.alpha_dropout`."""
-    return _alpha(input, input.shape, p, training, generator)
+    return _alpha(input, input.shape, p, training, inplace, generator)
 
 
 def feature_alpha_dropout(
@@ -119,4 +121,4 @@ def feature_alpha_dropout(
     """`alpha_dropout` of whole channels of [N, C, ...]. `torch.nn.functional.feature_alpha_dropout`."""
     if input.data.ndim < 2:
         raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.data.shape)}")
-    return _alpha(input, _channels(input, 2), p, training, generator)
+    return _alpha(input, _channels(input, 2), p, training, inplace, generator)

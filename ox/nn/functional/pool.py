@@ -8,6 +8,8 @@ from typing import Any
 from ox import ops
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.common import batched, ints, number, product, several, shaped
+from ox.ops.broadcast import zeros
+from ox.ops.dim import Dim
 from ox.ops.explain import place
 from ox.ops.window import Window, pad_to
 from ox.tensor import Tensor
@@ -166,7 +168,11 @@ def _sums(x: Tensor, attributes: dict[str, Any]) -> Tensor:
     kernel, strides = attributes["kernel_shape"], attributes["strides"]
     window = Window(kernel, strides, None, attributes.get("pads"), ceil_mode=1)
     sizes = x.shape[2:]
-    reached = [(p - 1) * s + k for p, s, k in zip(window.outputs(sizes), strides, kernel, strict=True)]
+    if any(isinstance(n, Dim) for n in sizes):
+        places = ops.AveragePool(x.detach(), **attributes).shape[2:]  # whether there is one more depends on the size
+    else:
+        places = tuple(window.outputs(sizes))
+    reached = [(p - 1) * s + k for p, s, k in zip(places, strides, kernel, strict=True)]
     x = pad_to(x, [before for before, _ in window.placed(sizes)], reached)
     return ops.AveragePool(x, kernel_shape=kernel, strides=strides)
 
@@ -283,16 +289,10 @@ def _max_unpool(
             )
     images, count = x.shape[:2], product(x.shape[2:])
     flat = ops.ScatterElements(
-        _zeros([*images, product(sizes)], x), shaped(at, [*images, count]), shaped(x, [*images, count]), axis=2
+        zeros([*images, product(sizes)], x), shaped(at, [*images, count]), shaped(x, [*images, count]), axis=2
     )
     y = shaped(flat, [*images, *sizes])
     return y if one is None else ops.Squeeze(y, ints(0))
-
-
-def _zeros(sizes: list[Any], like: Tensor) -> Tensor:
-    from ox.ops.broadcast import zeros
-
-    return zeros(sizes, like)
 
 
 def max_unpool1d(
