@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from ox.dtypes import FLOATS
 from ox.errors import ShapeError
-from ox.ops.activation import Sigmoid, Tanh
-from ox.ops.arithmetic import Abs, Add, Div, Mul, Sub
+from ox.ops.activation import Sigmoid
+from ox.ops.arithmetic import Abs, Add, Div, Exp, Min, Mul, Sub
 from ox.ops.comparison import And, Greater, Less, Where
 from ox.ops.function import function
 from ox.ops.numeric import constant, widened
@@ -88,10 +88,15 @@ def HardSwishGradient(g: T, X: T) -> T:
 @widened
 def Mish(xp: XP, X: T) -> T:
     """X tanh(Softplus(X)). ONNX Mish."""
-    # tanh(log(1 + n)) = (n² + 2n) / (n² + 2n + 2); divided by n² where n = exp(X) is large
-    e = xp.exp(-xp.absolute(X))
-    a = xp.where(X > 0, 1 + 2 * e, e * e + 2 * e)
-    return X * (a / (a + xp.where(X > 0, 2 * e * e, X.dtype.type(2))))
+    # tanh(log(1 + n)) = (n² + 2n) / (n² + 2n + 2); from 20 on that is 1, and more would overflow
+    n = xp.asarray(xp.minimum(X, X.dtype.type(20)))
+    xp.exp(n, out=n)
+    u = n + 2
+    u *= n
+    xp.add(u, 2, out=n)
+    u /= n
+    u *= X
+    return u
 
 
 @Mish.gradient("X")
@@ -103,8 +108,13 @@ def _(g: "Tensor", X: "Tensor") -> "Tensor":
 @function("dX", fused=True, T=FLOATS)
 def MishGradient(g: T, X: T) -> T:
     """g times the slope of Mish at X."""
-    t = Tanh(Softplus(X))
-    return Mul(g, Add(t, Mul(Mul(X, Sigmoid(X)), Sub(constant(1, g), Mul(t, t)))))
+    one, two = constant(1, g), constant(2, g)
+    n = Exp(Min(X, constant(20, g)))
+    u = Mul(n, Add(n, two))
+    below = Div(two, Add(u, two))  # 1 - t, where t = tanh(Softplus(X))
+    t = Sub(one, below)
+    bend = Mul(Mul(below, Add(one, t)), Div(n, Add(n, one)))
+    return Mul(g, Add(t, Mul(X, bend)))
 
 
 def _swish(xp: XP, X: Array, alpha: float) -> Array:

@@ -39,8 +39,8 @@ FORMULAS = {
     "tanh": np.tanh,
 }
 MODULES = """relu=ReLU relu6=ReLU6 leaky_relu=LeakyReLU elu=ELU celu=CELU selu=SELU hardtanh=Hardtanh silu=SiLU
-mish=Mish hardsigmoid=Hardsigmoid hardswish=Hardswish softplus=Softplus logsigmoid=LogSigmoid softsign=Softsign tanh=Tanh
-tanhshrink=Tanhshrink hardshrink=Hardshrink softshrink=Softshrink sigmoid=Sigmoid"""
+mish=Mish hardsigmoid=Hardsigmoid hardswish=Hardswish softplus=Softplus logsigmoid=LogSigmoid softsign=Softsign
+tanh=Tanh tanhshrink=Tanhshrink hardshrink=Hardshrink softshrink=Softshrink sigmoid=Sigmoid"""
 
 
 @pytest.mark.parametrize("name", FORMULAS)
