@@ -7,6 +7,7 @@ import numpy as np
 from ox.dtypes import FLOATS, FROM_ONNX, DType, bfloat16, float32, float64, onnx_type
 from ox.errors import ShapeError
 from ox.ops.arithmetic import Add, Div, Mul, Sqrt, Sub
+from ox.ops.batch_norm_gradient import BatchNormalizationGradient
 from ox.ops.broadcast import axes_tensor, sum_to
 from ox.ops.function import function
 from ox.ops.index import product_of
@@ -140,6 +141,9 @@ def _(
 ) -> "tuple[Tensor | None, ...]":
     kind, rank, outer = X.dtype, X.ndim, _axes(X.ndim)
     wide = computed_type(kind)
+    if g is not None and g_mean is None and g_var is None and kind == wide == scale.dtype:
+        grads: tuple[Tensor, ...] = BatchNormalizationGradient(g, X, scale, epsilon=epsilon)
+        return *grads, None, None
     x = as_type(X, wide)
     centered = Sub(x, ReduceMean(x, outer, keepdims=1))
     to_x = to_scale = to_b = None

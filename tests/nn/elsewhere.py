@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from ox.graph.record import record
 from ox.graph.write import to_model
@@ -15,7 +16,6 @@ from ox.tolerance import compare
 
 def holds_elsewhere(function: Callable[..., Any], first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Record a function of one float32 tensor with every size open, and its gradient; compare at both shapes."""
-    onnxruntime = __import__("onnxruntime")
     random = np.random.default_rng(0)
 
     def step(x: Tensor) -> list[Tensor]:

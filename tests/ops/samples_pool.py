@@ -59,5 +59,9 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         _weights((2, 70, 6, 5), 6, 1, 1, strides=[2, 2]),
         _weights((1, 2, 9, 9), 3, 7, 7, pads=[3, 3, 3, 3], strides=[2, 2]),
         _weights((2, 2, 4, 5, 4), 3, 2, 2, 3, pads=[0, 1, 0, 0, 1, 1]),
-    ]
+    ],
+    "ox.BatchNormalizationGradient": lambda: [
+        call(single(*shape), single(*shape), single(3), epsilon=e, outputs=3)
+        for shape, e in (((4, 3), 0.1), ((2, 3, 5), 1e-5), ((2, 3, 4, 5), 1e-3))
+    ],
 }

@@ -1,0 +1,35 @@
+"""The gradient of BatchNormalization: by operators and, for large arrays, by some channels at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ox import devices
+from ox.ops.batch_norm_gradient import BatchNormalizationGradient, by_channels
+from ox.tensor import Tensor
+from ox.tolerance import compare
+
+
+@pytest.mark.parametrize("shape", [(8, 5, 40, 41), (600, 70), (3, 300, 60), (2, 3, 30, 20, 11), (70, 1, 500)])
+def test_large_arrays_give_what_the_body_gives(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    g, x = (Tensor((random.standard_normal(shape) * 2 + 1).astype(np.float32)) for _ in range(2))
+    scale = Tensor(random.standard_normal(shape[1]).astype(np.float32))
+    assert x.data.size >= 1 << 15, "so large that the kernel for large arrays runs"
+    fast = BatchNormalizationGradient(g, x, scale, epsilon=1e-3)
+    with devices.forced("numpy"):
+        slow = BatchNormalizationGradient(g, x, scale, epsilon=1e-3)
+    for a, b in zip(fast, slow, strict=True):
+        assert a.data.shape == b.data.shape
+        assert compare(a.data, b.data).ok
+
+
+def test_in_float64_both_are_the_same() -> None:
+    random = np.random.default_rng(1)
+    g, x = random.standard_normal((2, 4, 5, 3, 2))
+    scale = random.standard_normal(5)
+    fast = by_channels(np, g, x, scale)
+    slow = BatchNormalizationGradient(Tensor(g), Tensor(x), Tensor(scale))
+    for a, b in zip(fast, slow, strict=True):
+        assert compare(a, b.data).ok
