@@ -162,8 +162,9 @@ def run_cast(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any
 
 
 def run_greatest(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """Maxima. ONNX Runtime's pass over a NaN, and one that vanishes in a MaxPool never stops a run at its loss. So an
-    input with a NaN goes to NumPy, which keeps it. A sum finds one in a fraction of the operator's own time."""
+    """Maxima and minima. ONNX Runtime's pass over a NaN, and one that vanishes in a MaxPool never stops a run at its
+    loss. So an input with a NaN goes to NumPy, which keeps it. A sum finds one in a fraction of the operator's own
+    time."""
     with np.errstate(all="ignore"):
         sound = np.isfinite(np.add.reduce(arrays[0], axis=None))
     return run(op, arrays, attributes) if sound else op.kernel(np, *arrays, **attributes)
@@ -236,6 +237,9 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "Gather": (SINGLE, rows(50_000), run),
     "ScatterElements": (SINGLE, third(8_000), run),
     "Sigmoid": (SINGLE, elements(4_000), run),
+    "LeakyRelu": (SINGLE, contiguous(100_000), run),
+    **{name: (SINGLE, contiguous(50_000), run) for name in ("Softsign", "HardSigmoid", "HardSwish")},
+    "ThresholdedRelu": (SINGLE, contiguous(16_000), run),
     "Erf": (SINGLE, elements(128), run),
     "Gelu": (SINGLE, elements(128), run),
     "Softmax": (SINGLE, elements(256), run),
@@ -244,7 +248,8 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "BatchNormalization": (SINGLE, elements(4_000), run),
     "ReduceSum": (SINGLE, trailing(16_000), run),
     "ReduceMean": (SINGLE, trailing(10_000), run),
-    "ReduceMax": (SINGLE, trailing(4_000), run_greatest),
+    **{name: (SINGLE, trailing(4_000), run_greatest) for name in ("ReduceMax", "ReduceMin")},
+    **{name: (SINGLE, trailing(64_000), run) for name in ("ReduceL1", "ReduceL2", "ReduceSumSquare")},
     "MatMul": (BOTH, product, run_matmul),
     "Gemm": (BOTH, gemm, run_gemm),
     "Conv": (SINGLE, always, run),

@@ -36,10 +36,16 @@ LARGE: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     **{name: lambda: ([f(400, 500), f(500)], {}) for name in ("GreaterOrEqual", "LessOrEqual")},
     **{
         name: lambda: ([f(400, 500) - np.float32(0.5)], {})
-        for name in ("Relu", "Exp", "Tanh", "Sigmoid", "Erf", "Gelu")
+        for name in (
+            *("Relu", "Exp", "Tanh", "Sigmoid", "Erf", "Gelu", "LeakyRelu", "Softsign", "HardSigmoid", "HardSwish"),
+            "ThresholdedRelu",
+        )
     },
     **{name: lambda: ([f(40, 50)], {"axis": 1}) for name in ("Softmax", "LogSoftmax")},
-    **{name: lambda: ([f(40, 50, 20), np.array([2, 1])], {}) for name in ("ReduceSum", "ReduceMean", "ReduceMax")},
+    **{
+        name: lambda: ([f(80, 50, 20), np.array([2, 1])], {})
+        for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+    },
     "Clip": lambda: ([f(400, 50), np.array(0.2, "f"), np.array(0.5, "f")], {}),
     "Where": lambda: ([f(400, 50) > 0.5, f(400, 50), f(50)], {}),
     "Cast": lambda: ([f(400, 50)], {"to": 10}),
