@@ -18,6 +18,7 @@ from ox.methods_pointwise import PointwiseMethods
 from ox.methods_random import RandomMethods
 from ox.methods_reduce import ReduceMethods
 from ox.methods_shape import ShapeMethods
+from ox.methods_sparse import SparseMethods
 from ox.operands import cast, no_such_type
 from ox.ops.operator import OPS
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Methods(IndexMethods, MemoryMethods, PointwiseMethods, RandomMethods, ReduceMethods, ShapeMethods):
+class Methods(IndexMethods, MemoryMethods, PointwiseMethods, RandomMethods, ReduceMethods, ShapeMethods, SparseMethods):
     """Mixed into `ox.Tensor`."""
 
     __add__ = binary("Add", on_bools="logical_or")

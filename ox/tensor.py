@@ -119,11 +119,12 @@ class Tensor(Methods, Aliases):
 
     def _refuse_grad(self, value: Any) -> None:
         """Raise an error for what cannot be the gradient of this tensor."""
-        if not isinstance(value, Tensor):
+        sparse = getattr(value, "is_sparse", False)
+        if not isinstance(value, Tensor) and not sparse:
             raise DTypeError("a gradient is a tensor or None", where=users_line(3), got=type(value).__name__)
         if value is self:
             raise ArgumentError("a tensor cannot be its own gradient", where=users_line(3))
-        own, other = self.data, value.data
+        own, other = self.data, value if sparse else value.data
         if other.shape != own.shape:
             raise ShapeError(
                 "a gradient has the shape of its tensor",
@@ -131,7 +132,7 @@ class Tensor(Methods, Aliases):
                 expected=str(list(own.shape)),
                 got=str(list(other.shape)),
             )
-        if other.dtype != own.dtype or type(other) is not type(own):
+        if other.dtype != own.dtype or (not sparse and type(other) is not type(own)):
             raise DTypeError(
                 "a gradient has the type and device of its tensor",
                 where=users_line(3),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ox.errors import ArgumentError
-from ox.functions import zeros_like
 from ox.nn.parameter import Parameter
 from ox.ops.explain import place
+from ox.sparse.make import cleared
 from ox.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Tree:
             if set_to_none or p.grad is None:
                 p.grad = None
             else:
-                p.grad = zeros_like(p.grad.detach())
+                p.grad = cleared(p.grad)
 
     def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
         """Call `fn` with every module, children first."""

@@ -16,6 +16,7 @@ from ox.optim.radam import RAdam
 from ox.optim.rmsprop import RMSprop
 from ox.optim.rprop import Rprop
 from ox.optim.sgd import SGD
+from ox.optim.sparse_adam import SparseAdam
 
 __all__ = [
     "ASGD",
@@ -34,6 +35,7 @@ __all__ = [
     "RAdam",
     "RMSprop",
     "Rprop",
+    "SparseAdam",
     "lr_scheduler",
     "swa_utils",
 ]

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ox.errors import GradientError
+from ox.functions import sqrt
+from ox.ops.explain import place
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import options
+from ox.optim.sparse_adam import add_rows
+from ox.sparse.tensor import SparseTensor, at
+from ox.tensor import Tensor
 
 
 class Adagrad(Formula):
@@ -37,6 +43,16 @@ class Adagrad(Formula):
         settings = {"lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay}
         start = {"initial_accumulator_value": initial_accumulator_value}
         super().__init__(params, {**settings, **start, "maximize": maximize, **how})
+
+    def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
+        if group["weight_decay"]:
+            raise GradientError("Adagrad takes sparse gradients without weight decay", where=place())
+        state["step"].data += 1
+        g = grad.values()
+        add_rows(state["sum"], grad, g * g, "Adagrad.step")
+        rate = group["lr"] / (1 + (float(state["step"].data) - 1) * group["lr_decay"])
+        change = g / (sqrt(at(state["sum"], grad)) + group["eps"]) * rate
+        add_rows(p, grad, change if group["maximize"] else -change, "Adagrad.step")
 
     def _moments(self, group: Group) -> dict[str, float]:
         return {"sum": group["initial_accumulator_value"]}

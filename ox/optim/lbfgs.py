@@ -155,7 +155,7 @@ class LBFGS(Optimizer):
         """All gradients as one vector."""
         params = self.param_groups[0]["params"]
         flat: Tensor = F.cat(
-            [make_tensor(p.data * 0).reshape(-1) if p.grad is None else p.grad.reshape(-1) for p in params]
+            [make_tensor(p.data * 0).reshape(-1) if p.grad is None else p.grad.to_dense().reshape(-1) for p in params]
         )
         return flat
 

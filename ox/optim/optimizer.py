@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ox.dtypes import DType, float32, is_floating
-from ox.errors import ArgumentError, LoadError
+from ox.errors import ArgumentError, GradientError, LoadError
 from ox.ops.explain import place
 from ox.ops.mode import MODE, switched
 from ox.ops.operator import as_input, make_tensor
 from ox.optim.group import Group
 from ox.optim.hooks import Hooked
+from ox.sparse.make import cleared
+from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 
 NOT_NEGATIVE = frozenset(
@@ -105,7 +107,7 @@ class Optimizer(Hooked):
                 if set_to_none or p.grad is None:
                     p.grad = None
                 else:
-                    p.grad = Tensor(np.zeros_like(p.grad.data))
+                    p.grad = cleared(p.grad)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient. Returns what `closure` (run first, with gradients on) returns."""
@@ -120,6 +122,9 @@ class Optimizer(Hooked):
                 for p in params:
                     if p not in self.state:
                         self.state[p] = self._initial(p, group)
+                for p in [p for p in params if isinstance(p.grad, SparseTensor)]:
+                    params.remove(p)
+                    self._sparse(p, p.grad.coalesce(), self.state[p], group)
                 if recording:
                     for p in params:
                         self._update(p, p.grad, self.state[p], group)
@@ -140,6 +145,14 @@ class Optimizer(Hooked):
         for p in params:
             assert p.grad is not None
             self._update(p, p.grad, self.state[p], group)
+
+    def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
+        """The update for a sparse gradient, whose entries are each there once."""
+        raise GradientError(
+            f"{type(self).__name__} does not take sparse gradients",
+            where=place(),
+            hint="SparseAdam, Adagrad or SGD, or an Embedding with sparse=False",
+        )
 
     # -- state -------------------------------------------------------------------------------------------------
 

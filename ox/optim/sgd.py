@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from ox import ops
-from ox.errors import ArgumentError, RecordError
+from ox.errors import ArgumentError, GradientError, RecordError
 from ox.operands import cast
+from ox.ops.explain import place
 from ox.ops.operator import make_tensor
 from ox.optim import kernels
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer, narrow_or_same, options, written
+from ox.optim.sparse_adam import add_rows
+from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 
 
@@ -72,6 +75,16 @@ class SGD(Optimizer):
     def _first(self, buffer: Tensor, group: Group) -> bool:
         """Whether this buffer was never written, which only matters with dampening."""
         return bool(group["dampening"]) and buffer.version == 0 and not buffer.data.any()
+
+    def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
+        if group["momentum"] or group["weight_decay"]:
+            raise GradientError(
+                "SGD takes sparse gradients without momentum and weight decay",
+                where=place(),
+                hint="SparseAdam, or an Embedding with sparse=False",
+            )
+        rate = group["lr"] if group["maximize"] else -group["lr"]
+        add_rows(p, grad, grad.values() * rate, "SGD.step")
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         kind = narrow_or_same(p)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
@@ -15,6 +15,7 @@ from ox.nn.functional.common import number
 from ox.operands import cast, scalar
 from ox.ops.explain import place
 from ox.ops.mode import MODE, switched
+from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 
 
@@ -53,7 +54,8 @@ def get_total_norm(
     foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all elements of all tensors together. `torch.nn.utils.get_total_norm`; arguments as there."""
-    chosen = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    chosen = [t.coalesce().values() if isinstance(t, SparseTensor) else t for t in given]
     if not chosen:
         return Tensor(np.zeros((), np.float32))
     with switched(grad=False):
@@ -76,7 +78,7 @@ def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale gradients by max_norm / total_norm where that is below 1. `torch.nn.utils.clip_grads_with_norm_`."""
-    tensors = _with_grad(parameters)
+    tensors = _dense(_with_grad(parameters), lambda g: g * min(float(max_norm) / (float(total_norm.data) + 1e-6), 1.0))
     with switched(grad=False):
         if _eager([p.grad for p in tensors]):  # type: ignore[misc]
             factor = min(float(max_norm) / (float(total_norm.data) + 1e-6), 1.0)
@@ -88,6 +90,14 @@ def clip_grads_with_norm_(
         for p in tensors:
             grad: Any = p.grad
             p.grad = ops.Mul(grad, cast(factor_tensor, grad.data.dtype))
+
+
+def _dense(parameters: list[Tensor], clip: Callable[[Any], Any]) -> list[Tensor]:
+    """Those with ordinary gradients; sparse ones are replaced by what `clip` makes of them."""
+    for p in parameters:
+        if isinstance(p.grad, SparseTensor):
+            p.grad = clip(p.grad.detach())
+    return [p for p in parameters if not isinstance(p.grad, SparseTensor)]
 
 
 def _eager(tensors: list[Tensor]) -> bool:
@@ -154,6 +164,8 @@ def _power(x: Tensor, exponent: float) -> Tensor:
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Limit every element of the gradients to ±clip_value. `torch.nn.utils.clip_grad_value_`."""
     with switched(grad=False):
-        for p in _with_grad(parameters):
+        for p in _dense(
+            _with_grad(parameters), lambda g: g.coalesce()._with(g.coalesce().values().clamp(-clip_value, clip_value))
+        ):
             grad: Any = p.grad
             p.grad = ops.Clip(grad, number(-clip_value, grad), number(clip_value, grad))

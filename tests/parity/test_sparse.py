@@ -1,0 +1,243 @@
+"""Sparse tensors, sparse gradients and the optimizers that take them, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+from ox import nn, optim
+
+torch = pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
+pytestmark = pytest.mark.filterwarnings("ignore:.*[Ss]parse.*:UserWarning")
+
+_random = np.random.default_rng(0)
+INDEX = np.array([[0, 2, 1, 2, 0, 2], [1, 0, 3, 3, 1, 0]])
+VALUES = _random.standard_normal(6).astype(np.float32)
+ROWS = _random.standard_normal((6, 2)).astype(np.float32)
+DENSE = _random.standard_normal((3, 4)).astype(np.float32)
+RIGHT = _random.standard_normal((4, 5)).astype(np.float32)
+WHOLE = np.where(_random.random((3, 4)) > 0.5, DENSE, 0)
+
+
+def both(values: Any = VALUES, size: Any = (3, 4), grad: bool = False, index: Any = INDEX) -> tuple[Any, Any]:
+    return (
+        ox.sparse_coo_tensor(ox.tensor(index), ox.tensor(values), size, requires_grad=grad),
+        torch.sparse_coo_tensor(torch.tensor(index), torch.tensor(values), size, requires_grad=grad),
+    )
+
+
+def same(a: Any, b: Any) -> None:
+    if getattr(b, "is_sparse", False):
+        assert a.is_sparse and a.sparse_dim() == b.sparse_dim() and a.dense_dim() == b.dense_dim()
+        if b.is_coalesced():
+            assert (a.coalesce().indices().data == b.indices().numpy()).all()
+        a, b = a.to_dense(), b.to_dense()
+    a, b = np.asarray(a.detach().data), b.detach().numpy()
+    assert a.shape == b.shape and a.dtype == b.dtype
+    assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+T = {"here": (ox, ox.tensor), "there": (torch, torch.tensor)}
+EXPRESSIONS: list[Any] = [
+    lambda s, x, t: s.coalesce(),
+    lambda s, x, t: s.coalesce().values(),
+    lambda s, x, t: s.to_dense(),
+    lambda s, x, t: s.t(),
+    lambda s, x, t: s.transpose(0, 1).coalesce(),
+    lambda s, x, t: s + s,
+    lambda s, x, t: s.coalesce() + s.coalesce(),
+    lambda s, x, t: t(DENSE) + s,
+    lambda s, x, t: s - s * 3,
+    lambda s, x, t: -s * 2.5,
+    lambda s, x, t: s / 2,
+    lambda s, x, t: s * t(DENSE),
+    lambda s, x, t: s * s.t().t(),
+    lambda s, x, t: s.coalesce() ** 2,
+    lambda s, x, t: s @ t(RIGHT),
+    lambda s, x, t: s @ t(RIGHT[:, 0]),
+    lambda s, x, t: t(RIGHT).t() @ s.t(),
+    lambda s, x, t: s.mm(t(RIGHT)),
+    lambda s, x, t: x.sparse.mm(s, t(RIGHT)),
+    lambda s, x, t: x.sparse.mm(s, s.t()),
+    lambda s, x, t: x.sparse.addmm(t(np.ones((3, 5), np.float32)), s, t(RIGHT), beta=2.0, alpha=0.5),
+    lambda s, x, t: x.sparse.sum(s),
+    lambda s, x, t: x.sparse.sum(s, 0),
+    lambda s, x, t: x.sparse.sum(s, (0, 1)),
+    lambda s, x, t: x.sparse.sum(s, dim=[-1], dtype=x.float64),
+    lambda s, x, t: x.sparse.softmax(s, 1),
+    lambda s, x, t: x.sparse.softmax(s, 0),
+    lambda s, x, t: x.sparse.log_softmax(s, -1),
+    lambda s, x, t: s.double(),
+    lambda s, x, t: s.index_select(0, t(np.array([2, 0]))),
+    lambda s, x, t: s.index_select(1, t(np.array([3, 3, 1]))),
+    lambda s, x, t: t(WHOLE).to_sparse(),
+    lambda s, x, t: t(WHOLE).to_sparse(1),
+    lambda s, x, t: t(DENSE).sparse_mask(s.coalesce()),
+    lambda s, x, t: x.sparse.spdiags(t(RIGHT[:3]), t(np.array([0, -1, 2])), (4, 5)),
+    lambda s, x, t: x.sparse.spdiags(t(RIGHT[:1]), t(np.array([1])), (5, 4)),
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_values(expression: Any) -> None:
+    s, r = both()
+    same(expression(s, ox, ox.tensor), expression(r, torch, torch.tensor))
+
+
+ROW_EXPRESSIONS: list[Any] = [
+    lambda s, x: s.coalesce(),
+    lambda s, x: s.to_dense(),
+    lambda s, x: s + s,
+    lambda s, x: x.sparse.sum(s, 2),
+    lambda s, x: x.sparse.sum(s, (0, 2)),
+    lambda s, x: x.sparse.sum(s, (0, 1)),
+    lambda s, x: x.sparse.softmax(s, 2),
+    lambda s, x: x.sparse.softmax(s, 0),
+]
+
+
+@pytest.mark.parametrize("expression", ROW_EXPRESSIONS)
+def test_values_of_rows(expression: Any) -> None:
+    """Entries that are vectors."""
+    s, r = both(ROWS, (3, 4, 2))
+    same(expression(s, ox), expression(r, torch))
+
+
+def test_what_it_is() -> None:
+    for a, b in [both(), both(ROWS, (3, 4, 2)), both(size=(4, 5))]:
+        for name in ("sparse_dim", "dense_dim", "is_coalesced", "_nnz", "dim", "numel"):
+            assert getattr(a, name)() == getattr(b, name)(), name
+        assert a.shape == tuple(b.shape) and a.is_sparse == b.is_sparse and a.ndim == b.ndim
+        assert a.size(0) == b.size(0) and len(a) == len(b)
+    assert ox.sparse_coo_tensor(INDEX, VALUES).shape == tuple(torch.sparse_coo_tensor(INDEX, VALUES).shape)
+    a, b = ox.sparse_coo_tensor((2, 3)), torch.sparse_coo_tensor((2, 3))
+    assert a._nnz() == b._nnz() == 0
+    same(a, b)
+
+
+GRADIENTS: list[Any] = [
+    lambda s, d, x: x.sparse.mm(s, d),
+    lambda s, d, x: s.to_dense() @ d,
+    lambda s, d, x: (s * 3.0).coalesce().to_dense() @ d,
+    lambda s, d, x: x.sparse.sum(s * 2.0) * d,
+    lambda s, d, x: x.sparse.mm(s.t(), d[:3]),
+]
+
+
+@pytest.mark.parametrize("expression", GRADIENTS)
+def test_gradients(expression: Any) -> None:
+    s, r = both(grad=True)
+    d, e = ox.tensor(RIGHT).requires_grad_(), torch.tensor(RIGHT).requires_grad_()
+    y, z = expression(s, d, ox), expression(r, e, torch)
+    same(y, z)
+    (y * y).sum().backward()
+    (z * z).sum().backward()
+    same(s.grad, r.grad)
+    same(d.grad, e.grad)
+
+
+WRONG: list[Any] = [
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(VALUES[:3])),
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(VALUES), (2, 4), check_invariants=True),
+    lambda x, t: x.sparse_coo_tensor(t(-INDEX), t(VALUES), (3, 4), check_invariants=True),
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(VALUES), (3, 4)).indices(),
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(VALUES), (3, 4)).values(),
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(VALUES), (3, 4)) + x.sparse_coo_tensor((4, 4)),
+    lambda x, t: x.sparse.mm(x.sparse_coo_tensor(t(INDEX), t(VALUES), (3, 4)), t(DENSE)),
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(ROWS), (3, 4, 2)).transpose(0, 2),
+    lambda x, t: x.sparse_coo_tensor(t(INDEX), t(ROWS), (3, 4, 2)).t(),
+    lambda x, t: t(DENSE).to_sparse(3),
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_both_refuse(wrong: Any) -> None:
+    with pytest.raises((ValueError, RuntimeError, IndexError)):
+        wrong(ox, ox.tensor)
+    with pytest.raises((ValueError, RuntimeError, IndexError)):
+        wrong(torch, torch.tensor)
+
+
+def layers(kind: str, **options: Any) -> tuple[Any, Any]:
+    there = getattr(torch.nn, kind)(9, 4, sparse=True, **options)
+    here = getattr(nn, kind)(9, 4, sparse=True, **options)
+    here.load_state_dict({k: v.numpy().copy() for k, v in there.state_dict().items()})
+    return here, there
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 2}], ids=str)
+def test_embedding(options: dict[str, Any]) -> None:
+    here, there = layers("Embedding", **options)
+    index = np.array([[1, 2, 2], [8, 1, 0]])
+    for _ in range(2):  # the second backward adds up
+        (here(ox.tensor(index)) ** 2).sum().backward()
+        (there(torch.tensor(index)) ** 2).sum().backward()
+    assert here.weight.grad._nnz() == there.weight.grad._nnz()
+    same(here.weight.grad, there.weight.grad)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_embedding_bag(mode: str) -> None:
+    here, there = layers("EmbeddingBag", mode=mode)
+    index, offsets = np.array([1, 2, 2, 8, 1, 0]), np.array([0, 2, 5])
+    (here(ox.tensor(index), ox.tensor(offsets)) ** 2).sum().backward()
+    (there(torch.tensor(index), torch.tensor(offsets)) ** 2).sum().backward()
+    same(here.weight.grad, there.weight.grad)
+
+
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "maximize": True}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.2}),
+    ("SparseAdam", {"lr": 0.1}),
+    ("SparseAdam", {"lr": 0.05, "betas": (0.8, 0.9), "maximize": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=str)
+def test_optimizers(name: str, options: dict[str, Any]) -> None:
+    here, there = layers("Embedding")
+    one = getattr(optim, name)(here.parameters(), **options)
+    other = getattr(torch.optim, name)(there.parameters(), **options)
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        index = rng.integers(0, 9, 5)
+        one.zero_grad()
+        other.zero_grad()
+        (here(ox.tensor(index)) ** 2).sum().backward()
+        (there(torch.tensor(index)) ** 2).sum().backward()
+        ours = nn.utils.clip_grad_norm_(here.parameters(), 3.0)
+        theirs = np.linalg.norm(there.weight.grad.coalesce().values().numpy())
+        there.weight.grad *= min(1.0, 3.0 / (theirs + 1e-6))
+        assert ours.item() == pytest.approx(theirs, rel=1e-5)
+        one.step()
+        other.step()
+        same(here.weight, there.weight)
+    for key, value in other.state_dict()["state"].get(0, {}).items():
+        if isinstance(value, torch.Tensor) and name != "SGD":
+            same(one.state_dict()["state"][0][key], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Adam", {}), ("AdamW", {}), ("RMSprop", {}), ("SGD", {"weight_decay": 0.1}), ("Adagrad", {"weight_decay": 0.1})],
+    ids=str,
+)
+def test_the_others_refuse_sparse_gradients(name: str, options: dict[str, Any]) -> None:
+    for room, layer, index in zip(
+        (optim, torch.optim), layers("Embedding"), (ox.tensor([1, 2]), torch.tensor([1, 2])), strict=True
+    ):
+        layer(index).sum().backward()
+        with pytest.raises(RuntimeError):
+            getattr(room, name)(layer.parameters(), **options).step()
+
+
+def test_sparse_adam_refuses_dense_gradients() -> None:
+    for room, t, tensor in ((optim, nn.Parameter, ox.ones), (torch.optim, torch.nn.Parameter, torch.ones)):
+        p = t(tensor(2))
+        p.grad = tensor(2)
+        with pytest.raises(RuntimeError):
+            room.SparseAdam([p]).step()
