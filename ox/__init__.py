@@ -63,6 +63,18 @@ from ox.files import load, save
 from ox.functions import *  # noqa: F403
 from ox.functions import __all__ as _functions
 from ox.graph import fused as _fused
+from ox.linalg import (
+    cholesky,
+    cholesky_inverse,
+    cholesky_solve,
+    det,
+    logdet,
+    matrix_exp,
+    matrix_power,
+    slogdet,
+)
+from ox.linalg import inv as inverse
+from ox.linalg import pinv as pinverse
 from ox.ops.dim import Dim
 from ox.random import (
     Generator,
@@ -128,7 +140,11 @@ __all__ = [
     "binomial",
     "blackman_window",
     "bool",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "default_generator",
+    "det",
     "device",
     "double",
     "dtype",
@@ -158,15 +174,19 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "inverse",
     "is_floating",
     "is_grad_enabled",
     "istft",
     "kaiser_window",
     "linspace",
     "load",
+    "logdet",
     "logspace",
     "long",
     "manual_seed",
+    "matrix_exp",
+    "matrix_power",
     "multinomial",
     "nan",
     "newaxis",
@@ -175,6 +195,7 @@ __all__ = [
     "ones",
     "ops",
     "pi",
+    "pinverse",
     "poisson",
     "rand",
     "rand_like",
@@ -193,6 +214,7 @@ __all__ = [
     "set_printoptions",
     "set_rng_state",
     "short",
+    "slogdet",
     "stft",
     "tensor",
     "uint16",
@@ -215,4 +237,5 @@ _LAYERS = (
     "max_pool2d", "max_pool3d", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "relu_",
     "rms_norm", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
 )  # fmt: skip
-__getattr__, __dir__ = doors(__name__, _ROOMS, dict.fromkeys(_LAYERS, "ox.nn.functional"))
+_ELSEWHERE = {**dict.fromkeys(_LAYERS, "ox.nn.functional"), "sparse_coo_tensor": "ox.sparse"}
+__getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)

@@ -6,6 +6,7 @@
     ├── ArgumentError       (ValueError)     an argument out of range or of the wrong kind
     ├── BoundsError         (IndexError)     an index outside a dimension
     ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
+    ├── LinAlgError         (RuntimeError)   a matrix that is singular or not positive-definite
     ├── DeviceError         (RuntimeError)   a device or its runtime is not there
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
@@ -83,6 +84,10 @@ class BoundsError(OxError, IndexError):
 
 class GradientError(OxError, RuntimeError):
     """Autograd cannot go on: a freed graph, a saved tensor changed in place, an operator without a gradient."""
+
+
+class LinAlgError(OxError, RuntimeError):
+    """A matrix has not what an algorithm needs of it: it is singular, or not positive-definite."""
 
 
 class DeviceError(OxError, RuntimeError):

@@ -1,5 +1,7 @@
 """The operators: ONNX's names, signatures and meanings, to be called on tensors."""
 
+from ox.ops import factor as factor
+from ox.ops import matrix as matrix
 from ox.ops import recurrent_gradient as recurrent_gradient
 from ox.ops.activation import Erf, Gelu, Hardmax, LogSoftmax, Relu, Sigmoid, Softmax, Tanh
 from ox.ops.arithmetic import (

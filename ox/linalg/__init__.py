@@ -1,0 +1,79 @@
+"""Linear algebra, under the names of `torch.linalg`, on matrices [..., m, n] of float32 and float64.
+
+Where PyTorch would take or give complex values there is only the real case: symmetric matrices for Hermitian ones, and
+no eig and eigvals, whose results are complex. det, slogdet, solve, inv, cholesky and what is made of them record; qr,
+svd, eigh, pinv and matrix_exp have no form in ONNX operators and say so.
+"""
+
+from ox.errors import LinAlgError
+from ox.functions.norms import vector_norm
+from ox.linalg.factors import (
+    cond,
+    eigh,
+    eigvalsh,
+    matrix_exp,
+    matrix_norm,
+    matrix_rank,
+    norm,
+    qr,
+    svd,
+    svdvals,
+)
+from ox.linalg.products import cross, diagonal, matmul, multi_dot, vander, vecdot
+from ox.linalg.solving import (
+    cholesky,
+    cholesky_ex,
+    cholesky_inverse,
+    cholesky_solve,
+    det,
+    inv,
+    inv_ex,
+    logdet,
+    lstsq,
+    matrix_power,
+    pinv,
+    slogdet,
+    solve,
+    solve_ex,
+    solve_triangular,
+    tensorinv,
+    tensorsolve,
+)
+
+__all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_ex",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "inv_ex",
+    "logdet",
+    "lstsq",
+    "matmul",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
+    "vecdot",
+    "vector_norm",
+]

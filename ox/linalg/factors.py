@@ -1,0 +1,141 @@
+"""Factorizations and what they say: qr svd eigh, norms of matrices, rank, condition, exponential."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from ox import ops
+from ox.dtypes import DType
+from ox.errors import ArgumentError, ShapeError
+from ox.functions import amax, amin, movedim
+from ox.functions.dims import one_dim
+from ox.functions.norms import vector_norm
+from ox.linalg import shapes
+from ox.linalg.shapes import matrices
+from ox.linalg.solving import inv, tolerances
+from ox.operands import cast
+from ox.ops import factor
+from ox.tensor import Tensor
+from ox.where import users_line
+
+
+def qr(A: Any, mode: str = "reduced") -> shapes.QRResult:
+    """Q [..., m, k] with orthonormal columns and an upper triangle R [..., k, n], Q R = A. `torch.linalg.qr`.
+
+    Args:
+        mode: "reduced" for k = min(m, n), "complete" for k = m, "r" for R alone (Q is then empty).
+    """
+    matrices(A, "qr")
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(f"qr has no mode {mode!r}", where=users_line(2), expected="'reduced', 'complete' or 'r'")
+    if mode == "r" and A.node is not None:
+        raise ArgumentError("the gradient of qr needs Q", where=users_line(2), hint="mode='reduced'")
+    Q, R = factor.QR(A, complete=int(mode == "complete"))
+    return shapes.QRResult(Q.reshape(-1)[:0] if mode == "r" else Q, R)
+
+
+def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> shapes.SVDResult:
+    """U, S and Vh with A = U diag(S) Vh: orthonormal columns and rows, S [..., min(m, n)] from the greatest.
+    `torch.linalg.svd`. The gradient of the vectors is not defined where values repeat."""
+    U, S, Vh = factor.SVD(matrices(A, "svd"), full=int(full_matrices))
+    if full_matrices and A.node is not None and A.data.shape[-1] != A.data.shape[-2]:
+        S = svdvals(A)  # whose gradient is defined, unlike that of vectors that are only there to fill a space
+    return shapes.SVDResult(U, S, Vh)
+
+
+def svdvals(A: Any, *, driver: str | None = None) -> Tensor:
+    """The singular values [..., min(m, n)] from the greatest. `torch.linalg.svdvals`."""
+    values: Tensor = factor.SVD(matrices(A, "svdvals"))[1]
+    return values
+
+
+def eigh(A: Any, UPLO: str = "L") -> shapes.EighResult:
+    """Eigenvalues [..., n] from the least and orthonormal eigenvectors, as columns, of symmetric A, of which the lower
+    ("L") or upper ("U") triangle is read. `torch.linalg.eigh`."""
+    if UPLO.upper() not in ("L", "U"):
+        raise ArgumentError(f"eigh has no triangle {UPLO!r}", where=users_line(2), expected="'L' or 'U'")
+    return shapes.EighResult(*factor.Eigh(matrices(A, "eigh", square=True), upper=int(UPLO.upper() == "U")))
+
+
+def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
+    """The eigenvalues [..., n] of symmetric A from the least. `torch.linalg.eigvalsh`."""
+    return eigh(A, UPLO).eigenvalues
+
+
+def matrix_exp(A: Any) -> Tensor:
+    """The exponential of each square matrix. `torch.linalg.matrix_exp`."""
+    made: Tensor = factor.MatrixExp(matrices(A, "matrix_exp", square=True))
+    return made
+
+
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+    """How many singular values, int64 [...], are above max(atol, rtol times the greatest).
+    `torch.linalg.matrix_rank`."""
+    matrices(A, "matrix_rank", square=hermitian)
+    least, relative = tolerances(A, tol if atol is None else atol, rtol)
+    values = svdvals(A.detach())
+    bound = amax(values, -1, True) * relative if values.data.size else values
+    if least:
+        bound = ops.Max(bound, cast(bound * 0 + least, bound.data.dtype))
+    return ops.ReduceSum(ops.Cast(values > bound, to=7), _ints(-1), keepdims=0)
+
+
+def _ints(*values: int) -> Tensor:
+    from ox.ops.broadcast import axes_tensor
+
+    return axes_tensor(values)
+
+
+def matrix_norm(
+    A: Any, ord: float | str = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """A norm of matrices over two dimensions: "fro", "nuc", inf, -inf, 1, -1, 2 or -2. `torch.linalg.matrix_norm`."""
+    A = A if dtype is None else cast(A, dtype)
+    matrices(A, "matrix_norm")
+    rank = A.data.ndim
+    dims = [one_dim(d, rank) for d in dim]
+    if len(dims) != 2 or dims[0] == dims[1]:
+        raise ArgumentError("matrix_norm works over two dimensions", where=users_line(2), got=str(dim))
+    if ord == "fro":
+        return vector_norm(A, 2, dims, keepdim)
+    if ord in (1, -1, inf, -inf):
+        first, second = dims if abs(ord) == 1 else dims[::-1]
+        sums = ops.ReduceL1(A, _ints(first), keepdims=1)
+        made = (amax if ord > 0 else amin)(sums, second, True)
+    elif ord in ("nuc", 2, -2):
+        values = svdvals(movedim(A, dims, (-2, -1)))
+        made = values.sum(-1) if ord == "nuc" else (amax if ord == 2 else amin)(values, -1)
+        for d in sorted(dims):
+            made = made.unsqueeze(d)
+    else:
+        raise ArgumentError(
+            f"matrix_norm has no order {ord!r}", where=users_line(2), expected="'fro', 'nuc', inf, -inf, 1, -1, 2 or -2"
+        )
+    return made if keepdim else ops.Squeeze(made, _ints(*dims))
+
+
+def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """`matrix_norm` for a word, for two dimensions or for a matrix with an order; else `vector_norm`; of all elements
+    without `ord` and `dim`. `torch.linalg.norm`."""
+    if ord is None:
+        return vector_norm(A, 2, dim, keepdim, dtype=dtype)
+    dims = None if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    if isinstance(ord, str) or (dims is None and A.data.ndim == 2) or (dims is not None and len(dims) == 2):
+        if dims is None and A.data.ndim != 2:
+            raise ShapeError("norm of this order takes a matrix, or two dimensions", where=users_line(2))
+        return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype)
+    if dims is None and A.data.ndim != 1:
+        raise ShapeError("norm with an order takes a vector or a matrix, or dimensions", where=users_line(2))
+    return vector_norm(A, ord, dims, keepdim, dtype=dtype)
+
+
+def cond(A: Any, p: Any = None) -> Tensor:
+    """How much A amplifies errors: the norm of order p times that of the inverse; by default the greatest singular
+    value by the least. `torch.linalg.cond`."""
+    matrices(A, "cond", square=p not in (None, 2, -2))
+    if p in (None, 2, -2):
+        values = svdvals(A)
+        first, last = values[..., 0], values[..., -1]
+        return ops.Div(last, first) if p == -2 else ops.Div(first, last)
+    return ops.Mul(matrix_norm(A, p), matrix_norm(inv(A), p))
