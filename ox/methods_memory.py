@@ -8,9 +8,10 @@ import numpy as np
 
 from ox import functions as F
 from ox import views
-from ox.errors import ArgumentError, ShapeError
+from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.functions.dims import one_dim
 from ox.memory import address, layout, part_of, same_place, take_format
+from ox.ops.mode import MODE
 from ox.ops.operator import OPS
 from ox.where import users_line
 
@@ -88,3 +89,48 @@ class MemoryMethods:
     def _is_view(self: Any) -> bool:
         """Whether it shows the memory of another tensor, which is then `_base`."""
         return self._base is not None
+
+    def detach_(self: Any) -> Tensor:
+        """Leave the graph; `torch.Tensor.detach_`. Raises GradientError for a view."""
+        if self._base is not None:
+            raise GradientError("a view cannot be detached in place", where=users_line(2), hint="x.detach()")
+        self.node, self.port = None, 0
+        return self  # type: ignore[no-any-return]
+
+    def t_(self: Any) -> Tensor:
+        """`t` in place."""
+        return _become(self, F.t(self), "t_")
+
+    def transpose_(self: Any, dim0: int, dim1: int) -> Tensor:
+        """`transpose` in place."""
+        return _become(self, F.transpose(self, dim0, dim1), "transpose_")
+
+    def squeeze_(self: Any, dim: Any = None) -> Tensor:
+        """`squeeze` in place."""
+        return _become(self, F.squeeze(self, dim), "squeeze_")
+
+    def unsqueeze_(self: Any, dim: int) -> Tensor:
+        """`unsqueeze` in place."""
+        return _become(self, F.unsqueeze(self, dim), "unsqueeze_")
+
+    swapaxes_ = swapdims_ = transpose_
+
+
+def _become(x: Any, view: Tensor, operation: str) -> Tensor:
+    """`x` is from now on what a view of it is: another shape of the same memory.
+
+    Raises:
+        GradientError: as for a write in place.
+    """
+    if view is x:
+        return view
+    mode = MODE.get()
+    if mode.grad and x.node is not None:
+        x._refuse_write(operation)
+    x.data = view.data
+    x.wrote(operation)  # in a recording, views from before do not know the new shape
+    if mode.recording is not None:
+        mode.recording.alias(x, view)
+    if mode.grad:
+        x.node, x.port = view.node, view.port
+    return x  # type: ignore[no-any-return]

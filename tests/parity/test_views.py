@@ -173,6 +173,17 @@ a[1:2].squeeze(0).mul_(w)
 a.view_as(x).mul_(w)
 a.movedim(0, 1)[0].mul_(2)
 y = a.view(-1); y.view(3, 4)[1].mul_(w); y[0] = 0.0
+y = a[0]; a.t_(); y.mul_(2); a[1] = 3.0
+a.transpose_(0, 1); a.mul_(w.unsqueeze(1)); a[2].add_(x[:, 2])
+a.unsqueeze_(0); a[0, 1].mul_(w); a.squeeze_(0)
+y = a[0]; y.unsqueeze_(0); y.mul_(w)
+a.swapaxes_(0, 1)
+x.t_()
+with T.no_grad(): x.t_() | x = x * 2
+z.t_(); z[0] = x[:, 0]
+a.detach_(); a[0] = w
+y = a[0]; y.detach_()
+y = a[0] * 2; y.detach_(); y.mul_(3)
 """.strip()
 
 
