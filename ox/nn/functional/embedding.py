@@ -16,6 +16,8 @@ from ox.operands import cast, scalar
 from ox.ops.explain import place
 from ox.ops.mode import MODE
 from ox.ops.pad import positions
+from ox.sparse.rows import SparseRows
+from ox.sparse.rows import rows as sparse_rows
 from ox.tensor import Tensor
 
 
@@ -36,7 +38,8 @@ def embedding(
         max_norm: rows that are read and whose norm is larger are first scaled down to it, in the weight itself.
         norm_type: which norm.
         scale_grad_by_freq: divide a row's gradient by how often it was read.
-        sparse: for PyTorch's sake; the gradient is dense either way.
+        sparse: the weight's gradient is an `ox.sparse.SparseTensor` of the rows that were read (in a recording it is
+            dense); not together with scale_grad_by_freq.
 
     Raises:
         BoundsError: an index outside 0 .. entries - 1.
@@ -47,8 +50,10 @@ def embedding(
         padding_idx = _padding(padding_idx, weight)
     if max_norm is not None:
         _renormalize(input, weight, max_norm, norm_type)
-    rows = ops.Gather(weight, input, axis=0)
-    if rows.node is None:
+    if sparse and scale_grad_by_freq:
+        raise ArgumentError("a sparse gradient is not scaled by frequency", hint="sparse=False")
+    rows = sparse_rows(weight, input, padding_idx) if sparse else ops.Gather(weight, input, axis=0)
+    if rows.node is None or isinstance(rows.node, SparseRows):
         return rows
     if scale_grad_by_freq:
         flat = reshape(input, -1)
@@ -138,13 +143,9 @@ def embedding_bag(
     if per_sample_weights is not None:
         rows = rows * ops.Unsqueeze(per_sample_weights, ints(-1))
     if offsets is None:
-        bags, n = input.shape
-        which = reshape(broadcast_to(reshape(positions(bags), -1, 1), [bags, n]), -1)
-        rows = reshape(rows, -1, weight.shape[1])
-        keep = None if keep is None else reshape(keep, -1)
-    else:
-        bags = offsets.shape[0]
-        which = searchsorted(cast(offsets, int64), positions(input.shape[0]), right=True) - 1
+        return _reduced(rows, None, None, keep, mode)
+    bags = offsets.shape[0]
+    which = searchsorted(cast(offsets, int64), positions(input.shape[0]), right=True) - 1
     made = _reduced(rows, which, bags, keep, mode)
     # what lies behind the last offset is a bag that nobody wants
     return narrow(made, 0, 0, bags - 1) if include_last_offset else made
@@ -176,24 +177,28 @@ def _check_bags(input: Tensor, offsets: Any, mode: str, weights: Any) -> None:
             )
 
 
-def _reduced(rows: Tensor, which: Tensor, bags: Any, keep: Tensor | None, mode: str) -> Tensor:
-    """The rows of each bag as one."""
-    features = rows.shape[1]
-    grid = broadcast_to(reshape(which, -1, 1), rows.shape)
-    inside = None if keep is None else ops.Unsqueeze(keep, ints(-1))
+def _reduced(rows: Tensor, which: Tensor | None, bags: Any, keep: Tensor | None, mode: str) -> Tensor:
+    """The rows of each bag as one: rows [bags, n, features], or rows [total, features] that go `which` [total] way."""
     left_out = float("-inf") if mode == "max" else 0.0
-    if inside is not None:
-        rows = where(inside, rows, left_out)
-    start = full_like_shape(rows, ([bags, features],), left_out)
-    made = ops.ScatterElements(start, grid, rows, reduction="max" if mode == "max" else "add")
+    if keep is not None:
+        rows = where(ops.Unsqueeze(keep, ints(-1)), rows, left_out)
+    made = _gathered(rows, which, bags, left_out)
     if mode == "sum":
         return made
-    one = full_like_shape(rows, (which.shape,), 1) if keep is None else cast(keep, rows.data.dtype)
-    counts = ops.ScatterElements(full_like_shape(rows, (bags,), 0), which, one, reduction="add")
-    counts = ops.Unsqueeze(counts, ints(-1))
+    one = full_like_shape(rows, (rows.shape[:-1],), 1) if keep is None else cast(keep, rows.data.dtype)
+    counts = _gathered(ops.Unsqueeze(one, ints(-1)), which, bags, 0.0)
     if mode == "max":
         return where(counts > 0, made, 0.0)  # type: ignore[no-any-return]
     return ops.Div(made, where(counts > 0, counts, 1.0))
+
+
+def _gathered(rows: Tensor, which: Tensor | None, bags: Any, start: float) -> Tensor:
+    """The sum of the rows of each bag, or their greatest where that begins with -inf."""
+    if which is None:
+        return (ops.ReduceMax if start else ops.ReduceSum)(rows, ints(1), keepdims=0)
+    grid = broadcast_to(reshape(which, -1, 1), rows.shape)
+    empty = full_like_shape(rows, ([bags, rows.shape[1]],), start)
+    return ops.ScatterElements(empty, grid, rows, reduction="max" if start else "add")
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
