@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import functions as F
+from ox.dlpack import Exchange
 from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64, is_floating, uint8
 from ox.functions.dims import one_dim
 from ox.memory import take_format
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Methods(IndexMethods, MemoryMethods, PointwiseMethods, RandomMethods, ReduceMethods, ShapeMethods, SparseMethods):
+class Methods(
+    Exchange,
+    IndexMethods,
+    MemoryMethods,
+    PointwiseMethods,
+    RandomMethods,
+    ReduceMethods,
+    ShapeMethods,
+    SparseMethods,
+):
     """Mixed into `ox.Tensor`."""
 
     __add__ = binary("Add", on_bools="logical_or")
