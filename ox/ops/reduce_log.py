@@ -99,7 +99,10 @@ def ReduceLogSumExp(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 
     """Logarithm of the sum of exponentials over axes, without overflow; over all when none are given.
     ONNX ReduceLogSumExp."""
     chosen = reduced_axes(axes, noop_with_empty_axes, data.ndim)
-    greatest = data.max(axis=chosen, keepdims=True, initial=-float("inf"))
+    if not data.size:
+        sizes = [1 if i in chosen else n for i, n in enumerate(data.shape) if keepdims or i not in chosen]
+        return xp.full(sizes, -float("inf"), data.dtype)
+    greatest = data.max(axis=chosen, keepdims=True)
     greatest = xp.where(xp.isfinite(greatest), greatest, data.dtype.type(0))
     y = xp.log(xp.exp(data - greatest).sum(axis=chosen, keepdims=True)) + greatest
     return y if keepdims else y.squeeze(chosen)
