@@ -75,6 +75,7 @@ from ox.linalg import (
 )
 from ox.linalg import inv as inverse
 from ox.linalg import pinv as pinverse
+from ox.memory import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from ox.ops.dim import Dim
 from ox.random import (
     Generator,
@@ -145,7 +146,12 @@ __all__ = [
     "cholesky_solve",
     "default_generator",
     "det",
+    "channels_last",
+    "channels_last_3d",
+    "contiguous_format",
     "device",
+    "memory_format",
+    "preserve_format",
     "double",
     "dtype",
     "e",
@@ -237,5 +243,5 @@ _LAYERS = (
     "max_pool2d", "max_pool3d", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "relu_",
     "rms_norm", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
 )  # fmt: skip
-_ELSEWHERE = {**dict.fromkeys(_LAYERS, "ox.nn.functional"), "sparse_coo_tensor": "ox.sparse"}
+_ELSEWHERE = {**dict.fromkeys(_LAYERS, "ox.nn.functional"), "from_dlpack": "ox.dlpack", "sparse_coo_tensor": "ox.sparse"}
 __getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)

@@ -18,6 +18,7 @@ from ox.memory import Part, part_of
 from ox.ops import operator
 from ox.ops.broadcast import beside, reshape_to, zeros
 from ox.ops.dim import Dim, size_tensor
+from ox.ops.mode import MODE
 from ox.ops.node import HandMade, Leaf
 from ox.ops.operator import OPS
 
@@ -43,6 +44,15 @@ def alive(root: Tensor) -> list[Tensor]:
         return []
     found = [reference() for reference in viewed[1:]]
     return [view for view in found if view is not None and view._base is root]
+
+
+def show(made: Tensor, array: np.ndarray[Any, Any], base: Tensor) -> None:
+    """Let `made`, which operators computed as a copy, show memory of `base` instead, where its values are too."""
+    array.flags.writeable = base.data.flags.writeable
+    made.data = array
+    made.alias_of(base)
+    if not MODE.get().grad:
+        made._origin = made._origin or "no_grad"
 
 
 # -- in eager code: nodes that know places ---------------------------------------------------------------------------

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox import ops
+from ox import ops, views
 from ox.dtypes import DType, int64, is_floating
 from ox.errors import ArgumentError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.shapes import flatten, permute, reshape, unsqueeze
 from ox.operands import cast, scalar
 from ox.ops import operator
-from ox.ops.broadcast import axes_tensor
+from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor
+from ox.ops.mode import MODE
 from ox.ops.operator import OPS
 from ox.ops.pad import pad_axes, positions
 from ox.where import users_line
@@ -77,9 +78,17 @@ def _two(x: Any, dim1: int, dim2: int, what: str) -> tuple[int, int]:
 
 
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonals of the matrices in dimensions `dim1` and `dim2`, as last dimension; a view where memory allows.
-    `torch.diagonal`."""
+    """The diagonals of the matrices in dimensions `dim1` and `dim2`, as last dimension; a view, in a recording where
+    memory allows. `torch.diagonal`."""
     first, second = _two(x, dim1, dim2, "diagonal")
+    made = _taken(x, offset, first, second)
+    copied = made._base is not (x if x._base is None else x._base)
+    if copied and MODE.get().recording is None and isinstance(x.data, np.ndarray):
+        views.show(made, np.diagonal(x.data, offset, first, second), x)
+    return made
+
+
+def _taken(x: Any, offset: int, first: int, second: int) -> Tensor:
     rest = [d for d in range(x.data.ndim) if d not in (first, second)]
     x = permute(x, [*rest, first, second]) if [*rest, first, second] != list(range(x.data.ndim)) else x
     *lead, n, m = x.shape
@@ -89,7 +98,7 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     axis = len(lead)
     if isinstance(m, Dim):  # a stride of a slice that changes has no gradient
         places = positions(length) * scalar(m + 1, int64) + scalar(start, int64)
-        return ops.Gather(flat, places, axis=axis)
+        return ops.Gather(flat, beside(places, x), axis=axis)
     if not length:
         return ops.Slice(flat, axes_tensor([0]), axes_tensor([0]), axes_tensor([axis]))
     end = start + (length - 1) * (m + 1) + 1
@@ -116,7 +125,7 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tenso
     if rank < 2 or first == second:
         raise ArgumentError("diag_embed needs two different dimensions", where=users_line(2), got=f"{dim1}, {dim2}")
     n = x.shape[-1] + abs(offset)
-    matrices = ops.Where(_on_diagonal(n, n, offset), _as_rows(x, n, offset), scalar(0, x.data.dtype))
+    matrices = ops.Where(beside(_on_diagonal(n, n, offset), x), _as_rows(x, n, offset), scalar(0, x.data.dtype))
     order = list(range(rank - 2))
     for place, source in sorted(((first, rank - 2), (second, rank - 1))):
         order.insert(place, source)
@@ -155,7 +164,7 @@ def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int
         )
     n, m = x.shape[first], x.shape[second]
     rows = _as_rows(cast(src, x.data.dtype), n, offset)
-    made = ops.Where(_on_diagonal(n, m, offset), rows, permute(x, order))
+    made = ops.Where(beside(_on_diagonal(n, m, offset), x), rows, permute(x, order))
     back = [order.index(d) for d in range(x.data.ndim)]
     return permute(made, back)
 
@@ -174,7 +183,7 @@ def fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Tensor:
     end = x.data.size if wrap or len(shape) > 2 or shape[0] <= shape[1] else shape[1] * shape[1]
     places = np.arange(0, min(end, step * (min(shape) - 1) + 1) if not wrap else end, step)
     filled = np.full(places.shape, fill_value, x.data.dtype)
-    flat = ops.ScatterElements(reshape(x, -1), operator.as_input(places), operator.as_input(filled))
+    flat = ops.ScatterElements(reshape(x, -1), *(beside(operator.as_input(a), x) for a in (places, filled)))
     return reshape(flat, x.shape)
 
 
