@@ -10,7 +10,7 @@ import numpy as np
 from ox import ops
 from ox.dtypes import bool_, int32, int64, uint8
 from ox.errors import BoundsError, ShapeError
-from ox.functions import like, reshape
+from ox.functions import like, reshape, to_device
 from ox.operands import cast
 from ox.ops import operator
 from ox.ops.broadcast import axes_tensor
@@ -255,7 +255,7 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
 
 def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     """Integer tensors: one is a Gather; several adjoining ones index the merged dimension."""
-    first, indices = arrays[0][0], [a for _, a in arrays]
+    first, indices = arrays[0][0], [a if a.device == x.device else to_device(a, x.device) for _, a in arrays]
     if len(arrays) == 1:
         check_bounds(indices[0], x.data.shape[first], f"the index of dimension {first}")
         return ops.Gather(x, indices[0], axis=first)

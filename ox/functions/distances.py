@@ -16,6 +16,7 @@ from ox.functions.reductions import amax, sum
 from ox.functions.shapes import transpose, unsqueeze
 from ox.operands import cast, meet, scalar
 from ox.ops import operator
+from ox.ops.broadcast import beside
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def pdist(x: Any, p: float = 2) -> Tensor:
     _floats("pdist", x)
     if x.data.ndim != 2:
         raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(x.data.shape)))
-    first, second = (operator.as_input(i.astype(np.int64)) for i in np.triu_indices(x.data.shape[0], 1))
+    first, second = (beside(operator.as_input(i), x) for i in np.triu_indices(x.data.shape[0], 1))
     return _length(ops.Sub(ops.Gather(x, first), ops.Gather(x, second)), _order(p), 1)
 
 

@@ -17,6 +17,7 @@ from ox.functions.picking import index_select
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape, split, stack, unsqueeze
 from ox.operands import cast
 from ox.ops import operator
+from ox.ops.broadcast import beside
 from ox.ops.dim import Dim
 from ox.ops.pad import pad_axes
 from ox.where import users_line
@@ -174,7 +175,7 @@ def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     chosen = np.array(list(choose(range(int(x.data.shape[0])), r)), np.int64).reshape(-1, r)
     if not chosen.size:
         return reshape(narrow(x, 0, 0, 0), 0, r) if r else narrow(x, 0, 0, 0)
-    return reshape(index_select(x, 0, operator.as_input(chosen.reshape(-1))), list(chosen.shape))
+    return reshape(index_select(x, 0, beside(operator.as_input(chosen.reshape(-1)), x)), list(chosen.shape))
 
 
 def block_diag(*tensors: Any) -> Tensor:

@@ -15,7 +15,7 @@ from ox.functions.indices import as_index
 from ox.functions.shapes import expand, flip, permute, reshape, transpose, unsqueeze
 from ox.operands import scalar
 from ox.ops import operator
-from ox.ops.broadcast import axes_tensor
+from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.pad import positions
 from ox.where import users_line
@@ -196,7 +196,7 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Tensor:
     count = (total - size) // step + 1
     first = positions(count) if isinstance(count, Dim) else operator.as_input(np.arange(count))
     places = unsqueeze(first * step, 1) + operator.as_input(np.arange(size))
-    windows = ops.Gather(x, places, axis=dim)
+    windows = ops.Gather(x, beside(places, x), axis=dim)
     return movedim(windows, dim + 1, -1)
 
 
@@ -243,8 +243,7 @@ def _strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int) ->
     places = np.full(sizes, offset, np.int64)
     for axis, (n, s) in enumerate(zip(sizes, steps, strict=True)):
         places += (np.arange(n) * s).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
-    made: Tensor = operator.as_input(places)
-    return made
+    return beside(operator.as_input(places), x)
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:

@@ -16,6 +16,7 @@ from ox.functions.operand import like
 from ox.functions.pointwise import clamp, div
 from ox.functions.shapes import broadcast_to, cat, narrow, reshape, unsqueeze
 from ox.operands import cast, scalar
+from ox.ops.broadcast import beside
 from ox.ops.dim import Dim
 from ox.where import users_line
 
@@ -196,7 +197,7 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Te
     from ox.creation import arange
     from ox.indexing import get
 
-    flat = get(reshape(arange(x.numel()), x.shape), tuple(slice(None) if i is None else i for i in indices))
+    flat = get(beside(reshape(arange(x.numel()), x.shape), x), tuple(slice(None) if i is None else i for i in indices))
     return _flat(x, flat, broadcast_to(_of_type(values, x, "index_put"), flat.shape), accumulate)
 
 
@@ -290,7 +291,7 @@ def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = 
         size = x.data.shape[dim]
         pieces = [narrow(x, dim, 0, first), src, narrow(x, dim, max(last, first), size - max(last, first))]
         return cat([p for p in pieces if p.data.shape[dim]] or [x], dim)
-    places = arange(x.shape[dim])[slice(start, end, step)]
+    places = beside(arange(x.shape[dim])[slice(start, end, step)], x)
     return ops.ScatterElements(x, spread(places, dim, src.shape), cast(src, x.data.dtype), axis=dim)
 
 

@@ -16,6 +16,7 @@ from ox.functions.pointwise import matmul, mul
 from ox.functions.shapes import permute, reshape, unsqueeze
 from ox.operands import cast, meet
 from ox.ops import operator
+from ox.ops.broadcast import beside
 from ox.ops.einsum import letters_of
 from ox.where import users_line
 
@@ -165,7 +166,7 @@ def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
     dim = one_dim(dim, a.data.ndim)
     if a.data.shape[dim] != 3:
         raise ShapeError(f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(a.data.shape)))
-    on, further = operator.as_input([1, 2, 0]), operator.as_input([2, 0, 1])
+    on, further = (beside(operator.as_input(order), a) for order in ([1, 2, 0], [2, 0, 1]))
 
     def at(x: Any, places: Any) -> Tensor:
         return ops.Gather(x, places, axis=dim)

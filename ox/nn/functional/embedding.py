@@ -13,6 +13,7 @@ from ox.errors import ArgumentError, BoundsError, DTypeError, ShapeError
 from ox.functions import broadcast_to, full_like_shape, narrow, norm, reshape, searchsorted, where
 from ox.nn.functional.common import ints, number
 from ox.operands import cast, scalar
+from ox.ops.broadcast import beside
 from ox.ops.explain import place
 from ox.ops.mode import MODE
 from ox.ops.pad import positions
@@ -145,7 +146,7 @@ def embedding_bag(
     if offsets is None:
         return _reduced(rows, None, None, keep, mode)
     bags = offsets.shape[0]
-    which = searchsorted(cast(offsets, int64), positions(input.shape[0]), right=True) - 1
+    which = searchsorted(cast(offsets, int64), beside(positions(input.shape[0]), input), right=True) - 1
     made = _reduced(rows, which, bags, keep, mode)
     # what lies behind the last offset is a bag that nobody wants
     return narrow(made, 0, 0, bags - 1) if include_last_offset else made
