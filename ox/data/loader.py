@@ -28,9 +28,9 @@ class DataLoader:
         sampler: gives indices, instead of `shuffle`.
         batch_sampler: gives lists of indices, instead of all of these.
         drop_last: leave out a last batch that is not full.
-        num_workers: taken for PyTorch's sake; batches are made in this process, and a warning says so.
+        num_workers: taken for PyTorch's sake, as is all else that speaks of workers or of pinned memory: batches are
+            made in this process, in ordinary memory, and a warning says so where workers are asked for.
         collate_fn: makes a batch of a list of samples; default `default_collate`.
-        pin_memory: taken for PyTorch's sake; arrays stay in ordinary memory.
         generator: an `ox.Generator` for `shuffle`; None for the default one.
 
     Raises:
@@ -41,15 +41,22 @@ class DataLoader:
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool = False,
+        shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Any] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
-        *,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
         generator: random.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         if num_workers:
             warnings.warn("DataLoader makes batches in this process; num_workers has no effect yet", stacklevel=2)
