@@ -139,15 +139,14 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def _check_ends(graph: Graph) -> None:
-    """Raise LoadError where the model as a whole takes or gives what is no tensor."""
-    for role, values in (("input", graph.inputs), ("output", graph.outputs)):
-        for v in values:
-            if v.dtype is None and (role == "input" or v not in graph.constants):
-                raise LoadError(
-                    f"{role} '{v.name}' is no tensor",
-                    expected="tensors; sequences and optionals only inside",
-                    hint="ox.graph.backend.prepare(model).run(inputs), which takes them",
-                )
+    """Raise LoadError where the model as a whole takes what is no tensor."""
+    for v in graph.inputs:
+        if v.dtype is None:
+            raise LoadError(
+                f"input '{v.name}' is no tensor",
+                expected="tensors; sequences and optionals only inside",
+                hint="ox.graph.backend.prepare(model).run(inputs), which takes them",
+            )
 
 
 def _statistics(graph: Graph) -> Iterator[Value]:

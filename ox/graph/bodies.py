@@ -10,6 +10,7 @@ from onnx import defs
 
 from ox.errors import LoadError
 from ox.graph.file import subgraphs
+from ox.graph.valid import texts
 
 Key = tuple[str, str, str]
 Functions = dict[Key, onnx.FunctionProto]
@@ -17,6 +18,8 @@ Functions = dict[Key, onnx.FunctionProto]
 
 def functions_of(model: onnx.ModelProto) -> Functions:
     """The functions of a file by domain, name and overload."""
+    for f in model.functions:
+        texts("a function", f.domain, f.name, f.overload, *f.input, *f.output, *f.attribute)
     return {(_plain(f.domain), f.name, f.overload): f for f in model.functions}
 
 

@@ -47,7 +47,7 @@ def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, 
     outputs = [Value(name) for name in op.schema.outputs]
     with no_grad():
         body = body_of(Node(op.name, op.domain, list(inputs), outputs, dict(attributes)))
-        return single_node.runtime().session(to_model(body).SerializeToString())
+        return single_node.runtime().session(to_model(body).SerializeToString(), optimized=True)
 
 
 def offer(op: Operator, arrays: list[Any]) -> Body | None:

@@ -16,6 +16,7 @@ from ox.graph.file import DEEPEST
 from ox.graph.file import opset_of as opset_of_model
 from ox.graph.form import Graph, Node, Value
 from ox.graph.scope import Scope
+from ox.graph.valid import check_attributes, check_call, check_names, texts
 from ox.graph.weights import adopt
 from ox.ops.operator import OPS
 
@@ -65,6 +66,8 @@ class Reader:
         return scope.graph
 
     def _initializers(self, proto: onnx.GraphProto, scope: Scope) -> None:
+        texts("the initializers", *(t.name for t in proto.initializer))
+        texts("the initializers", *(s.values.name for s in proto.sparse_initializer))
         for tensor in proto.initializer:
             value = scope.own(tensor.name, array_of(tensor))
             if scope is not self.top:
@@ -75,6 +78,7 @@ class Reader:
                 scope.known[sparse.values.name] = value
 
     def _input(self, info: onnx.ValueInfoProto, scope: Scope) -> None:
+        texts("the inputs", info.name)
         declared = value_of(info)
         value = scope.new(info.name, "input")
         value.dtype, value.dims = declared.dtype, declared.dims
@@ -83,6 +87,7 @@ class Reader:
     def _outputs(self, proto: onnx.GraphProto, scope: Scope) -> None:
         ends = {*scope.graph.inputs, *scope.graph.captures, *scope.graph.constants}
         for info in proto.output:
+            texts("the outputs", info.name)
             made, declared = scope.find(info.name), value_of(info)
             if made is None:
                 raise LoadError(f"output '{info.name}' is made by no node")
@@ -96,9 +101,15 @@ class Reader:
 
     def node(self, n: onnx.NodeProto, scope: Scope) -> None:
         """Read one node into the scope's graph."""
+        check_names(n)
         function = self.functions.get(key_of(n))
         if function is not None:
-            self._inline(function, opset_of(function, scope.version), n, scope)
+            version = opset_of(function, scope.version)
+            if not 0 < version <= NEWEST:
+                raise LoadError(
+                    f"the function {function.name} is written in opset {version}", expected=f"1 to {NEWEST}"
+                )
+            self._inline(function, version, n, scope)
             return
         if n.domain in ("", "ai.onnx"):
             for newer in lift.lifted(n, scope.version, lambda name: self._type_of(name, scope)):
@@ -111,9 +122,11 @@ class Reader:
         domain = "" if n.domain == "ai.onnx" else n.domain
         attributes = _resolved(n, scope)
         if n.op_type == "Constant" and not domain:
+            check_attributes(OPS["Constant"], attributes, place)
             array = constant_of(n, attributes)
-            (output,) = n.output
-            value = scope.new(output, "Constant")
+            if len(n.output) != 1:
+                raise LoadError("a Constant makes one value", where=place, got=str(list(n.output)))
+            value = scope.new(n.output[0], "Constant")
             value.dtype, value.dims, value.shape = array.dtype, array.shape, array.shape
             scope.graph.constants[value] = array
             return
@@ -132,13 +145,7 @@ class Reader:
                 raise _unknown(node.key, domain, place)
             self._inline(body, opset_of(body, version), n, scope)
             return
-        unknown = [name for name in attributes if name not in op.schema.attributes]
-        if unknown:
-            raise LoadError(
-                f"{n.op_type} has no attribute '{unknown[0]}' in ox",
-                where=place,
-                expected=", ".join(op.schema.attributes) or "no attributes",
-            )
+        check_attributes(op, attributes, place)
         node.inputs = self._inputs(n, scope)
         node.module, node.where = _split(n.doc_string, module)
         subgraphs = {}
@@ -158,6 +165,7 @@ class Reader:
             node.outputs.pop()
         if not node.outputs:
             raise LoadError(f"{n.op_type} makes nothing", where=place)
+        check_call(op, node, place)
         scope.graph.nodes.append(node)
 
     def _alias(self, n: onnx.NodeProto, scope: Scope) -> bool:

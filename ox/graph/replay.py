@@ -31,7 +31,15 @@ def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     result = op(*inputs, outputs=len(node.outputs), **node.attributes)
     if recording is not None and node.place:
         recording.came_from(node, since)
-    return result if isinstance(result, tuple) else (result,)
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) < len(node.outputs):
+        raise LoadError(
+            f"{node.key} gives fewer values than the graph names",
+            where=node.place or node.name,
+            expected=f"{len(node.outputs)}",
+            got=str(len(results)),
+        )
+    return results
 
 
 _running: ContextVar[Run] = ContextVar("ox_run", default=call)

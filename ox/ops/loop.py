@@ -7,7 +7,7 @@ import numpy as np
 
 from ox.dtypes import ALL
 from ox.errors import ArgumentError, OxError, ShapeError
-from ox.ops import operator
+from ox.ops import explain, operator
 from ox.ops.control import alike, call, control, is_graph, truth
 from ox.ops.mode import switched
 from ox.ops.operator import OPS
@@ -33,6 +33,10 @@ def Loop(M: HostInt64 = None, cond: Bool = None, *v_initial: V, body: Any) -> tu
     """
     count = len(v_initial) - (len(body.captures) if is_graph(body) else 0)
     carried, captured = list(v_initial[:count]), v_initial[count:]
+    if M is not None and M.data.size != 1:
+        raise ShapeError(
+            "the trip count of Loop is no single number", where=users_line() or None, got=explain.describe(M)
+        )
     limit = None if M is None else int(M.data.reshape(()))
     go = cond is None or truth("Loop", cond)
     steps: list[list[Any]] = []
