@@ -161,10 +161,9 @@ def run_cast(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any
     return run(op, arrays, attributes) if pair == {float32, float16} else op.kernel(np, *arrays, **attributes)
 
 
-def run_greatest(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """Maxima and minima. ONNX Runtime's pass over a NaN, and one that vanishes in a MaxPool never stops a run at its
-    loss. So an input with a NaN goes to NumPy, which keeps it. A sum finds one in a fraction of the operator's own
-    time."""
+def run_sound(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Where ONNX Runtime passes over a NaN: one that vanishes in a MaxPool never stops a run at its loss. So an input
+    that is not finite goes to NumPy, which keeps it. A sum finds that in a fraction of the operator's own time."""
     with np.errstate(all="ignore"):
         sound = np.isfinite(np.add.reduce(arrays[0], axis=None))
     return run(op, arrays, attributes) if sound else op.kernel(np, *arrays, **attributes)
@@ -188,10 +187,20 @@ def run_average(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> 
 
 
 def run_maximum(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """MaxPool; as `run_average` and `run_greatest`."""
+    """MaxPool; as `run_average` and `run_sound`."""
     if attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not _window_fits(arrays[0], attributes):
         return op.kernel(np, *arrays, **attributes)
-    return run_greatest(op, arrays, attributes)
+    return run_sound(op, arrays, attributes)
+
+
+def run_resize(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Resize, but for cubics, which NumPy does faster, and aligned corners by scales, which ONNX Runtime rounds."""
+    by_scale = len(arrays) > 2 and arrays[2] is not None
+    if attributes.get("mode") == "cubic" or (
+        by_scale and attributes.get("coordinate_transformation_mode") == "align_corners"
+    ):
+        return op.kernel(np, *arrays, **attributes)
+    return run_sound(op, arrays, attributes)
 
 
 class Products:
@@ -248,7 +257,7 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "BatchNormalization": (SINGLE, elements(4_000), run),
     "ReduceSum": (SINGLE, trailing(16_000), run),
     "ReduceMean": (SINGLE, trailing(10_000), run),
-    **{name: (SINGLE, trailing(4_000), run_greatest) for name in ("ReduceMax", "ReduceMin")},
+    **{name: (SINGLE, trailing(4_000), run_sound) for name in ("ReduceMax", "ReduceMin")},
     **{name: (SINGLE, trailing(64_000), run) for name in ("ReduceL1", "ReduceL2", "ReduceSumSquare")},
     "MatMul": (BOTH, product, run_matmul),
     "Gemm": (BOTH, gemm, run_gemm),
@@ -256,6 +265,8 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "ConvTranspose": (SINGLE, always, run),
     "MaxPool": (SINGLE, always, run_maximum),
     "AveragePool": (SINGLE, always, run_average),
+    "Resize": (SINGLE, elements(8_000), run_resize),
+    "GridSample": (SINGLE, always, run_sound),
     "GlobalAveragePool": (SINGLE, elements(4_000), run),
 }
 
