@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 expit, gammaln, psi, multigammaln = sigmoid, lgamma, digamma, mvlgamma
-erfcx = unary_wide(ops.Erfcx)
+erfcx, ndtri = unary_wide(ops.Erfcx), unary_wide(ops.Ndtri)
 
 
 def entr(input: Any) -> Tensor:
@@ -86,9 +86,3 @@ def log_ndtr(input: Any) -> Tensor:
     below, above = ops.Where(left, x, ops.Neg(one)), ops.Where(left, ops.Neg(one), x)
     far = ops.Log(erfcx(below * -sqrt(0.5)) * 0.5) - below * below * 0.5
     return ops.Where(left, far, log1p(erfc(above * sqrt(0.5)) * -0.5))
-
-
-def ndtri(input: Any) -> Tensor:
-    """The normal distribution's percentage points, the inverse of `ndtr`. `torch.special.ndtri`."""
-    x = floating(input)
-    return erfinv(x * 2 - 1) * sqrt(2)  # type: ignore[no-any-return]

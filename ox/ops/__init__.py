@@ -25,6 +25,7 @@ from ox.ops.arithmetic import (
     Sum,
 )
 from ox.ops.attention import Attention
+from ox.ops.bernoulli_loss import BinaryCrossEntropy
 from ox.ops.blocks import CenterCropPad, DepthToSpace, ReverseSequence, SpaceToDepth, Tile
 from ox.ops.branch import If
 from ox.ops.choose import Compress, NonZero, OneHot
@@ -57,7 +58,7 @@ from ox.ops.dropout import Dropout
 from ox.ops.einsum import Einsum
 from ox.ops.gamma import Digamma, Lgamma, Polygamma
 from ox.ops.gate import HardSigmoid, HardSwish, Mish, Silu, Softplus, Softsign, SwiGLU, Swish
-from ox.ops.gauss import Erfc, Erfcx, Erfinv
+from ox.ops.gauss import Erfc, Erfcx, Erfinv, Ndtri
 from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from ox.ops.grid import AffineGrid, GridSample
 from ox.ops.group_norm import GroupNormalization, InstanceNormalization, MeanVarianceNormalization
@@ -82,6 +83,7 @@ from ox.ops.roi import MaxRoiPool, RoiAlign
 from ox.ops.rotary import RotaryEmbedding
 from ox.ops.rounding import Ceil, Floor, Round
 from ox.ops.scale_norm import LRN, LpNormalization, RMSNormalization
+from ox.ops.scaled_attention import ScaledAttention
 from ox.ops.search import SearchSorted
 from ox.ops.sequence import (
     ConcatFromSequence,
@@ -127,6 +129,7 @@ __all__ = [
     "Attention",
     "AveragePool",
     "BatchNormalization",
+    "BinaryCrossEntropy",
     "BitCast",
     "BitShift",
     "BitwiseAnd",
@@ -219,6 +222,7 @@ __all__ = [
     "Mish",
     "Mod",
     "Mul",
+    "Ndtri",
     "Neg",
     "NegativeLogLikelihoodLoss",
     "NonMaxSuppression",
@@ -256,6 +260,7 @@ __all__ = [
     "RoiAlign",
     "RotaryEmbedding",
     "Round",
+    "ScaledAttention",
     "Scan",
     "Scatter",
     "ScatterElements",

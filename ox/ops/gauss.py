@@ -1,4 +1,4 @@
-"""The complement of the error function, and its inverse: Erfc Erfcx Erfinv."""
+"""The complement of the error function, and inverses: Erfc Erfcx Erfinv Ndtri."""
 
 from collections.abc import Sequence
 from math import pi, sqrt
@@ -105,25 +105,40 @@ _END_BELOW = (
 )  # fmt: skip
 
 
+def _points(q: "Tensor", tail: "Tensor") -> "Tensor":
+    """Where the normal distribution function is 1/2 + q; `tail` is what is left of the 1/2 beyond |q|."""
+    size = Abs(q)
+    inner = Min(size, constant(0.425, q))
+    r = Sub(constant(0.180625, q), Mul(inner, inner))
+    centre = Mul(inner, Div(polynomial(_CENTRE, r), polynomial(_CENTRE_BELOW, r)))
+    root = Sqrt(Neg(Log(tail)))
+    side = Sub(Min(root, constant(5, q)), constant(1.6, q))
+    side = Div(polynomial(_SIDE, side), polynomial(_SIDE_BELOW, side))
+    beyond = Sub(Max(Min(root, constant(30, q)), constant(5, q)), constant(5, q))
+    end = Div(polynomial(_END, beyond), polynomial(_END_BELOW, beyond))
+    y = Where(LessOrEqual(root, constant(5, q)), side, end)
+    y = Where(Less(root, constant(float("inf"), q)), y, root)  # infinite at the ends, NaN beyond
+    return Mul(Sign(q), Where(LessOrEqual(size, constant(0.425, q)), centre, y))
+
+
 @function("Y", T=WIDE)
 def Erfinv(X: T) -> T:
     """The value whose error function is X: the normal distribution's percentage points, over sqrt(2)."""
     q = Mul(X, constant(0.5, X))
-    size = Abs(q)
-    inner = Min(size, constant(0.425, X))
-    r = Sub(constant(0.180625, X), Mul(inner, inner))
-    centre = Mul(inner, Div(polynomial(_CENTRE, r), polynomial(_CENTRE_BELOW, r)))
-    root = Sqrt(Neg(Log(Sub(constant(0.5, X), size))))
-    side = Sub(Min(root, constant(5, X)), constant(1.6, X))
-    side = Div(polynomial(_SIDE, side), polynomial(_SIDE_BELOW, side))
-    beyond = Sub(Max(Min(root, constant(30, X)), constant(5, X)), constant(5, X))
-    end = Div(polynomial(_END, beyond), polynomial(_END_BELOW, beyond))
-    y = Where(LessOrEqual(root, constant(5, X)), side, end)
-    y = Where(Less(root, constant(float("inf"), X)), y, root)  # infinite at 1, NaN beyond
-    y = Where(LessOrEqual(size, constant(0.425, X)), centre, y)
-    return Mul(Mul(Sign(X), y), constant(sqrt(0.5), X))
+    return Mul(_points(q, Sub(constant(0.5, X), Abs(q))), constant(sqrt(0.5), X))
 
 
 @Erfinv.gradient("X")
 def _(g: "Tensor", Y: "Tensor") -> "Tensor":
     return Mul(Mul(g, constant(sqrt(pi) / 2, g)), Exp(Mul(Y, Y)))
+
+
+@function("Y", T=WIDE)
+def Ndtri(X: T) -> T:
+    """The value whose normal distribution function is X, exact for the smallest X too."""
+    return _points(Sub(X, constant(0.5, X)), Min(X, Sub(constant(1, X), X)))
+
+
+@Ndtri.gradient("X")
+def _(g: "Tensor", Y: "Tensor") -> "Tensor":
+    return Mul(Mul(g, constant(sqrt(2 * pi), g)), Exp(Mul(Mul(Y, Y), constant(0.5, g))))

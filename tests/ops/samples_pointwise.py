@@ -48,6 +48,7 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     "ox.Erfc": lambda: [call(3 * single(3, 4)), call(_edges)],
     "ox.Erfcx": lambda: [call(3 * single(3, 4)), call(_edges)],
     "ox.Erfinv": lambda: [call(np.tanh(2 * single(3, 4))), call(_edges)],
+    "ox.Ndtri": lambda: [call(1 / (1 + np.exp(-9 * single(3, 4)))), call(_edges)],
     **{name: lambda: [call(5 * single(3, 4))] for name in ("ox.Lgamma", "ox.Digamma")},
     "ox.Polygamma": lambda: [call(np.exp(single(3, 4)), n=n) for n in (1, 2, 3)],
     "ox.Gcd": lambda: [call(ints(12, -18, 0, 0, 832040), ints(18, 12, 5, 0, 514229)), call(ints(12), ints([18], [7]))],

@@ -38,6 +38,7 @@ UNARY = """sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh arcsin ar
 exp exp2
 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma deg2rad rad2deg sinc logit
 angle"""
+SPECIAL = """entr erf erfc erfcx erfinv exp2 expit expm1 gammaln log1p log_ndtr ndtr ndtri psi sinc"""
 ANY = """abs absolute square isnan isinf isfinite isposinf isneginf isreal signbit logical_not nan_to_num real conj
 positive"""
 
