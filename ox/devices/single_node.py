@@ -44,27 +44,32 @@ class Runtime:
         # Pool and allocator belong to the process: a program that made its own before us keeps them.
         with suppress(Exception):
             ort.set_global_thread_pool_sizes(threads(), 1)
-        options = ort.SessionOptions()
-        options.use_per_session_threads = False
+        options, whole = ort.SessionOptions(), ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4  # errors come back as exceptions; do not print them too
+        whole.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        self.options, self.optimized = options, whole
         memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
         # (no limit, extend by what is asked rather than by powers of two, default chunk and waste)
         with suppress(Exception):
             ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))
-        options.add_session_config_entry("session.use_env_allocators", "1")
-        self.options = options
+        for each in (options, whole):
+            each.use_per_session_threads = False
+            each.log_severity_level = 4  # errors come back as exceptions; do not print them too
+            each.add_session_config_entry("session.use_env_allocators", "1")
         kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
         self.refusals = tuple(getattr(binding, kind) for kind in kinds)
         try:
             self.session(one_node.write("Identity", (float32,), {}, 1, one_node.USUAL))
         except Exception:  # an ONNX Runtime that takes a shared pool only before its first session, and it was not ours
-            options.use_per_session_threads, options.intra_op_num_threads = True, 1
+            for each in (options, whole):
+                each.use_per_session_threads, each.intra_op_num_threads = True, 1
         else:
             share_pool(ort)
 
-    def session(self, file: bytes) -> Any:
-        return self.module.InferenceSession(file, self.options, providers=["CPUExecutionProvider"])
+    def session(self, file: bytes, optimized: bool = False) -> Any:
+        """A session for a file: of one node, or with `optimized` of several, which may become other ones."""
+        options = self.optimized if optimized else self.options
+        return self.module.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
 def share_pool(ort: ModuleType) -> None:

@@ -108,7 +108,7 @@ class MultiheadAttention(Module):
         n, t = q.shape[0], q.shape[1]
         s, h, d = k.shape[1], self.num_heads, self.head_dim
         q = ops.Transpose(shaped(q, [n, t, h, d]), perm=[0, 2, 1, 3])
-        k = ops.Transpose(shaped(k, [n, s, h, d]), perm=[0, 2, 3, 1])
+        k = ops.Transpose(shaped(k, [n, s, h, d]), perm=[0, 2, 1, 3])
         v = ops.Transpose(shaped(v, [n, s, h, d]), perm=[0, 2, 1, 3])
         mask = self._mask(key_padding_mask, attn_mask, n, t, s, is_causal, q)
         causal = is_causal and attn_mask is None and key_padding_mask is None

@@ -182,7 +182,7 @@ def _(
         v = OPS["Concat"](as_type(past_value, wide), v, axis=2)
     times = int(q.data.shape[1]) // int(k.data.shape[1])
     kv_shape = (k.shape, v.shape)
-    k, v = _repeated(k, times), _repeated(v, times)
+    k, v = repeated(k, times), repeated(v, times)
     factor = constant(q.data.shape[-1] ** -0.5 if scale is None else scale, q)
     q = Mul(q, factor)
     scores = OPS["MatMul"](q, OPS["Transpose"](k, perm=[0, 1, 3, 2]))
@@ -257,7 +257,7 @@ def _flattened(x: "Tensor | None") -> "Tensor | None":
     return None if x is None else OPS["Reshape"](OPS["Transpose"](x, perm=[0, 2, 1, 3]), axes_tensor([0, 0, -1]))
 
 
-def _repeated(x: "Tensor", times: int) -> "Tensor":
+def repeated(x: "Tensor", times: int) -> "Tensor":
     """Each head so many times in a row."""
     if times == 1:
         return x
@@ -267,7 +267,7 @@ def _repeated(x: "Tensor", times: int) -> "Tensor":
 
 
 def _gathered(x: "Tensor", shape: Any, times: int) -> "Tensor":
-    """The sum over the heads that `_repeated` made of one."""
+    """The sum over the heads that `repeated` made of one."""
     if times == 1:
         return x
     return ReduceSum(reshape_to(x, [*shape[:2], times, *shape[2:]]), axes_tensor([2]), keepdims=0)

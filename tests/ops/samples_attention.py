@@ -37,3 +37,22 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         call(single(2, 4, 12), single(2, 4, 2), single(2, 4, 2), num_heads=2, rotary_embedding_dim=4, interleaved=1),
     ],
 }
+
+
+def _weighed() -> list[Sample]:
+    q, k, v = single(2, 2, 3, 4), single(2, 2, 5, 4), single(2, 2, 5, 3)
+    kept = (normal(2, 2, 3, 5) > 0).astype(np.float32) * 2
+    some = np.array([[True] * 5, [False] * 5, [True, False] * 2 + [True]])
+    lists: list[list[Any]] = [[], [single(3, 5)], [None, some], [single(2, 1, 1, 5), some, kept], [None, None, kept]]
+    return [call(q, k, v, *rest, scale=0.5, outputs=2) for rest in lists]
+
+
+def _weighed_gradient() -> list[Sample]:
+    shapes = ((2, 3, 3), (2, 3, 4), (2, 5, 4), (2, 5, 3), (2, 3, 3), (2, 3, 5))
+    return [call(*[single(*s) for s in shapes], *rest, scale=0.5, outputs=3) for rest in ([], [single(2, 3, 5)])]
+
+
+FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
+    "ox.ScaledAttention": _weighed,
+    "ox.ScaledAttentionGradient": _weighed_gradient,
+}

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ox import ops
-from ox.dtypes import DType, bool_, is_floating
-from ox.errors import ArgumentError, DTypeError
+from ox import ops, random
+from ox.dtypes import DType, bool_, is_floating, onnx_type
+from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.common import ints, number
-from ox.nn.functional.dropout import dropout
-from ox.operands import scalar
+from ox.nn.functional.reduction import floating
+from ox.operands import cast, scalar
+from ox.ops.attention import repeated
+from ox.ops.broadcast import expand_to
 from ox.ops.dim import Dim
 from ox.ops.explain import place
 from ox.ops.operator import as_input
+from ox.ops.scaled_attention import ScaledAttention
 from ox.tensor import Tensor
 
 
@@ -27,6 +30,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """query [..., T, E], key [..., S, E], value [..., S, V]: [..., T, V].
     `torch.nn.functional.scaled_dot_product_attention`.
@@ -34,52 +38,102 @@ def scaled_dot_product_attention(
     Args:
         attn_mask: broadcast to [..., T, S]; bool with True where attention may go, or floats that are added.
             A row that may go nowhere gives zeros.
+        dropout_p: the probability with which a weight is dropped, whether training or not.
         is_causal: position t sees positions up to t.
         scale: default 1/sqrt(E).
+        enable_gqa: the heads of query [..., heads, T, E] may be a multiple of those of key and value.
     """
+    floating("attention", query)
     if is_causal and attn_mask is not None:
         raise ArgumentError("attention takes attn_mask or is_causal, not both", where=place())
-    perm = list(range(key.data.ndim))
-    perm[-1], perm[-2] = perm[-2], perm[-1]
-    return attend(query, ops.Transpose(key, perm=perm), value, attn_mask, dropout_p, is_causal, scale)[0]
+    if not 0 <= dropout_p <= 1:
+        raise ArgumentError("dropout_p is a probability", where=place(), expected="0 to 1", got=str(dropout_p))
+    if enable_gqa:
+        key, value = (_as_many(query, x) for x in (key, value))
+    query, key, value = _alike(query, key, value)
+    return attend(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
+
+
+def _as_many(query: Tensor, x: Tensor) -> Tensor:
+    """Each head of key or value as often as query has heads for it."""
+    many, few = query.data.shape[-3], x.data.shape[-3]
+    if many % few:
+        raise ShapeError("the heads of query must be a multiple of the others", where=place(), got=f"{many} and {few}")
+    return repeated(x, many // few)
+
+
+def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three with the same leading dimensions, where they were to be broadcast."""
+    shapes = [x.data.shape for x in (query, key, value)]
+    fits = min(map(len, shapes)) > 1 and shapes[0][-1] == shapes[1][-1] and shapes[1][-2] == shapes[2][-2]
+    kinds = {x.data.dtype for x in (query, key, value)}
+    if not fits:
+        raise ShapeError(
+            "attention takes query [..., T, E], key [..., S, E] and value [..., S, V]",
+            where=place(),
+            got=", ".join(str(list(s)) for s in shapes),
+        )
+    if len(kinds) > 1:
+        raise DTypeError(
+            "attention takes one type for query, key and value",
+            where=place(),
+            got=", ".join(str(x.data.dtype) for x in (query, key, value)),
+        )
+    if shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
+        return query, key, value
+    try:
+        np.broadcast_shapes(*[s[:-2] for s in shapes])
+    except ValueError:
+        raise ShapeError(
+            "the leading dimensions of attention do not fit",
+            where=place(),
+            got=", ".join(str(list(s)) for s in shapes),
+            hint="enable_gqa=True, for fewer heads of key and value" if len(shapes[0]) > 2 else None,
+        ) from None
+    rank = max(map(len, shapes)) - 2
+    lead: list[Any] = [1] * rank
+    for x in (query, key, value):
+        for i, size in enumerate(x.shape[:-2], start=rank + 2 - x.data.ndim):
+            lead[i] = size if int(size) != 1 else lead[i]
+    q, k, v = (expand_to(x, [*lead, *x.shape[-2:]]) for x in (query, key, value))
+    return q, k, v
 
 
 def attend(
     query: Tensor,
-    key_transposed: Tensor,
+    key: Tensor,
     value: Tensor,
     mask: Tensor | None,
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention for a key that is already [..., E, S]; also returns the weights [..., T, S] before dropout."""
-    factor = query.data.shape[-1] ** -0.5 if scale is None else scale
-    scores = ops.MatMul(ops.Mul(query, number(factor, query)), key_transposed)
+    """Attention of tensors with the same leading dimensions; also returns the weights [..., T, S]."""
+    factor = float(query.data.shape[-1] ** -0.5 if scale is None else scale) if query.data.shape[-1] else 1.0
+    bias = allowed = kept = None
     if is_causal:
-        scores = ops.Add(scores, causal_mask(query.shape[-2], key_transposed.shape[-1], query.data.dtype))
-    allowed = None
+        bias = causal_mask(query.shape[-2], key.shape[-2], query.data.dtype)
     if mask is not None:
         if mask.data.dtype == bool_:
             allowed = mask
-            # not -inf: a row that may go nowhere would become NaN, here and in its gradient
-            lowest = number(_lowest(query.data.dtype), query)
-            scores = ops.Add(scores, ops.Where(mask, number(0.0, query), lowest))
         elif is_floating(mask.data.dtype):
-            scores = scores + mask
+            mask = cast(mask, query.data.dtype)
+            bias = mask if bias is None else ops.Add(bias, mask)
         else:
             raise DTypeError(
                 f"attention does not take a {mask.data.dtype} mask", where=place(), expected="bool or a floating type"
             )
-    weights = ops.Softmax(scores, axis=-1)
-    if allowed is not None:
-        weights = ops.Where(allowed, weights, number(0.0, weights))
-    dropped = dropout(weights, dropout_p) if dropout_p else weights
-    return ops.MatMul(dropped, value), weights
+    if dropout_p:
+        kept = _kept([*query.shape[:-1], key.shape[-2]], dropout_p, query.data.dtype)
+    result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=factor)
+    return result, weights if kept is None else ops.Mul(weights, kept)
 
 
-def _lowest(dtype: DType) -> float:
-    return -30000.0 if dtype.itemsize == 2 and dtype == np.float16 else -1e30
+def _kept(shape: list[Any], p: float, dtype: DType) -> Tensor:
+    """0 with probability p, else 1/(1 - p)."""
+    drawn = random.uniform(shape)
+    kept = ops.Cast(ops.GreaterOrEqual(drawn, number(p, drawn)), to=onnx_type(dtype))
+    return ops.Mul(kept, number(1 / (1 - p) if p < 1 else 0.0, kept))
 
 
 def causal_mask(rows: Any, columns: Any, dtype: DType) -> Tensor:

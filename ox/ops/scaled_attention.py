@@ -1,0 +1,99 @@
+"""Attention as ox trains with it: a function of the domain ``ox`` whose forward and backward are one session each."""
+
+from typing import TYPE_CHECKING
+
+from ox.dtypes import FLOATS, bool_, float16
+from ox.ops.activation import Softmax
+from ox.ops.arithmetic import Add, Mul, Sub
+from ox.ops.broadcast import axes_tensor, sum_to
+from ox.ops.comparison import Where
+from ox.ops.function import function
+from ox.ops.numeric import constant
+from ox.ops.operator import OPS
+from ox.ops.reduce import ReduceSum
+from ox.ops.types import T2, T
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+@function("Y weights", fused=True, T=FLOATS, T2=(bool_,))
+def ScaledAttention(
+    Q: T, K: T, V: T, bias: T = None, allowed: T2 = None, kept: T = None, *, scale: float = 1.0
+) -> tuple[T, T]:
+    """(weights·kept)·V, and the weights, which are softmax(scale·Q·Kᵀ + bias).
+
+    Q [..., T, E], K [..., S, E], V [..., S, F] with the same leading dimensions; bias, allowed and kept are broadcast
+    to [..., T, S].
+
+    Args:
+        allowed: where attention may go. A row that may go nowhere gives zeros.
+        kept: what dropout leaves, a factor without a gradient.
+    """
+    scores = OPS["MatMul"](Mul(Q, constant(scale, Q)), _turned(K))
+    if bias is not None:
+        scores = Add(scores, bias)
+    if allowed is not None:
+        # not -inf: a row that may go nowhere would become NaN, here and in its gradient
+        scores = Where(allowed, scores, constant(-1e30 if Q.dtype != float16 else -30000.0, Q))
+    weights = Softmax(scores, axis=-1)
+    if allowed is not None:
+        weights = Where(allowed, weights, constant(0, Q))
+    return OPS["MatMul"](weights if kept is None else Mul(weights, kept), V), weights
+
+
+def _turned(x: "Tensor") -> "Tensor":
+    """The last two axes swapped."""
+    rank = x.data.ndim
+    return OPS["Transpose"](x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@function("dQ dK dV", fused=True, T=FLOATS)
+def ScaledAttentionGradient(
+    g: T, Q: T, K: T, V: T, Y: T, weights: T, kept: T = None, *, scale: float = 1.0
+) -> tuple[T, T, T]:
+    """The gradients of Q, K and V where only Y was used."""
+    to_scores = _to_scores(g, V, Y, weights, kept, None)
+    to_v = OPS["MatMul"](_turned(weights if kept is None else Mul(weights, kept)), g)
+    return *_to_factors(to_scores, Q, K, scale), to_v
+
+
+def _to_scores(
+    g: "Tensor", V: "Tensor", Y: "Tensor", weights: "Tensor", kept: "Tensor | None", g_weights: "Tensor | None"
+) -> "Tensor":
+    back = OPS["MatMul"](g, _turned(V))
+    back = back if kept is None else Mul(back, kept)
+    # a row of weights times its cotangents has the sum of the row of Y times its own, which is shorter
+    shared = ReduceSum(Mul(g, Y), axes_tensor([-1]), keepdims=1)
+    if g_weights is not None:
+        back = Add(back, g_weights)
+        shared = Add(shared, ReduceSum(Mul(g_weights, weights), axes_tensor([-1]), keepdims=1))
+    return Mul(weights, Sub(back, shared))
+
+
+def _to_factors(to_scores: "Tensor", Q: "Tensor", K: "Tensor", scale: float) -> "tuple[Tensor, Tensor]":
+    factor = constant(scale, Q)
+    return OPS["MatMul"](to_scores, Mul(K, factor)), OPS["MatMul"](_turned(to_scores), Mul(Q, factor))
+
+
+@ScaledAttention.gradient("Q", "K", "V", "bias")
+def _(
+    g: "Tensor | None",
+    g_weights: "Tensor | None",
+    Q: "Tensor",
+    K: "Tensor",
+    V: "Tensor",
+    Y: "Tensor",
+    weights: "Tensor",
+    kept: "Tensor | None",
+    bias_shape: tuple[int, ...] | None,
+    scale: float,
+    needs: tuple[bool, ...],
+) -> "tuple[Tensor | None, ...]":
+    if g is not None and g_weights is None and not needs[3]:
+        return *ScaledAttentionGradient(g, Q, K, V, Y, weights, kept, scale=scale), None
+    g = Mul(Y, constant(0, Y)) if g is None else g
+    to_scores = _to_scores(g, V, Y, weights, kept, g_weights)
+    to_v = OPS["MatMul"](_turned(weights if kept is None else Mul(weights, kept)), g)
+    to_bias = sum_to(to_scores, bias_shape) if needs[3] and bias_shape is not None else None
+    return *_to_factors(to_scores, Q, K, scale), to_v, to_bias
