@@ -140,12 +140,20 @@ def _flat(met: Sequence[Tap], sizes: Sequence[int]) -> Tensor:
 
 
 def _weight(met: Sequence[Tap], grown: int | None = None) -> Any:
-    """The product of the taps' weights, or of the growth of one and the weights of the others. None is 1."""
+    """The product of the taps' weights, or of the growth of one and the weights of the others, and 0 where one lies
+    outside. None is 1."""
+    return _product([*(tap.growth if i == grown else tap.weight for i, tap in enumerate(met)), _inside(met)])
+
+
+def _inside(met: Sequence[Tap]) -> Any:
+    return _product([tap.inside for tap in met])
+
+
+def _product(factors: Sequence[Any]) -> Any:
     total: Any = None
-    for i, tap in enumerate(met):
-        for factor in (tap.growth if i == grown else tap.weight, tap.inside):
-            if factor is not None:
-                total = factor if total is None else total * factor
+    for factor in factors:
+        if factor is not None:
+            total = factor if total is None else total * factor
     return total
 
 
@@ -174,7 +182,10 @@ def sample(X: Tensor, axes: Sequence[Axis], out: Sequence[int]) -> Tensor:
     images = reshape_to(X, [*X.shape[:2], product_of(sizes)])
     total: Any = None
     for met in _combined(axes):
-        part, weight = _met(images, _flat(met, sizes)), _weight(met)
+        part, weight, inside = _met(images, _flat(met, sizes)), _product([tap.weight for tap in met]), _inside(met)
+        if inside is not None:  # not a product: what lies elsewhere may be no number
+            met_there = OPS["Unsqueeze"](OPS["Greater"](inside, constant(0, inside)), axes_tensor([1]))
+            part = OPS["Where"](met_there, part, constant(0, part))
         if weight is not None:
             part = part * OPS["Unsqueeze"](weight, axes_tensor([1]))
         total = part if total is None else total + part

@@ -73,6 +73,7 @@ def test_what_lies_outside() -> None:
     grid = ox.full((2, 1, 1, 2), 5.0, dtype=ox.float64)
     x = ox.tensor(X)
     assert not F.grid_sample(x, grid).numpy().any()
+    assert not F.grid_sample(x * float("inf"), grid).numpy().any(), "not even where the image is no number"
     border = F.grid_sample(x, grid, padding_mode="border").numpy()
     assert np.array_equal(border[..., 0, 0], X[..., -1, -1])
 
