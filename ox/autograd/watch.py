@@ -78,6 +78,7 @@ class Watch:
             error.add_note(f"in {node.name()}, whose forward ran at {line}")
             raise
         for i, g in enumerate(found):
+            g = g._values() if g is not None and g.is_sparse else g
             if self.check_nan and g is not None and is_floating(g.data.dtype) and bool((g.data != g.data).any()):
                 raise GradientError(
                     f"{node.name()} returned NaN as its gradient {i}",

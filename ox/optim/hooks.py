@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from ox.ops.node import Handle
+from ox.profiler.collect import COLLECTOR, record_function
 
 Hook = Callable[..., Any]
 
@@ -60,6 +61,12 @@ class Hooked:
 def _between_hooks(step: Hook) -> Hook:
     @wraps(step)
     def hooked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if COLLECTOR.get() is not None and not self._stepping:
+            with record_function(f"Optimizer.step#{type(self).__name__}.step"):
+                return between(self, *args, **kwargs)
+        return between(self, *args, **kwargs)
+
+    def between(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self._all_hooks is None or self._stepping:  # a step may call the one above it
             return step(self, *args, **kwargs)
         self._stepping = True

@@ -1,0 +1,25 @@
+"""Where the time goes, under the names of `torch.profiler`."""
+
+from ox.profiler.collect import record_function
+from ox.profiler.event import Average, Averages, Event
+from ox.profiler.profile import (
+    ProfilerAction,
+    ProfilerActivity,
+    profile,
+    schedule,
+    supported_activities,
+    tensorboard_trace_handler,
+)
+
+__all__ = [
+    "Average",
+    "Averages",
+    "Event",
+    "ProfilerAction",
+    "ProfilerActivity",
+    "profile",
+    "record_function",
+    "schedule",
+    "supported_activities",
+    "tensorboard_trace_handler",
+]
