@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ox.export.load import Loaded, load
 from ox.export.proof import Row
 from ox.export.save import Report, save
 from ox.export.summary import Summary, inspect
+from ox.nn.loaded import Loaded, load
 
 __all__ = ["Loaded", "Report", "Row", "Summary", "inspect", "load", "save"]

@@ -18,7 +18,6 @@ from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export import golden as samples
 from ox.export.example import Dims, Example, Sizes, read, recording_sizes
-from ox.export.load import Loaded
 from ox.export.proof import Case, Proof, Row, prove
 from ox.export.twice import Subject, arrays_of, name_sizes, record_twice
 from ox.graph import opset as opsets
@@ -28,6 +27,7 @@ from ox.graph.infer import infer, simplify
 from ox.graph.names import rename
 from ox.graph.record import named_outputs
 from ox.graph.write import to_model
+from ox.nn.loaded import Loaded
 from ox.nn.module import Module
 from ox.ops.mode import MODE
 from ox.tensor import Tensor

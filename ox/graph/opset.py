@@ -12,7 +12,8 @@ from ox.graph.form import Graph, Node
 
 LOWEST = 21  # of its own accord; whoever asks may get an older one
 LOWEST_ASKED = 13
-HIGHEST = min(26, defs.onnx_opset_version())  # 26 is where ONNX Runtime 1.31 stops
+NEWEST = defs.onnx_opset_version()
+HIGHEST = min(26, NEWEST)  # 26 is where ONNX Runtime 1.31 stops
 DOMAINS = ("", "ai.onnx")
 
 

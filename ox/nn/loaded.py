@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, LoadError, OxError, ShapeError
-from ox.export.source import read_model
 from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
 from ox.graph.file import metadata_of, opset_of
 from ox.graph.form import Graph, Node, Value
+from ox.graph.opset import NEWEST
 from ox.graph.read import from_model
 from ox.graph.replay import call, replay
+from ox.graph.source import read_model
 from ox.nn.functional import dropout
 from ox.nn.module import Module
 from ox.nn.parameter import Buffer, Parameter
@@ -38,6 +38,7 @@ class Loaded(Module):
         contract: what the file says of its inputs and outputs; `ox.export.save` keeps it.
         metadata: what else stands in its `metadata_props`; kept, too.
         opset: the `ai.onnx` version that the file was written in.
+        state: its parameters and buffers by name.
         overridable: parameters that the file lists as inputs too: a call may give others, by name.
     """
 
@@ -47,7 +48,7 @@ class Loaded(Module):
         self.metadata = {key: text for key, text in metadata.items() if key not in (CONTRACT, GOLDEN, RUN, VERSION)}
         buffers = set(metadata.get("ox.buffers", "").split("\n"))
         self.overridable = tuple(v.name for v in graph.overridable)
-        self._state: dict[str, Tensor] = {}
+        self.state: dict[str, Tensor] = {}
         statistics = set(_statistics(graph))
         for value in list(graph.constants):
             if value not in graph.owned:
@@ -56,7 +57,7 @@ class Loaded(Module):
             trained = is_floating(array.dtype) and value.name not in buffers and value not in statistics
             tensor = Parameter(array) if trained else Buffer(array)
             _place(self, value.name, tensor)
-            self._state[value.name] = tensor
+            self.state[value.name] = tensor
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Run the graph on tensors in the order of the file's inputs, or by their names. Returns one tensor, or a tuple
@@ -67,7 +68,7 @@ class Loaded(Module):
             DTypeError: an input of another element type than the file declares.
             ShapeError: an input of another shape.
         """
-        state = self._state
+        state = self.state
         if self.overridable:
             given = {name: as_input(named.pop(name)) for name in self.overridable if name in named}
             for value in self.graph.overridable:
@@ -77,7 +78,7 @@ class Loaded(Module):
         tensors = self._arguments(inputs, named)
         for value, x in zip(self.graph.inputs, tensors, strict=True):
             _check(value, x)
-        results = replay(self.graph, tensors, state, self._run if self.training else call)
+        results = replay(self.graph, tensors, state, self.run_training if self.training else call)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _arguments(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Tensor]:
@@ -91,7 +92,7 @@ class Loaded(Module):
             )
         return [as_input(given[name]) for name in names]
 
-    def _run(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    def run_training(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         """Run a node as training wants it."""
         if node.key == "Dropout" and len(node.outputs) == 1 and (len(inputs) < 3 or inputs[2] is None):
             (x, *ratio) = inputs
@@ -117,10 +118,10 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     """
     model = read_model(path)
     opset = opset_of(model)
-    if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
+    if not OLDEST <= opset <= NEWEST:
         raise LoadError(
             f"{path} is written in opset {opset}",
-            expected=f"{OLDEST} to {onnx.defs.onnx_opset_version()}",
+            expected=f"{OLDEST} to {NEWEST}",
             hint="onnx.version_converter.convert_version(model, 21)" if 0 < opset < OLDEST else None,
         )
     metadata = metadata_of(model)
