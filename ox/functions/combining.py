@@ -80,7 +80,7 @@ def nan_to_num(
     greatest = finfo(dtype).max
     x = where(isnan(input), 0.0 if nan is None else nan, input)
     x = where(isposinf(input), greatest if posinf is None else posinf, x)
-    return where(isneginf(input), -greatest if neginf is None else neginf, x)
+    return where(isneginf(input), -greatest if neginf is None else neginf, x)  # type: ignore[no-any-return]
 
 
 def clamp_min(input: Any, min: Any) -> Tensor:
@@ -102,7 +102,7 @@ def heaviside(input: Any, values: Any) -> Tensor:
             expected=str(input.data.dtype),
             got=str(values.data.dtype),
         )
-    return where(eq(input, 0), values, cast(input > 0, input.data.dtype))
+    return where(eq(input, 0), values, cast(input > 0, input.data.dtype))  # type: ignore[no-any-return]
 
 
 def fmax(input: Any, other: Any) -> Tensor:

@@ -36,29 +36,29 @@ lt, gt = _comparison(ops.Less, "lt"), _comparison(ops.Greater, "gt")
 le, ge = _comparison(ops.LessOrEqual, "le"), _comparison(ops.GreaterOrEqual, "ge")
 
 
-def ne(a: Any, b: Any) -> Tensor:
+def ne(input: Any, other: Any) -> Tensor:
     """Not equal, element by element."""
-    return ops.Not(ops.Equal(*meet(a, b)))
+    return ops.Not(ops.Equal(*meet(input, other)))
 
 
-def logical_not(x: Any) -> Tensor:
+def logical_not(input: Any) -> Tensor:
     """True where zero or false."""
-    return ops.Not(cast(x, bool_))
+    return ops.Not(cast(input, bool_))
 
 
-def logical_and(a: Any, b: Any) -> Tensor:
+def logical_and(input: Any, other: Any) -> Tensor:
     """True where both are true or not zero."""
-    return ops.And(cast(a, bool_), cast(like(b, a), bool_))
+    return ops.And(cast(input, bool_), cast(like(other, input), bool_))
 
 
-def logical_or(a: Any, b: Any) -> Tensor:
+def logical_or(input: Any, other: Any) -> Tensor:
     """True where one is true or not zero."""
-    return ops.Or(cast(a, bool_), cast(like(b, a), bool_))
+    return ops.Or(cast(input, bool_), cast(like(other, input), bool_))
 
 
-def logical_xor(a: Any, b: Any) -> Tensor:
+def logical_xor(input: Any, other: Any) -> Tensor:
     """True where just one is true or not zero."""
-    return ne(cast(a, bool_), cast(like(b, a), bool_))
+    return ne(cast(input, bool_), cast(like(other, input), bool_))
 
 
 def _bitwise(name: str, x: Any) -> Any:
@@ -69,28 +69,28 @@ def _bitwise(name: str, x: Any) -> Any:
     return x.data.dtype
 
 
-def bitwise_not(x: Any) -> Tensor:
+def bitwise_not(input: Any) -> Tensor:
     """`~x`: every bit turned; of bools, not. `torch.bitwise_not`."""
-    dtype = _bitwise("~", x)
-    return ops.Not(x) if dtype == bool_ else ops.BitwiseNot(x)
+    dtype = _bitwise("~", input)
+    return ops.Not(input) if dtype == bool_ else ops.BitwiseNot(input)
 
 
-def bitwise_and(a: Any, b: Any) -> Tensor:
+def bitwise_and(input: Any, other: Any) -> Tensor:
     """`a & b`: bits set in both; of bools, and. `torch.bitwise_and`."""
-    a, b = meet(a, b)
-    return (ops.And if _bitwise("&", a) == bool_ else ops.BitwiseAnd)(a, b)
+    input, other = meet(input, other)
+    return (ops.And if _bitwise("&", input) == bool_ else ops.BitwiseAnd)(input, other)
 
 
-def bitwise_xor(a: Any, b: Any) -> Tensor:
+def bitwise_xor(input: Any, other: Any) -> Tensor:
     """`a ^ b`: bits set in just one; of bools, unequal. `torch.bitwise_xor`."""
-    a, b = meet(a, b)
-    return ne(a, b) if _bitwise("^", a) == bool_ else ops.BitwiseXor(a, b)
+    input, other = meet(input, other)
+    return ne(input, other) if _bitwise("^", input) == bool_ else ops.BitwiseXor(input, other)
 
 
-def bitwise_or(a: Any, b: Any) -> Tensor:
+def bitwise_or(input: Any, other: Any) -> Tensor:
     """`a | b`: bits set in one or both; of bools, or. `torch.bitwise_or`."""
-    a, b = meet(a, b)
-    return (ops.Or if _bitwise("|", a) == bool_ else ops.BitwiseOr)(a, b)
+    input, other = meet(input, other)
+    return (ops.Or if _bitwise("|", input) == bool_ else ops.BitwiseOr)(input, other)
 
 
 def bitwise_left_shift(input: Any, other: Any) -> Tensor:
@@ -125,32 +125,32 @@ def _shiftable(name: str, x: Any) -> Any:
     return x.data.dtype
 
 
-def isnan(x: Any) -> Tensor:
+def isnan(input: Any) -> Tensor:
     """True where NaN (the only value that differs from itself)."""
-    return ops.Not(ops.Equal(x, x))
+    return ops.Not(ops.Equal(input, input))
 
 
-def isinf(x: Any) -> Tensor:
+def isinf(input: Any) -> Tensor:
     """True where infinite; nowhere among integers."""
-    if not is_floating(x.data.dtype):
-        return isnan(x)
-    return ops.Equal(ops.Abs(x), scalar(np.inf, x.data.dtype))
+    if not is_floating(input.data.dtype):
+        return isnan(input)
+    return ops.Equal(ops.Abs(input), scalar(np.inf, input.data.dtype))
 
 
-def isfinite(x: Any) -> Tensor:
+def isfinite(input: Any) -> Tensor:
     """True where neither infinite nor NaN."""
-    if not is_floating(x.data.dtype):
-        return ops.Equal(x, x)
-    return ops.Less(ops.Abs(x), scalar(np.inf, x.data.dtype))
+    if not is_floating(input.data.dtype):
+        return ops.Equal(input, input)
+    return ops.Less(ops.Abs(input), scalar(np.inf, input.data.dtype))
 
 
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`."""
-    a, b = (cast(x, float64) if x.data.dtype != float32 else x for x in meet(a, b))
+    input, other = (cast(x, float64) if x.data.dtype != float32 else x for x in meet(input, other))
     with np.errstate(all="ignore"):  # of infinities
-        near = ops.And(ops.LessOrEqual(ops.Abs(a - b), ops.Abs(b) * rtol + atol), isfinite(b))
-    near = ops.Or(near, ops.Equal(a, b))
-    return ops.Or(near, ops.And(isnan(a), isnan(b))) if equal_nan else near
+        near = ops.And(ops.LessOrEqual(ops.Abs(input - other), ops.Abs(other) * rtol + atol), isfinite(other))
+    near = ops.Or(near, ops.Equal(input, other))
+    return ops.Or(near, ops.And(isnan(input), isnan(other))) if equal_nan else near
 
 
 def isposinf(input: Any) -> Tensor:

@@ -9,7 +9,7 @@ from ox import ops
 from ox.dtypes import DType
 from ox.errors import ArgumentError
 from ox.functions.dims import Dims, one_dim
-from ox.functions.operand import only_floats
+from ox.functions.operand import numpy_names, only_floats
 from ox.functions.pointwise import pow, where
 from ox.functions.reductions import amax, amin, axes_of, sum
 from ox.operands import cast, scalar
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
+@numpy_names
 def vector_norm(
-    x: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """The norm of order `ord` over dimensions: any number, inf or -inf; 0 counts what is not zero.
     `torch.linalg.vector_norm`, ONNX ReduceL1 and ReduceL2.
@@ -31,29 +32,31 @@ def vector_norm(
         DTypeError: integers or bools.
         ArgumentError: there is nothing of which to take the greatest.
     """
-    x = x if dtype is None else cast(x, dtype)
-    only_floats("a norm", x)
+    input = input if dtype is None else cast(input, dtype)
+    only_floats("a norm", input)
     if ord == 2:
-        return ops.ReduceL2(x, axes_of(x, dim), keepdims=int(keepdim))
+        return ops.ReduceL2(input, axes_of(input, dim), keepdims=int(keepdim))
     if ord == 1:
-        return ops.ReduceL1(x, axes_of(x, dim), keepdims=int(keepdim))
-    size = ops.Abs(x)
+        return ops.ReduceL1(input, axes_of(input, dim), keepdims=int(keepdim))
+    size = ops.Abs(input)
     if ord in (inf, -inf):
         return (amax if ord > 0 else amin)(size, dim, keepdim)
     if ord == 0:
-        return sum(cast(size != 0, x.data.dtype), dim, keepdim)
-    if x.node is None:
+        return sum(cast(size != 0, input.data.dtype), dim, keepdim)
+    if input.node is None:
         return pow(sum(pow(size, ord), dim, keepdim), 1 / ord)
     # the power of 0 has a slope of 0 or infinity; where it is infinite PyTorch's gradient is 0, too
-    one, none = scalar(1, x.data.dtype), size == 0
+    one, none = scalar(1, input.data.dtype), size == 0
     powers = where(none, 0.0 if ord > 0 else inf, pow(ops.Where(none, one, size), ord))
     total = sum(powers, dim, keepdim)
     flat = total == 0
-    return where(flat, 0.0 if ord > 0 else inf, pow(ops.Where(flat, one, total), 1 / ord))
+    root: Tensor = where(flat, 0.0 if ord > 0 else inf, pow(ops.Where(flat, one, total), 1 / ord))
+    return root
 
 
+@numpy_names
 def norm(
-    x: Any, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
+    input: Any, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
     """The p-norm over dimensions; "fro" and None mean 2; as `ox.functions.vector_norm`. `torch.norm`.
 
@@ -65,7 +68,7 @@ def norm(
         raise ArgumentError(
             f"norm does not know p={p!r}", where=users_line(2), expected="a number or 'fro'", hint="ox.linalg"
         )
-    return vector_norm(x, 2 if p is None or isinstance(p, str) else p, dim, keepdim, dtype=dtype)
+    return vector_norm(input, 2 if p is None or isinstance(p, str) else p, dim, keepdim, dtype=dtype)
 
 
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -89,3 +91,21 @@ def named(function: Any, name: str, doc: str | None) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
+
+
+Named = TypeVar("Named", bound=Callable[..., Any])
+
+
+def numpy_names(function: Named) -> Named:
+    """A function over dimensions that takes NumPy's names for `dim` and `keepdim`, too, as PyTorch's do."""
+
+    @wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            if "axis" in kwargs:
+                kwargs["dim"] = kwargs.pop("axis")
+            if "keepdims" in kwargs:
+                kwargs["keepdim"] = kwargs.pop("keepdims")
+        return function(*args, **kwargs)
+
+    return renamed  # type: ignore[return-value]

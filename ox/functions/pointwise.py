@@ -23,19 +23,19 @@ neg, abs, relu, sign = map(unary, (ops.Neg, ops.Abs, ops.Relu, ops.Sign))
 reciprocal = unary_float(ops.Reciprocal)
 
 
-def add(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-    """a + alpha·b. `torch.add`."""
-    return a + b if alpha == 1 else a + b * alpha  # type: ignore[no-any-return]
+def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """input + alpha · other. `torch.add`."""
+    return input + other if alpha == 1 else input + other * alpha  # type: ignore[no-any-return]
 
 
-def sub(a: Any, b: Any, *, alpha: float = 1) -> Tensor:
-    """a - alpha·b. `torch.sub`."""
-    return a - b if alpha == 1 else a - b * alpha  # type: ignore[no-any-return]
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+    """input - alpha · other. `torch.sub`."""
+    return input - other if alpha == 1 else input - other * alpha  # type: ignore[no-any-return]
 
 
-def mul(a: Any, b: Any) -> Tensor:
+def mul(input: Any, other: Any) -> Tensor:
     """Product element by element. `torch.mul`."""
-    return a * b  # type: ignore[no-any-return]
+    return input * other  # type: ignore[no-any-return]
 
 
 def _rounding(op: Any, mode: str | None) -> ArgumentError:
@@ -44,7 +44,7 @@ def _rounding(op: Any, mode: str | None) -> ArgumentError:
     )
 
 
-def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """True division: integers become the default float type first. `torch.div`.
 
     Args:
@@ -54,18 +54,18 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Tensor:
         ArgumentError: integers divided by zero with a rounding mode, or another mode.
     """
     if rounding_mode == "floor":
-        return floor_divide(a, b)
-    a, b = meet(a, b)
+        return floor_divide(input, other)
+    input, other = meet(input, other)
     if rounding_mode == "trunc":
-        if is_floating(a.data.dtype):
-            quotient = ops.Div(a, b)
+        if is_floating(input.data.dtype):
+            quotient = ops.Div(input, other)
             return ops.Where(
                 ops.Less(quotient, scalar(0, quotient.data.dtype)), ops.Ceil(quotient), ops.Floor(quotient)
             )
-        return ops.Div(a, no_zeros(b))
+        return ops.Div(input, no_zeros(other))
     if rounding_mode is not None:
         raise _rounding("div", rounding_mode)
-    return ops.Div(floating(a), floating(b))
+    return ops.Div(floating(input), floating(other))
 
 
 def no_zeros(divisor: Tensor) -> Tensor:
@@ -77,84 +77,87 @@ def no_zeros(divisor: Tensor) -> Tensor:
     return divisor
 
 
-def floor_divide(a: Any, b: Any) -> Tensor:
+def floor_divide(input: Any, other: Any) -> Tensor:
     """Division rounded towards minus infinity. `torch.floor_divide`.
 
     Raises:
         ArgumentError: integers divided by zero.
     """
-    a, b = meet(a, b)
-    zero = scalar(0, a.data.dtype)
-    if is_floating(a.data.dtype):
+    input, other = meet(input, other)
+    zero = scalar(0, input.data.dtype)
+    if is_floating(input.data.dtype):
         # from the exact remainder, as in Python: 1 // 0.1 is 9 though 1 / 0.1 rounds to 10; flat, so no gradient
-        a, b = a.detach(), b.detach()
-        whole = ops.Div(ops.Sub(a, remainder(a, b)), b)
-        rounded = ops.Floor(ops.Add(whole, scalar(0.5, a.data.dtype)))
-        return ops.Where(ops.Equal(b, zero), ops.Div(a, b), rounded)
-    quotient = ops.Div(a, no_zeros(b))  # truncates; one less where the signs differ and a remainder is left
-    product = ops.Mul(quotient, b)
-    below = ops.And(ne(product, a), ne(ops.Less(a, zero), ops.Less(b, zero)))
-    return ops.Sub(quotient, cast(below, a.data.dtype))
+        input, other = input.detach(), other.detach()
+        whole = ops.Div(ops.Sub(input, remainder(input, other)), other)
+        rounded = ops.Floor(ops.Add(whole, scalar(0.5, input.data.dtype)))
+        return ops.Where(ops.Equal(other, zero), ops.Div(input, other), rounded)
+    quotient = ops.Div(input, no_zeros(other))  # truncates; one less where the signs differ and a remainder is left
+    product = ops.Mul(quotient, other)
+    below = ops.And(ne(product, input), ne(ops.Less(input, zero), ops.Less(other, zero)))
+    return ops.Sub(quotient, cast(below, input.data.dtype))
 
 
-def remainder(a: Any, b: Any) -> Tensor:
+def remainder(input: Any, other: Any) -> Tensor:
     """What `floor_divide` leaves; takes the sign of the divisor. `torch.remainder`.
 
     Raises:
         ArgumentError: integers divided by zero.
     """
-    a, b = meet(a, b)
-    if not is_floating(a.data.dtype):
-        return ops.Mod(a, no_zeros(b))
-    left = ops.Mod(a, b, fmod=1)  # of the sign of a
-    zero = scalar(0, a.data.dtype)
-    other = ops.And(ne(left, zero), ne(ops.Less(left, zero), ops.Less(b, zero)))
-    return ops.Where(other, ops.Add(left, b), left)
+    input, other = meet(input, other)
+    if not is_floating(input.data.dtype):
+        return ops.Mod(input, no_zeros(other))
+    left = ops.Mod(input, other, fmod=1)  # of the sign of the input
+    zero = scalar(0, input.data.dtype)
+    unlike = ops.And(ne(left, zero), ne(ops.Less(left, zero), ops.Less(other, zero)))
+    return ops.Where(unlike, ops.Add(left, other), left)
 
 
-def pow(a: Any, b: Any) -> Tensor:
-    """a to the power b. `torch.pow`.
+def pow(input: Any, exponent: Any) -> Tensor:
+    """input to the power of the exponent. `torch.pow`.
 
     Raises:
         ArgumentError: integers to a negative number.
     """
-    if isinstance(b, (int, float, np.integer, np.floating)) and not isinstance(b, Dim) and hasattr(a, "node"):
-        if a.data.dtype == bool_ or (isinstance(b, (float, np.floating)) and not is_floating(a.data.dtype)):
-            a = cast(a, scalar_type(b, int64 if not isinstance(b, (float, np.floating)) else a.data.dtype))
-        if b == 2:
-            return ops.Mul(a, a)
-        if b < 0 and not is_floating(a.data.dtype):
+    whole = isinstance(exponent, (int, np.integer)) and not isinstance(exponent, Dim)
+    if (whole or isinstance(exponent, (float, np.floating))) and hasattr(input, "node"):
+        dtype = input.data.dtype
+        if dtype == bool_ or not (whole or is_floating(dtype)):
+            input = cast(input, scalar_type(exponent, int64 if whole else dtype))
+        if exponent == 2:
+            return ops.Mul(input, input)
+        if exponent < 0 and not is_floating(input.data.dtype):
             raise ArgumentError(
                 "integers have no negative powers among the integers",
                 where=users_line(2),
-                got=f"{a.data.dtype} ** {b}",
+                got=f"{input.data.dtype} ** {exponent}",
                 hint="x.float() first, or a float exponent",
             )
-        b = scalar(b, a.data.dtype)
+        exponent = scalar(exponent, input.data.dtype)
     else:
-        a, b = meet(a, b)
-    if a.data.dtype in _POWERS or is_floating(a.data.dtype):
-        return ops.Pow(a, b)
-    return cast(ops.Pow(cast(a, int64), cast(b, int64)), a.data.dtype)  # ONNX has no powers of the small integers
+        input, exponent = meet(input, exponent)
+    if input.data.dtype in _POWERS or is_floating(input.data.dtype):
+        return ops.Pow(input, exponent)
+    # ONNX has no powers of the small integers
+    return cast(ops.Pow(cast(input, int64), cast(exponent, int64)), input.data.dtype)
 
 
 _POWERS = (np.dtype(np.int32), int64)
 
 
-def square(x: Any) -> Tensor:
-    """x·x. `torch.square`."""
-    return pow(x, 2)
+def square(input: Any) -> Tensor:
+    """input · input. `torch.square`."""
+    return pow(input, 2)
 
 
-def matmul(a: Any, b: Any) -> Tensor:
+def matmul(input: Any, other: Any) -> Tensor:
     """Matrix product of the last two dimensions, the others broadcast. `torch.matmul`, ONNX MatMul."""
-    return ops.MatMul(a, like(b, a))
+    return ops.MatMul(input, like(other, input))
 
 
 def _extreme(op: Any, on_bools: Any) -> Any:
-    def function(a: Any, b: Any) -> Tensor:
-        a, b = meet(a, b)
-        return on_bools(a, b) if a.data.dtype == bool_ else op(a, b)  # type: ignore[no-any-return]
+    def function(input: Any, other: Any) -> Tensor:
+        input, other = meet(input, other)
+        return on_bools(input, other) if input.data.dtype == bool_ else op(input, other)  # type: ignore[no-any-return]
 
     which = op.name.lower()
     size = "larger" if which == "max" else "smaller"
@@ -166,7 +169,7 @@ def _extreme(op: Any, on_bools: Any) -> Any:
 maximum, minimum = _extreme(ops.Max, ops.Or), _extreme(ops.Min, ops.And)
 
 
-def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:
+def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     """Limit to [min, max]; either may be None; tensors are broadcast. `torch.clamp`, ONNX Clip.
 
     Raises:
@@ -174,15 +177,15 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """
     if min is None and max is None:
         raise ArgumentError("clamp needs min, max or both", where=users_line(2))
-    bounds = [None if b is None else meet(x, b)[1] for b in (min, max)]
+    bounds = [None if b is None else meet(input, b)[1] for b in (min, max)]
     for bound in bounds:
         if bound is not None:
-            x = meet(x, bound)[0]
-    low, high = [None if b is None else cast(b, x.data.dtype) for b in bounds]
+            input = meet(input, bound)[0]
+    low, high = [None if b is None else cast(b, input.data.dtype) for b in bounds]
     if all_plain(low, high):
-        return ops.Clip(x, low, high)
-    x = x if low is None else maximum(x, low)
-    return x if high is None else minimum(x, high)  # type: ignore[no-any-return]
+        return ops.Clip(input, low, high)
+    input = input if low is None else maximum(input, low)
+    return input if high is None else minimum(input, high)  # type: ignore[no-any-return]
 
 
 def all_plain(*bounds: Any) -> bool:
@@ -190,29 +193,29 @@ def all_plain(*bounds: Any) -> bool:
     return not [b for b in bounds if b is not None and (b.data.ndim or b.node is not None)]
 
 
-def where(condition: Any, a: Any = None, b: Any = None) -> Any:
-    """`a` where `condition`, else `b`; they meet in one type. Without them the places where it holds, one tensor a
-    dimension. `torch.where`, ONNX Where, NonZero."""
-    if a is None and b is None:
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """`input` where `condition`, else `other`; they meet in one type. Without them the places where it holds, one
+    tensor a dimension. `torch.where`, ONNX Where, NonZero."""
+    if input is None and other is None:
         from ox.functions.picking import nonzero
 
         return nonzero(condition, as_tuple=True)
-    if not hasattr(a, "node") and not hasattr(b, "node"):
+    if not hasattr(input, "node") and not hasattr(other, "node"):
         from ox.creation import as_tensor
 
-        a = as_tensor(a)
-    return ops.Where(cast(condition, bool_), *meet(a, b))
+        input = as_tensor(input)
+    return ops.Where(cast(condition, bool_), *meet(input, other))
 
 
-def masked_fill(x: Any, mask: Any, value: Any) -> Tensor:
-    """`value`, a number, where `mask`, else `x`. `torch.masked_fill`.
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+    """`value`, a number, where `mask`, else `input`. `torch.masked_fill`.
 
     Raises:
-        ShapeError: a value of several dimensions, or a mask that does not broadcast to `x`.
+        ShapeError: a value of several dimensions, or a mask that does not broadcast to `input`.
     """
     if hasattr(value, "node") and value.data.ndim:
         raise ShapeError("masked_fill fills with one number", where=users_line(2), got=str(list(value.data.shape)))
-    return ops.Where(mask, cast(like(value, x), x.data.dtype), x)
+    return ops.Where(mask, cast(like(value, input), input.data.dtype), input)
 
 
 absolute, negative, clip, subtract, multiply, divide = abs, neg, clamp, sub, mul, div

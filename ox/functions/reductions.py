@@ -9,7 +9,7 @@ from ox.dtypes import DType, bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
 from ox.functions.comparing import isclose, isnan
 from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.operand import floating
+from ox.functions.operand import floating, numpy_names
 from ox.functions.pointwise import maximum, minimum, where
 from ox.functions.shapes import reshape, squeeze
 from ox.operands import cast
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 _SMALL = ("int16", "uint16")  # ONNX does not reduce these
 
 
-def axes_of(x: Any, dim: Dims) -> Tensor | None:
+def axes_of(input: Any, dim: Dims) -> Tensor | None:
     """Dimensions as ONNX's reductions take them: None for all."""
-    rank = x.data.ndim
+    rank = input.data.ndim
     return None if dim is None or not (chosen := some_dims(dim, rank)) or not rank else axes_tensor(chosen)
 
 
-def sum(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def sum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sum over dimensions, all when None; integers and bools sum in int64. `torch.sum`, ONNX ReduceSum."""
-    if dtype is None and not is_floating(x.data.dtype):
+    if dtype is None and not is_floating(input.data.dtype):
         dtype = int64
-    x = x if dtype is None else cast(x, dtype)
-    return ops.ReduceSum(x, axes_of(x, dim), keepdims=int(keepdim))
+    input = input if dtype is None else cast(input, dtype)
+    return ops.ReduceSum(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
 def _refuse_integers(name: str, x: Any) -> None:
@@ -48,15 +49,16 @@ def _refuse_integers(name: str, x: Any) -> None:
         )
 
 
-def mean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def mean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Mean over dimensions, all when None. `torch.mean`, ONNX ReduceMean.
 
     Raises:
         DTypeError: integers or bools, without a floating `dtype`.
     """
-    x = x if dtype is None else cast(x, dtype)
-    _refuse_integers("mean", x)
-    return ops.ReduceMean(x, axes_of(x, dim), keepdims=int(keepdim))
+    input = input if dtype is None else cast(input, dtype)
+    _refuse_integers("mean", input)
+    return ops.ReduceMean(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
 def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
@@ -69,23 +71,26 @@ def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
     return op(x, axes, keepdims=int(keepdim))  # type: ignore[no-any-return]
 
 
-def amax(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
+@numpy_names
+def amax(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Largest over dimensions; equal maxima share the gradient. `torch.amax`, ONNX ReduceMax.
 
     Raises:
         ArgumentError: there is nothing to choose from.
     """
-    return _extreme_over(ops.ReduceMax, x, dim, keepdim)
+    return _extreme_over(ops.ReduceMax, input, dim, keepdim)
 
 
-def amin(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
+@numpy_names
+def amin(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Smallest over dimensions; as `amax`. `torch.amin`, ONNX ReduceMin."""
-    return _extreme_over(ops.ReduceMin, x, dim, keepdim)
+    return _extreme_over(ops.ReduceMin, input, dim, keepdim)
 
 
-def aminmax(x: Any, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+@numpy_names
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """Smallest and largest, of all or along one dimension. `torch.aminmax`."""
-    return MinMax(amin(x, dim, keepdim), amax(x, dim, keepdim))
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
 def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
@@ -105,31 +110,34 @@ def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
     return op(x, axis=dim, keepdims=int(keepdim))  # type: ignore[no-any-return]
 
 
-def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+@numpy_names
+def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """int64 position of the largest; of the flattened tensor when `dim` is None. `torch.argmax`, ONNX ArgMax.
 
     Raises:
         ArgumentError: there is nothing to choose from.
     """
-    return _position(ops.ArgMax, x, dim, keepdim)
+    return _position(ops.ArgMax, input, dim, keepdim)
 
 
-def argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+@numpy_names
+def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """int64 position of the smallest; as `argmax`. `torch.argmin`, ONNX ArgMin."""
-    return _position(ops.ArgMin, x, dim, keepdim)
+    return _position(ops.ArgMin, input, dim, keepdim)
 
 
 def _extreme(position: Any, largest: bool) -> Any:
-    def function(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    @numpy_names
+    def function(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if hasattr(dim, "node"):
-            return (maximum if largest else minimum)(x, dim)
+            return (maximum if largest else minimum)(input, dim)
         if dim is None:
-            return amax(x) if largest else amin(x)
-        dim = one_dim(dim, x.data.ndim)
-        indices = position(x, dim, True)
-        if not x.data.ndim:
-            return ValuesIndices(x, indices)
-        values = ops.GatherElements(x, indices, axis=dim)
+            return amax(input) if largest else amin(input)
+        dim = one_dim(dim, input.data.ndim)
+        indices = position(input, dim, True)
+        if not input.data.ndim:
+            return ValuesIndices(input, indices)
+        values = ops.GatherElements(input, indices, axis=dim)
         if not keepdim:
             values, indices = squeeze(values, dim), squeeze(indices, dim)
         return ValuesIndices(values, indices)
@@ -146,56 +154,65 @@ def _extreme(position: Any, largest: bool) -> Any:
 max, min = _extreme(argmax, True), _extreme(argmin, False)
 
 
-def prod(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Product over dimensions, all when None; integers and bools in int64. `torch.prod`, ONNX ReduceProd."""
-    if dtype is None and not is_floating(x.data.dtype):
+    if dtype is None and not is_floating(input.data.dtype):
         dtype = int64
-    x = x if dtype is None else cast(x, dtype)
-    return ops.ReduceProd(x, axes_of(x, dim), keepdims=int(keepdim))
+    input = input if dtype is None else cast(input, dtype)
+    return ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
-def logsumexp(x: Any, dim: Dims, keepdim: bool = False) -> Tensor:
+@numpy_names
+def logsumexp(input: Any, dim: Dims, keepdim: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials over dimensions, without overflow. `torch.logsumexp`,
     ONNX ReduceLogSumExp."""
-    x = floating(x)
-    return ops.ReduceLogSumExp(x, axes_of(x, dim), keepdims=int(keepdim))
+    input = floating(input)
+    return ops.ReduceLogSumExp(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
-def nansum(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def nansum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`sum`, NaN counted as 0. `torch.nansum`."""
-    return sum(where(isnan(x), 0.0, x) if is_floating(x.data.dtype) else x, dim, keepdim, dtype=dtype)
+    return sum(where(isnan(input), 0.0, input) if is_floating(input.data.dtype) else input, dim, keepdim, dtype=dtype)
 
 
-def nanmean(x: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def nanmean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`mean` of what is not NaN. `torch.nanmean`. Raises DTypeError for integers or bools."""
-    _refuse_integers("nanmean", x)
-    total = nansum(x, dim, keepdim, dtype=dtype)
-    return ops.Div(total, cast(sum(ops.Not(isnan(x)), dim, keepdim), total.data.dtype))
+    _refuse_integers("nanmean", input)
+    total = nansum(input, dim, keepdim, dtype=dtype)
+    return ops.Div(total, cast(sum(ops.Not(isnan(input)), dim, keepdim), total.data.dtype))
 
 
-def count_nonzero(x: Any, dim: Dims = None) -> Tensor:
+@numpy_names
+def count_nonzero(input: Any, dim: Dims = None) -> Tensor:
     """How many elements over dimensions are not zero, int64. `torch.count_nonzero`."""
-    return sum(cast(x, bool_), dim)
+    return sum(cast(input, bool_), dim)
 
 
-def all(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
+@numpy_names
+def all(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether every element is true or not zero. `torch.all`."""
-    return ops.Not(any(ops.Not(cast(x, bool_)), dim, keepdim))
+    return ops.Not(any(ops.Not(cast(input, bool_)), dim, keepdim))
 
 
-def any(x: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
+@numpy_names
+def any(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether some element is true or not zero. `torch.any`."""
-    return cast(sum(cast(cast(x, bool_), int64), dim, keepdim), bool_)
+    return cast(sum(cast(cast(input, bool_), int64), dim, keepdim), bool_)
 
 
-def softmax(x: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
     """Softmax along one dimension. `torch.softmax`, ONNX Softmax."""
-    return _normal(ops.Softmax, x, dim, dtype)
+    return _normal(ops.Softmax, input, dim, dtype)
 
 
-def log_softmax(x: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
+@numpy_names
+def log_softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
     """Logarithm of softmax along one dimension. `torch.log_softmax`, ONNX LogSoftmax."""
-    return _normal(ops.LogSoftmax, x, dim, dtype)
+    return _normal(ops.LogSoftmax, input, dim, dtype)
 
 
 def _normal(op: Any, x: Any, dim: int, dtype: DType | None) -> Tensor:
@@ -203,11 +220,11 @@ def _normal(op: Any, x: Any, dim: int, dtype: DType | None) -> Tensor:
     return op(x, axis=dim) if x.data.ndim else reshape(op(reshape(x, 1), axis=0), [])
 
 
-def equal(a: Any, b: Any) -> bool:
+def equal(input: Any, other: Any) -> bool:
     """Whether two tensors have one shape and equal elements, as a Python bool. `torch.equal`."""
-    return a.data.shape == b.data.shape and bool(all(a == b))
+    return input.data.shape == other.data.shape and bool(all(input == other))
 
 
-def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether |a - b| <= atol + rtol·|b| everywhere, as a Python bool. `torch.allclose`."""
-    return bool(all(isclose(a, b, rtol, atol, equal_nan)))
+    return bool(all(isclose(input, other, rtol, atol, equal_nan)))

@@ -11,7 +11,7 @@ from ox.dtypes import bool_, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
 from ox.functions.comparing import isnan, logical_not
 from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.operand import only_floats
+from ox.functions.operand import numpy_names, only_floats
 from ox.functions.picking import gather
 from ox.functions.pointwise import div, maximum, where
 from ox.functions.reductions import all, any, argmax, count_nonzero, mean, sum
@@ -27,49 +27,53 @@ if TYPE_CHECKING:
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@numpy_names
 def var(
-    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
 ) -> Tensor:
     """Variance; divides by the count less `correction` (`unbiased=False` is a correction of 0). `torch.var`.
 
     Raises:
         DTypeError: integers or bools.
     """
-    return var_mean(x, dim, correction, keepdim, unbiased=unbiased)[0]
+    return var_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
 
 
+@numpy_names
 def std(
-    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
 ) -> Tensor:
     """Standard deviation; arguments as `var`. Its gradient at 0 is 0. `torch.std`."""
-    return std_mean(x, dim, correction, keepdim, unbiased=unbiased)[0]
+    return std_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
 
 
+@numpy_names
 def var_mean(
-    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean; arguments as `var`. `torch.var_mean`."""
-    only_floats("var", x)
+    only_floats("var", input)
     if isinstance(dim, bool):  # as in x.var(False)
         dim, unbiased = None, dim
     if unbiased is not None:
         correction = int(unbiased)
-    middle = mean(x, dim, True)
-    centred = ops.Sub(x, middle)
+    middle = mean(input, dim, True)
+    centred = ops.Sub(input, middle)
     total = sum(ops.Mul(centred, centred), dim, keepdim)
     count: Any = 1
-    for d in some_dims(dim, x.data.ndim):
-        count = count * x.shape[d]
-    left = scalar(count, x.data.dtype) - correction
+    for d in some_dims(dim, input.data.ndim):
+        count = count * input.shape[d]
+    left = scalar(count, input.data.dtype) - correction
     spread = div(total, maximum(left, 0.0) if isinstance(correction, float) or correction > 1 else left)
     return spread, middle if keepdim else reshape(middle, *spread.shape)
 
 
+@numpy_names
 def std_mean(
-    x: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean; arguments as `var`. `torch.std_mean`."""
-    spread, middle = var_mean(x, dim, correction, keepdim, unbiased=unbiased)
+    spread, middle = var_mean(input, dim, correction, keepdim, unbiased=unbiased)
     if spread.node is None:
         return ops.Sqrt(spread), middle
     none = spread == 0  # where the slope of the root is infinite
@@ -121,12 +125,14 @@ def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
     return values if given is None else ValuesIndices(values, indices)
 
 
+@numpy_names
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of the two middle values: of all, or along `dim` with its place; NaN where there is one.
     `torch.median`."""
     return _median(input, dim, keepdim, False)
 
 
+@numpy_names
 def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the values that are not NaN. `torch.nanmedian`."""
     return _median(input, dim, keepdim, True)
@@ -191,6 +197,7 @@ def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
     return ops.Where(ops.Equal(low, high), low, ops.Add(low, ops.Mul(share, ops.Sub(high, low))))  # also infinities
 
 
+@numpy_names
 def quantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -204,6 +211,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
+@numpy_names
 def nanquantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -211,6 +219,7 @@ def nanquantile(
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
+@numpy_names
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The most frequent value along `dim`, of equally frequent ones the smallest, and its last place. Compares each
     element with each other. `torch.mode`."""

@@ -112,3 +112,11 @@ def test_renorm_and_dist() -> None:
 def test_refusals(call: object) -> None:
     with pytest.raises(ox.OxError):
         call()  # type: ignore[operator]
+
+
+def test_numpys_names_for_dimensions() -> None:
+    x = ox.tensor(X)
+    assert ox.sum(input=x, axis=1, keepdims=True).equal(x.sum(1, True))
+    assert x.std(axis=(0, 2)).equal(x.std((0, 2)))
+    assert x.max(axis=1).indices.equal(x.argmax(axis=1))
+    assert ox.add(x, other=2, alpha=3).equal(x + 6)

@@ -79,6 +79,8 @@ u << 1
 u >> 2; 1 << s; i >> T.tensor(62); i << zi; w.bitwise_left_shift(w.abs()); (i << 60); y << 6; u >> u[1:2]
 T.gcd(i, j); T.lcm(i, j); i.gcd(zi); T.gcd(w, w); T.gcd(u, u); T.gcd(y, y); y.lcm(y); T.lcm(i, zi); T.gcd(i, i * 0)
 m.ldexp(T.tensor([1, 2, 3, 0])); T.ldexp(m, n); T.ldexp(i, T.tensor(2))
+T.add(input=m, other=n, alpha=2); T.mul(m, other=3); T.pow(input=m, exponent=2); T.clamp(input=m, min=0)
+T.where(b, input=m, other=n); T.maximum(input=m, other=n); T.eq(input=m, other=n); T.div(input=m, other=n)
 T.eq(m, n); T.greater(m, n); T.greater_equal(m, 0); T.less(i, j); T.less_equal(i, 3); T.not_equal(m, n); m.greater(n)
 m.not_equal(0); b < c; b >= c; b > True; m.less_equal(d); T.lt(m, zf); i.ge(2.5); T.le(u, 3); m.less(n); b <= c
 T.logical_and(m, i); T.logical_xor(b, c); T.logical_or(b, 0 * i[0]); T.bitwise_and(i, 3); T.bitwise_not(b)
