@@ -104,7 +104,8 @@ o.quantile(0.5); o.quantile(shares, 1); o.nanquantile(0.5); o.nanquantile(shares
 oo.nanquantile(0.3, 0)
 {"; ".join(f"o.nanquantile(shares, 1, interpolation={p!r})" for p in METHODS)}
 oo.nanquantile(shares, 1, True); o.nanquantile(0.2, keepdim=True); ends.quantile(0.5)
-T.sum(input=m, axis=0); m.mean(axis=1, keepdims=True); T.std(m, axis=0); m.max(axis=1); T.argmin(m, axis=0); m.prod(axis=0)
+T.sum(input=m, axis=0); m.mean(axis=1, keepdims=True); T.std(m, axis=0); m.max(axis=1); T.argmin(m, axis=0)
+m.prod(axis=0)
 m.cumsum(axis=1); T.logsumexp(m, axis=0); T.norm(m, dim=1); m.var(axis=(0, 1)); T.median(m, dim=0); m.any(axis=0)
 T.all(m, 0); T.any(z, 1, True); z.all(); z.all(1); b.any(); T.any(z, dim=(0, 1)); m.sum(dim=(0,))
 T.mean(m, dim=1, keepdim=True)
