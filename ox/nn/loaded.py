@@ -116,7 +116,12 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         LoadError: missing, damaged or hostile files, external data outside the file's folder, and operators,
             attributes or element types that ox does not have.
     """
-    model = read_model(path)
+    try:
+        model = read_model(path)
+    except LoadError as error:
+        if str(path) not in error.what:
+            error.where = ", ".join(filter(None, [str(path), error.where]))
+        raise
     opset = opset_of(model)
     if not OLDEST <= opset <= NEWEST:
         raise LoadError(
