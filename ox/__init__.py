@@ -243,5 +243,10 @@ _LAYERS = (
     "max_pool2d", "max_pool3d", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "relu_",
     "rms_norm", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
 )  # fmt: skip
-_ELSEWHERE = {**dict.fromkeys(_LAYERS, "ox.nn.functional"), "from_dlpack": "ox.dlpack", "sparse_coo_tensor": "ox.sparse"}
+_ELSEWHERE = {
+    **dict.fromkeys(_LAYERS, "ox.nn.functional"),
+    "from_dlpack": "ox.dlpack",
+    "sparse_coo_tensor": "ox.sparse",
+    **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
+}
 __getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)

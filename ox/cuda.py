@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ox import random
+from ox import memory_use, random
 from ox.device_type import device as Device
 from ox.devices import cuda
 
@@ -82,6 +82,11 @@ def memory_allocated(device: Any = None) -> int:
 def memory_reserved(device: Any = None) -> int:
     """Bytes that CuPy's pool holds."""
     return cuda.memory(f"cuda:{_ordinal(device)}").held if is_available() else 0
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Bytes under PyTorch's keys; see `ox.memory_stats`."""
+    return memory_use.memory_stats(f"cuda:{_ordinal(device)}" if is_available() else "cuda")
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import single_node
+from ox import devices
+from ox.devices import choice, single_node
 from ox.devices.single_node import NoKernelError as NoKernelError
 from ox.errors import ArgumentError, DeviceError
 
@@ -48,6 +49,19 @@ def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any]) 
         got=found,
         hint='ox.devices.forced("numpy"), which has every operator in every element type',
     )
+
+
+def as_usual(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """What a call does when no executor is forced: for those who want to watch it."""
+    if devices.cuda_in_use and (xp := choice.namespace(op, arrays)) is not np:
+        return op.kernel(xp, *arrays, **attributes)
+    types = {a.dtype for a in arrays if a is not None}
+    mixed = len(types) > 1 or any(a is None for a in arrays)
+    key = tuple(None if a is None else a.dtype for a in arrays) if mixed else next(iter(types), None)
+    accelerated = op._plans.get(key)
+    if accelerated is not None and accelerated.worth(arrays):
+        return accelerated.run(op, arrays, attributes)
+    return op.kernel(np, *arrays, **attributes)
 
 
 EXECUTORS = {"numpy": on_numpy, "onnxruntime": on_onnxruntime}

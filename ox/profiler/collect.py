@@ -14,10 +14,10 @@ from functools import wraps
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
 from ox import devices
 from ox.autograd.watch import Watch
+from ox.devices.executors import as_usual
+from ox.memory_use import owner
 from ox.ops.mode import MODE
 from ox.profiler.event import BACKWARD, OPERATOR, RANGE, Event
 from ox.profiler.flops import flops
@@ -100,31 +100,11 @@ class Collector:
         return found
 
 
-def as_usual(op: Any, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """What the choke point does with a call when no executor is forced."""
-    if devices.cuda_in_use and (xp := devices.namespace(op, arrays)) is not np:
-        return op.kernel(xp, *arrays, **attributes)
-    types = {a.dtype for a in arrays if a is not None}
-    mixed = len(types) > 1 or any(a is None for a in arrays)
-    key = tuple(None if a is None else a.dtype for a in arrays) if mixed else next(iter(types), None)
-    accelerated = op._plans.get(key)
-    if accelerated is not None and accelerated.worth(arrays):
-        return accelerated.run(op, arrays, attributes)
-    return op.kernel(np, *arrays, **attributes)
-
-
 def fresh(arrays: list[Any], result: Any) -> int:
     """Bytes of the outputs that are no views of an input."""
     held = {id(owner(a)) for a in arrays if a is not None}
     several = result if isinstance(result, tuple) else (result,)
     return sum(int(a.nbytes) for a in several if hasattr(a, "nbytes") and id(owner(a)) not in held)
-
-
-def owner(array: Any) -> Any:
-    """The array whose memory this one shows."""
-    while isinstance(getattr(array, "base", None), type(array)):
-        array = array.base
-    return array
 
 
 @dataclass(frozen=True)
