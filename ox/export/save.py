@@ -205,7 +205,8 @@ def _buffers(model: Any, graph: Graph) -> dict[str, str]:
 
 def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any) -> list[Case]:
     """What is run eagerly, to be compared: rows of the example, and the golden samples."""
-    batch, cases, start = example.batch, [], 0
+    batch, start = example.batch, 0
+    cases: list[Case] = []
     other = recording_sizes(example)[1]  # where there is no batch, a second run shows what varies
     for rows in PROOF_ROWS if batch else (None, *([None] if other else [])):
         sizes = example.sizes | ({batch: rows} if batch and rows else other if cases else {})

@@ -155,9 +155,8 @@ class Recording:
     def changing(self, tensor: Tensor) -> tuple[bool, ...]:
         """Which sizes of a tensor may change from run to run."""
         recorded = tensor._recorded
-        if recorded is None or not self.covers(recorded.recording):
-            return (False,) * tensor.data.ndim
-        found: tuple[bool, ...] = recorded.changing
+        known = recorded is not None and self.covers(recorded.recording)
+        found: tuple[bool, ...] = recorded.changing if known else (False,) * tensor.data.ndim
         return found
 
     def mark(self, tensor: Tensor) -> None:
@@ -205,6 +204,9 @@ class Recording:
         """The nodes from number `since` on are a replay of this one, whose author they keep."""
         for made in self.graph.nodes[since:]:
             made.where, made.module = node.where, node.module
+
+    def custom(self) -> None:
+        """A gradient was declared that is not that of the operators; a graph holds operators only."""
 
     def alias(self, new: Tensor, old: Tensor) -> None:
         """`new` was written in place and is now what `old` is."""

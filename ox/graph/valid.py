@@ -30,7 +30,8 @@ def check_names(n: onnx.NodeProto) -> None:
 @cache
 def _attribute_types(op: str) -> dict[str, Any]:
     """The type of each attribute by the newest schema."""
-    return {name: int(a.type.value) for name, a in defs.get_schema(op).attributes.items()}
+    attributes: dict[str, Any] = dict(defs.get_schema(op).attributes)
+    return {name: a.type.value for name, a in attributes.items()}
 
 
 def check_attributes(op: Operator, attributes: dict[str, onnx.AttributeProto], place: str | None) -> None:
