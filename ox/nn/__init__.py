@@ -57,6 +57,14 @@ from ox.nn.lazy_conv import (
     LazyConvTranspose2d,
     LazyConvTranspose3d,
 )
+from ox.nn.lazy_norm import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
+)
 from ox.nn.linear import Bilinear, Flatten, Identity, LazyLinear, Linear, Unflatten
 from ox.nn.loss import (
     BCELoss,
@@ -81,7 +89,7 @@ from ox.nn.margin import (
     TripletMarginWithDistanceLoss,
 )
 from ox.nn.module import Module
-from ox.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
+from ox.nn.norm import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
 from ox.nn.padding import (
     CircularPad1d,
     CircularPad2d,
@@ -132,6 +140,7 @@ from ox.nn.rectify import (
     Threshold,
 )
 from ox.nn.recurrent import GRU, LSTM, RNN, RNNBase
+from ox.nn.running_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ox.nn.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from ox.nn.transformer import TransformerEncoder, TransformerEncoderLayer
 from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
@@ -170,6 +179,7 @@ __all__ = [
     "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "BatchNorm3d",
     "Bilinear",
     "Buffer",
     "CTCLoss",
@@ -189,6 +199,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "CrossMapLRN2d",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -202,6 +213,7 @@ __all__ = [
     "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
+    "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
@@ -209,6 +221,9 @@ __all__ = [
     "HingeEmbeddingLoss",
     "HuberLoss",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "KLDivLoss",
     "L1Loss",
     "LPPool1d",
@@ -216,16 +231,23 @@ __all__ = [
     "LPPool3d",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
     "LazyConv1d",
     "LazyConv2d",
     "LazyConv3d",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
     "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LinearCrossEntropyLoss",
+    "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
@@ -254,6 +276,7 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "PoissonNLLLoss",
+    "RMSNorm",
     "RNNBase",
     "RNNCell",
     "RNNCellBase",

@@ -90,29 +90,6 @@ def test_adaptive_avg_pool(parity: Any, rng: Any, size: Any) -> None:
     parity(nn.AdaptiveAvgPool2d(size), torch.nn.AdaptiveAvgPool2d(size), array(rng, 2, 3, 9, 7))
 
 
-@pytest.mark.parametrize("momentum", [0.1, 0.3, None])
-@pytest.mark.parametrize("affine", [True, False])
-def test_batch_norm(parity: Any, rng: Any, momentum: float | None, affine: bool) -> None:
-    ours, theirs = (m.BatchNorm2d(3, momentum=momentum, affine=affine) for m in (nn, torch.nn))
-    for _ in range(3):
-        parity(ours, theirs, array(rng, 4, 3, 5, 2) * 3 + 1)
-    parity(ours.eval(), theirs.eval(), array(rng, 4, 3, 5, 2))
-
-
-@pytest.mark.parametrize("shape", [(6, 3), (4, 3, 5)])
-@pytest.mark.parametrize("track", [True, False])
-def test_batch_norm_1d(parity: Any, rng: Any, shape: tuple[int, ...], track: bool) -> None:
-    ours, theirs = (m.BatchNorm1d(3, track_running_stats=track) for m in (nn, torch.nn))
-    parity(ours, theirs, array(rng, *shape))
-    parity(ours.eval(), theirs.eval(), array(rng, *shape))
-
-
-@pytest.mark.parametrize("shape", [4, (3, 4)])
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"elementwise_affine": False}])
-def test_layer_norm(parity: Any, rng: Any, shape: Any, options: dict[str, Any]) -> None:
-    parity(nn.LayerNorm(shape, **options), torch.nn.LayerNorm(shape, **options), array(rng, 2, 3, 4))
-
-
 @pytest.mark.parametrize("padding_idx", [None, 0, -1])
 def test_embedding(parity: Any, padding_idx: int | None) -> None:
     ours, theirs = (m.Embedding(6, 3, padding_idx=padding_idx) for m in (nn, torch.nn))

@@ -85,7 +85,15 @@ from ox.nn.functional.margin import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from ox.nn.functional.norm import batch_norm, layer_norm
+from ox.nn.functional.norm import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    normalize,
+    rms_norm,
+)
 from ox.nn.functional.padding import pad
 from ox.nn.functional.pool import (
     avg_pool1d,
@@ -182,6 +190,7 @@ __all__ = [
     "gelu",
     "glu",
     "grid_sample",
+    "group_norm",
     "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
@@ -190,6 +199,7 @@ __all__ = [
     "hardtanh_",
     "hinge_embedding_loss",
     "huber_loss",
+    "instance_norm",
     "interpolate",
     "kl_div",
     "l1_loss",
@@ -198,6 +208,7 @@ __all__ = [
     "leaky_relu_",
     "linear",
     "linear_cross_entropy",
+    "local_response_norm",
     "log_softmax",
     "logsigmoid",
     "lp_pool1d",
@@ -220,6 +231,7 @@ __all__ = [
     "multilabel_soft_margin_loss",
     "native_channel_shuffle",
     "nll_loss",
+    "normalize",
     "one_hot",
     "pad",
     "pairwise_distance",
@@ -231,6 +243,7 @@ __all__ = [
     "relu",
     "relu6",
     "relu_",
+    "rms_norm",
     "rrelu",
     "rrelu_",
     "scaled_dot_product_attention",

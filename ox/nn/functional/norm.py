@@ -1,4 +1,4 @@
-"""Normalisation over the batch and over features."""
+"""Normalisation over the batch, over examples and over features."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
-from ox.errors import DTypeError, ShapeError
+from ox.dtypes import DType
+from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.functions import finfo
 from ox.nn.functional.common import filled, ints, number, product
+from ox.nn.functional.reduction import floating
 from ox.ops.dim import Dim
 from ox.ops.explain import place
 from ox.ops.mode import switched
+from ox.ops.norm import computed_type
+from ox.ops.scale_norm import window_sum
 from ox.tensor import Tensor
 
 
@@ -33,6 +38,8 @@ def batch_norm(
             for one that changes.
     """
     x = input.data
+    if not training and (running_mean is None or running_var is None):
+        raise ArgumentError("batch_norm without training needs running_mean and running_var", where=place())
     given = next((t for t in (running_mean, weight, bias) if t is not None), None)
     if x.ndim < 2 or (given is not None and x.shape[1] != given.data.shape[0]):
         channels = x.shape[1] if given is None else given.data.shape[0]
@@ -106,16 +113,152 @@ def layer_norm(
     """Normalise over the last dimensions, which must be `normalized_shape`. `torch.nn.functional.layer_norm`,
     ONNX LayerNormalization."""
     x, shape = input.data, tuple(normalized_shape)
-    if x.shape[-len(shape) :] != shape:
-        wanted = ", ".join(map(str, shape))
+    _check_tail("LayerNormalization", x, shape)
+    if weight is None:
+        weight = _ones(shape, x.dtype)
+    return ops.LayerNormalization(input, weight, bias, axis=-len(shape), epsilon=eps)
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Divide by the root of the mean square over the last dimensions, which must be `normalized_shape`.
+    `torch.nn.functional.rms_norm`, ONNX RMSNormalization.
+
+    Args:
+        eps: added to the mean; default the smallest step at 1 of the type that is computed in (for halves float32).
+    """
+    x, shape = input.data, tuple(normalized_shape)
+    floating("rms_norm", input)
+    _check_tail("RMSNormalization", x, shape)
+    if weight is not None and weight.data.shape != shape:
         raise ShapeError(
-            f"LayerNormalization over [{wanted}] does not fit {list(x.shape)}",
-            where=place(),
-            expected=f"input [..., {wanted}]",
-            got=f"input {list(x.shape)}",
+            "a weight does not fit", where=place(), expected=f"{list(shape)}", got=str(list(weight.data.shape))
         )
     if weight is None:
-        weight = filled(1.0, int(product(shape)), x.dtype)
-        if len(shape) > 1:
-            weight = ops.Reshape(weight, ints(*shape))
-    return ops.LayerNormalization(input, weight, bias, axis=-len(shape), epsilon=eps)
+        weight = _ones(shape, x.dtype)
+    step = float(finfo(computed_type(x.dtype)).eps) if eps is None else eps
+    return ops.RMSNormalization(input, weight, axis=-len(shape), epsilon=step)
+
+
+def _check_tail(name: str, x: Any, shape: tuple[int, ...]) -> None:
+    if not shape or x.shape[-len(shape) :] != shape:
+        wanted = ", ".join(map(str, shape))
+        raise ShapeError(
+            f"{name} over [{wanted}] does not fit {list(x.shape)}",
+            where=place(),
+            expected=f"input [..., {wanted}]" if shape else "at least one dimension",
+            got=f"input {list(x.shape)}",
+        )
+
+
+def _ones(shape: tuple[int, ...], dtype: DType) -> Tensor:
+    ones = filled(1.0, int(product(shape)), dtype)
+    return ops.Reshape(ones, ints(*shape)) if len(shape) > 1 else ones
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise each group of channels of each example of [N, C, ...], times weight [C] plus bias [C].
+    `torch.nn.functional.group_norm`, ONNX GroupNormalization."""
+    x = input.data
+    floating("group_norm", input)
+    _check_channels("group_norm", input, weight, bias)
+    if num_groups < 1 or x.shape[1] % num_groups:
+        raise ArgumentError(
+            "num_groups must divide the channels", where=place(), got=f"{x.shape[1]} channels, {num_groups} groups"
+        )
+    if x.size == num_groups and x.size:
+        raise ShapeError("group_norm needs more than one value a group", where=place(), got=f"input {list(x.shape)}")
+    scale, shift = _scale_and_shift(input, weight, bias)
+    return ops.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps)
+
+
+def _check_channels(name: str, input: Tensor, *given: Tensor | None) -> None:
+    """Raise unless the input is [N, C, ...] and what is given [C] of its type."""
+    x = input.data
+    for t in given:
+        if x.ndim < 2 or (t is not None and t.data.shape != x.shape[1:2]):
+            raise ShapeError(
+                f"{name} takes input [N, C, ...] and one value a channel",
+                where=place(),
+                got=f"input {list(x.shape)}" + ("" if t is None else f", {list(t.data.shape)}"),
+            )
+
+
+def _scale_and_shift(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    channels, dtype = input.data.shape[1], input.data.dtype
+    return (
+        filled(1.0, channels, dtype) if weight is None else weight,
+        filled(0.0, channels, dtype) if bias is None else bias,
+    )
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalise each channel of each example of [N, C, ...], times weight [C] plus bias [C].
+    `torch.nn.functional.instance_norm`, ONNX InstanceNormalization.
+
+    Args:
+        running_mean, running_var: [C]; written in place with `use_input_stats` (the mean over the examples of their
+            means and unbiased variances), used instead of the examples' own without.
+        momentum: the part of the new value in the running ones.
+    """
+    floating("instance_norm", input)
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise ArgumentError("instance_norm needs use_input_stats, or running_mean and running_var", where=place())
+        return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
+    _check_channels("instance_norm", input, weight, bias, running_mean, running_var)
+    shape = input.shape
+    count = product(shape[2:])
+    if count == 1 and not isinstance(count, Dim):
+        raise ShapeError(
+            "instance_norm needs more than one value a channel", where=place(), got=f"input {list(input.data.shape)}"
+        )
+    scale, shift = _scale_and_shift(input, weight, bias)
+    if running_mean is not None and running_var is not None:
+        with switched(grad=False):
+            axes = ints(*range(2, input.data.ndim))
+            mean = ops.ReduceMean(input.detach(), axes, keepdims=1)
+            centered = ops.Sub(input.detach(), mean)
+            var = ops.ReduceMean(ops.Mul(centered, centered), axes, keepdims=0)
+            part = number(momentum, running_mean)
+            first = ints(0)
+            _follow(running_mean, ops.ReduceMean(ops.Squeeze(mean, axes), first, keepdims=0), part)
+            var = ops.ReduceMean(var, first, keepdims=0)
+            _follow(running_var, ops.Mul(var, _unbiased(count, var)), part)
+    return ops.InstanceNormalization(input, scale, shift, epsilon=eps)
+
+
+def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
+    """input / (k + alpha·mean of the squares of `size` channels around)^beta; input [N, C, ...].
+    `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions."""
+    floating("local_response_norm", input)
+    if input.data.ndim < 3:
+        raise ShapeError("local_response_norm takes [N, C, ...]", where=place(), got=str(list(input.data.shape)))
+    if size < 1:
+        raise ArgumentError("a window has a size of 1 or more", where=place(), got=str(size))
+    if input.data.ndim == 4 and size % 2:
+        return ops.LRN(input, size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
+    # an even window reaches one farther back than forward, ONNX's the other way
+    squares = window_sum(ops.Mul(input, input), size // 2, size)
+    divisor = ops.Add(ops.Mul(squares, number(alpha / size, input)), number(k, input))
+    return ops.Div(input, ops.Pow(divisor, number(beta, input)))
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
+    """Divide by the p-norm along `dim`, or by eps where that is larger. `torch.nn.functional.normalize`."""
+    if out is not None:
+        raise ArgumentError("normalize writes no `out`", where=place(), hint="y = normalize(x)")
+    size: Any = input.norm(p, dim, keepdim=True)
+    return ops.Div(input, ops.Max(size, number(eps, size)))
