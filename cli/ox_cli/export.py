@@ -47,11 +47,11 @@ def export(
     rows = tuple(recipe.examples(ROWS))
     samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
     report = save(
-        model,
+        model if recipe.base is None else model.exported(),
         path,
         rows,
-        input_names=list(recipe.inputs) or None,
-        output_names=list(recipe.outputs) or None,
+        input_names=list(recipe.inputs) or None if recipe.base is None else None,
+        output_names=list(recipe.outputs) or None if recipe.base is None else None,
         opset=opset,
         golden=samples,
         labels=recipe.labels,

@@ -12,6 +12,17 @@ def train(
     recipe: Annotated[
         str | None, typer.Argument(help="A name such as digits, or the path to a page of your own.", show_default=False)
     ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from", help="Begin from this ONNX file.", metavar="MODEL.ONNX", show_default=False),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="What --from learns: a recipe, a page, or arrays (.npz).", show_default=False),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Which layers of --from learn: all or head.", show_default="all")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", show_default="recipe")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples a step.", show_default="recipe")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.", show_default="recipe")] = None,
@@ -33,9 +44,11 @@ def train(
 ) -> None:
     """Train a recipe: a name such as digits, or the path to a page of your own.
 
+    Or an ONNX file on data of your own: --from model.onnx --data page.py
+
     Ctrl-C writes a checkpoint and says how to resume.
     """
-    from ox.train import Interrupted
+    from ox.train import Interrupted, load_from
     from ox.train import resume as go_on
     from ox.train import train as begin
     from ox.train.show import Terminal
@@ -52,8 +65,14 @@ def train(
     show = Terminal()
     try:
         if resume is not None:
-            _refuse(recipe, out, flags)
+            _refuse(recipe, out, flags | {"from": from_file, "data": data, "layers": layers})
             run = go_on(resume, show=show)
+        elif from_file is not None:
+            if recipe is not None or data is None:
+                raise _usage("--from needs --data and no recipe", hint="ox train --from model.onnx --data page.py")
+            run = begin(load_from(from_file, data, layers or "all"), out=out or Path("runs"), show=show, **flags)
+        elif data is not None or layers is not None:
+            raise _usage("--data and --layers go with --from", hint="ox train --from model.onnx --data page.py")
         elif recipe is None:
             raise _usage("ox train needs a recipe", hint="ox train digits")
         else:

@@ -10,7 +10,7 @@ The hand-written loop needs none of this; see docs/training.md.
 from ox.train.evaluate import Result, evaluate
 from ox.train.loop import Interrupted, fit
 from ox.train.options import Options
-from ox.train.recipe import Data, Recipe, available, load
+from ox.train.recipe import Data, Recipe, available, load, load_from
 from ox.train.run import Run, find, newest_run
 from ox.train.session import prepare, restore, resume, train
 from ox.train.trainer import Progress, Trainer
@@ -29,6 +29,7 @@ __all__ = [
     "find",
     "fit",
     "load",
+    "load_from",
     "newest_run",
     "prepare",
     "restore",

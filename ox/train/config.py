@@ -25,6 +25,7 @@ def describe(recipe: Recipe, options: Options, run: str) -> dict[str, Any]:
     return {
         "run": {"name": run, "made": datetime.now(UTC).isoformat(timespec="seconds"), "command": _command()},
         "recipe": {"name": recipe.name, "source": str(recipe.path.resolve()), "sha256": recipe.sha256},
+        **({"from": recipe.base.to_table()} if recipe.base is not None else {}),
         "options": options.to_table(),
         "versions": versions(recipe.path.resolve().parent),
         "machine": {

@@ -26,7 +26,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +35,7 @@ import numpy as np
 
 from ox.data import Subset
 from ox.errors import OxError, RecipeError
+from ox.train.base import Base, arrays_page, scores_of
 from ox.train.samples import batches
 
 OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what `defaults` may hold, and what it is without
@@ -63,6 +64,7 @@ class Recipe:
     path: Path
     text: str
     page: ModuleType
+    base: Base | None = None  # an ONNX file in place of the page's model()
 
     @property
     def sha256(self) -> str:
@@ -104,6 +106,8 @@ class Recipe:
         """
         from ox.nn import Module
 
+        if self.base is not None:
+            return self.base.model(self.examples(2))
         model = self.page.model()
         if not isinstance(model, Module):
             raise RecipeError(
@@ -141,12 +145,50 @@ class Recipe:
         return inputs
 
 
+def load_from(
+    file: str | os.PathLike[str], data: str | os.PathLike[str], layers: str = "all", classes: int | None = None
+) -> Recipe:
+    """A recipe that trains an ONNX file on other data.
+
+    Args:
+        file: the file to begin from.
+        data: a recipe's name, the path to a page (its model() is not asked for), or an .npz file with an array for each
+            of the file's inputs and integers ``target``.
+        layers: ``all`` learn, or the ``head`` only.
+        classes: scores of a new head; default: as many as the data has labels, where the file has another number.
+
+    Raises:
+        RecipeError: no such data. LoadError: no such file, or one that ox cannot run.
+    """
+    inputs, scores = scores_of(file)
+    path = Path(data)
+    if path.suffix == ".npz":
+        count: int | None
+        text, count = arrays_page(path, inputs)
+        recipe = _page(text, path, path.stem)
+    else:
+        recipe = load(data, needed=("data",))
+        count = len(recipe.labels) if recipe.labels else None
+    if classes is None and count is not None and count != scores:
+        classes = count
+    # a name of its own, as the data's may be that of a recipe with another model
+    return replace(recipe, name=f"{Path(file).stem}-{recipe.name}", base=Base(Path(file), layers, classes))
+
+
+def _page(text: str, path: Path, name: str) -> Recipe:
+    """A recipe of a text that is no file yet; a run writes it."""
+    page = ModuleType(f"ox_recipe_{name}")
+    page.__file__ = str(path)
+    exec(compile(text, str(path), "exec"), vars(page))
+    return Recipe(name, path, text, page)
+
+
 def available() -> list[str]:
     """The names of the recipes that come with ox."""
     return sorted(path.stem for path in _shelf().glob("*.py") if _looks_like_one(path))
 
 
-def load(recipe: str | os.PathLike[str]) -> Recipe:
+def load(recipe: str | os.PathLike[str], needed: Sequence[str] = ("model", "data")) -> Recipe:
     """Read a recipe: a name such as ``"digits"``, or the path to a page.
 
     The page is run, as `python page.py` would run it: what it imports from its own folder is found.
@@ -161,7 +203,7 @@ def load(recipe: str | os.PathLike[str]) -> Recipe:
             raise RecipeError(
                 f"there is no page {given}", hint=f"one of {', '.join(available())}, or the path to a page"
             )
-        return read(path, path.stem, [path.resolve().parent])
+        return read(path, path.stem, [path.resolve().parent], needed)
     if given not in available():
         near = difflib.get_close_matches(given, available(), 3, 0.4)
         also = f"./{given}.py" if Path(f"{given}.py").is_file() else None
@@ -170,11 +212,11 @@ def load(recipe: str | os.PathLike[str]) -> Recipe:
             expected=f"one of {', '.join(available())}, or the path to a page",
             hint=" or ".join(f"ox train {name}" for name in filter(None, [also, *near])) or "ox train page.py",
         )
-    return read(_shelf() / f"{given}.py", given, [])
+    return read(_shelf() / f"{given}.py", given, [], needed)
 
 
-def read(path: Path, name: str, folders: Sequence[Path]) -> Recipe:
-    """Run the page at `path`, with `folders` to import from, and check that it is a recipe."""
+def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] = ("model", "data")) -> Recipe:
+    """Run the page at `path`, with `folders` to import from, and check that it is a recipe that has what is needed."""
     sys.path[:0] = [str(folder) for folder in folders if str(folder) not in sys.path]
     try:
         text = path.read_text(encoding="utf-8")
@@ -193,12 +235,12 @@ def read(path: Path, name: str, folders: Sequence[Path]) -> Recipe:
         raise RecipeError(
             f"{path.name} stops with {type(error).__name__} when it is read", where=_line(error, path), got=str(error)
         ) from error
-    _check(page, path)
+    _check(page, path, needed)
     return Recipe(name, path, text, page)
 
 
-def _check(page: ModuleType, path: Path) -> None:
-    missing = [f"{name}()" for name in ("model", "data") if not callable(getattr(page, name, None))]
+def _check(page: ModuleType, path: Path, needed: Sequence[str]) -> None:
+    missing = [f"{name}()" for name in needed if not callable(getattr(page, name, None))]
     if not callable(getattr(page, "step", None)) and not callable(getattr(page, "loss", None)):
         missing.append("loss")
     if not isinstance(getattr(page, "defaults", None), dict):

@@ -17,12 +17,14 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ox.errors import LoadError, TrainError
 from ox.files import write_whole
 from ox.train import config
+from ox.train.base import Base
 from ox.train.options import Options
 from ox.train.recipe import Recipe, read
 
@@ -95,7 +97,10 @@ class Run:
         """
         noted = self.config["recipe"]
         # what the page imported from its own folder is looked for there again
-        return read(self.folder / "recipe.py", noted["name"], [Path(noted["source"]).parent])
+        base = Base.of_table(self.config["from"], self.folder) if "from" in self.config else None
+        needed = ("model", "data") if base is None else ("data",)
+        recipe = read(self.folder / "recipe.py", noted["name"], [Path(noted["source"]).parent], needed)
+        return replace(recipe, base=base)
 
 
 def create(recipe: Recipe, options: Options, root: str | os.PathLike[str] = "runs") -> Run:
@@ -110,6 +115,8 @@ def create(recipe: Recipe, options: Options, root: str | os.PathLike[str] = "run
         folder = _next_folder(root, recipe.name)
         (folder / "checkpoints").mkdir()
         run = Run(folder, config.describe(recipe, options, folder.name))
+        if recipe.base is not None:
+            recipe.base.keep(folder)
         write_text(folder / "recipe.py", recipe.text)
         write_text(folder / "config.toml", config.dump(run.config))
     except OSError as error:

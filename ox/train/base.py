@@ -1,0 +1,124 @@
+"""Training that begins from an ONNX file: `ox train --from model.onnx --data ...`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ox.errors import LoadError, RecipeError
+
+FILE = "base.onnx"  # what a run calls its copy
+
+ARRAYS_PAGE = '''"""The arrays of {name}, to train a loaded file on."""
+
+import numpy as np
+
+import ox
+from ox import nn
+from ox.data import TensorDataset, random_split
+
+defaults = {{"epochs": 5, "batch_size": 16, "lr": 0.001}}
+loss = nn.CrossEntropyLoss()
+
+
+def data():
+    """7 of 10 samples to learn from, the rest in halves: to choose the best epoch by, and held back."""
+    arrays = np.load({path!r}, allow_pickle=False)
+    samples = TensorDataset(*(arrays[name] for name in {inputs!r}), arrays["target"].astype(np.int64))
+    return tuple(random_split(samples, [0.7, 0.15, 0.15], ox.Generator(0)))
+'''
+
+
+@dataclass(frozen=True)
+class Base:
+    """The file that a run begins from.
+
+    Attributes:
+        path: the file; a run keeps a copy.
+        layers: which of them learn: ``all``, or ``head``, the last one.
+        classes: how many scores a new head gives; None keeps the file's own head.
+    """
+
+    path: Path
+    layers: str = "all"
+    classes: int | None = None
+
+    def model(self, example: list[np.ndarray[Any, Any]]) -> Any:
+        """The file as a module that gives scores; `example` shows whether it ends in probabilities."""
+        from ox.nn.fine_tune import FineTuned
+        from ox.nn.loaded import load
+
+        return FineTuned(load(self.path), self.layers, self.classes, example)
+
+    def to_table(self) -> dict[str, Any]:
+        table: dict[str, Any] = {"file": FILE, "source": str(self.path.resolve()), "layers": self.layers}
+        return table if self.classes is None else table | {"classes": self.classes}
+
+    @staticmethod
+    def of_table(table: Mapping[str, Any], folder: Path) -> Base:
+        """The base of a run, from its config."""
+        return Base(folder / FILE, table["layers"], table.get("classes"))
+
+    def keep(self, folder: Path) -> None:
+        """A copy for the run, its weights inside."""
+        from ox.files import write_whole
+        from ox.graph.source import read_model
+
+        file = read_model(self.path).SerializeToString()
+
+        def write(temporary: Path) -> None:
+            temporary.write_bytes(file)
+
+        write_whole(folder / FILE, write)
+
+
+def scores_of(path: str | os.PathLike[str]) -> tuple[tuple[str, ...], int | None]:
+    """The names of a file's inputs, and how many scores its first output has, where it says so."""
+    from ox.nn.fine_tune import find_head
+    from ox.nn.loaded import load
+
+    net = load(path)
+    names = tuple(value.name for value in net.graph.inputs)
+    dims = net.graph.outputs[0].dims
+    if dims and isinstance(dims[-1], int) and dims[-1] > 0:
+        return names, dims[-1]
+    try:
+        head = find_head(net)
+    except LoadError:
+        return names, None
+    return names, int(net.state[head.weight.name].shape[0 if head.transposed else 1])
+
+
+def arrays_page(path: Path, inputs: tuple[str, ...]) -> tuple[str, int]:
+    """A page whose data are the arrays of an .npz file, and how many classes its targets name.
+
+    Raises:
+        RecipeError: not such a file, or not the arrays that are needed.
+    """
+    needed = [*inputs, "target"]
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            missing = [name for name in needed if name not in arrays]
+            if missing:
+                raise RecipeError(
+                    f"{path} has no array '{missing[0]}'", expected=", ".join(needed), got=", ".join(arrays.files)
+                )
+            target, lengths = arrays["target"], {name: len(arrays[name]) for name in needed}
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"{path} cannot be read", expected="an .npz file of plain arrays", got=str(error)) from error
+    if target.ndim != 1 or target.dtype.kind not in "iu" or (target.size and target.min() < 0):
+        raise RecipeError(
+            f"'target' in {path} names no classes", expected="integers from 0, one a sample",
+            got=f"{target.dtype} {list(target.shape)}",
+        )  # fmt: skip
+    if len(set(lengths.values())) > 1 or len(target) < 10:
+        raise RecipeError(
+            f"the arrays of {path} are no samples", expected="one length for all, at least 10", got=str(lengths)
+        )
+    text = ARRAYS_PAGE.format(name=path.name, path=str(path.resolve()), inputs=list(inputs))
+    return text, int(target.max()) + 1
