@@ -211,6 +211,35 @@ def irfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) 
     return irfft(y, n, last, norm)
 
 
+def hfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
+    """`hfft` along the last of several dimensions, after `fft` along the others. `torch.fft.hfftn`."""
+    y = _pairs(input, "hfftn")
+    *others, (n, last) = _several(y.data.ndim - 1, s, dim, "hfftn")
+    for m, at in others:
+        y = _transform(y, m, at, norm, False, "hfftn")
+    return hfft(y, n, last, norm)
+
+
+def ihfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
+    """The inverse of `hfftn`. `torch.fft.ihfftn`."""
+    x = _reals(input, "ihfftn")
+    *others, (n, last) = _several(x.data.ndim, s, dim, "ihfftn")
+    y = ihfft(x, n, last, norm)
+    for m, at in others:
+        y = _transform(y, m, at, norm, True, "ihfftn")
+    return y
+
+
+def hfft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
+    """`hfftn` along two dimensions. `torch.fft.hfft2`."""
+    return hfftn(input, s, dim, norm)
+
+
+def ihfft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `hfft2`. `torch.fft.ihfft2`."""
+    return ihfftn(input, s, dim, norm)
+
+
 def fft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
     """`fft` along two dimensions. `torch.fft.fft2`."""
     return fftn(input, s, dim, norm)

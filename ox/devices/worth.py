@@ -267,6 +267,7 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], Worth, Run]] = {
     "AveragePool": (SINGLE, always, run_average),
     "Resize": (SINGLE, elements(8_000), run_resize),
     "GridSample": (SINGLE, always, run_sound),
+    **{name: (SINGLE, elements(32_000), run) for name in ("RNN", "GRU", "LSTM")},
     "GlobalAveragePool": (SINGLE, elements(4_000), run),
 }
 

@@ -18,6 +18,7 @@ SIGNAL = _random.standard_normal((2, 40))
 OF_REAL = """
 f.rfft(x); f.rfft(x, n=3); f.rfft(x, 8, norm="ortho"); f.rfft(x, dim=0, norm="forward"); f.rfft(x, 1, 1)
 f.ihfft(x); f.ihfft(x, 7, 1, "ortho"); f.ihfft(x, norm="forward")
+f.ihfft2(x); f.ihfft2(x, (3, 7), norm="ortho"); f.ihfftn(x, norm="forward"); f.ihfftn(x, (4,), (1,))
 f.rfft2(x); f.rfft2(x, (3, 6), norm="ortho"); f.rfft2(x, dim=(0, 1)); f.rfftn(x); f.rfftn(x, (2, -1), dim=(2, 0))
 f.rfftn(x, (3,), norm="forward")
 f.fftshift(x); f.fftshift(x, 1); f.ifftshift(x, (0, 2)); f.ifftshift(x)
@@ -31,6 +32,7 @@ f.fft2(z); f.fft2(z, (2, 7)); f.fft2(z, dim=(0, 2), norm="ortho"); f.ifft2(z); f
 f.irfft2(z); f.irfft2(z, (4, 4)); f.fftn(z); f.fftn(z, (2, 3)); f.fftn(z, dim=1); f.ifftn(z, norm="ortho")
 f.irfftn(z); f.irfftn(z, (3, 4, 6)); f.irfftn(z, dim=(1, 0), norm="ortho")
 f.fftshift(z, 1); f.fftshift(z, (0, 1, 2)); f.ifftshift(z, (0, 2))
+f.hfft2(z); f.hfft2(z, (3, 7), norm="ortho"); f.hfftn(z); f.hfftn(z, (2, 5), (2, 0), "forward")
 """
 NUMBERS = "f.fftfreq(5); f.fftfreq(8, 0.5); f.fftfreq(1); f.rfftfreq(5); f.rfftfreq(8, 2.0)"
 SPECTRA = """
