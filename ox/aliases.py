@@ -62,6 +62,8 @@ class Aliases:
         root = base._base
         if root is None:
             root = base
+        elif base._origin is not None:
+            self._origin = base._origin
         self._base = root
         viewed = root._viewed
         if viewed is None:
@@ -74,8 +76,6 @@ class Aliases:
         if version is None:
             version = root._version = [0, ""]
         self._version = version
-        if base._origin is not None and base._base is not None:
-            self._origin = base._origin
 
     def twin(self) -> Tensor:
         """The same value and memory without its history: what a node keeps of its own output, lest it hold itself."""

@@ -94,8 +94,9 @@ class MemoryMethods:
         """Leave the graph; `torch.Tensor.detach_`. Raises GradientError for a view."""
         if self._base is not None:
             raise GradientError("a view cannot be detached in place", where=users_line(2), hint="x.detach()")
-        self.node, self.port = None, 0
-        return self  # type: ignore[no-any-return]
+        own: Any = self
+        own.node, own.port = None, 0
+        return own  # type: ignore[no-any-return]
 
     def t_(self: Any) -> Tensor:
         """`t` in place."""
@@ -122,8 +123,8 @@ def _become(x: Any, view: Tensor, operation: str) -> Tensor:
     Raises:
         GradientError: as for a write in place.
     """
-    if view is x:
-        return view
+    if x is view:
+        return x
     mode = MODE.get()
     if mode.grad and x.node is not None:
         x._refuse_write(operation)

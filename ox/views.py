@@ -7,6 +7,7 @@ root's memory, in a recording by the view operators that once made it, applied t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -46,13 +47,17 @@ def alive(root: Tensor) -> list[Tensor]:
     return [view for view in found if view is not None and view._base is root]
 
 
-def show(made: Tensor, array: np.ndarray[Any, Any], base: Tensor) -> None:
-    """Let `made`, which operators computed as a copy, show memory of `base` instead, where its values are too."""
-    array.flags.writeable = base.data.flags.writeable
+def show(made: Tensor, array: Any, base: Tensor, compute: Callable[[Tensor], Tensor]) -> None:
+    """Let `made`, which `compute(base)` gave as a copy, show memory of `base` instead, where its values are too."""
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = base.data.flags.writeable
     made.data = array
     made.alias_of(base)
     if not MODE.get().grad:
         made._origin = made._origin or "no_grad"
+    if made._recorded is not None and made._recorded.active():
+        made._recorded.version = made.version
+        made._recorded.how = (lambda source, outputs: compute(source)), (base,), {}, 1, 0
 
 
 # -- in eager code: nodes that know places ---------------------------------------------------------------------------

@@ -223,6 +223,9 @@ class Function:
                 )
         if not followed:
             return result
+        recording = MODE.get().recording
+        if recording is not None:
+            recording.custom()
         made = _made(ctx, args, outputs)
         return made[0] if single else tuple(made)
 

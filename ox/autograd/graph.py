@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
+RemovableHandle = Handle
+
+
 class saved_tensors_hooks(Switch):
     """Inside, what operators save for backward goes through `pack_hook(tensor)`, and comes back through
     `unpack_hook(packed)` when backward needs it. `torch.autograd.graph.saved_tensors_hooks`.
@@ -83,6 +86,13 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     return GradientEdge(tensor.node, tensor.port)
 
 
+def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
+    """Count a write in place that a tensor's memory saw from elsewhere. `torch.autograd.graph.increment_version`."""
+    several: Any = [tensor] if hasattr(tensor, "node") else tensor
+    for one in several:
+        one.wrote("increment_version")
+
+
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
     """Call `fn` with the list of the gradients of `tensors` once all are known, or (`mode` "any") with the first that
     is. A backward must reach them all. `torch.autograd.graph.register_multi_grad_hook`."""
@@ -124,8 +134,10 @@ class _Several(Handle):
 __all__ = [
     "GradientEdge",
     "Node",
+    "RemovableHandle",
     "disable_saved_tensors_hooks",
     "get_gradient_edge",
+    "increment_version",
     "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",

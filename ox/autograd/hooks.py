@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ox.errors import GradientError
+from ox.ops.mode import MODE
 from ox.ops.node import Handle, Leaf
 from ox.ops.operator import OPS
 from ox.where import users_line
@@ -41,6 +42,9 @@ def _hooks_of(tensor: Tensor) -> list[Any]:
 def register(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Handle:
     """Call `hook` when the gradient of `tensor` is known. Raises GradientError if it has none."""
     hooks, entry = _hooks_of(tensor), (tensor.port, hook)
+    recording = MODE.get().recording
+    if recording is not None:
+        recording.custom()
     # whoever keeps the gradient sees what the other hooks made of it
     at = next((i for i, (_, other) in enumerate(hooks) if isinstance(other, _Retain)), len(hooks))
     hooks.insert(at, entry)

@@ -52,6 +52,13 @@ def entered(x: Any, what: str) -> Tensor:
         return passed_on(x, node, 0)
 
 
+def followed(x: Tensor) -> Tensor:
+    """A twin of `x` that a gradient follows, and that is no leaf."""
+    node = _Entry()
+    node.connect([x.twin().requires_grad_()])
+    return x.attached(node, 0)
+
+
 def follows_others(outputs: list[Any], inputs: list[Tensor]) -> bool:
     """Whether the outputs depend on anything tracked besides these inputs."""
     own = {id(x.node) for x in inputs if isinstance(x.node, Leaf)}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import random
-from ox.autograd.inside import INSIDE
+from ox.autograd.inside import INSIDE, followed
 from ox.autograd.tree import flatten
 from ox.errors import RecordError
 from ox.func.rules import RULES, Batch, Cannot, Item
-from ox.graph.form import Graph, Value
+from ox.graph.form import Node, Value
 from ox.graph.passes import remove_dead
 from ox.graph.record import Recording
 from ox.ops import operator
@@ -28,12 +28,21 @@ if TYPE_CHECKING:
 
 
 class _ForOne(Recording):
-    """A recording that remembers which tensors its constants are, so their gradients are not lost."""
+    """A recording that remembers which tensors its constants are, and where the function cut a history off (`detach`,
+    `no_grad`): gradients go through all examples as they would through one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tensors: dict[Value, Tensor] = {}
         self.examples: list[Tensor] = []
+        self.cuts: dict[Node, list[bool]] = {}
+
+    def add(self, op: Any, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
+        super().add(op, inputs, attributes, outputs)
+        self.cuts[self.graph.nodes[-1]] = [x is not None and x.node is None for x in inputs]
+
+    def custom(self) -> None:
+        raise Cannot  # a gradient that operators do not know
 
     def constant(self, tensor: Tensor, name: str | None = None) -> Value:
         value = super().constant(tensor, name)
@@ -55,7 +64,8 @@ def together(
     Raises:
         Cannot: there is an operator without a rule, or the function looks at values.
     """
-    graph, tensors, rebuild, moved = _recorded(one, leaves, dims)
+    recording, cut, rebuild, moved = _recorded(one, leaves, dims)
+    graph, tensors = recording.graph, recording.tensors
     remove_dead(graph)
     if any(node.key not in RULES for node in graph.nodes):
         raise Cannot
@@ -68,7 +78,9 @@ def together(
     for value in graph.constants:
         known[value] = Item(tensors[value], False, value.shape)
     for node in graph.nodes:
+        cuts = recording.cuts.get(node, [])
         inputs = [None if v is None else known[v] for v in node.inputs]
+        inputs = [_cut(x) if x is not None and i < len(cuts) and cuts[i] else x for i, x in enumerate(inputs)]
         shapes = [v.shape for v in node.outputs]
         if any(x is not None and x.batched for x in inputs):
             made = RULES[node.key](Batch(OPS[node.key], inputs, dict(node.attributes), shapes, count))
@@ -78,10 +90,18 @@ def together(
             outputs = [(y, False) for y in (plain if isinstance(plain, tuple) else (plain,))]
         for value, (y, batched) in zip(node.outputs, outputs, strict=True):
             known[value] = Item(y, batched, value.shape)
-    return [(known[v].tensor, known[v].batched) for v in graph.outputs], rebuild, moved
+    items = [_cut(known[v]) if end else known[v] for v, end in zip(graph.outputs, cut, strict=True)]
+    return [(item.tensor, item.batched) for item in items], rebuild, moved
 
 
-def _recorded(one: Any, leaves: Sequence[Any], dims: Sequence[int | None]) -> tuple[Graph, Any, Any, bool]:
+def _cut(item: Item) -> Item:
+    """The value without its history."""
+    return item if item.tensor.node is None else Item(item.tensor.detach(), item.batched, item.shape)
+
+
+def _recorded(
+    one: Any, leaves: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[_ForOne, list[bool], Callable[[list[Any]], Any], bool]:
     from ox.func.vmap import check_result
 
     recording = _ForOne()
@@ -97,6 +117,8 @@ def _recorded(one: Any, leaves: Sequence[Any], dims: Sequence[int | None]) -> tu
             else x.data.transpose((d, *(i for i in range(x.data.ndim) if i != d)))
         )
         example = operator.make_tensor(array[0].copy())
+        if x.node is not None:
+            example = followed(example)
         recording.input(f"input_{k}", example)
         recording.examples.append(example)
         examples.append(example)
@@ -104,9 +126,9 @@ def _recorded(one: Any, leaves: Sequence[Any], dims: Sequence[int | None]) -> tu
         with switched(recording=recording):
             results, rebuild = flatten(one(examples))
             named = {f"output_{k}": check_result(y) for k, y in enumerate(results)}
-            graph = recording.finish(named)
+            recording.finish(named)
     except RecordError:
         raise Cannot from None
     finally:
         recording.forget()
-    return graph, recording.tensors, rebuild, random.default_generator.counter is not before
+    return recording, [y.node is None for y in results], rebuild, random.default_generator.counter is not before

@@ -15,7 +15,6 @@ from ox.operands import cast, scalar
 from ox.ops import operator
 from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor
-from ox.ops.mode import MODE
 from ox.ops.operator import OPS
 from ox.ops.pad import pad_axes, positions
 from ox.where import users_line
@@ -78,13 +77,11 @@ def _two(x: Any, dim1: int, dim2: int, what: str) -> tuple[int, int]:
 
 
 def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The diagonals of the matrices in dimensions `dim1` and `dim2`, as last dimension; a view, in a recording where
-    memory allows. `torch.diagonal`."""
+    """The diagonals of the matrices in dimensions `dim1` and `dim2`, as last dimension; a view. `torch.diagonal`."""
     first, second = _two(x, dim1, dim2, "diagonal")
     made = _taken(x, offset, first, second)
-    copied = made._base is not (x if x._base is None else x._base)
-    if copied and MODE.get().recording is None and isinstance(x.data, np.ndarray):
-        views.show(made, np.diagonal(x.data, offset, first, second), x)
+    if made._base is not (x if x._base is None else x._base):
+        views.show(made, x.data.diagonal(offset, first, second), x, lambda x: _taken(x, offset, first, second))
     return made
 
 

@@ -151,3 +151,13 @@ def test_gradient_edges_and_hooks_of_several() -> None:
     first.remove()
     y.sum().backward()
     assert len(seen) == 2
+
+
+def test_a_write_from_elsewhere_can_be_counted() -> None:
+    x = ox.ones(2, requires_grad=True)
+    h = x * 1
+    y = (h * h).sum()
+    h.detach().numpy()[0] = 5
+    graph.increment_version([h])
+    with pytest.raises(GradientError, match="increment_version"):
+        y.backward()

@@ -133,6 +133,44 @@ def test_gradients_follow_what_is_mapped_and_what_is_captured() -> None:
         np.testing.assert_allclose(a.numpy(), b.numpy())
 
 
+class Straight(ox.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 7
+
+
+def hooked(x: Any) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: g * 5)
+    return y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * x.detach(),
+        lambda x: x.detach() * 2 + x.sum(),
+        lambda x: (x * 2, x.detach().exp())[1] + 0 * x,
+        lambda x: x * ox.no_grad()(lambda: x.exp())(),
+        lambda x: ox.no_grad()(lambda: x.exp() * x)(),
+        Straight.apply,
+        hooked,
+        lambda x: grad(lambda u: (u * x.detach() + u.detach() * x).sum())(x) * x,
+    ],
+)
+def test_where_a_history_ends(function: Any) -> None:
+    x = X.clone().requires_grad_()
+    together, apart = vmap(function)(x), one_by_one(function, x)
+    assert together.requires_grad == apart.requires_grad
+    if together.requires_grad:
+        a, b = (ox.autograd.grad((y * V).sum(), x)[0] for y in (together, apart))
+        np.testing.assert_allclose(a.numpy(), b.numpy())
+
+
 def test_dimensions_in_and_out() -> None:
     assert_equal(vmap(lambda a, b: a * b, in_dims=(1, -1), out_dims=-1)(X, X.transpose(1, 2)), X.transpose(1, 2) ** 2)
     assert_equal(vmap(lambda a: (a, a.sum()), out_dims=(1, 0))(X)[0], X.transpose(0, 1))

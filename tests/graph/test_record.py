@@ -176,7 +176,26 @@ def into_zeros(x: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize("function", [view_after_write, part_of_part, into_zeros])
+def on_the_diagonal(x: Any) -> Any:
+    y = x * 1
+    y.diagonal().add_(1)
+    y.t_()
+    y.diagonal(1).zero_()
+    y[y > 0.5] = 0.25
+    y[-1:] *= 3
+    return y
+
+
+def several_views(x: Any) -> Any:
+    y = x * 2
+    a, b = y[:, :2], y.T.narrow(0, 2, 2)
+    a.sub_(b.T)
+    y.mul_(a[0, 0].clone())
+    b.copy_(a.T)
+    return y.flatten() + ox.cat([a, b.T], 1).flatten()
+
+
+@pytest.mark.parametrize("function", [view_after_write, part_of_part, into_zeros, on_the_diagonal, several_views])
 def test_writes_through_views(function: Any) -> None:
     """Reads after a write see it, whichever of a tensor and its views was written, at any size."""
     graph = check_at_other_sizes(function)
