@@ -1,4 +1,4 @@
-"""An eager training step of an LSTM and a GRU (2 layers of 256, T = 100, batch 32, SGD), and inference, beside PyTorch."""
+"""An eager training step of an LSTM and a GRU (2 layers of 256, T = 100, batch 32, SGD) beside PyTorch; inference."""
 
 from __future__ import annotations
 
