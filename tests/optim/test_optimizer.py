@@ -176,3 +176,120 @@ def test_repr() -> None:
 def test_a_group_number_given_as_a_tensor() -> None:
     optimizer = optim.SGD(parameters(), lr=ox.tensor(0.5))
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_hooks_around_a_step() -> None:
+    (a, _) = parameters()
+    optimizer = optim.SGD([a], lr=1.0)
+    told: list[Any] = []
+    before = optimizer.register_step_pre_hook(lambda o, args, kwargs: told.append(("before", args, kwargs)))
+    optimizer.register_step_post_hook(lambda o, args, kwargs: told.append("after"))
+    quadratic(a).backward()
+    optimizer.step()
+    assert told == [("before", (), {}), "after"]
+    before.remove()
+    optimizer.step(closure=None)
+    assert told[2:] == ["after"]
+    # a hook may change what the step is given
+    optimizer.register_step_pre_hook(lambda o, args, kwargs: ((lambda: 7.0,), {}))
+    assert optimizer.step() == 7.0
+
+
+def test_hooks_around_state() -> None:
+    a, b = parameters()
+    optimizer = optim.SGD([a, b], lr=1.0, momentum=0.9)
+    told: list[Any] = []
+    optimizer.register_state_dict_pre_hook(lambda o: told.append("asked"))
+    optimizer.register_state_dict_post_hook(lambda o, state: {**state, "more": 1})
+    optimizer.register_load_state_dict_pre_hook(lambda o, state: {k: v for k, v in state.items() if k != "more"})
+    optimizer.register_load_state_dict_post_hook(lambda o: told.append("loaded"))
+    state = optimizer.state_dict()
+    assert state["more"] == 1
+    optimizer.load_state_dict(state)
+    assert told == ["asked", "loaded"]
+
+
+def test_an_optimizer_of_ones_own() -> None:
+    """Written as PyTorch's are: a step over groups, with state under the parameter."""
+
+    class Signs(optim.Optimizer):
+        def __init__(self, params: Any, lr: float = 0.1) -> None:
+            super().__init__(params, {"lr": lr})
+
+        @ox.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    if len(state) == 0:
+                        state["count"] = 0
+                    state["count"] += 1
+                    p.add_(p.grad.sign() * -group["lr"])
+
+    (_, b) = parameters()
+    optimizer = Signs([b])
+    seen: list[Any] = []
+    optimizer.register_step_post_hook(lambda *_: seen.append(1))
+    for _ in range(3):
+        quadratic(b).backward()
+        optimizer.step()
+    assert np.allclose(b.data, 0.7) and optimizer.state[b]["count"] == 3 and len(seen) == 3
+    assert optimizer.state_dict()["state"][0] == {"count": 3}
+
+
+def test_names_of_parameters() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = optim.Adam(model.named_parameters())
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert "param_names" not in repr(optimizer)
+    with pytest.raises(ArgumentError, match="have names or none"):
+        optimizer.add_param_group({"params": parameters()})
+
+
+def test_settings_about_the_how() -> None:
+    optimizer = optim.Adam(parameters(), foreach=True, capturable=True)
+    assert optimizer.param_groups[0]["foreach"] is True and optimizer.param_groups[0]["fused"] is None
+    for wrong in ({"differentiable": True}, {"foreach": True, "fused": True}):
+        with pytest.raises(ArgumentError):
+            optim.Adam(parameters(), **wrong)
+    with pytest.raises(ArgumentError, match="in an order"):
+        optim.SGD(set(parameters()))
+
+
+def test_a_group_that_comes_later() -> None:
+    a, b = parameters()
+    optimizer = optim.NAdam([a], lr=0.1)
+    quadratic(a).backward()
+    optimizer.step()
+    optimizer.add_param_group({"params": b, "lr": 0.5})
+    quadratic(b).backward()
+    optimizer.step()
+    assert optimizer.state[a]["step"].item() == 2 and optimizer.state[b]["step"].item() == 1
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_finds_a_minimum(search: Any) -> None:
+    p = nn.Parameter(np.float64([-1.2, 1.0]))
+    optimizer = optim.LBFGS([p], lr=1.0 if search else 0.5, max_iter=100 if search else 200, line_search_fn=search)
+
+    def closure() -> ox.Tensor:
+        optimizer.zero_grad()
+        loss = (p[1] - p[0] * p[0]) ** 2 * (100.0 if search else 1.0) + (1 - p[0]) ** 2
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert np.allclose(p.data, 1, atol=1e-4)
+    again = optim.LBFGS([nn.Parameter(p.data.copy())])
+    again.load_state_dict(optimizer.state_dict())
+    assert again.state[again.param_groups[0]["params"][0]]["n_iter"] > 1
+
+
+def test_what_lbfgs_refuses() -> None:
+    a, b = parameters()
+    with pytest.raises(ArgumentError, match="more than once"):
+        optim.LBFGS([a]).step()
+    with pytest.raises(ArgumentError, match="one group"):
+        optim.LBFGS([{"params": [a]}, {"params": [b]}])
+    with pytest.raises(ArgumentError, match="no line search"):
+        optim.LBFGS([a], line_search_fn="armijo")
