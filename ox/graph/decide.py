@@ -38,6 +38,8 @@ def _taken(graph: Graph, node: Node, yes: bool) -> list[Node]:
             if made[v] is not w
         ]
     for each in branch.nodes:
+        if not each.place:
+            each.module, each.where = node.module, node.where
         each.inputs = [stands.get(v, made.get(v, v)) if v is not None else None for v in each.inputs]
         each.outputs = [made.get(v, v) for v in each.outputs]
     produced = {v for each in branch.nodes for v in each.outputs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import shape_inference
 
+from ox.dtypes import FROM_ONNX
 from ox.errors import ExportError
 from ox.graph import passes
 from ox.graph.decide import decide
@@ -28,7 +29,10 @@ def infer(model: onnx.ModelProto) -> Dims:
             raise ExportError("strict shape inference refuses the graph", got=str(error).strip()) from error
         # the branch that these sizes never take may contradict them
         inferred = shape_inference.infer_shapes(model, data_prop=True)
-    graph = inferred.graph
+    return _sizes(inferred.graph)
+
+
+def _sizes(graph: onnx.GraphProto) -> Dims:
     # names that inference itself made up mean no more than None
     own = {d.dim_param for info in graph.input for d in info.type.tensor_type.shape.dim if d.HasField("dim_param")}
     dims: Dims = {}
@@ -51,6 +55,47 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
         decide(graph)
         passes.remove_dead(graph)
         dims = infer(to_model(graph, opset=opset, weights=False))
-        if not passes.fold_shapes(graph, dims):
+        inside = settle(graph, dims)
+        if not passes.fold_shapes(graph, dims) and not inside:
             passes.merge_constants(graph)
             return dims
+
+
+def settle(graph: Graph, dims: Dims) -> bool:
+    """Fold the sizes that are known inside subgraphs, where the inference of the whole names no value. Whether any was.
+
+    Exporters choose a branch by sizes; once these are known, so is the branch, and the one that they contradict goes.
+    """
+    folded = False
+    for node in graph.nodes:
+        for _, inside in node.subgraphs():
+            outside = node.inputs[len(node.inputs) - len(inside.captures) :]
+            for capture, v in zip(inside.captures, outside, strict=True):
+                if v is not None:
+                    known = v.dims if v in graph.constants else dims.get(v.name)
+                    capture.dtype, capture.dims = capture.dtype or v.dtype, known or capture.dims  # type: ignore[assignment]
+            found = _inside(inside)
+            if found is not None:
+                folded = passes.fold_shapes(inside, found) or folded
+                folded = settle(inside, found) or folded
+    return folded
+
+
+def _inside(graph: Graph) -> Dims | None:
+    """The sizes of a subgraph's values, whose types are noted; None where too little is known of what it reads."""
+    ends = [*graph.captures, *graph.inputs]
+    if any(v.dtype is None for v in ends):
+        return None
+    alone = Graph(ends, graph.outputs, graph.nodes, graph.constants)
+    try:
+        inferred = shape_inference.infer_shapes(to_model(alone), data_prop=True).graph
+    except (shape_inference.InferenceError, ExportError):
+        return None
+    kinds = {
+        i.name: i.type.tensor_type for i in [*inferred.value_info, *inferred.output] if i.type.HasField("tensor_type")
+    }
+    for node in graph.nodes:
+        for v in node.outputs:
+            if v.dtype is None and v.name in kinds:
+                v.dtype = FROM_ONNX.get(kinds[v.name].elem_type)
+    return _sizes(inferred)

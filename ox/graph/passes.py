@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ox.autograd.modes import no_grad
-from ox.graph.form import Graph, Node, Value
+from ox.graph.form import Array, Graph, Node, Value
 from ox.graph.replay import call
 from ox.graph.trim import trim
 from ox.ops import operator
@@ -74,12 +74,13 @@ def fold_constants(graph: Graph) -> bool:
 
 
 def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) -> bool:
-    """Replace a Shape whose sizes are all known numbers by a constant.
+    """Replace a Shape whose sizes are all known numbers by a constant, and a Gather of known ones among others.
 
     Args:
         dims: inferred sizes by value name; a string or None is a size that may change.
     """
     kept: list[Node] = []
+    partly: dict[Value, tuple[int | str | None, ...]] = {}  # Shapes of which some sizes are known
     inner = False
     for node in graph.nodes:
         for _, inside in node.subgraphs():
@@ -88,6 +89,11 @@ def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) 
             sizes = {c.name: v.dims if v in graph.constants else dims.get(v.name) for c, v in outside if v is not None}
             inner = fold_shapes(inside, {name: known for name, known in sizes.items() if known is not None}) or inner
         source = node.inputs[0] if node.inputs else None
+        picked = _picked(node, partly, graph)
+        if picked is not None:
+            graph.constants[node.outputs[0]] = picked
+            node.outputs[0].shape = node.outputs[0].dims = picked.shape
+            continue
         known = None
         if node.op_type == "Shape" and source is not None and node.outputs[0] not in graph.outputs:
             known = source.dims if source in graph.constants else dims.get(source.name)
@@ -97,10 +103,23 @@ def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) 
             graph.constants[value] = np.array(part, np.int64)
             value.shape = value.dims = (len(part),)
         else:
+            if known is not None:
+                partly[node.outputs[0]] = part
             kept.append(node)
     folded = len(kept) < len(graph.nodes)
     graph.nodes = kept
     return folded or inner
+
+
+def _picked(node: Node, shapes: Mapping[Value, tuple[int | str | None, ...]], graph: Graph) -> Array | None:
+    """What a Gather takes out of a Shape, where these sizes are known numbers."""
+    if node.key != "Gather" or node.inputs[0] not in shapes or node.outputs[0] in graph.outputs:
+        return None
+    sizes, indices = shapes[node.inputs[0]], graph.constants.get(node.inputs[1])  # type: ignore[index, arg-type]
+    if indices is None or not ((indices >= -len(sizes)) & (indices < len(sizes))).all():
+        return None
+    found = [sizes[i] for i in indices.ravel().tolist()]
+    return np.array(found, np.int64).reshape(indices.shape) if all(isinstance(n, int) for n in found) else None
 
 
 def merge_constants(graph: Graph) -> None:
