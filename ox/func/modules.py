@@ -33,14 +33,17 @@ def functional_call(
         strict: there must be one for every parameter and buffer.
 
     Raises:
-        ArgumentError: a name that the module does not have, or with `strict` one that is missing; two tensors for one
-            that is held under several names.
+        ArgumentError: a name that the module does not have, or twice, or with `strict` one that is missing; two tensors
+            for one that is held under several names.
     """
     dicts = (
         [parameter_and_buffer_dicts] if isinstance(parameter_and_buffer_dicts, Mapping) else parameter_and_buffer_dicts
     )
     given: dict[str, Any] = {}
     for each in dicts:
+        twice = sorted(given.keys() & each.keys())
+        if twice:
+            raise ArgumentError(f"functional_call is given {', '.join(twice)} twice", where=users_line(2))
         given.update(each)
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
     with _replaced(module, given, tie_weights, strict):

@@ -111,9 +111,9 @@ def test_functional_call_leaves_the_module_alone() -> None:
     assert (given["1.running_mean"].data == 0.9).all()  # the one that was given follows the batches
     for name in ("0.weight", "0.bias", "1.running_mean"):
         assert (model.state_dict()[name].data == own[name]).all()
-    with pytest.raises(ArgumentError, match=r"no place for 2\.weight"):
+    with pytest.raises(ArgumentError, match="other names than the module has"):
         utils.stateless.functional_call(model, {"2.weight": ox.ones(1)}, ox.ones(3, 2))
-    with pytest.raises(ArgumentError, match="given twice"):
+    with pytest.raises(ArgumentError, match="twice"):
         utils.stateless.functional_call(model, ({"0.bias": ox.ones(2)}, {"0.bias": ox.ones(2)}), ox.ones(3, 2))
 
 
