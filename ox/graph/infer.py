@@ -52,7 +52,8 @@ def simplify(graph: Graph, opset: int | None = None) -> Dims:
         passes.remove_dead(graph)
         passes.remove_identities(graph)
         passes.fold_constants(graph)
-        decide(graph)
+        if decide(graph):
+            continue
         passes.remove_dead(graph)
         dims = infer(to_model(graph, opset=opset, weights=False))
         inside = settle(graph, dims)

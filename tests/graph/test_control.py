@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
 import ox
 from ox.autograd import grad
@@ -290,3 +291,36 @@ def test_a_known_condition_is_decided() -> None:
     graph = record(known, {"x": x(1, 1)}, dims={"x": ["n", 1]})
     simplify(graph)
     assert [n.op_type for n in graph.nodes] == ["Mul"]
+
+
+def test_a_size_of_many_decides(tmp_path: Any) -> None:
+    """Exporters ask Shape, take one size out of it and branch: where that size is fixed, so is the branch."""
+
+    def branch(name: str, op: str) -> Any:
+        return helper.make_graph([helper.make_node(op, ["x", "two"], [name])], name, [], [out(name)])
+
+    def out(name: str) -> Any:
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+
+    def constant(name: str, value: Any) -> Any:
+        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array(value), name))
+
+    nodes = [
+        constant("one", 1),
+        constant("four", 4),
+        constant("two", np.float32(2)),
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "one"], ["size"]),
+        helper.make_node("Equal", ["size", "four"], ["is_four"]),
+        helper.make_node("If", ["is_four"], ["y"], then_branch=branch("t", "Mul"), else_branch=branch("e", "Add")),
+    ]
+    ends = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "m"])
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [ends], [out("y")]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    net = ox.export.load(tmp_path / "m.onnx")
+    ox.export.save(net, tmp_path / "fixed.onnx", x(5).numpy(), dims={"x": ["n", 4]})
+    assert [n.op_type for n in onnx.load(tmp_path / "fixed.onnx").graph.node] == ["Constant", "Mul"]
+    ox.export.save(net, tmp_path / "open.onnx", x(5).numpy(), dims={"x": ["n", "m"]})
+    assert "If" in [n.op_type for n in onnx.load(tmp_path / "open.onnx").graph.node]
