@@ -74,7 +74,7 @@ def serve_with_fastapi(model: str, port: int) -> None:
 
     # The annotation is a class of this function, so it is handed over as an object rather than as its name.
     async def infer(request):  # type: ignore[no-untyped-def]
-        feed = {t.name: np.array(t.data, np.float32).reshape(t.shape) for t in request.inputs}
+        feed = {t.name: np.array(t.array, np.float32).reshape(t.shape) for t in request.inputs}
         (y,) = session.run(["y"], feed)
         output = {"name": "y", "datatype": "FP32", "shape": y.shape, "data": y.ravel()}
         reply = {"model_name": "mlp", "model_version": "1", "outputs": [output]}

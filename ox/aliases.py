@@ -31,7 +31,7 @@ _REFUSED = {
 class Aliases:
     """Mixed into `ox.Tensor`."""
 
-    data: Any
+    array: Any
     node: Node | Leaf | None
     port: int
     _version: list[Any] | None
@@ -56,7 +56,7 @@ class Aliases:
 
     def alias_of(self, base: Tensor) -> None:
         """Called on the output of a view operator: if it is the same memory, join the family of its root."""
-        own, other = self.data, base.data
+        own, other = self.array, base.array
         if own is not other and own.base is not other and (own.base is None or own.base is not other.base):
             return
         root = base._base
@@ -80,7 +80,7 @@ class Aliases:
     def twin(self) -> Tensor:
         """The same value and memory without its history: what a node keeps of its own output, lest it hold itself."""
         other = new(operator.tensor_class)
-        other.data = self.data
+        other.array = self.array
         version = self._version
         if version is None:
             version = self._version = [0, ""]
@@ -113,16 +113,16 @@ class Aliases:
         """
         mode = MODE.get()
         followed = mode.grad and (self.node is not None or result.node is not None or self._shows_followed())
-        if result.data.shape != self.data.shape:
+        if result.array.shape != self.array.shape:
             raise ArgumentError(
                 f"{operation} cannot change a shape in place",
                 where=users_line(2),
-                expected=str(list(self.data.shape)),
-                got=str(list(result.data.shape)),
+                expected=str(list(self.array.shape)),
+                got=str(list(result.array.shape)),
                 hint="the out-of-place form",
             )
-        if result.data.dtype != self.data.dtype:
-            result = result.to(self.data.dtype)
+        if result.array.dtype != self.array.dtype:
+            result = result.to(self.array.dtype)
         if followed:
             self._refuse_write(operation)
             if isinstance(result.node, Node):
@@ -132,7 +132,7 @@ class Aliases:
         if mode.recording is not None and (self._base is not None or views.alive(self)):
             root = self if self._base is None else self._base
             fresh = result if root is self else self._written_root(root, result)
-        self.data[...] = result.data
+        self.array[...] = result.array
         self.wrote(operation)
         if fresh is not None:
             views.remake(root, fresh, mode.recording, followed)
@@ -181,13 +181,13 @@ class Aliases:
                     kept[0].keep_old(self)
                 elif kept[0] is self:
                     old = self.twin()
-                    old.data, old._version, old.node, old.port = self.data.copy(), None, self.node, self.port
+                    old.array, old._version, old.node, old.port = self.array.copy(), None, self.node, self.port
                     saved[i] = (old, 0)
 
     def own_memory(self: Any, operation: str) -> None:
         """Before a write: refuse memory that several elements share, and where it is read-only take a copy that no
         one else sees. Raises ArgumentError for an expanded view."""
-        array = self.data
+        array = self.array
         if isinstance(array, ndarray) and array.flags.writeable:
             return
         if self._base is not None and layout(array).overlaps():
@@ -197,7 +197,7 @@ class Aliases:
                 hint=".clone() before the write",
             )
         if isinstance(array, ndarray):
-            self.data, self._version = array.copy(), [self.version, ""]
+            self.array, self._version = array.copy(), [self.version, ""]
             self._base = self._viewed = self._origin = None
 
     def wrote(self, operation: str) -> None:

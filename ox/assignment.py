@@ -29,11 +29,11 @@ def put(x: Tensor, index: Any, value: Any) -> None:
         GradientError: as for every write in place.
     """
     mode = MODE.get()
-    value = cast(like(value, x), x.data.dtype)
+    value = cast(like(value, x), x.array.dtype)
     followed = mode.grad and (x.node is not None or value.node is not None or x._shows_followed())
-    if is_mask(index) and value.data.ndim == 0 and index.data.shape == x.data.shape[: index.data.ndim]:
+    if is_mask(index) and value.array.ndim == 0 and index.array.shape == x.array.shape[: index.array.ndim]:
         if mode.recording is not None or followed:
-            while index.data.ndim < x.data.ndim:
+            while index.array.ndim < x.array.ndim:
                 index = ops.Unsqueeze(index, axes_tensor([-1]))
             x.assign(ops.Where(index, value, x), "x[mask] = v")
             return
@@ -50,22 +50,22 @@ def _write(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
     meet([a for _, a in arrays])
     for d, part in enumerate(p for p in parts if p is not None):
         if isinstance(part, int):
-            check_inside(part, d, x.data.shape[d])
+            check_inside(part, d, x.array.shape[d])
     if followed:
         x._refuse_write(_WHAT)
     x.own_memory(_WHAT)
     basic = (*(slice(None) if hasattr(p, "node") else p for p in parts), ...)
-    part = x.data[basic]
-    if not arrays and value._base is not None and same_place(part, value.data):
+    part = x.array[basic]
+    if not arrays and value._base is not None and same_place(part, value.array):
         return  # `x[i] += v` writes the view x[i] first, and then here once more
     for d, array in arrays:
         check_bounds(array, part.shape[d], "an index tensor")
     key: Any = [slice(None)] * part.ndim
     for d, array in arrays:
-        key[d] = array.data
+        key[d] = array.array
     key = tuple(key) or ...
     try:
-        part[key] = value.data
+        part[key] = value.array
     except (ValueError, IndexError):
         raise _does_not_fit(part[key].shape, value) from None
     x.wrote(_WHAT)
@@ -77,18 +77,18 @@ def _write(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
 def _places(x: Tensor) -> Any:
     """For each element of `x` its number in the tensor whose memory this is."""
     root = x if x._base is None else x._base
-    part = part_of(x.data, root.data)
+    part = part_of(x.array, root.array)
     if part is None:  # it has memory of its own by now
         x._base = x._origin = None
-        part = part_of(x.data, x.data)
+        part = part_of(x.array, x.array)
         assert part is not None
     return part.places()
 
 
 def _trimmed(value: Tensor, rank: int) -> Tensor:
     """Without leading dimensions of size 1 beyond `rank`, which an assignment ignores."""
-    extra = value.data.ndim - rank
-    if extra > 0 and value.data.shape[:extra] == (1,) * extra:
+    extra = value.array.ndim - rank
+    if extra > 0 and value.array.shape[:extra] == (1,) * extra:
         return reshape(value, value.shape[extra:])
     return value
 
@@ -98,21 +98,25 @@ def _record(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
     mode = MODE.get()
     if followed:
         x._refuse_write(_WHAT)
-    if value._base is not None and not index_arrays(as_parts(x, index)) and same_place(get(x, index).data, value.data):
+    if (
+        value._base is not None
+        and not index_arrays(as_parts(x, index))
+        and same_place(get(x, index).array, value.array)
+    ):
         return
     root = x if x._base is None else x._base
     own = views.again(x, root, views.numbers(root))
     if own is None:
         raise views.unknown(users_line(3))
     places = get(own, index)
-    value = _trimmed(value, places.data.ndim)
+    value = _trimmed(value, places.array.ndim)
     try:
         spread = broadcast_to(value, places.shape)
     except ShapeError:
-        raise _does_not_fit(places.data.shape, value) from None
+        raise _does_not_fit(places.array.shape, value) from None
     fresh = views.written(root, places, spread)
     x.own_memory(_WHAT)
-    root.data[...] = fresh.data
+    root.array[...] = fresh.array
     x.wrote(_WHAT)
     views.remake(root, fresh, mode.recording, followed)
 
@@ -122,5 +126,5 @@ def _does_not_fit(target: tuple[int, ...], value: Tensor) -> ShapeError:
         "a value does not broadcast to what it is written to",
         where=users_line(4),
         expected=f"a shape that broadcasts to {list(target)}",
-        got=str(list(value.data.shape)),
+        got=str(list(value.array.shape)),
     )

@@ -23,7 +23,7 @@ def as_array(data: Any, dtype: DType | None) -> Any:
         ShapeError: rows of different lengths.
     """
     if hasattr(data, "node"):
-        data = data.data
+        data = data.array
     elif type(data) is not np.ndarray and not hasattr(data, "__cuda_array_interface__"):
         plain = not hasattr(data, "__array__")
         data = _from_python(data) if plain else np.asarray(data)
@@ -73,7 +73,7 @@ def _from_python(data: Any) -> Any:
 def _without_tensors(data: Any) -> Any:
     if isinstance(data, (list, tuple)):
         return [_without_tensors(d) for d in data]
-    return data.data if hasattr(data, "node") else data
+    return data.array if hasattr(data, "node") else data
 
 
 def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
@@ -140,7 +140,7 @@ def _filled(shape: Sequence[Any], value: Any, dtype: DType | None, device: str |
     if any(s < 0 for s in sizes):
         raise ShapeError("a tensor has no negative sizes", where=users_line(3), got=str(sizes))
     dtype = as_array(value, None).dtype if dtype is None else _element_type(dtype)
-    number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).data
+    number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).array
     if any(isinstance(s, Dim) for s in sizes):
         return OPS["ConstantOfShape"](size_tensor(sizes), value=number.reshape(1))
     # zeros come as untouched pages, which is far cheaper than writing them
@@ -253,7 +253,7 @@ def asarray(
         ArgumentError: a copy that `copy=False` forbids.
     """
     made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype=dtype, device=device)
-    if copy is False and not np.shares_memory(made.data, obj.data if hasattr(obj, "node") else obj):
+    if copy is False and not np.shares_memory(made.array, obj.array if hasattr(obj, "node") else obj):
         raise ArgumentError("asarray cannot share this memory", where=users_line(2), hint="copy=None")
     return made.requires_grad_() if requires_grad else made
 

@@ -20,13 +20,13 @@ CPU, CUDA = 1, 2  # of DLDeviceType
 class Exchange:
     """Mixed into `ox.Tensor`: what `numpy.from_dlpack`, `torch.from_dlpack` and the like call."""
 
-    data: Any
+    array: Any
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(kind, number): (1, 0) is the CPU, 2 is CUDA."""
-        if isinstance(self.data, np.ndarray):
+        if isinstance(self.array, np.ndarray):
             return CPU, 0
-        return CUDA, int(self.data.device.id)
+        return CUDA, int(self.array.device.id)
 
     def __dlpack__(self: Any, **options: Any) -> Any:
         """The memory as a DLPack capsule; `stream`, `max_version`, `dl_device` and `copy` as the protocol has them.
@@ -42,9 +42,9 @@ class Exchange:
                 hint="x.detach()",
             )
         self._refuse_under_recording("__dlpack__")
-        if isinstance(self.data, np.ndarray) and options.get("stream") is None:
+        if isinstance(self.array, np.ndarray) and options.get("stream") is None:
             options.pop("stream", None)
-        return self.data.__dlpack__(**options)
+        return self.array.__dlpack__(**options)
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:

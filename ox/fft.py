@@ -36,7 +36,7 @@ def complex(real: Any, imag: Any = None) -> Tensor:
 
 def conj(x: Any) -> Tensor:
     """The complex conjugate of [..., 2]."""
-    return ops.Mul(x, operator.as_input(np.array([1, -1], x.data.dtype)))
+    return ops.Mul(x, operator.as_input(np.array([1, -1], x.array.dtype)))
 
 
 def _ints(*values: int) -> Tensor:
@@ -46,23 +46,23 @@ def _ints(*values: int) -> Tensor:
 
 def _pairs(x: Any, what: str) -> Any:
     """Raise unless x holds complex values."""
-    if not x.data.ndim or x.data.shape[-1] != 2 or not is_floating(x.data.dtype) or x.data.ndim < 2:
+    if not x.array.ndim or x.array.shape[-1] != 2 or not is_floating(x.array.dtype) or x.array.ndim < 2:
         raise ShapeError(
             f"{what} takes complex values as pairs",
             where=users_line(3),
             expected="floats [..., n, 2], real and imaginary part last",
-            got=f"{x.data.dtype} {list(x.data.shape)}",
+            got=f"{x.array.dtype} {list(x.array.shape)}",
             hint="ox.fft.rfft(x), or ox.fft.complex(x) for real x",
         )
     return x
 
 
 def _reals(x: Any, what: str) -> Any:
-    if x.data.dtype.kind in "iub":
+    if x.array.dtype.kind in "iub":
         return cast(x, get_default_dtype())
-    if not is_floating(x.data.dtype):
-        raise DTypeError(f"{what} takes real values", where=users_line(3), got=str(x.data.dtype))
-    if not x.data.ndim:
+    if not is_floating(x.array.dtype):
+        raise DTypeError(f"{what} takes real values", where=users_line(3), got=str(x.array.dtype))
+    if not x.array.ndim:
         raise ShapeError(f"{what} takes at least one dimension", where=users_line(3), got="[]")
     return x
 
@@ -84,14 +84,14 @@ def _normed(y: Tensor, n: Any, norm: str | None, inverse: bool, what: str) -> Te
         )
     if norm == "backward":
         return y
-    size = scalar(n, y.data.dtype)
+    size = scalar(n, y.array.dtype)
     if norm == "ortho":
         size = ops.Sqrt(size)
     return ops.Mul(y, size) if inverse else ops.Div(y, size)
 
 
 def _transform(x: Any, n: Any, dim: int, norm: str | None, inverse: bool, what: str) -> Tensor:
-    at = one_dim(dim, x.data.ndim - 1)
+    at = one_dim(dim, x.array.ndim - 1)
     length = n if n is not None else x.shape[at]
     y = ops.DFT(x, _length(n, what), _axis(at), inverse=int(inverse))
     return _normed(y, length, norm, inverse, what)
@@ -119,7 +119,7 @@ def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
     """The transform of real values: the first n / 2 + 1 frequencies, [..., m] to [..., n / 2 + 1, 2].
     `torch.fft.rfft`."""
     x = _reals(input, "rfft")
-    at = one_dim(dim, x.data.ndim)
+    at = one_dim(dim, x.array.ndim)
     length = n if n is not None else x.shape[at]
     y = ops.DFT(ops.Unsqueeze(x, _ints(-1)), _length(n, "rfft"), _axis(at), onesided=1)
     return _normed(y, length, norm, False, "rfft")
@@ -129,7 +129,7 @@ def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = No
     """The inverse of `rfft`: real values [..., n], by default twice as many as [..., m, 2] less two.
     `torch.fft.irfft`."""
     x = _pairs(input, "irfft")
-    at = one_dim(dim, x.data.ndim - 1)
+    at = one_dim(dim, x.array.ndim - 1)
     size = x.shape[at]
     length = n if n is not None else (size - 1) * 2
     wanted = _length(length, "irfft")
@@ -144,7 +144,7 @@ def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
     """The real transform [..., n] of values that are Hermitian, given as their first half [..., m, 2].
     `torch.fft.hfft`."""
     x = _pairs(input, "hfft")
-    at = one_dim(dim, x.data.ndim - 1)
+    at = one_dim(dim, x.array.ndim - 1)
     return irfft(conj(x), n, at, _OTHER.get(norm or "backward", norm))
 
 
@@ -179,7 +179,7 @@ def fftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) ->
     """`fft` along several dimensions: those of `dim`, or the last as there are lengths `s`, or all.
     `torch.fft.fftn`."""
     y: Tensor = _pairs(input, "fftn")
-    for n, at in _several(y.data.ndim - 1, s, dim, "fftn"):
+    for n, at in _several(y.array.ndim - 1, s, dim, "fftn"):
         y = _transform(y, n, at, norm, False, "fftn")
     return y
 
@@ -187,7 +187,7 @@ def fftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) ->
 def ifftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """The inverse of `fftn`. `torch.fft.ifftn`."""
     y: Tensor = _pairs(input, "ifftn")
-    for n, at in _several(y.data.ndim - 1, s, dim, "ifftn"):
+    for n, at in _several(y.array.ndim - 1, s, dim, "ifftn"):
         y = _transform(y, n, at, norm, True, "ifftn")
     return y
 
@@ -195,7 +195,7 @@ def ifftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -
 def rfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """`rfft` along the last of several dimensions and `fft` along the others. `torch.fft.rfftn`."""
     x = _reals(input, "rfftn")
-    *others, (n, last) = _several(x.data.ndim, s, dim, "rfftn")
+    *others, (n, last) = _several(x.array.ndim, s, dim, "rfftn")
     y = rfft(x, n, last, norm)
     for n, at in others:
         y = _transform(y, n, at, norm, False, "rfftn")
@@ -205,7 +205,7 @@ def rfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -
 def irfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """The inverse of `rfftn`. `torch.fft.irfftn`."""
     y = _pairs(input, "irfftn")
-    *others, (n, last) = _several(y.data.ndim - 1, s, dim, "irfftn")
+    *others, (n, last) = _several(y.array.ndim - 1, s, dim, "irfftn")
     for m, at in others:
         y = _transform(y, m, at, norm, True, "irfftn")
     return irfft(y, n, last, norm)
@@ -214,7 +214,7 @@ def irfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) 
 def hfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """`hfft` along the last of several dimensions, after `fft` along the others. `torch.fft.hfftn`."""
     y = _pairs(input, "hfftn")
-    *others, (n, last) = _several(y.data.ndim - 1, s, dim, "hfftn")
+    *others, (n, last) = _several(y.array.ndim - 1, s, dim, "hfftn")
     for m, at in others:
         y = _transform(y, m, at, norm, False, "hfftn")
     return hfft(y, n, last, norm)
@@ -223,7 +223,7 @@ def hfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -
 def ihfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """The inverse of `hfftn`. `torch.fft.ihfftn`."""
     x = _reals(input, "ihfftn")
-    *others, (n, last) = _several(x.data.ndim, s, dim, "ihfftn")
+    *others, (n, last) = _several(x.array.ndim, s, dim, "ihfftn")
     y = ihfft(x, n, last, norm)
     for m, at in others:
         y = _transform(y, m, at, norm, True, "ihfftn")
@@ -275,7 +275,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None) -> Tensor:
 
 
 def _rolled(input: Any, dim: Dim, back: bool) -> Tensor:
-    rank = input.data.ndim
+    rank = input.array.ndim
     dims = list(range(rank)) if dim is None else [one_dim(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
     sizes = input.shape
     shifts = [-(sizes[d] // 2) if back else sizes[d] // 2 for d in dims]

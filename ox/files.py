@@ -129,7 +129,7 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
             "dict": [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]
         }
     kind = "tensor" if hasattr(value, "node") else "array"
-    array = value.detach().cpu().data if kind == "tensor" else value
+    array = value.detach().cpu().array if kind == "tensor" else value
     if not isinstance(array, np.ndarray) or array.dtype not in ALL:
         what = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(value).__name__}"
         raise ArgumentError(

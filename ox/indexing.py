@@ -42,10 +42,10 @@ def get(x: Tensor, index: Any) -> Tensor:
     x = _basic(x, parts)
     arrays = index_arrays(parts)
     for d, single in reversed(arrays):
-        if not single.data.ndim:  # recorded, else it were an int
+        if not single.array.ndim:  # recorded, else it were an int
             x = ops.Gather(x, single, axis=d)
-    gone = [d for d, single in arrays if not single.data.ndim]
-    arrays = [(d - sum(g < d for g in gone), a) for d, a in arrays if a.data.ndim]
+    gone = [d for d, single in arrays if not single.array.ndim]
+    arrays = [(d - sum(g < d for g in gone), a) for d, a in arrays if a.array.ndim]
     return _advanced(x, arrays) if arrays else x
 
 
@@ -67,7 +67,7 @@ def _truth(part: Any) -> Any:
     """A single False, or a bool tensor of no dimensions, as a tensor: it takes all of `x`, or nothing."""
     if part is False or isinstance(part, np.bool_):
         return operator.as_input(np.asarray(part))
-    return part if is_mask(part) and not part.data.ndim else None
+    return part if is_mask(part) and not part.array.ndim else None
 
 
 def index_arrays(parts: list[Any]) -> list[tuple[int, Any]]:
@@ -79,7 +79,7 @@ def index_arrays(parts: list[Any]) -> list[tuple[int, Any]]:
 def as_parts(x: Tensor, index: Any, whole: bool = False) -> list[Any]:
     """What stands in the brackets, one entry a dimension (and None for new ones): an int, a slice, or an integer
     tensor, for lists and masks too; with `whole` a single mask stays one."""
-    shape = x.data.shape
+    shape = x.array.shape
     parts = [_part(p) for p in _as_tuple(index)]
     if whole and len(parts) == 1 and is_mask(parts[0]) and _width(parts[0]) <= len(shape):
         _check_mask(parts[0], shape, 0)
@@ -106,12 +106,12 @@ def as_parts(x: Tensor, index: Any, whole: bool = False) -> list[Any]:
 
 
 def is_mask(part: Any) -> bool:
-    return hasattr(part, "node") and part.data.dtype == bool_
+    return hasattr(part, "node") and part.array.dtype == bool_
 
 
 def _width(part: Any) -> int:
     """How many dimensions an entry speaks of."""
-    return part.data.ndim if is_mask(part) else 1
+    return part.array.ndim if is_mask(part) else 1
 
 
 def _part(part: Any) -> Any:
@@ -126,17 +126,17 @@ def _part(part: Any) -> Any:
         if isinstance(part, (bool, np.bool_)):
             raise BoundsError("a single bool is no index", where=users_line(5), hint="x[None], or a mask of x's shape")
         return _whole(part, f"indexed by {type(part).__name__}")
-    dtype = part.data.dtype
-    if dtype == uint8 and part.data.ndim:  # a mask from before there were bools
+    dtype = part.array.dtype
+    if dtype == uint8 and part.array.ndim:  # a mask from before there were bools
         return cast(part, bool_)
-    if dtype == bool_ and part.data.ndim:
+    if dtype == bool_ and part.array.ndim:
         return part
     if dtype.kind not in "iu":
         raise BoundsError(
-            f"a tensor of {dtype} {list(part.data.shape)} is no index", where=users_line(5), expected=_KINDS
+            f"a tensor of {dtype} {list(part.array.shape)} is no index", where=users_line(5), expected=_KINDS
         )
-    if part.data.ndim == 0 and part._recorded is None:
-        return int(part.data)
+    if part.array.ndim == 0 and part._recorded is None:
+        return int(part.array)
     return part if dtype in (int32, int64) else cast(part, int64)
 
 
@@ -180,13 +180,13 @@ def _array(part: Any) -> Any:
 
 
 def _plain(part: Any) -> Any:
-    return part.data if hasattr(part, "node") else part
+    return part.array if hasattr(part, "node") else part
 
 
 def _masked(x: Tensor, mask: Tensor) -> Tensor:
     """What lies where a mask of the first dimensions is true."""
-    rank = mask.data.ndim
-    if rank < x.data.ndim:
+    rank = mask.array.ndim
+    if rank < x.array.ndim:
         shape = x.shape
         x = x if rank == 1 else reshape(x, [product_of(shape[:rank]), *shape[rank:]])
         return ops.Compress(x, reshape(mask, -1), axis=0)
@@ -197,19 +197,19 @@ def _places(mask: Any, shape: tuple[int, ...], d: int) -> list[Any]:
     """A mask as integer tensors: the places where it is true, one tensor a dimension of the mask."""
     _check_mask(mask, shape, d)
     if MODE.get().recording is None:
-        return [operator.as_input(a) for a in mask.data.nonzero()]
-    rank = mask.data.ndim
+        return [operator.as_input(a) for a in mask.array.nonzero()]
+    rank = mask.array.ndim
     rows = ops.Split(ops.NonZero(mask), axis=0, num_outputs=rank, outputs=rank)
     return [ops.Squeeze(row, axes_tensor([0])) for row in rows]
 
 
 def _check_mask(mask: Any, shape: tuple[int, ...], d: int) -> None:
-    if mask.data.shape != shape[d : d + mask.data.ndim]:
+    if mask.array.shape != shape[d : d + mask.array.ndim]:
         raise BoundsError(
             f"a mask does not have the sizes of what it masks, from dimension {d} on",
             where=users_line(5),
-            expected=str(list(shape[d : d + mask.data.ndim])),
-            got=str(list(mask.data.shape)),
+            expected=str(list(shape[d : d + mask.array.ndim])),
+            got=str(list(mask.array.shape)),
         )
 
 
@@ -232,7 +232,7 @@ def _basic(x: Tensor, parts: list[Any]) -> Tensor:
             out += 1
             continue
         if isinstance(part, int):
-            check_inside(part, d, x.data.shape[d])
+            check_inside(part, d, x.array.shape[d])
             starts.append(part)
             ends.append(_END if part == -1 else part + 1)
             axes.append(d)
@@ -257,10 +257,10 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     """Integer tensors: one is a Gather; several adjoining ones index the merged dimension."""
     first, indices = arrays[0][0], [a if a.device == x.device else to_device(a, x.device) for _, a in arrays]
     if len(arrays) == 1:
-        check_bounds(indices[0], x.data.shape[first], f"the index of dimension {first}")
+        check_bounds(indices[0], x.array.shape[first], f"the index of dimension {first}")
         return ops.Gather(x, indices[0], axis=first)
     dims = [d for d, _ in arrays]
-    rank = x.data.ndim
+    rank = x.array.ndim
     if dims != list(range(first, first + len(dims))):
         # not adjoining: their dimensions come first, as in NumPy
         rest = [d for d in range(rank) if d not in dims]
@@ -271,7 +271,7 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
     for size, i in zip(shape[first:], indices, strict=False):
         check_bounds(i, int(size), "an index tensor")
         i = cast(i, int64)
-        if i._recorded is not None or not isinstance(i.data, np.ndarray) or (i.data < 0).any():
+        if i._recorded is not None or not isinstance(i.array, np.ndarray) or (i.array < 0).any():
             i = ops.Where(ops.Less(i, like(0, i)), i + size, i)  # negative counts from the end
         flat = i if flat is None else flat * size + i
     merged = reshape(x, [*shape[:first], -1, *shape[first + len(dims) :]])
@@ -281,18 +281,18 @@ def _advanced(x: Tensor, arrays: list[tuple[int, Any]]) -> Tensor:
 def meet(indices: list[Any]) -> None:
     """Raise ShapeError if index tensors do not broadcast together."""
     try:
-        np.broadcast_shapes(*(a.data.shape for a in indices))
+        np.broadcast_shapes(*(a.array.shape for a in indices))
     except ValueError:
         raise ShapeError(
             "index tensors do not broadcast together",
             where=users_line(4),
-            got=", ".join(str(list(a.data.shape)) for a in indices),
+            got=", ".join(str(list(a.array.shape)) for a in indices),
         ) from None
 
 
 def check_bounds(index: Any, size: int, what: str) -> None:
     """Raise BoundsError if an entry is outside; on a GPU looking would wait for it."""
-    array = index.data
+    array = index.array
     if isinstance(array, np.ndarray) and array.size:
         low, high = int(array.min()), int(array.max())
         if low < -size or high >= size:

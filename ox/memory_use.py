@@ -28,7 +28,7 @@ def live() -> dict[int, int]:
     """Bytes by memory (each counted once, however many tensors show it) of every tensor on the CPU."""
     found: dict[int, int] = {}
     for x in tensors():
-        held = owner(x.data)
+        held = owner(x.array)
         found[id(held)] = int(held.nbytes)
     return found
 
@@ -37,7 +37,7 @@ def tensors() -> list[Tensor]:
     """Every tensor on the CPU that is alive."""
     # (type(x) and not isinstance, which would wake proxies of other libraries up)
     every = [x for x in gc.get_objects() if issubclass(type(x), Tensor)]
-    return [x for x in every if isinstance(vars(x).get("data"), np.ndarray)]
+    return [x for x in every if isinstance(vars(x).get("array"), np.ndarray)]
 
 
 def memory_stats(device: Any = "cpu") -> dict[str, int]:
@@ -84,7 +84,7 @@ class track_memory:
     def __enter__(self) -> track_memory:
         self._seen = {}
         for x in tensors():
-            self._watch(owner(x.data))
+            self._watch(owner(x.array))
         self.before, self.peak, self.made = self.current, self.current, 0
         mode = MODE.get()
         inner = mode.executor or as_usual

@@ -22,7 +22,7 @@ def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -
     op: Operator = OPS[name]
 
     def method(self: Any, other: Any) -> Any:
-        if type(self) is type(other) and self.data.dtype is other.data.dtype:
+        if type(self) is type(other) and self.array.dtype is other.array.dtype:
             a, b = self, other
         else:
             try:
@@ -32,7 +32,7 @@ def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -
         try:
             return op(b, a) if reflected else op(a, b)
         except DTypeError:
-            if on_bools is None or a.data.dtype != bool_:
+            if on_bools is None or a.array.dtype != bool_:
                 raise
             return getattr(F, on_bools)(a, b)
 
@@ -65,7 +65,7 @@ def in_place(name: str) -> Any:
         result = getattr(self, name)(*args, **kwargs)
         if result is NotImplemented:
             return result  # type: ignore[no-any-return]
-        have, came = self.data.dtype, result.data.dtype
+        have, came = self.array.dtype, result.array.dtype
         if have != came and ((not is_floating(have) and is_floating(came)) or have == bool_):
             raise DTypeError(
                 f"{name}_ gives {came}, which does not go into {have} in place",

@@ -102,9 +102,9 @@ class Methods(
     def copy_(self: Any, source: Any) -> Tensor:
         """Overwrite with `source`, broadcast and cast to this shape and type; `torch.Tensor.copy_`."""
         source = F.like(source, self) if not hasattr(source, "node") else source
-        if source.data.shape != self.data.shape:
+        if source.array.shape != self.array.shape:
             source = F.broadcast_to(source, self.shape)
-        return self.assign(cast(source, self.data.dtype), "copy_")  # type: ignore[no-any-return]
+        return self.assign(cast(source, self.array.dtype), "copy_")  # type: ignore[no-any-return]
 
     # types and devices
     def to(
@@ -131,7 +131,7 @@ class Methods(
         flags: list[builtins.bool] = []
         for arg in args:
             if hasattr(arg, "node"):
-                dtype, device = arg.data.dtype, arg.device
+                dtype, device = arg.array.dtype, arg.device
             elif isinstance(arg, builtins.bool):
                 flags.append(arg)
             elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
@@ -183,11 +183,11 @@ class Methods(
     # sizes
     def size(self: Any, dim: Any = None) -> Any:
         """The shape, or one size of it."""
-        return self.shape if dim is None else self.shape[one_dim(dim, self.data.ndim)]
+        return self.shape if dim is None else self.shape[one_dim(dim, self.array.ndim)]
 
     def dim(self: Any) -> Any:
         """How many dimensions."""
-        return self.data.ndim
+        return self.array.ndim
 
     def numel(self: Any) -> Any:
         """How many elements; under a recording an `ox.Dim` where a size is one."""
@@ -198,10 +198,10 @@ class Methods(
 
     def element_size(self: Any) -> Any:
         """Bytes of one element."""
-        return self.data.dtype.itemsize
+        return self.array.dtype.itemsize
 
     def is_floating_point(self: Any) -> Any:
-        return is_floating(self.data.dtype)
+        return is_floating(self.array.dtype)
 
     @property
     def T(self: Any) -> Tensor:

@@ -36,15 +36,15 @@ class MemoryMethods:
                 where=users_line(2),
                 hint="x.to(dtype) converts; ox.from_numpy(x.numpy().view(dtype)) reads the same bits",
             )
-        if not self.data.flags.c_contiguous and self._base is None and not views.alive(self):
+        if not self.array.flags.c_contiguous and self._base is None and not views.alive(self):
             # an operator left its result in another order; nobody else sees this memory
-            self.data = self.data.copy(order="C")
+            self.array = self.array.copy(order="C")
         made = F.reshape(self, *shape)
-        if made._base is None and made.data.size:
+        if made._base is None and made.array.size:
             raise ShapeError(
-                f"a view of shape {list(made.data.shape)} does not fit the memory of this tensor without a copy",
+                f"a view of shape {list(made.array.shape)} does not fit the memory of this tensor without a copy",
                 where=users_line(2),
-                got=f"shape {list(self.data.shape)} with strides {list(self.stride())}",
+                got=f"shape {list(self.array.shape)} with strides {list(self.stride())}",
                 hint="x.reshape(...), which copies",
             )
         return made
@@ -53,38 +53,38 @@ class MemoryMethods:
         """A copy in memory of its own; gradients pass."""
         take_format(memory_format)
         copied = OPS["Identity"](self)
-        if copied.data is self.data or copied.data.base is not None:
-            copied.data = copied.data.copy()
+        if copied.array is self.array or copied.array.base is not None:
+            copied.array = copied.array.copy()
             copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
         return copied
 
     def contiguous(self: Any, memory_format: Any = None) -> Tensor:
         """Itself when the array is in row-major order, else a copy that is."""
         take_format(memory_format)
-        return self if self.data.flags.c_contiguous else self.clone()  # type: ignore[no-any-return]
+        return self if self.array.flags.c_contiguous else self.clone()  # type: ignore[no-any-return]
 
     def is_contiguous(self: Any, memory_format: Any = None) -> bool:
         """Whether the array is in row-major order."""
         take_format(memory_format)
-        return bool(self.data.flags.c_contiguous)
+        return bool(self.array.flags.c_contiguous)
 
     def stride(self: Any, dim: int | None = None) -> Any:
         """For each dimension (or one) how many elements of memory lie between neighbours."""
-        strides = layout(self.data).strides
-        return strides if dim is None else strides[one_dim(dim, self.data.ndim)]
+        strides = layout(self.array).strides
+        return strides if dim is None else strides[one_dim(dim, self.array.ndim)]
 
     def storage_offset(self: Any) -> int:
         """How many elements of memory lie before its first one in the tensor whose view it is."""
-        part = None if self._base is None else part_of(self.data, self._base.data)
+        part = None if self._base is None else part_of(self.array, self._base.array)
         return 0 if part is None else part.offset
 
     def data_ptr(self: Any) -> int:
         """The address of the first element."""
-        return address(self.data)
+        return address(self.array)
 
     def is_set_to(self: Any, other: Tensor) -> bool:
         """Whether both are element by element the same memory."""
-        return same_place(self.data, other.data)
+        return same_place(self.array, other.array)
 
     def _is_view(self: Any) -> bool:
         """Whether it shows the memory of another tensor, which is then `_base`."""
@@ -128,7 +128,7 @@ def _become(x: Any, view: Tensor, operation: str) -> Tensor:
     mode = MODE.get()
     if mode.grad and x.node is not None:
         x._refuse_write(operation)
-    x.data = view.data
+    x.array = view.array
     x.wrote(operation)  # in a recording, views from before do not know the new shape
     if mode.recording is not None:
         mode.recording.alias(x, view)

@@ -110,4 +110,4 @@ class PointwiseMethods:
 
     def is_signed(self: Any) -> Any:
         """Whether the element type has negative numbers."""
-        return self.data.dtype.kind not in "ub"
+        return self.array.dtype.kind not in "ub"

@@ -22,7 +22,7 @@ def _fill(x: Any, values: Any, name: str) -> Tensor:
     from ox.sampling import beside
 
     with no_grad():
-        values = beside(cast(values.detach(), x.data.dtype), x)
+        values = beside(cast(values.detach(), x.array.dtype), x)
     return x.assign(values, name)  # type: ignore[no-any-return]
 
 
@@ -46,8 +46,8 @@ def _standard(x: Any, generator: Generator | None) -> Tensor:
 
 
 def _floats(x: Any, name: str) -> None:
-    if not is_floating(x.data.dtype):
-        raise DTypeError(f"{name} fills floats", where=users_line(3), got=str(x.data.dtype))
+    if not is_floating(x.array.dtype):
+        raise DTypeError(f"{name} fills floats", where=users_line(3), got=str(x.array.dtype))
 
 
 class RandomMethods:
@@ -98,7 +98,7 @@ class RandomMethods:
 
     def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """1 with probability `p` (a number, or one for each element), else 0."""
-        values = p.data if hasattr(p, "node") else np.asarray(p)
+        values = p.array if hasattr(p, "node") else np.asarray(p)
         if isinstance(values, np.ndarray) and not ((values >= 0) & (values <= 1)).all():
             raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
         return _fill(self, _uniform(self, generator).to(self.device) < p, "bernoulli_")
@@ -111,7 +111,7 @@ class RandomMethods:
         if low is not None and high is None and "to" not in named:
             low, high = 0, low
         low = 0 if low is None else low
-        high = _largest(self.data.dtype) + 1 if high is None else high
+        high = _largest(self.array.dtype) + 1 if high is None else high
         from ox.random import randint
 
         drawn = randint(low, min(high, low + (1 << 32)), self.shape, generator=generator)

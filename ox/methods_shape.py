@@ -69,7 +69,7 @@ class ShapeMethods:
         """A copy of `data` in the type and on the device of this tensor. `torch.Tensor.new_tensor`."""
         from ox.creation import tensor
 
-        dtype = self.data.dtype if dtype is None else dtype
+        dtype = self.array.dtype if dtype is None else dtype
         return tensor(data, dtype=dtype, device=device or self.device, requires_grad=requires_grad)
 
     def new_empty(

@@ -61,7 +61,7 @@ def meet(a: Any, b: Any) -> tuple[Tensor, Tensor]:
             return first, second
         a = operator.as_input(a)
     if isinstance(b, (bool, int, float, np.generic)):
-        target = scalar_type(b, a.data.dtype)
+        target = scalar_type(b, a.array.dtype)
         return cast(a, target), scalar(b.item() if isinstance(b, np.generic) else b, target)
     if isinstance(b, np.ndarray):
         b = operator.as_input(b)
@@ -78,10 +78,10 @@ def meet(a: Any, b: Any) -> tuple[Tensor, Tensor]:
 
 def common_type(a: Tensor, b: Tensor) -> DType:
     """The type in which two tensors meet."""
-    target: DType = a.data.dtype
-    other: DType = b.data.dtype
+    target: DType = a.array.dtype
+    other: DType = b.array.dtype
     if target != other:
-        flat = (not a.data.ndim) - (not b.data.ndim)  # 1: only a has no dimensions; -1: only b
+        flat = (not a.array.ndim) - (not b.array.ndim)  # 1: only a has no dimensions; -1: only b
         if flat and kind_of(target) == kind_of(other):
             target = other if flat > 0 else target
         elif flat > 0 and kind_of(other) > kind_of(target):
@@ -93,7 +93,7 @@ def common_type(a: Tensor, b: Tensor) -> DType:
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """`x` in another element type; `x` itself when it has it. Raises DTypeError for a type that ox does not have."""
-    if x.data.dtype == dtype:
+    if x.array.dtype == dtype:
         return x
     try:
         return OPS["Cast"](x, to=onnx_type(dtype))

@@ -47,7 +47,7 @@ class Generator:
 
     def get_state(self) -> dict[str, int]:
         """Seed and counter: plain numbers that go into any file."""
-        return {"seed": self._seed, "counter": int(self.counter.data)}
+        return {"seed": self._seed, "counter": int(self.counter.array)}
 
     def set_state(self, state: dict[str, int]) -> None:
         """Go on from a state that `get_state` gave. Raises ArgumentError for what is none."""
@@ -136,7 +136,7 @@ _BITS = {float16: 11, bfloat16: 8}
 
 def _for_kernels(shape: Sequence[int]) -> Any:
     with switched(recording=None, grad=False):
-        return uniform(shape, float32).data
+        return uniform(shape, float32).array
 
 
 dropout.uniform = _for_kernels
@@ -181,7 +181,7 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         requires_grad: bool = False,
         memory_format: Any = None,
     ) -> Tensor:
-        return _placed(_draw(draw, x.shape, dtype or x.data.dtype, generator), device or x.device, requires_grad)
+        return _placed(_draw(draw, x.shape, dtype or x.array.dtype, generator), device or x.device, requires_grad)
 
     function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `x`. `torch.{name}`."
     return function
@@ -241,7 +241,7 @@ def randint_like(
 ) -> Tensor:
     """`randint` of the shape and type of `x`. `torch.randint_like`."""
     low, high = (0, low) if high is None else (low, high)
-    kind = dtype or x.data.dtype
+    kind = dtype or x.array.dtype
     drawn = randint(low, high, x.shape, generator=generator, dtype=kind)
     return _placed(drawn, device or x.device, requires_grad)
 
@@ -264,7 +264,7 @@ def randperm(
     with switched(recording=None):
         drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
     # the second draw breaks ties of the first
-    order = np.lexsort((drawn[1].data, drawn[0].data)).astype(dtype)
+    order = np.lexsort((drawn[1].array, drawn[0].array)).astype(dtype)
     return _placed(operator.make_tensor(order), device, requires_grad)
 
 
@@ -275,8 +275,8 @@ def bernoulli(x: Any, p: float | None = None, *, generator: Generator | None = N
         ArgumentError: a probability outside [0, 1].
     """
     chance: Any = scalar(p, float32) if p is not None else cast(x, float32)
-    if isinstance(chance.data, np.ndarray) and not ((chance.data >= 0) & (chance.data <= 1)).all():
+    if isinstance(chance.array, np.ndarray) and not ((chance.array >= 0) & (chance.array <= 1)).all():
         raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
     drawn = _placed(uniform(x.shape, float32, generator), x.device, False)
     with no_grad():
-        return cast(OPS["Less"](drawn, chance), x.data.dtype)
+        return cast(OPS["Less"](drawn, chance), x.array.dtype)

@@ -48,7 +48,7 @@ def normal(
         ArgumentError: a negative deviation, or numbers without a size.
     """
     given = [x for x in (mean, std) if hasattr(x, "node")]
-    for value in (std.data if hasattr(std, "node") else np.asarray(std),):
+    for value in (std.array if hasattr(std, "node") else np.asarray(std),):
         if isinstance(value, np.ndarray) and (value < 0).any():
             raise ArgumentError("a deviation is not negative", where=users_line(2))
     with no_grad():
@@ -58,7 +58,7 @@ def normal(
             drawn = standard_normal(size, dtype, generator)
         else:
             like = together(*given)[0]
-            drawn = beside(standard_normal(like.shape, like.data.dtype, generator), like)
+            drawn = beside(standard_normal(like.shape, like.array.dtype, generator), like)
         made: Any = drawn * std + mean
     made = made if device is None else made.to(device)
     return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
@@ -70,17 +70,17 @@ def multinomial(x: Any, num_samples: int, replacement: bool = False, *, generato
     Raises:
         ArgumentError: negative, infinite or no weights, or fewer to draw from than are drawn.
     """
-    if x.data.ndim not in (1, 2):
-        raise ShapeError("multinomial takes weights in rows", where=users_line(2), got=str(list(x.data.shape)))
-    if not is_floating(x.data.dtype):
-        raise DTypeError("multinomial takes floats", where=users_line(2), got=str(x.data.dtype), hint="x.float()")
-    if num_samples < 1 or (not replacement and num_samples > x.data.shape[-1]):
+    if x.array.ndim not in (1, 2):
+        raise ShapeError("multinomial takes weights in rows", where=users_line(2), got=str(list(x.array.shape)))
+    if not is_floating(x.array.dtype):
+        raise DTypeError("multinomial takes floats", where=users_line(2), got=str(x.array.dtype), hint="x.float()")
+    if num_samples < 1 or (not replacement and num_samples > x.array.shape[-1]):
         raise ArgumentError(
-            f"multinomial cannot draw {num_samples} of {x.data.shape[-1]}",
+            f"multinomial cannot draw {num_samples} of {x.array.shape[-1]}",
             where=users_line(2),
             expected="1 or more, without putting back at most as many as there are",
         )
-    _weights(x.data, num_samples, replacement)
+    _weights(x.array, num_samples, replacement)
     with no_grad():
         x = cast(x.detach(), float64)
         if not replacement:
@@ -123,25 +123,25 @@ def _on_host(name: str, x: Any, generator: Generator | None) -> np.random.Genera
             hint="draw before, and pass the numbers in",
         )
     generator = generator or default_generator
-    key, counter = int(generator.key.data), int(generator.counter.data)
-    generator.counter = operator.make_tensor(np.asarray((counter + x.data.size + 1) % (1 << 64), np.uint64))
+    key, counter = int(generator.key.array), int(generator.counter.array)
+    generator.counter = operator.make_tensor(np.asarray((counter + x.array.size + 1) % (1 << 64), np.uint64))
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def poisson(x: Any, generator: Generator | None = None) -> Tensor:
     """Counts with the mean given for each element, in the type of `x`. `torch.poisson`; drawn by NumPy on the host."""
-    rates = x.detach().cpu().data.astype(np.float64)
+    rates = x.detach().cpu().array.astype(np.float64)
     if (rates < 0).any():
         raise ArgumentError("a rate is not negative", where=users_line(2))
     drawn = _on_host("poisson", x, generator).poisson(rates)
-    return beside(operator.as_input(np.asarray(drawn).astype(x.data.dtype)), x)  # type: ignore[no-any-return]
+    return beside(operator.as_input(np.asarray(drawn).astype(x.array.dtype)), x)  # type: ignore[no-any-return]
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
     """How many of `count` trials succeed, each with probability `prob`. `torch.binomial`; drawn by NumPy."""
     count, prob = together(count, prob)
-    chances, trials = prob.detach().cpu().data.astype(np.float64), count.detach().cpu().data.astype(np.int64)
+    chances, trials = prob.detach().cpu().array.astype(np.float64), count.detach().cpu().array.astype(np.int64)
     if not ((chances >= 0) & (chances <= 1)).all() or (trials < 0).any():
         raise ArgumentError("binomial takes counts of 0 or more and probabilities from 0 to 1", where=users_line(2))
     drawn = _on_host("binomial", prob, generator).binomial(trials, chances)
-    return beside(operator.as_input(np.asarray(drawn).astype(prob.data.dtype)), prob)  # type: ignore[no-any-return]
+    return beside(operator.as_input(np.asarray(drawn).astype(prob.array.dtype)), prob)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def show(t: Tensor) -> str:
     """``tensor([1., 2.], requires_grad=True)``; the type only where a literal would not give it."""
-    array = cpu(t.data)
+    array = cpu(t.array)
     if array.dtype == bfloat16:
         array = array.astype(np.float32)
     text = np.array2string(array, separator=", ", prefix="tensor(", **_numpy_options(array))

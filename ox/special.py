@@ -68,7 +68,7 @@ erfcx, ndtri = unary_wide(ops.Erfcx), unary_wide(ops.Ndtri)
 def entr(input: Any) -> Tensor:
     """-x log(x), 0 at 0 and -infinity below. `torch.special.entr`."""
     x = floating(input)
-    lowest = scalar(-float("inf"), x.data.dtype)
+    lowest = scalar(-float("inf"), x.array.dtype)
     return ops.Where(x < 0, lowest, ops.Neg(xlogy(x, x)))
 
 
@@ -81,7 +81,7 @@ def ndtr(input: Any) -> Tensor:
 def log_ndtr(input: Any) -> Tensor:
     """The logarithm of the normal distribution function, also far to the left. `torch.special.log_ndtr`."""
     x = floating(input)
-    one, left = scalar(1, x.data.dtype), x < -1
+    one, left = scalar(1, x.array.dtype), x < -1
     # each formula sees only the values that it is for, lest a gradient be infinite times zero
     below, above = ops.Where(left, x, ops.Neg(one)), ops.Where(left, ops.Neg(one), x)
     far = ops.Log(erfcx(below * -sqrt(0.5)) * 0.5) - below * below * 0.5

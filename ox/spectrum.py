@@ -86,13 +86,13 @@ def _window(window: Any, n_fft: int, hop: int | None, length: int | None, like: 
         )
     if window is None and length == n_fft:
         return hop, None
-    window = ones(length, dtype=like.data.dtype) if window is None else window
-    if window.data.shape != (length,):
+    window = ones(length, dtype=like.array.dtype) if window is None else window
+    if window.array.shape != (length,):
         raise ShapeError(
             f"{what} does not take this window",
             where=users_line(3),
             expected=f"[{length}]",
-            got=str(list(window.data.shape)),
+            got=str(list(window.array.shape)),
         )
     left = (n_fft - length) // 2
     return hop, window if length == n_fft else ops.Pad(window, _ints(left, n_fft - length - left))
@@ -122,39 +122,39 @@ def stft(
     Raises:
         ShapeError: other dimensions, or a signal shorter than a frame.
     """
-    if input.data.ndim not in (1, 2):
+    if input.array.ndim not in (1, 2):
         raise ShapeError(
             "stft takes one signal or a batch of them",
             where=users_line(2),
             expected="[length] or [N, length]",
-            got=str(list(input.data.shape)),
+            got=str(list(input.array.shape)),
         )
     hop, weights = _window(window, n_fft, hop_length, win_length, input, "stft")
-    x = input if input.data.ndim == 2 else unsqueeze(input, 0)
+    x = input if input.array.ndim == 2 else unsqueeze(input, 0)
     if center:
         half = n_fft // 2
         modes = {"reflect": "reflect", "constant": "constant", "replicate": "edge", "circular": "wrap"}
-        if pad_mode not in modes or (pad_mode == "reflect" and half >= x.data.shape[1]):
+        if pad_mode not in modes or (pad_mode == "reflect" and half >= x.array.shape[1]):
             raise ArgumentError(
                 "stft cannot pad so",
                 where=users_line(2),
                 expected=f"a mode of {', '.join(modes)}; a signal longer than {half} to reflect",
-                got=f"{pad_mode!r} for a length of {x.data.shape[1]}",
+                got=f"{pad_mode!r} for a length of {x.array.shape[1]}",
             )
         x = ops.Pad(x, _ints(half, half), None, _ints(1), mode=modes[pad_mode])
-    if x.data.shape[1] < n_fft:
+    if x.array.shape[1] < n_fft:
         raise ShapeError(
             "the signal is shorter than a frame",
             where=users_line(2),
             expected=f"at least {n_fft}",
-            got=str(x.data.shape[1]),
+            got=str(x.array.shape[1]),
         )
     half_only = onesided is None or onesided
     y = ops.STFT(unsqueeze(x, 2), scalar(hop, int64), weights, scalar(n_fft, int64), onesided=int(half_only))
     y = ops.Transpose(y, perm=[0, 2, 1, 3])
     if normalized:
         y = y * n_fft**-0.5
-    return y if input.data.ndim == 2 else squeeze(y, 0)
+    return y if input.array.ndim == 2 else squeeze(y, 0)
 
 
 def istft(
@@ -179,14 +179,14 @@ def istft(
         ShapeError: another number of frequencies than n_fft gives.
         ArgumentError: `return_complex`: the signals are real. Or the windows leave gaps.
     """
-    single = input.data.ndim == 3
+    single = input.array.ndim == 3
     bins = n_fft // 2 + 1 if onesided is None or onesided else n_fft
-    if input.data.ndim not in (3, 4) or input.data.shape[-1] != 2 or input.data.shape[-3] != bins:
+    if input.array.ndim not in (3, 4) or input.array.shape[-1] != 2 or input.array.shape[-3] != bins:
         raise ShapeError(
             "istft does not take this spectrum",
             where=users_line(2),
             expected=f"[N, {bins}, frames, 2] or [{bins}, frames, 2]",
-            got=str(list(input.data.shape)),
+            got=str(list(input.array.shape)),
         )
     if return_complex:
         raise ArgumentError("istft gives real signals", where=users_line(2), hint="return_complex=False")
@@ -201,14 +201,14 @@ def istft(
     total = (count - 1) * hop + n_fft
     places = frame_places(size_of(frames, 1), scalar(n_fft, int64), scalar(hop, int64))
     signal = overlap_add(frames, places, total)
-    squares = ones(n_fft, dtype=y.data.dtype) if weights is None else weights * weights
+    squares = ones(n_fft, dtype=y.array.dtype) if weights is None else weights * weights
     spread = ops.Expand(squares, size_tensor([1, count, n_fft]))
     envelope = overlap_add(spread, places, total)
     start = n_fft // 2 if center else 0
     stop = total - start if length is None else start + length
     have = min(stop, total)
     signal, envelope = (narrow(part, 1, start, have - start) for part in (signal, envelope))
-    if isinstance(envelope.data, np.ndarray) and not (np.abs(envelope.data) > 1e-11).all():
+    if isinstance(envelope.array, np.ndarray) and not (np.abs(envelope.array) > 1e-11).all():
         raise ArgumentError(
             "the windows leave gaps that istft cannot fill",
             where=users_line(2),

@@ -31,7 +31,7 @@ class Tensor(Methods, Aliases):
         requires_grad: whether `backward` fills `.grad`.
     """
 
-    data: Any
+    array: Any
     node: Node | Leaf | None = None  # who made it; a Leaf when requires_grad was set on it
     port: int = 0  # as which output
     _grad: Tensor | None = None
@@ -49,30 +49,53 @@ class Tensor(Methods, Aliases):
     def __init__(self, data: Any, dtype: DType | None = None, *, requires_grad: bool = False) -> None:
         from ox.creation import as_array
 
-        self.data = as_array(data, dtype)
+        self.array = as_array(data, dtype)
         if requires_grad:
             self.requires_grad = True
 
     # -- what it is --------------------------------------------------------------------------------------------
 
     @property
+    def data(self) -> Tensor:
+        """The same memory as a tensor outside the graph; the NumPy or CuPy array itself is `.array`.
+
+        Set to another tensor, this one shows that memory from now on, whatever followed it before.
+        """
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise ArgumentError(
+                "x.data is set to a tensor", where=users_line(2), got=type(value).__name__,
+                hint="ox.as_tensor(value), or x.array for the array itself",
+            )  # fmt: skip
+        if value.array.dtype != self.array.dtype and self.node is not None:
+            raise DTypeError(
+                "x.data cannot change the element type of a tensor that a gradient follows", where=users_line(2),
+                expected=str(self.array.dtype), got=str(value.array.dtype), hint="model.to(dtype)",
+            )  # fmt: skip
+        self.array, self._version = value.array, value._shared_version()
+        self._base, self._viewed = value._base, value._viewed
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Sizes; under a recording those that can depend on an input are `ox.Dim`."""
         recorded = self._recorded
-        return self.data.shape if recorded is None else recorded.shape_of(self)  # type: ignore[no-any-return]
+        return self.array.shape if recorded is None else recorded.shape_of(self)  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> DType:
-        return self.data.dtype  # type: ignore[no-any-return]
+        return self.array.dtype  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
-        return self.data.ndim  # type: ignore[no-any-return]
+        return self.array.ndim  # type: ignore[no-any-return]
 
     @property
     def device(self) -> Device:
         """``"cpu"`` or ``"cuda:0"``."""
-        return CPU if isinstance(self.data, ndarray) else Device("cuda", self.data.device.id)
+        return CPU if isinstance(self.array, ndarray) else Device("cuda", self.array.device.id)
 
     @property
     def requires_grad(self) -> bool:
@@ -91,9 +114,9 @@ class Tensor(Methods, Aliases):
                 )
             self.node = None
             return
-        if not is_floating(self.data.dtype):
+        if not is_floating(self.array.dtype):
             raise DTypeError(
-                f"a {self.data.dtype} tensor cannot require a gradient",
+                f"a {self.array.dtype} tensor cannot require a gradient",
                 where=users_line(2),
                 expected="a floating type",
                 hint="x.float().requires_grad_()",
@@ -124,7 +147,7 @@ class Tensor(Methods, Aliases):
             raise DTypeError("a gradient is a tensor or None", where=users_line(3), got=type(value).__name__)
         if value is self:
             raise ArgumentError("a tensor cannot be its own gradient", where=users_line(3))
-        own, other = self.data, value if sparse else value.data
+        own, other = self.array, value if sparse else value.array
         if other.shape != own.shape:
             raise ShapeError(
                 "a gradient has the shape of its tensor",
@@ -159,7 +182,7 @@ class Tensor(Methods, Aliases):
                 hint="x.clone(), or x.detach() first",
             )
         added = {name: value for name, value in vars(self).items() if name not in _OWN}
-        return _rebuilt, (type(self), self.data, self.requires_grad, added)
+        return _rebuilt, (type(self), self.array, self.requires_grad, added)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         _, (kind, array, requires_grad, added) = self.__reduce__()
@@ -235,19 +258,19 @@ class Tensor(Methods, Aliases):
     def item(self) -> Any:
         """The only element as a Python number."""
         self._refuse_under_recording("item()")
-        if self.data.size != 1:
+        if self.array.size != 1:
             raise ArgumentError(
                 "item() needs a tensor of one element",
                 where=users_line(2),
-                got=str(list(self.data.shape)),
+                got=str(list(self.array.shape)),
                 hint="x.tolist(), or x[i].item()",
             )
-        value = self.data.item()
-        return float(value) if is_floating(self.data.dtype) else value
+        value = self.array.item()
+        return float(value) if is_floating(self.array.dtype) else value
 
     def tolist(self) -> Any:
         self._refuse_under_recording("tolist()")
-        return self.data.tolist()
+        return self.array.tolist()
 
     def numpy(self) -> ndarray[Any, Any]:
         """The array itself, sharing memory. Raises GradientError for a tensor that requires a gradient."""
@@ -256,35 +279,35 @@ class Tensor(Methods, Aliases):
             raise GradientError(
                 "numpy() on a tensor that requires a gradient", where=users_line(2), hint="x.detach().numpy()"
             )
-        if not isinstance(self.data, ndarray):
+        if not isinstance(self.array, ndarray):
             raise ArgumentError("numpy() on a CUDA tensor", where=users_line(2), hint="x.cpu().numpy()")
-        return self.data
+        return self.array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> ndarray[Any, Any]:
         self._refuse_under_recording("numpy conversion")
-        array = self.detach().cpu().data
+        array = self.detach().cpu().array
         return np.array(array, dtype, copy=copy) if copy is not None else np.asarray(array, dtype)
 
     def __bool__(self) -> bool:
         self._refuse_under_recording("bool() (an `if` or `while`)")
-        if self.data.size != 1:
+        if self.array.size != 1:
             raise ArgumentError(
                 "whether a tensor of several elements is true is ambiguous",
                 where=users_line(2),
-                got=str(list(self.data.shape)),
+                got=str(list(self.array.shape)),
                 hint="x.any(), x.all(), or ox.equal(x, y)",
             )
-        return bool(self.data.item())
+        return bool(self.array.item())
 
     def __int__(self) -> int:
         return int(self.item())
 
     def __index__(self) -> int:
-        if self.data.dtype.kind not in "iub":
+        if self.array.dtype.kind not in "iub":
             raise DTypeError(
                 "only an integer tensor can be an index or a count",
                 where=users_line(2),
-                got=f"{self.data.dtype} {list(self.data.shape)}",
+                got=f"{self.array.dtype} {list(self.array.shape)}",
                 hint="int(x), which drops the fraction",
             )
         return int(self.item())
@@ -297,7 +320,7 @@ class Tensor(Methods, Aliases):
         return format(self.item(), spec) if spec else str(self)
 
     def __len__(self) -> int:
-        if not self.data.ndim:
+        if not self.array.ndim:
             raise NoLengthError("a tensor of no dimensions has no length", where=users_line(2), hint="x.item()")
         return self.shape[0]
 
@@ -316,13 +339,13 @@ class NoLengthError(ArgumentError, TypeError):
     """`len` or iteration of a tensor of no dimensions: a TypeError too, as Python wants it."""
 
 
-_OWN = frozenset(("data", "node", "port", "_grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
+_OWN = frozenset(("array", "node", "port", "_grad", "_version", "_base", "_viewed", "_origin", "_recorded", "_retain"))
 
 
 def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[str, Any]) -> Tensor:
     """A tensor of any subclass from what `__reduce__` gave."""
     made = new(kind)
-    made.data = array
+    made.array = array
     vars(made).update(added)
     if requires_grad:
         made.node = Leaf(made)
@@ -332,7 +355,7 @@ def _rebuilt(kind: type[Tensor], array: Any, requires_grad: bool, added: dict[st
 def make_tensor(array: Any) -> Tensor:
     """The cheapest way from a kernel's result to a Tensor."""
     t = new(Tensor)
-    t.data = array if type(array) is ndarray or not isinstance(array, np.generic) else np.asarray(array)
+    t.array = array if type(array) is ndarray or not isinstance(array, np.generic) else np.asarray(array)
     return t
 
 

@@ -60,7 +60,7 @@ def _difference(actual: Any, expected: Any, options: dict[str, Any], where: str)
 
 
 def _tensors(actual: Tensor, expected: Tensor, options: dict[str, Any], where: str) -> str | None:
-    a, e = (np.asarray(x.detach().cpu().data) for x in (actual, expected))
+    a, e = (np.asarray(x.detach().cpu().array) for x in (actual, expected))
     if a.shape != e.shape:
         return f"the shapes{where} are {list(a.shape)} and {list(e.shape)}"
     if options["check_dtype"] and a.dtype != e.dtype:

@@ -50,8 +50,8 @@ def alive(root: Tensor) -> list[Tensor]:
 def show(made: Tensor, array: Any, base: Tensor, compute: Callable[[Tensor], Tensor]) -> None:
     """Let `made`, which `compute(base)` gave as a copy, show memory of `base` instead, where its values are too."""
     if isinstance(array, np.ndarray):
-        array.flags.writeable = base.data.flags.writeable
-    made.data = array
+        array.flags.writeable = base.array.flags.writeable
+    made.array = array
     made.alias_of(base)
     if not MODE.get().grad:
         made._origin = made._origin or "no_grad"
@@ -80,7 +80,7 @@ class CopySlices(HandMade):
         places, flat = _flat_places(self.part, g), reshape_to(g, [-1])
         found = []
         if self.tracked[0]:
-            kept = OPS["ScatterElements"](flat, places, zeros(places.data.shape, g), axis=0)
+            kept = OPS["ScatterElements"](flat, places, zeros(places.array.shape, g), axis=0)
             found.append(reshape_to(kept, self.shape))
         if self.tracked[1]:
             found.append(reshape_to(OPS["GatherElements"](flat, places, axis=0), self.value_shape))
@@ -130,7 +130,7 @@ def follow(target: Tensor, value: Any, places: np.ndarray[Any, Any] | None = Non
     root = target if target._base is None else target._base
     part: Any = places
     if part is None and root is not target:
-        part = part_of(target.data, root.data)
+        part = part_of(target.array, root.array)
         if part is None:  # it has memory of its own by now
             target._base, target._origin, root = None, None, target
     if part is None:
@@ -139,7 +139,7 @@ def follow(target: Tensor, value: Any, places: np.ndarray[Any, Any] | None = Non
         _rebind(root, _of(CopySlices(root, part, value)))
     for view in alive(root):
         if not isinstance(view.node, Leaf) and view._origin != "no_grad":
-            own = part_of(view.data, root.data)
+            own = part_of(view.array, root.array)
             if own is None:
                 view._base = view._origin = None
             else:
@@ -187,7 +187,7 @@ def again(view: Tensor, root: Tensor, replacement: Tensor) -> Tensor | None:
         return replacement
     how = None if view._recorded is None or not view._recorded.active() else view._recorded.how
     if how is None:
-        part = part_of(view.data, root.data)
+        part = part_of(view.array, root.array)
         if part is None or any(isinstance(size, Dim) for size in root.shape):
             return None
         places = beside(operator.as_input(part.places()), replacement)

@@ -35,7 +35,7 @@ def test_tensor_copies() -> None:
     b.zero_()
     assert a.tolist() == [1, 1]
     assert ox.as_tensor(a) is a
-    assert ox.Tensor(a).data is a.data
+    assert ox.Tensor(a).array is a.array
 
 
 def test_other_libraries_arrays_and_byte_orders() -> None:
@@ -47,7 +47,7 @@ def test_other_libraries_arrays_and_byte_orders() -> None:
     assert ox.tensor(np.arange(3, dtype=">f4")).tolist() == [0, 1, 2]
     with pytest.raises(DTypeError, match="cannot share"):
         ox.from_numpy(np.arange(3, dtype=">f4"))
-    assert type(ox.tensor(np.ma.masked_array([1, 2])).data) is np.ndarray
+    assert type(ox.tensor(np.ma.masked_array([1, 2])).array) is np.ndarray
 
 
 @pytest.mark.parametrize(

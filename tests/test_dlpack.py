@@ -21,7 +21,7 @@ def test_numpy_takes_a_tensor(dtype: str, shape: tuple[int, ...]) -> None:
     array = np.from_dlpack(x)
     assert array.dtype == dtype and array.shape == shape
     if array.size:
-        x.data[...] = 0
+        x.array[...] = 0
         assert not array.any()
 
 

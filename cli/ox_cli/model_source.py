@@ -50,7 +50,7 @@ class Source:
         with no_grad():
             outputs = self.model(*map(from_numpy, arrays))
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
-        return devices.cpu(first.data)
+        return devices.cpu(first.array)
 
     def needed_recipe(self) -> Recipe:
         """The recipe, for its data.

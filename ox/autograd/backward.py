@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,8 @@ def backward(
         GradientError: nothing requires a gradient, the graph was freed, or a saved tensor changed in place.
         ArgumentError: another number of cotangents than of tensors, or no inputs.
     """
-    tensors, cotangents = _listed(tensors), _cotangents(tensors, grad_tensors)
+    tensors = _listed(tensors)
+    cotangents = _cotangents(len(tensors), grad_tensors)
     if inputs is None:
         found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
         named = [(leaf.tensor(), g) for leaf, g in found.items()]
@@ -62,27 +64,25 @@ def backward(
         edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
         found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
         named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
-    taken = {id(_owner(g.data)) for g in cotangents if g is not None and hasattr(g, "node")}
+    taken = {id(_owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
     with switched(grad=create_graph):
         with _accumulating:
             for tensor, g in named:
                 if tensor is not None:
                     _accumulate(tensor, g, taken)
         for tensor, g in named:
-            if tensor is not None and isinstance(tensor.node, Leaf):
-                _run_hooks_of_accumulation(tensor, tensor.node, g)
+            if tensor is not None and isinstance(leaf := tensor.node, Leaf) and (leaf.after or leaf.hooks):
+                _run_hooks_of_accumulation(tensor, leaf, g)
 
 
 def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
-    if tensor.grad is not None:
-        tensor.grad = _added(tensor.grad, g)
-        return
-    if g.is_sparse:
-        tensor.grad = g
+    before = tensor._grad
+    if before is not None:
+        tensor._grad = _added(before, g)
         return
     # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
     memory = id(_owner(g.data))
-    tensor.grad = g.clone() if memory in taken or not _writable(g.data) else g
+    tensor._grad = g.clone() if memory in taken or not _writable(g.data) else g
     taken.add(memory)
 
 
@@ -103,8 +103,7 @@ def _listed(tensors: Any) -> list[Tensor]:
     return [tensors] if hasattr(tensors, "node") else list(tensors)
 
 
-def _cotangents(tensors: Any, given: Any) -> list[Tensor | None]:
-    count = len(_listed(tensors))
+def _cotangents(count: int, given: Any) -> list[Tensor | None]:
     cotangents = [None] * count if given is None else [given] if hasattr(given, "node") else list(given)
     if len(cotangents) != count:
         raise ArgumentError(
@@ -162,8 +161,9 @@ def grad(
         return _each(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     listed = _listed(inputs)
     edges = [_edge(x.node, x.port) for x in _tracked(listed)]
-    cotangents = _cotangents(outputs, grad_outputs)
-    found = walk(_listed(outputs), cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
+    outputs = _listed(outputs)
+    cotangents = _cotangents(len(outputs), grad_outputs)
+    found = walk(outputs, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
     result = [found.get(edge) for edge in edges]
     if materialize_grads:
         result = [zeros(x.shape, x) if g is None else g for x, g in zip(listed, result, strict=True)]
@@ -182,8 +182,8 @@ def _each(
     """One backward for each entry of the leading dimension of the cotangents, the gradients stacked."""
     from ox.functions import stack
 
-    several = _cotangents(outputs, batched)
-    count = next((g.data.shape[0] for g in several if g is not None), 0)
+    several = _cotangents(len(_listed(outputs)), batched)
+    count = next((g.array.shape[0] for g in several if g is not None), 0)
     rows = []
     for k in range(count):
         last = k == count - 1 and not (create if retain is None else retain)
@@ -206,6 +206,7 @@ def walk(
     pending: dict[Edge, Tensor] = {}
     wanted = None if into is None else set(into)
     watch = MODE.get().watch
+    direct = wanted is None and watch is None
     with switched(grad=create_graph), np.errstate(all="ignore"):  # an infinite gradient is for the user to judge
         for t, g in zip(tensors, cotangents, strict=True):
             if t.node is None:
@@ -218,21 +219,19 @@ def walk(
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
         order = _order([t.node for t in tensors], into)
         for node in order:
-            plain = wanted is None and node.hooks is None and node.op.single_output
-            if plain:
+            if direct and node.hooks is None and node.op.single_output:
                 g = pending.pop(node, None)
-                arrived: list[Tensor | None] | None = None if g is None else [g]
+                if g is None:
+                    continue
+                found = node.gradients([g], create_graph)
             else:
                 arrived = _collect(node, pending, wanted)
-            if arrived is None:
-                continue
+                if arrived is None:
+                    continue
+                found = (node.gradients if watch is None else partial(watch.gradients, node))(arrived, create_graph)
+                if node.hooks is not None:
+                    found = _run_hooks_after(node.hooks, found, arrived)
             ports = node.ports
-            if watch is None:
-                found = node.gradients(arrived, create_graph)
-            else:
-                found = watch.gradients(node, arrived, create_graph)
-            if not plain and node.hooks is not None:
-                found = _run_hooks_after(node.hooks, found, arrived)
             for i, g in enumerate(found):
                 if g is not None:
                     source = node.inputs[i]
@@ -304,23 +303,23 @@ def _replaced(result: Any, before: list[Tensor | None]) -> list[Tensor | None]:
 
 def _start(t: Tensor, g: Tensor | None) -> Tensor:
     if g is None:
-        if t.data.size != 1:
+        if t.array.size != 1:
             raise GradientError(
                 "backward needs a gradient for a tensor of more than one element",
                 where=users_line(4),
-                got=f"shape {list(t.data.shape)}",
+                got=f"shape {list(t.array.shape)}",
                 hint="loss.mean().backward(), or backward(gradient)",
             )
         return operator.make_tensor(
-            np.ones(t.data.shape, t.data.dtype) if isinstance(t.data, np.ndarray) else t.data * 0 + 1
+            np.ones(t.array.shape, t.array.dtype) if isinstance(t.array, np.ndarray) else t.array * 0 + 1
         )
-    g = cast(operator.as_input(g), t.data.dtype)
-    if g.data.shape != t.data.shape:
+    g = cast(operator.as_input(g), t.array.dtype)
+    if g.array.shape != t.array.shape:
         raise ShapeError(
             "the gradient given to backward has another shape than the tensor",
             where=users_line(4),
-            expected=str(list(t.data.shape)),
-            got=str(list(g.data.shape)),
+            expected=str(list(t.array.shape)),
+            got=str(list(g.array.shape)),
         )
     return g
 

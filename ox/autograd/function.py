@@ -107,7 +107,7 @@ class FunctionCtx(HandMade):
     def _connect(self, args: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Take the place of the newest node, between the tracked arguments and the outputs."""
         self._positions = [i for i, wanted in enumerate(self.needs_input_grad) if wanted]
-        self._arguments = [(a.shape, a.data.dtype) if hasattr(a, "node") else None for a in args]
+        self._arguments = [(a.shape, a.array.dtype) if hasattr(a, "node") else None for a in args]
         # the type of zeros for an output is that of a tensor of no elements, for the output itself would be a cycle
         self._forms = [(y.shape, _empty(y)) if hasattr(y, "node") else None for y in outputs]
         self.saved = []
@@ -150,7 +150,7 @@ class FunctionCtx(HandMade):
         if g is None:
             return None
         shape, dtype = self._arguments[i]  # type: ignore[misc]
-        own = g.data.shape
+        own = g.array.shape
         if own != tuple(shape):
             extra = len(own) - len(shape)
             if extra < 0 or any(want not in (1, have) for have, want in zip(own[extra:], shape, strict=True)):
@@ -240,7 +240,7 @@ def _made(ctx: FunctionCtx, args: Sequence[Any], outputs: list[Any]) -> list[Any
         if not hasattr(y, "node"):
             made.append(y)
             continue
-        fixed = any(y is t for t in ctx._fixed) or not is_floating(y.data.dtype)
+        fixed = any(y is t for t in ctx._fixed) or not is_floating(y.array.dtype)
         dirty = any(y is t for t in ctx._dirty)
         if dirty:
             if not fixed:
@@ -258,7 +258,7 @@ def _made(ctx: FunctionCtx, args: Sequence[Any], outputs: list[Any]) -> list[Any
 
 
 def _empty(y: Tensor) -> Tensor:
-    return operator.make_tensor(y.data.ravel()[:0].copy())
+    return operator.make_tensor(y.array.ravel()[:0].copy())
 
 
 class _Once(HandMade):

@@ -50,11 +50,11 @@ class _Call:
 
     def scalar(self, what: str) -> Tensor:
         """The only output, of one element. Raises ShapeError for others."""
-        if not self.single_output or self.outputs[0].data.size != 1:
+        if not self.single_output or self.outputs[0].array.size != 1:
             raise ShapeError(
                 f"{what} needs a function that returns one tensor of one element",
                 where=users_line(3),
-                got=", ".join(str(list(y.data.shape)) for y in self.outputs),
+                got=", ".join(str(list(y.array.shape)) for y in self.outputs),
             )
         return self.outputs[0]  # type: ignore[no-any-return]
 
@@ -87,16 +87,16 @@ class _Call:
     def vectors(self, v: Any, like: Sequence[Any], what: str) -> list[Any]:
         """`v` as a list. Raises ArgumentError or ShapeError if it does not fit; ones where one number suffices."""
         if v is None:
-            if len(like) != 1 or like[0].data.size != 1:
+            if len(like) != 1 or like[0].array.size != 1:
                 raise ArgumentError(f"{what} needs v, unless there is one element", where=users_line(3))
             return [like[0].detach() * 0 + 1]
         several = _tuple(v, "v")
-        if [x.data.shape for x in several] != [x.data.shape for x in like]:
+        if [x.array.shape for x in several] != [x.array.shape for x in like]:
             raise ShapeError(
                 f"v of {what} has other sizes than what it goes with",
                 where=users_line(3),
-                expected=", ".join(str(list(x.data.shape)) for x in like),
-                got=", ".join(str(list(x.data.shape)) for x in several),
+                expected=", ".join(str(list(x.array.shape)) for x in like),
+                got=", ".join(str(list(x.array.shape)) for x in several),
             )
         return [x if self.create else x.detach() for x in several]
 
@@ -213,15 +213,15 @@ def jacobian(
 
 def _units(x: Any) -> list[Any]:
     made = []
-    for place in np.ndindex(x.data.shape):
-        unit = np.zeros(x.data.shape, x.data.dtype)
+    for place in np.ndindex(x.array.shape):
+        unit = np.zeros(x.array.shape, x.array.dtype)
         unit[place] = 1
         made.append(operator.make_tensor(unit))
     return made
 
 
 def _block(parts: list[Any], y: Any, x: Any, dim: int) -> Any:
-    sizes = [*y.data.shape, *x.data.shape]
+    sizes = [*y.array.shape, *x.array.shape]
     return reshape(stack(parts, dim), sizes) if parts else zeros(sizes, y)
 
 
@@ -238,11 +238,11 @@ def hessian(
 
     def checked(*xs: Any) -> Any:
         y = func(*xs)
-        if not hasattr(y, "node") or y.data.size != 1:
+        if not hasattr(y, "node") or y.array.size != 1:
             raise ShapeError(
                 "hessian needs a function that returns one tensor of one element",
                 where=users_line(2),
-                got=str(list(y.data.shape)) if hasattr(y, "node") else type(y).__name__,
+                got=str(list(y.array.shape)) if hasattr(y, "node") else type(y).__name__,
             )
         return reshape(y, [])
 

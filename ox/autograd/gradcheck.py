@@ -56,12 +56,12 @@ def gradcheck(
     if not chosen:
         raise ArgumentError("gradcheck needs an input that requires a gradient", where=users_line(2))
     for i in chosen:
-        if given[i].data.dtype != float64:
+        if given[i].array.dtype != float64:
             raise ArgumentError(
                 "gradcheck compares in float64, where differences of a millionth mean something",
                 where=users_line(2),
                 expected="float64",
-                got=f"{given[i].data.dtype} for input {i}",
+                got=f"{given[i].array.dtype} for input {i}",
                 hint="x.double().requires_grad_()",
             )
     random = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ def gradgradcheck(
     random = np.random.default_rng(seed)
     if grad_outputs is None:
         outputs = _outputs(function, _leaves(given, chosen))
-        grad_outputs = [operator.make_tensor(_numbers(random, y.data.shape)) for y in outputs]
+        grad_outputs = [operator.make_tensor(_numbers(random, y.array.shape)) for y in outputs]
     count = len(given)
 
     def first(*both: Any) -> list[Tensor]:
@@ -117,13 +117,13 @@ def gradgradcheck(
 
 
 def _tracked(x: Tensor) -> Tensor:
-    return x if x.requires_grad else operator.make_tensor(x.data).requires_grad_()
+    return x if x.requires_grad else operator.make_tensor(x.array).requires_grad_()
 
 
 def _leaves(given: Sequence[Any], chosen: Sequence[int]) -> list[Any]:
     """The inputs as new leaves over copies, so that nothing of the caller's is touched."""
     return [
-        operator.make_tensor(x.data.copy()).requires_grad_(i in chosen) if hasattr(x, "node") else x
+        operator.make_tensor(x.array.copy()).requires_grad_(i in chosen) if hasattr(x, "node") else x
         for i, x in enumerate(given)
     ]
 
@@ -132,7 +132,7 @@ def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor
     """The float64 outputs that a gradient can reach."""
     result = function(*inputs)
     several = list(result) if isinstance(result, (tuple, list)) else [result]
-    return [y for y in several if y is not None and y.data.dtype == float64 and y.requires_grad]
+    return [y for y in several if y is not None and y.array.dtype == float64 and y.requires_grad]
 
 
 def _check(
@@ -149,8 +149,8 @@ def _check(
     leaves = _leaves(given, chosen)
     result = function(*leaves)
     several = list(result) if isinstance(result, (tuple, list)) else [result]
-    floating = [i for i, y in enumerate(several) if y is not None and y.data.dtype == float64]
-    weights = {i: _numbers(random, several[i].data.shape) for i in floating}
+    floating = [i for i, y in enumerate(several) if y is not None and y.array.dtype == float64]
+    weights = {i: _numbers(random, several[i].array.shape) for i in floating}
     reached = [i for i in floating if several[i].requires_grad]
     found: Sequence[Tensor | None] = [None] * len(chosen)
     if reached:
@@ -162,21 +162,21 @@ def _check(
         )
     worst: tuple[float, str] = (0.0, "")
     for i, g in zip(chosen, found, strict=True):
-        analytic = np.zeros(given[i].data.shape) if g is None else g.data
-        if analytic.shape != given[i].data.shape:
+        analytic = np.zeros(given[i].array.shape) if g is None else g.array
+        if analytic.shape != given[i].array.shape:
             raise GradientError(
                 f"the {what} of input {i} has another shape than the input",
                 where=users_line(3) or None,
-                expected=str(list(given[i].data.shape)),
+                expected=str(list(given[i].array.shape)),
                 got=str(list(analytic.shape)),
             )
-        places = list(np.ndindex(given[i].data.shape))
+        places = list(np.ndindex(given[i].array.shape))
         if elements is not None and len(places) > elements:
             places = [places[k] for k in random.choice(len(places), elements, replace=False)]
         for place in places:
             ahead, behind = (_moved(function, given, i, place, step) for step in (eps, -eps))
             # differences of outputs first: the sum of all outputs may be too large for a difference of sums
-            numeric = sum(float(((ahead[k].data - behind[k].data) * weights[k]).sum()) / (2 * eps) for k in floating)
+            numeric = sum(float(((ahead[k].array - behind[k].array) * weights[k]).sum()) / (2 * eps) for k in floating)
             off = abs(float(analytic[place]) - numeric)
             excess = off / (atol + rtol * abs(numeric)) if np.isfinite(off) else np.inf
             if excess > worst[0]:
@@ -195,8 +195,8 @@ def _moved(
     function: Callable[..., Any], given: Sequence[Any], i: int, place: tuple[int, ...], step: float
 ) -> list[Any]:
     """The outputs with one element moved."""
-    inputs = [operator.make_tensor(x.data) if hasattr(x, "node") else x for x in given]
-    array = given[i].data.copy()
+    inputs = [operator.make_tensor(x.array) if hasattr(x, "node") else x for x in given]
+    array = given[i].array.copy()
     array[place] += step
     inputs[i] = operator.make_tensor(array)
     result = function(*inputs)

@@ -36,11 +36,11 @@ def entered(x: Any, what: str) -> Tensor:
     Raises:
         ArgumentError: no tensor, or one of whole numbers.
     """
-    if not hasattr(x, "node") or not is_floating(x.data.dtype):
+    if not hasattr(x, "node") or not is_floating(x.array.dtype):
         raise ArgumentError(
             f"{what} differentiates by tensors of floating types",
             where=users_line(3),
-            got=f"{x.data.dtype} {list(x.data.shape)}" if hasattr(x, "node") else type(x).__name__,
+            got=f"{x.array.dtype} {list(x.array.shape)}" if hasattr(x, "node") else type(x).__name__,
         )
     with switched(grad=True, inference=False):
         if x.node is None:

@@ -16,7 +16,7 @@ def transfer(x: Tensor, device: str) -> Tensor:
 
     # an Identity carries history and recording over to the moved array
     y = OPS["Identity"](x)
-    y.data = cpu(x.data) if device == "cpu" else cuda.to_device(x.data, device)
+    y.array = cpu(x.array) if device == "cpu" else cuda.to_device(x.array, device)
     y._base = y._viewed = y._origin = y._version = None
     if y.node is not None:
         origin = x.device

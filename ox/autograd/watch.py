@@ -79,7 +79,7 @@ class Watch:
             raise
         for i, g in enumerate(found):
             g = g._values() if g is not None and g.is_sparse else g
-            if self.check_nan and g is not None and is_floating(g.data.dtype) and bool((g.data != g.data).any()):
+            if self.check_nan and g is not None and is_floating(g.array.dtype) and bool((g.array != g.array).any()):
                 raise GradientError(
                     f"{node.name()} returned NaN as its gradient {i}",
                     where=users_line() or None,
@@ -96,17 +96,17 @@ class Packed:
 
     def __init__(self, value: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
         self.value, self.unpack, self.node, self.port = value, unpack, tensor.node, tensor.port
-        self.shape, self.dtype = tensor.data.shape, tensor.data.dtype
+        self.shape, self.dtype = tensor.array.shape, tensor.array.dtype
 
     def unpacked(self) -> Tensor:
         """The tensor as it was saved. Raises ArgumentError when the unpack hook gives another one."""
         made = self.unpack(self.value)
-        if not hasattr(made, "node") or made.data.shape != self.shape or made.data.dtype != self.dtype:
+        if not hasattr(made, "node") or made.array.shape != self.shape or made.array.dtype != self.dtype:
             raise ArgumentError(
                 "an unpack hook of saved_tensors_hooks returned something else than was packed",
                 where=users_line() or None,
                 expected=f"a {self.dtype} tensor {list(self.shape)}",
-                got=f"{made.data.dtype} {list(made.data.shape)}" if hasattr(made, "node") else type(made).__name__,
+                got=f"{made.array.dtype} {list(made.array.shape)}" if hasattr(made, "node") else type(made).__name__,
             )
         tensor: Tensor = made.twin()
         tensor.node, tensor.port = self.node, self.port
@@ -114,5 +114,5 @@ class Packed:
 
     def keep_old(self, tensor: Tensor) -> None:
         """The memory of `tensor` is about to be overwritten; if that is what was packed, keep a copy."""
-        if hasattr(self.value, "node") and self.value.data is tensor.data:
-            self.value.data, self.value._version = tensor.data.copy(), None
+        if hasattr(self.value, "node") and self.value.array is tensor.array:
+            self.value.array, self.value._version = tensor.array.copy(), None

@@ -23,7 +23,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """
     first = batch[0]
     if isinstance(first, Tensor | np.ndarray | np.generic):
-        arrays = [x.data if isinstance(x, Tensor) else x for x in batch]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in batch]
         if any(a.shape != arrays[0].shape for a in arrays):
             shapes = sorted({str(list(a.shape)) for a in arrays})
             raise ShapeError(

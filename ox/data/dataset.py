@@ -39,19 +39,19 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Any) -> None:
         self.tensors: tuple[Tensor, ...] = tuple(as_input(t) for t in tensors)
-        lengths = [t.data.shape[0] if t.data.ndim else 0 for t in self.tensors]
+        lengths = [t.array.shape[0] if t.array.ndim else 0 for t in self.tensors]
         if not lengths or len(set(lengths)) > 1:
             raise ShapeError("TensorDataset needs tensors of one length", where=place(), got=f"lengths {lengths}")
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        return tuple(make_tensor(t.data[index]) for t in self.tensors)
+        return tuple(make_tensor(t.array[index]) for t in self.tensors)
 
     def __len__(self) -> int:
-        return int(self.tensors[0].data.shape[0])
+        return int(self.tensors[0].array.shape[0])
 
     def batch(self, indices: np.ndarray[Any, Any]) -> list[Tensor]:
         """The samples of many indices, [n, ...] each."""
-        return [make_tensor(t.data[indices]) for t in self.tensors]
+        return [make_tensor(t.array[indices]) for t in self.tensors]
 
 
 class Subset(Dataset):
@@ -171,6 +171,6 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: random.Gener
             expected=str(total),
             got=f"{list(lengths)}, together {sum(counts)}",
         )
-    order = random.randperm(total, generator=generator).data
+    order = random.randperm(total, generator=generator).array
     ends = np.cumsum([int(count) for count in counts])
     return [Subset(dataset, order[end - int(count) : end]) for end, count in zip(ends, counts, strict=True)]

@@ -68,11 +68,11 @@ class RandomSampler(Sampler):
         self.epoch_state = generator.get_state()
         count, total = len(self), len(self.data_source)
         if self.replacement:
-            drawn = random.uniform((2, count), generator=generator).data.astype(np.float64)
+            drawn = random.uniform((2, count), generator=generator).array.astype(np.float64)
             return np.minimum(((drawn[0] + drawn[1] / (1 << 24)) * total).astype(np.int64), total - 1)  # type: ignore[no-any-return]
         orders: list[Any] = []
         while sum(map(len, orders)) < count:
-            orders.append(random.randperm(total, generator=generator).data)
+            orders.append(random.randperm(total, generator=generator).array)
         return np.concatenate(orders)[:count] if orders else np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[int]:
@@ -125,7 +125,7 @@ class WeightedRandomSampler(Sampler):
     def order(self) -> np.ndarray[Any, Any]:
         """The whole epoch as int64 [num_samples]."""
         count = self.num_samples if self.replacement else len(self.weights)
-        drawn = random.uniform((2, count), generator=self.generator).data.astype(np.float64)
+        drawn = random.uniform((2, count), generator=self.generator).array.astype(np.float64)
         fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits, for one number of 24 cannot name each of many samples
         if self.replacement:
             edges = np.cumsum(self.weights)

@@ -122,14 +122,14 @@ def _check_arguments(model: Any, count: int, keywords: tuple[str, ...] | None) -
 
 def _array(x: Any) -> Array:
     if isinstance(x, Tensor):
-        array: Array = x.detach().cpu().data
+        array: Array = x.detach().cpu().array
         return array
     array = np.asarray(x)
     if array.dtype not in ALL:
         got = f"{type(x).__name__} of {array.dtype}"
         raise ArgumentError("an example is a tensor or array of numbers, or a tuple or dict of them", got=got)
     # Python's own numbers become what ox.tensor makes of them
-    return array if hasattr(x, "dtype") else Tensor(x).data
+    return array if hasattr(x, "dtype") else Tensor(x).array
 
 
 def argument_names(model: Any, count: int) -> list[str]:

@@ -100,7 +100,7 @@ def _mismatch(
         )
     with no_grad():
         known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
-    replayed, _ = _worst({v.name: known[v].data for v in graph.outputs}, case.outputs)
+    replayed, _ = _worst({v.name: known[v].array for v in graph.outputs}, case.outputs)
     if not replayed.ok:
         hint = "the same outputs for the same inputs: no state that changes with a call, no randomness in eval mode"
         return ExportError(what, expected=expected, got=f"{got}; the recorded graph gives another too", hint=hint)
@@ -125,7 +125,7 @@ def first_apart(graph: Graph, opset: int, case: Case) -> tuple[Node | None, floa
     for node in graph.nodes:
         for v in node.outputs:
             if v.name in got:
-                difference = tolerance.compare(got[v.name], known[v].data)
+                difference = tolerance.compare(got[v.name], known[v].array)
                 if not difference.ok:
                     return node, difference.max_abs
     return None, 0.0

@@ -188,4 +188,4 @@ def name_sizes(
 
 def arrays_of(result: Any) -> dict[str, Array]:
     """Tensors by name as arrays of their own."""
-    return {name: np.array(tensor.detach().cpu().data) for name, tensor in result.items()}
+    return {name: np.array(tensor.detach().cpu().array) for name, tensor in result.items()}

@@ -73,7 +73,7 @@ def together(
     count = mapped[0][0].shape[mapped[0][1]]
     known: dict[Value, Item] = {}
     for value, (x, d) in zip(graph.inputs, mapped, strict=True):
-        order = [d, *(i for i in range(x.data.ndim) if i != d)]
+        order = [d, *(i for i in range(x.array.ndim) if i != d)]
         known[value] = Item(x if d == 0 else x.permute(order), True, value.shape)
     for value in graph.constants:
         known[value] = Item(tensors[value], False, value.shape)
@@ -112,9 +112,9 @@ def _recorded(
             examples.append(x)
             continue
         array = (
-            np.moveaxis(x.data, d, 0)
-            if isinstance(x.data, np.ndarray)
-            else x.data.transpose((d, *(i for i in range(x.data.ndim) if i != d)))
+            np.moveaxis(x.array, d, 0)
+            if isinstance(x.array, np.ndarray)
+            else x.array.transpose((d, *(i for i in range(x.array.ndim) if i != d)))
         )
         example = operator.make_tensor(array[0].copy())
         if x.node is not None:

@@ -17,9 +17,9 @@ from ox.ops.mode import switched
 
 def _units(x: Any) -> list[Any]:
     """The tensors of this shape that are 1 at one place and 0 elsewhere."""
-    count = x.data.size
-    rows = eye(count, dtype=x.data.dtype)
-    return [rows[k].reshape(x.data.shape) for k in range(count)]
+    count = x.array.size
+    rows = eye(count, dtype=x.array.dtype)
+    return [rows[k].reshape(x.array.shape) for k in range(count)]
 
 
 def jacrev(
@@ -98,7 +98,7 @@ def jacfwd(
 
 def _stacked(parts: Any, y: Any, x: Any, dim: int) -> Any:
     """Rows or columns as one block of the output's sizes followed by the input's."""
-    sizes = [*y.data.shape, *x.data.shape]
+    sizes = [*y.array.shape, *x.array.shape]
     if not parts:
         return zeros(sizes, y)
     return reshape(stack(list(parts), dim), sizes)

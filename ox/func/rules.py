@@ -59,7 +59,7 @@ class Batch:
     def numbers(self, i: int) -> list[int] | None:
         """A host input that is known."""
         given = self.tensor(i)
-        return None if given is None else [int(v) for v in np.asarray(given.data).ravel()]
+        return None if given is None else [int(v) for v in np.asarray(given.array).ravel()]
 
     def aligned(self, item: Item | None, rank: int) -> Any:
         """The tensor with as many dimensions of an example as `rank`, if it has the one of examples."""
@@ -203,7 +203,7 @@ def _gather(b: Batch) -> Any:
     if data.batched:
         return _gather_each(b, data, places, axis)
     y = b.run(data.tensor, places.tensor)
-    return y if not axis else OPS["Transpose"](y, perm=[axis, *range(axis), *range(axis + 1, y.data.ndim)])
+    return y if not axis else OPS["Transpose"](y, perm=[axis, *range(axis), *range(axis + 1, y.array.ndim)])
 
 
 def _gather_each(b: Batch, data: Item, places: Item, axis: int) -> Any:

@@ -87,11 +87,11 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
         inside = Entered(args, chosen(args, argnums, "grad"), "grad")
         with switched(grad=True, inference=False):
             value, aux = parted(func(*inside.args, **kwargs), has_aux, "grad")
-        if not hasattr(value, "node") or value.data.ndim:
+        if not hasattr(value, "node") or value.array.ndim:
             raise ShapeError(
                 "grad needs a function that returns a tensor of no dimensions",
                 where=users_line(2),
-                got=str(list(value.data.shape)) if hasattr(value, "node") else type(value).__name__,
+                got=str(list(value.array.shape)) if hasattr(value, "node") else type(value).__name__,
                 hint=".sum() or .mean(), or ox.func.jacrev",
             )
         create = wanted_outside([value], inside.inputs)
@@ -237,10 +237,10 @@ def check_tangents(inputs: Sequence[Any], tangents: Sequence[Any]) -> None:
             got=str(len(tangents)),
         )
     for x, t in zip(inputs, tangents, strict=True):
-        if not hasattr(t, "node") or t.data.shape != x.data.shape:
+        if not hasattr(t, "node") or t.array.shape != x.array.shape:
             raise ShapeError(
                 "a tangent has another shape than its primal",
                 where=users_line(3),
-                expected=str(list(x.data.shape)),
-                got=str(list(t.data.shape)) if hasattr(t, "node") else type(t).__name__,
+                expected=str(list(x.array.shape)),
+                got=str(list(t.array.shape)) if hasattr(t, "node") else type(t).__name__,
             )

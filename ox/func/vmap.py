@@ -92,12 +92,12 @@ def _checked(leaves: list[Any], dims: list[Any]) -> list[int | None]:
                 got=f"{type(x).__name__} with in_dims {d}",
                 hint="in_dims=None for what is the same for all examples",
             )
-        if not -x.data.ndim <= d < x.data.ndim:
+        if not -x.array.ndim <= d < x.array.ndim:
             raise ShapeError(
-                f"vmap cannot map over dimension {d} of this tensor", where=users_line(3), got=str(list(x.data.shape))
+                f"vmap cannot map over dimension {d} of this tensor", where=users_line(3), got=str(list(x.array.shape))
             )
-        found.append(d % x.data.ndim)
-    sizes = {x.data.shape[d] for x, d in zip(leaves, found, strict=True) if d is not None}
+        found.append(d % x.array.ndim)
+    sizes = {x.array.shape[d] for x, d in zip(leaves, found, strict=True) if d is not None}
     if not sizes:
         raise ArgumentError(
             "vmap has nothing to map over", where=users_line(3), hint="an entry of in_dims that is a number"
@@ -153,7 +153,7 @@ def _placed(results: list[tuple[Any, bool]], form: Any, out_dims: Any, count: An
         else:
             if not batched:
                 y = y.unsqueeze(0).expand(count, *y.shape)
-            rank = y.data.ndim
+            rank = y.array.ndim
             place = d + rank if d < 0 else d
             order = [*range(1, place + 1), 0, *range(place + 1, rank)]
             found.append(y if place == 0 else y.permute(order))

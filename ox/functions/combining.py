@@ -30,8 +30,8 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tens
 
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """input + value · tensor1 / tensor2. `torch.addcdiv`. Raises DTypeError where both are whole numbers."""
-    if not is_floating(tensor1.data.dtype) and not is_floating(tensor2.data.dtype):
-        raise DTypeError("addcdiv divides floats", where=users_line(2), got=str(tensor1.data.dtype), hint="x.float()")
+    if not is_floating(tensor1.array.dtype) and not is_floating(tensor2.array.dtype):
+        raise DTypeError("addcdiv divides floats", where=users_line(2), got=str(tensor1.array.dtype), hint="x.float()")
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)  # type: ignore[no-any-return]
 
@@ -46,13 +46,13 @@ def _one_type(name: str, *tensors: Any) -> None:
     given = [x for x in tensors if hasattr(x, "node")]
     only_floats(name, *given)
     for x in given[1:]:
-        if x.data.dtype != given[0].data.dtype:
+        if x.array.dtype != given[0].array.dtype:
             raise DTypeError(
                 f"{name} takes tensors of one type",
                 where=users_line(3),
-                expected=str(given[0].data.dtype),
-                got=str(x.data.dtype),
-                hint=f"x.to(ox.{given[0].data.dtype})",
+                expected=str(given[0].array.dtype),
+                got=str(x.array.dtype),
+                hint=f"x.to(ox.{given[0].array.dtype})",
             )
 
 
@@ -72,7 +72,7 @@ def nan_to_num(
     input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """NaN and the infinities replaced: by 0 and the type's extremes where no number is given. `torch.nan_to_num`."""
-    dtype = input.data.dtype
+    dtype = input.array.dtype
     if not is_floating(dtype):
         return input  # type: ignore[no-any-return]
     from ox.functions.kinds import finfo
@@ -95,14 +95,14 @@ def clamp_max(input: Any, max: Any) -> Tensor:
 
 def heaviside(input: Any, values: Any) -> Tensor:
     """0 below 0, 1 above, and `values` at 0. `torch.heaviside`. Raises DTypeError for mixed types."""
-    if input.data.dtype != values.data.dtype:
+    if input.array.dtype != values.array.dtype:
         raise DTypeError(
             "heaviside takes tensors of one type",
             where=users_line(2),
-            expected=str(input.data.dtype),
-            got=str(values.data.dtype),
+            expected=str(input.array.dtype),
+            got=str(values.array.dtype),
         )
-    return where(eq(input, 0), values, cast(input > 0, input.data.dtype))  # type: ignore[no-any-return]
+    return where(eq(input, 0), values, cast(input > 0, input.array.dtype))  # type: ignore[no-any-return]
 
 
 def fmax(input: Any, other: Any) -> Tensor:
@@ -117,7 +117,7 @@ def fmin(input: Any, other: Any) -> Tensor:
 
 def _without_nan(choose: Any, input: Any, other: Any) -> Tensor:
     a, b = meet(input, other)
-    if not is_floating(a.data.dtype):
+    if not is_floating(a.array.dtype):
         return choose(a, b)  # type: ignore[no-any-return]
     return choose(ops.Where(isnan(a), b, a), ops.Where(isnan(b), a, b))  # type: ignore[no-any-return]
 
@@ -125,7 +125,7 @@ def _without_nan(choose: Any, input: Any, other: Any) -> Tensor:
 def gcd(input: Any, other: Any) -> Tensor:
     """The greatest common divisor. `torch.gcd`. Raises DTypeError for what is no whole number."""
     a, b = meet(input, other)
-    dtype = a.data.dtype
+    dtype = a.array.dtype
     if is_floating(dtype) or dtype == bool_:
         raise DTypeError("gcd is for whole numbers", where=users_line(2), got=str(dtype), hint="x.long()")
     if dtype in (int32, int64):
@@ -137,7 +137,7 @@ def lcm(input: Any, other: Any) -> Tensor:
     """The least common multiple. `torch.lcm`. Raises DTypeError for what is no whole number."""
     a, b = meet(input, other)
     divisor = gcd(a, b)
-    safe = ops.Where(eq(divisor, 0), scalar(1, divisor.data.dtype), divisor)
+    safe = ops.Where(eq(divisor, 0), scalar(1, divisor.array.dtype), divisor)
     product = ops.Mul(ops.Div(a, safe), b)
     return abs(product)  # type: ignore[no-any-return]
 
@@ -149,7 +149,7 @@ def ldexp(input: Any, other: Any) -> Tensor:
 
 def positive(input: Any) -> Tensor:
     """The tensor itself. `torch.positive`. Raises DTypeError for bools."""
-    if input.data.dtype == bool_:
+    if input.array.dtype == bool_:
         raise DTypeError("positive is for numbers", where=users_line(2), got="bool")
     return input  # type: ignore[no-any-return]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _comparison(op: Any, name: str) -> Any:
     def function(input: Any, other: Any) -> Tensor:
         a, b = meet(input, other)
-        if a.data.dtype == bool_:  # ONNX does not order bools
+        if a.array.dtype == bool_:  # ONNX does not order bools
             a, b = cast(a, int32), cast(b, int32)
         return op(a, b)  # type: ignore[no-any-return]
 
@@ -62,11 +62,11 @@ def logical_xor(input: Any, other: Any) -> Tensor:
 
 
 def _bitwise(name: str, x: Any) -> Any:
-    if is_floating(x.data.dtype):
+    if is_floating(x.array.dtype):
         raise DTypeError(
-            f"{name} is for bools and integers", where=users_line(3), got=str(x.data.dtype), hint="(x > 0) & (y > 0)"
+            f"{name} is for bools and integers", where=users_line(3), got=str(x.array.dtype), hint="(x > 0) & (y > 0)"
         )
-    return x.data.dtype
+    return x.array.dtype
 
 
 def bitwise_not(input: Any) -> Tensor:
@@ -122,7 +122,7 @@ def bitwise_right_shift(input: Any, other: Any) -> Tensor:
 def _shiftable(name: str, x: Any) -> Any:
     if _bitwise(name, x) == bool_:
         raise DTypeError(f"{name} does not shift bools", where=users_line(3), hint="x.int() first")
-    return x.data.dtype
+    return x.array.dtype
 
 
 def isnan(input: Any) -> Tensor:
@@ -132,21 +132,21 @@ def isnan(input: Any) -> Tensor:
 
 def isinf(input: Any) -> Tensor:
     """True where infinite; nowhere among integers."""
-    if not is_floating(input.data.dtype):
+    if not is_floating(input.array.dtype):
         return isnan(input)
-    return ops.Equal(ops.Abs(input), scalar(np.inf, input.data.dtype))
+    return ops.Equal(ops.Abs(input), scalar(np.inf, input.array.dtype))
 
 
 def isfinite(input: Any) -> Tensor:
     """True where neither infinite nor NaN."""
-    if not is_floating(input.data.dtype):
+    if not is_floating(input.array.dtype):
         return ops.Equal(input, input)
-    return ops.Less(ops.Abs(input), scalar(np.inf, input.data.dtype))
+    return ops.Less(ops.Abs(input), scalar(np.inf, input.array.dtype))
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`."""
-    input, other = (cast(x, float64) if x.data.dtype != float32 else x for x in meet(input, other))
+    input, other = (cast(x, float64) if x.array.dtype != float32 else x for x in meet(input, other))
     with np.errstate(all="ignore"):  # of infinities
         near = ops.And(ops.LessOrEqual(ops.Abs(input - other), ops.Abs(other) * rtol + atol), isfinite(other))
     near = ops.Or(near, ops.Equal(input, other))
@@ -155,12 +155,12 @@ def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equa
 
 def isposinf(input: Any) -> Tensor:
     """True where +infinity. `torch.isposinf`."""
-    return eq(input, np.inf) if is_floating(input.data.dtype) else isnan(input)
+    return eq(input, np.inf) if is_floating(input.array.dtype) else isnan(input)
 
 
 def isneginf(input: Any) -> Tensor:
     """True where -infinity. `torch.isneginf`."""
-    return eq(input, -np.inf) if is_floating(input.data.dtype) else isnan(input)
+    return eq(input, -np.inf) if is_floating(input.array.dtype) else isnan(input)
 
 
 def isreal(input: Any) -> Tensor:
@@ -170,7 +170,7 @@ def isreal(input: Any) -> Tensor:
 
 def signbit(input: Any) -> Tensor:
     """True where the sign is minus, as it is of -0.0. `torch.signbit`."""
-    if is_floating(input.data.dtype):
+    if is_floating(input.array.dtype):
         return ops.SignBit(input)  # type: ignore[no-any-return]
     return lt(input, 0)  # type: ignore[no-any-return]
 

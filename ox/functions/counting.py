@@ -32,7 +32,7 @@ def unique(
     """The different values in ascending order, or the different slices along `dim`; on request which of them each
     element is, and how often each comes. `torch.unique`, ONNX Unique."""
     if dim is not None:
-        dim = one_dim(dim, x.data.ndim)
+        dim = one_dim(dim, x.array.ndim)
     y, _, inverse, counts = ops.Unique(x, axis=dim, outputs=4)
     inverse = reshape(inverse, x.shape) if dim is None else inverse
     return _asked(y, inverse, counts, return_inverse, return_counts)
@@ -51,12 +51,12 @@ def unique_consecutive(
     if dim is None:
         x, dim = reshape(x, -1), 0
     else:
-        dim, shape = one_dim(dim, x.data.ndim), None
+        dim, shape = one_dim(dim, x.array.ndim), None
     n = x.shape[dim]
-    if not x.data.shape[dim]:
+    if not x.array.shape[dim]:
         none = full_like_shape(x, (0,), 0, int64)
         return _asked(x, none, none, return_inverse, return_counts)
-    others = [d for d in range(x.data.ndim) if d != dim]
+    others = [d for d in range(x.array.ndim) if d != dim]
     changes = cast(ne(narrow(x, dim, 1, n - 1), narrow(x, dim, 0, n - 1)), int64)
     if others:
         changes = ops.ReduceSum(changes, axes_tensor(others), keepdims=0)
@@ -75,24 +75,24 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
         ArgumentError: negative values, no vector, or another number of weights.
     """
     x = as_index(x, "bincount's input")
-    if x.data.ndim != 1 or (isinstance(x.data, np.ndarray) and (x.data < 0).any()) or minlength < 0:
+    if x.array.ndim != 1 or (isinstance(x.array, np.ndarray) and (x.array < 0).any()) or minlength < 0:
         raise ArgumentError("bincount takes a vector of whole numbers from 0 on, and a minlength", where=users_line(2))
-    if weights is not None and weights.data.shape != x.data.shape:
+    if weights is not None and weights.array.shape != x.array.shape:
         raise ArgumentError(
             "bincount needs a weight for each value",
             where=users_line(2),
-            expected=str(list(x.data.shape)),
-            got=str(list(weights.data.shape)),
+            expected=str(list(x.array.shape)),
+            got=str(list(weights.array.shape)),
         )
     if weights is None:
         weights = full_like_shape(x, (x.shape,), 1, int64)
-    elif weights.data.dtype not in (float32, float64):
+    elif weights.array.dtype not in (float32, float64):
         weights = cast(weights, float64)
     least = scalar(minlength, int64)
     size = least
-    if x.data.size:
+    if x.array.size:
         size = ops.Max(ops.Add(cast(ops.ReduceMax(x, keepdims=0), int64), scalar(1, int64)), least)
-    start = ops.ConstantOfShape(reshape(size, 1), value=np.zeros(1, weights.data.dtype))
+    start = ops.ConstantOfShape(reshape(size, 1), value=np.zeros(1, weights.array.dtype))
     return ops.ScatterElements(start, x, weights, axis=0, reduction="add")
 
 
@@ -117,19 +117,19 @@ def searchsorted(
     right = right or side == "right"
     sequence = sorted_sequence
     if sorter is not None:
-        sequence = ops.GatherElements(sequence, sorter, axis=sequence.data.ndim - 1)
+        sequence = ops.GatherElements(sequence, sorter, axis=sequence.array.ndim - 1)
     values = like(input, sequence)
     sequence, values = _alike(sequence, values)
     shape = values.shape
-    if sequence.data.ndim == 1:
+    if sequence.array.ndim == 1:
         rows = ops.Unsqueeze(sequence, axes_tensor([0])), reshape(values, 1, -1)
     else:
-        if sequence.data.shape[:-1] != values.data.shape[:-1]:
+        if sequence.array.shape[:-1] != values.array.shape[:-1]:
             raise ShapeError(
                 "searchsorted needs values for each sequence",
                 where=users_line(2),
-                expected=f"{[*sequence.data.shape[:-1], '...']}",
-                got=str(list(values.data.shape)),
+                expected=f"{[*sequence.array.shape[:-1], '...']}",
+                got=str(list(values.array.shape)),
             )
         rows = reshape(sequence, -1, sequence.shape[-1]), reshape(values, -1, values.shape[-1])
     places = reshape(ops.SearchSorted(*rows, right=int(right)), shape)
@@ -137,9 +137,9 @@ def searchsorted(
 
 
 def _alike(sequence: Any, values: Any) -> tuple[Any, Any]:
-    if sequence.data.dtype != values.data.dtype or sequence.data.dtype == bool_:
+    if sequence.array.dtype != values.array.dtype or sequence.array.dtype == bool_:
         sequence, values = meet(sequence, values)
-        if sequence.data.dtype == bool_:
+        if sequence.array.dtype == bool_:
             return cast(sequence, int64), cast(values, int64)
     return sequence, values
 
@@ -147,8 +147,8 @@ def _alike(sequence: Any, values: Any) -> tuple[Any, Any]:
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Between which boundaries (a sorted vector) each value lies: `searchsorted` with the arguments exchanged.
     `torch.bucketize`."""
-    if boundaries.data.ndim != 1:
-        raise ShapeError("boundaries are a vector", where=users_line(2), got=str(list(boundaries.data.shape)))
+    if boundaries.array.ndim != 1:
+        raise ShapeError("boundaries are a vector", where=users_line(2), got=str(list(boundaries.array.shape)))
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
@@ -157,7 +157,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if not hasattr(elements, "node"):
         elements = like(elements, test_elements)
     among, values = _alike(reshape(like(test_elements, elements), -1), elements)
-    if not among.data.size:
+    if not among.array.size:
         return full_like_shape(values, (values.shape,), invert, bool_)
     among = sort(among).values
     last = scalar(among.numel() - 1, int64)
@@ -168,15 +168,17 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 def _limits(x: Any, low: Any, high: Any, what: str) -> tuple[Any, Any]:
     """The ends of a range as numbers of the type of `x`: its own extremes where both ends are equal."""
-    dtype = x.data.dtype
-    if low == high and x.data.size:
+    dtype = x.array.dtype
+    if low == high and x.array.size:
         low, high = ops.Neg(ops.ReduceMax(ops.Neg(x), keepdims=0)), ops.ReduceMax(x, keepdims=0)
     else:
         low, high = scalar(low, dtype), scalar(high, dtype)
-    if isinstance(low.data, np.ndarray) and not (np.isfinite(low.data) and np.isfinite(high.data)):
-        raise ArgumentError(f"{what} needs a finite range", where=users_line(3), got=f"{low.data} to {high.data}")
-    if isinstance(low.data, np.ndarray) and low.data > high.data:
-        raise ArgumentError(f"{what} needs a range that ascends", where=users_line(3), got=f"{low.data} to {high.data}")
+    if isinstance(low.array, np.ndarray) and not (np.isfinite(low.array) and np.isfinite(high.array)):
+        raise ArgumentError(f"{what} needs a finite range", where=users_line(3), got=f"{low.array} to {high.array}")
+    if isinstance(low.array, np.ndarray) and low.array > high.array:
+        raise ArgumentError(
+            f"{what} needs a range that ascends", where=users_line(3), got=f"{low.array} to {high.array}"
+        )
     same = ops.Equal(low, high)
     one = scalar(1, dtype)
     return ops.Where(same, ops.Sub(low, one), low), ops.Where(same, ops.Add(high, one), high)
@@ -191,7 +193,7 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
         ArgumentError: no bins, or no range.
     """
     x = reshape(x, -1).detach()
-    dtype = x.data.dtype
+    dtype = x.array.dtype
     if not is_floating(dtype):
         raise DTypeError("histc takes floats", where=users_line(2), got=str(dtype), hint="x.float()")
     if bins < 1:
@@ -214,7 +216,7 @@ def histogram(
     """(hist, bin_edges): how many elements, or what weight, between the edges; `bins` is a count of equal parts of
     `range` (by default of the extremes), or the edges. With `density` an area of 1. `torch.histogram`."""
     flat = reshape(x, -1).detach()
-    dtype = flat.data.dtype
+    dtype = flat.array.dtype
     if not is_floating(dtype):
         raise DTypeError("histogram takes floats", where=users_line(2), got=str(dtype), hint="x.float()")
     if hasattr(bins, "node"):

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 def _triangle(upper: int) -> Any:
     def function(x: Any, diagonal: int = 0) -> Tensor:
-        if x.data.ndim < 2:
+        if x.array.ndim < 2:
             raise ShapeError(
                 f"{function.__name__} takes matrices",
                 where=users_line(2),
                 expected="two dimensions or more",
-                got=str(list(x.data.shape)),
+                got=str(list(x.array.shape)),
             )
         return ops.Trilu(x, operator.as_input(np.array(diagonal, np.int64)), upper=upper)
 
@@ -69,7 +69,7 @@ def _least(a: Any, b: Any) -> Any:
 
 
 def _two(x: Any, dim1: int, dim2: int, what: str) -> tuple[int, int]:
-    rank = x.data.ndim
+    rank = x.array.ndim
     first, second = one_dim(dim1, rank), one_dim(dim2, rank)
     if rank < 2 or first == second:
         raise ArgumentError(f"{what} needs two different dimensions", where=users_line(3), got=f"{dim1}, {dim2}")
@@ -81,13 +81,13 @@ def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     first, second = _two(x, dim1, dim2, "diagonal")
     made = _taken(x, offset, first, second)
     if made._base is not (x if x._base is None else x._base):
-        views.show(made, x.data.diagonal(offset, first, second), x, lambda x: _taken(x, offset, first, second))
+        views.show(made, x.array.diagonal(offset, first, second), x, lambda x: _taken(x, offset, first, second))
     return made
 
 
 def _taken(x: Any, offset: int, first: int, second: int) -> Tensor:
-    rest = [d for d in range(x.data.ndim) if d not in (first, second)]
-    x = permute(x, [*rest, first, second]) if [*rest, first, second] != list(range(x.data.ndim)) else x
+    rest = [d for d in range(x.array.ndim) if d not in (first, second)]
+    x = permute(x, [*rest, first, second]) if [*rest, first, second] != list(range(x.array.ndim)) else x
     *lead, n, m = x.shape
     start = offset if offset >= 0 else -offset * m
     length = _least(n, m - offset) if offset >= 0 else _least(n + offset, m)
@@ -111,18 +111,18 @@ def _on_diagonal(rows: Any, columns: Any, offset: int) -> Tensor:
 def _as_rows(x: Any, rows: Any, offset: int) -> Tensor:
     """The elements of a diagonal [..., k] at the rows in which they stand, [..., rows, 1]."""
     before = max(-offset, 0)
-    last = x.data.ndim - 1
+    last = x.array.ndim - 1
     return unsqueeze(pad_axes(x, {last: (before, rows - before - x.shape[last])}), -1)
 
 
 def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices in dimensions `dim1` and `dim2` with the last dimension of `x` on their diagonal. `torch.diag_embed`."""
-    rank = x.data.ndim + 1
+    rank = x.array.ndim + 1
     first, second = one_dim(dim1, rank), one_dim(dim2, rank)
     if rank < 2 or first == second:
         raise ArgumentError("diag_embed needs two different dimensions", where=users_line(2), got=f"{dim1}, {dim2}")
     n = x.shape[-1] + abs(offset)
-    matrices = ops.Where(beside(_on_diagonal(n, n, offset), x), _as_rows(x, n, offset), scalar(0, x.data.dtype))
+    matrices = ops.Where(beside(_on_diagonal(n, n, offset), x), _as_rows(x, n, offset), scalar(0, x.array.dtype))
     order = list(range(rank - 2))
     for place, source in sorted(((first, rank - 2), (second, rank - 1))):
         order.insert(place, source)
@@ -131,11 +131,11 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tenso
 
 def diag(x: Any, diagonal: int = 0) -> Tensor:
     """A vector as a matrix with it on the diagonal, or the diagonal of a matrix. `torch.diag`."""
-    if x.data.ndim == 1:
+    if x.array.ndim == 1:
         return diag_embed(x, diagonal)
-    if x.data.ndim == 2:
+    if x.array.ndim == 2:
         return _diagonal(x, diagonal)
-    raise ShapeError("diag takes a vector or a matrix", where=users_line(2), got=str(list(x.data.shape)))
+    raise ShapeError("diag takes a vector or a matrix", where=users_line(2), got=str(list(x.array.shape)))
 
 
 _diagonal = diagonal
@@ -149,20 +149,20 @@ def diagflat(x: Any, offset: int = 0) -> Tensor:
 def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """`x` with `src` on its diagonals. `torch.diagonal_scatter`."""
     first, second = _two(x, dim1, dim2, "diagonal_scatter")
-    rest = [d for d in range(x.data.ndim) if d not in (first, second)]
+    rest = [d for d in range(x.array.ndim) if d not in (first, second)]
     order = [*rest, first, second]
-    expected = _diagonal(x.detach(), offset, first, second).data.shape
-    if src.data.shape != expected:
+    expected = _diagonal(x.detach(), offset, first, second).array.shape
+    if src.array.shape != expected:
         raise ShapeError(
             "diagonal_scatter: the source is no such diagonal",
             where=users_line(2),
             expected=str(list(expected)),
-            got=str(list(src.data.shape)),
+            got=str(list(src.array.shape)),
         )
     n, m = x.shape[first], x.shape[second]
-    rows = _as_rows(cast(src, x.data.dtype), n, offset)
+    rows = _as_rows(cast(src, x.array.dtype), n, offset)
     made = ops.Where(beside(_on_diagonal(n, m, offset), x), rows, permute(x, order))
-    back = [order.index(d) for d in range(x.data.ndim)]
+    back = [order.index(d) for d in range(x.array.ndim)]
     return permute(made, back)
 
 
@@ -173,20 +173,20 @@ def fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Tensor:
     Raises:
         ShapeError: fewer than two dimensions, or more of different sizes.
     """
-    shape = x.data.shape
+    shape = x.array.shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError("fill_diagonal_ takes a matrix, or equal sizes", where=users_line(2), got=str(list(shape)))
     step = int(sum(np.prod(shape[d + 1 :], dtype=int) for d in range(len(shape))))
-    end = x.data.size if wrap or len(shape) > 2 or shape[0] <= shape[1] else shape[1] * shape[1]
+    end = x.array.size if wrap or len(shape) > 2 or shape[0] <= shape[1] else shape[1] * shape[1]
     places = np.arange(0, min(end, step * (min(shape) - 1) + 1) if not wrap else end, step)
-    filled = np.full(places.shape, fill_value, x.data.dtype)
+    filled = np.full(places.shape, fill_value, x.array.dtype)
     flat = ops.ScatterElements(reshape(x, -1), *(beside(operator.as_input(a), x) for a in (places, filled)))
     return reshape(flat, x.shape)
 
 
 def trace(x: Any) -> Tensor:
     """The sum of a matrix's diagonal; of integers in int64. `torch.trace`."""
-    if x.data.ndim != 2:
-        raise ShapeError("trace takes a matrix", where=users_line(2), got=str(list(x.data.shape)))
+    if x.array.ndim != 2:
+        raise ShapeError("trace takes a matrix", where=users_line(2), got=str(list(x.array.shape)))
     line = _diagonal(x)
-    return ops.ReduceSum(line if is_floating(x.data.dtype) else cast(line, int64), keepdims=0)
+    return ops.ReduceSum(line if is_floating(x.array.dtype) else cast(line, int64), keepdims=0)

@@ -28,53 +28,53 @@ def _ends(x: Any, dim: int) -> tuple[Any, Any]:
 
 def diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """The n-th difference of neighbours along `dim`; of bools, whether they differ. `torch.diff`."""
-    if not x.data.ndim:
+    if not x.array.ndim:
         raise ShapeError("diff needs a dimension", where=users_line(2), got="[]")
     if n < 0:
         raise ArgumentError("diff needs an order of 0 or more", where=users_line(2), got=str(n))
-    dim = one_dim(dim, x.data.ndim)
+    dim = one_dim(dim, x.array.ndim)
     parts = [p for p in (prepend, x, append) if p is not None]
     x = cat(parts, dim) if len(parts) > 1 else x
     for _ in range(n):
-        if not x.data.shape[dim]:
+        if not x.array.shape[dim]:
             break
         behind, before = _ends(x, dim)
-        x = ne(behind, before) if x.data.dtype == bool_ else ops.Sub(behind, before)
+        x = ne(behind, before) if x.array.dtype == bool_ else ops.Sub(behind, before)
     return x  # type: ignore[no-any-return]
 
 
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
     """Twice the area under each pair of neighbours."""
-    if not is_floating(y.data.dtype):
+    if not is_floating(y.array.dtype):
         y = y.float()
     behind, before = _ends(y, dim)
     both = ops.Add(behind, before)
     if x is None:
         return both if dx in (None, 1) else both * dx
-    if x.data.ndim == 1 and y.data.ndim > 1:
-        if x.data.shape[0] != y.data.shape[dim]:
+    if x.array.ndim == 1 and y.array.ndim > 1:
+        if x.array.shape[0] != y.array.shape[dim]:
             raise ShapeError(
                 "trapezoid needs a place for each value",
                 where=users_line(3),
-                expected=f"[{y.data.shape[dim]}]",
-                got=str(list(x.data.shape)),
+                expected=f"[{y.array.shape[dim]}]",
+                got=str(list(x.array.shape)),
             )
-        x = reshape(x, [x.shape[0] if d == dim else 1 for d in range(y.data.ndim)])
-    last = dim - y.data.ndim
+        x = reshape(x, [x.shape[0] if d == dim else 1 for d in range(y.array.ndim)])
+    last = dim - y.array.ndim
     return both * diff(x, dim=last)  # type: ignore[no-any-return]
 
 
 def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The area under `y` along `dim` by the rule of trapezoids, at places `x` or at distances `dx`.
     `torch.trapezoid`."""
-    dim = one_dim(dim, y.data.ndim)
+    dim = one_dim(dim, y.array.ndim)
     _one_of(x, dx)
     return sum(_areas(y, x, dx, dim), dim) / 2  # type: ignore[no-any-return]
 
 
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
-    dim = one_dim(dim, y.data.ndim)
+    dim = one_dim(dim, y.array.ndim)
     _one_of(x, dx)
     return ops.CumSum(_areas(y, x, dx, dim), scalar(dim, int64)) / 2  # type: ignore[no-any-return]
 
@@ -94,8 +94,8 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) 
     Args:
         spacing: the distance of neighbours, one for all or one a dimension, or vectors of places.
     """
-    dims = list(range(x.data.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    dims = [one_dim(d, x.data.ndim) for d in dims]
+    dims = list(range(x.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [one_dim(d, x.array.ndim) for d in dims]
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(steps) != len(dims) or edge_order not in (1, 2):
         raise ArgumentError(
@@ -103,29 +103,29 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) 
             where=users_line(2),
             got=f"{len(steps)} for {len(dims)}, {edge_order=}",
         )
-    x = x if is_floating(x.data.dtype) else x.float()
+    x = x if is_floating(x.array.dtype) else x.float()
     return tuple(_slope(x, d, step, edge_order) for d, step in zip(dims, steps, strict=True))
 
 
 def _slope(x: Any, dim: int, step: Any, edge_order: int) -> Tensor:
     n = x.shape[dim]
-    if x.data.shape[dim] <= edge_order:
+    if x.array.shape[dim] <= edge_order:
         raise ShapeError(
-            f"gradient needs more than {edge_order} places", where=users_line(3), got=str(list(x.data.shape))
+            f"gradient needs more than {edge_order} places", where=users_line(3), got=str(list(x.array.shape))
         )
-    places = hasattr(step, "node") and step.data.ndim
+    places = hasattr(step, "node") and step.array.ndim
     if not places:
         widths = None
         slopes = diff(x, dim=dim) / step
     else:
-        if step.data.shape != (x.data.shape[dim],):
+        if step.array.shape != (x.array.shape[dim],):
             raise ShapeError(
                 "gradient needs a place for each value",
                 where=users_line(3),
-                expected=f"[{x.data.shape[dim]}]",
-                got=str(list(step.data.shape)),
+                expected=f"[{x.array.shape[dim]}]",
+                got=str(list(step.array.shape)),
             )
-        widths = reshape(diff(cast(step, x.data.dtype)), [n - 1 if d == dim else 1 for d in range(x.data.ndim)])
+        widths = reshape(diff(cast(step, x.array.dtype)), [n - 1 if d == dim else 1 for d in range(x.array.ndim)])
         slopes = diff(x, dim=dim) / widths
     behind, before = _ends(slopes, dim)
     if widths is None:
@@ -154,26 +154,26 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
         fweights: how often each observation comes.
         aweights: how much each observation weighs.
     """
-    if x.data.ndim > 2:
-        raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(x.data.shape)))
-    alone = x.data.ndim < 2
+    if x.array.ndim > 2:
+        raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(x.array.shape)))
+    alone = x.array.ndim < 2
     x = reshape(x, 1, -1) if alone else x
-    x = x if is_floating(x.data.dtype) else x.float()
+    x = x if is_floating(x.array.dtype) else x.float()
     weights = None
     for given in (fweights, aweights):
         if given is not None:
-            if given.data.shape != (x.data.shape[1],):
+            if given.array.shape != (x.array.shape[1],):
                 raise ShapeError(
                     "cov needs a weight for each observation",
                     where=users_line(2),
-                    expected=f"[{x.data.shape[1]}]",
-                    got=str(list(given.data.shape)),
+                    expected=f"[{x.array.shape[1]}]",
+                    got=str(list(given.array.shape)),
                 )
-            own = cast(given, x.data.dtype)
+            own = cast(given, x.array.dtype)
             weights = own if weights is None else weights * own
     if weights is None:
         centred = x - mean(x, 1, True)
-        weighted, count = centred, scalar(x.shape[1] - correction, x.data.dtype)
+        weighted, count = centred, scalar(x.shape[1] - correction, x.array.dtype)
     else:
         total = sum(weights)
         centred = x - sum(x * weights, 1, True) / total
@@ -181,7 +181,7 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
         if aweights is None:
             count = total - correction
         else:
-            count = total - sum(weights * cast(aweights, x.data.dtype)) * correction / total
+            count = total - sum(weights * cast(aweights, x.array.dtype)) * correction / total
     matrix = div(ops.MatMul(centred, transpose(weighted, 0, 1)), clamp(count, min=0))
     return reshape(matrix, []) if alone else matrix
 
@@ -189,7 +189,7 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
 def corrcoef(x: Any) -> Tensor:
     """The correlations of variables in rows, between -1 and 1. `torch.corrcoef`."""
     matrix = cov(x)
-    if not matrix.data.ndim:
+    if not matrix.array.ndim:
         return matrix / matrix  # type: ignore[no-any-return]
     from ox.functions.diagonals import diagonal
 

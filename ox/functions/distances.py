@@ -31,7 +31,7 @@ def _length(x: Any, p: float, dim: int, keepdim: bool = False) -> Tensor:
     if p == float("inf"):
         return amax(size, dim, keepdim)
     if p == 0:
-        return sum(cast(size != 0, x.data.dtype), dim, keepdim)
+        return sum(cast(size != 0, x.array.dtype), dim, keepdim)
     if p == 1:
         return sum(size, dim, keepdim)
     if p == 2:
@@ -51,8 +51,8 @@ def _root(squares: Any) -> Tensor:
 
 def _floats(what: str, *tensors: Any) -> None:
     for x in tensors:
-        if not is_floating(x.data.dtype):
-            raise DTypeError(f"{what} takes floats", where=users_line(3), got=str(x.data.dtype), hint="x.float()")
+        if not is_floating(x.array.dtype):
+            raise DTypeError(f"{what} takes floats", where=users_line(3), got=str(x.array.dtype), hint="x.float()")
 
 
 def _order(p: float) -> float:
@@ -73,15 +73,15 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
     modes = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
     if compute_mode not in modes:
         raise ArgumentError(f"cdist has no mode {compute_mode!r}", where=users_line(2), expected=", ".join(modes))
-    if x1.data.ndim < 2 or x2.data.ndim < 2 or x1.data.shape[-1] != x2.data.shape[-1]:
+    if x1.array.ndim < 2 or x2.array.ndim < 2 or x1.array.shape[-1] != x2.array.shape[-1]:
         raise ShapeError(
             "cdist takes rows of one length",
             where=users_line(2),
             expected="[..., P, M] and [..., R, M]",
-            got=f"{list(x1.data.shape)} and {list(x2.data.shape)}",
+            got=f"{list(x1.array.shape)} and {list(x2.array.shape)}",
         )
     x1, x2 = meet(x1, x2)
-    many = max(x1.data.shape[-2], x2.data.shape[-2]) > MANY
+    many = max(x1.array.shape[-2], x2.array.shape[-2]) > MANY
     if p == 2 and (compute_mode == modes[1] or (compute_mode == modes[0] and many)):
         squares = unsqueeze(sum(ops.Mul(x1, x1), -1), -1) + unsqueeze(sum(ops.Mul(x2, x2), -1), -2)
         return _root(squares - ops.MatMul(x1, transpose(x2, -1, -2)) * 2)
@@ -91,9 +91,9 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
 def pdist(x: Any, p: float = 2) -> Tensor:
     """The p-norms of the differences of all pairs of rows [N, M], in order: [N(N - 1)/2]. `torch.pdist`."""
     _floats("pdist", x)
-    if x.data.ndim != 2:
-        raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(x.data.shape)))
-    first, second = (beside(operator.as_input(i), x) for i in np.triu_indices(x.data.shape[0], 1))
+    if x.array.ndim != 2:
+        raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(x.array.shape)))
+    first, second = (beside(operator.as_input(i), x) for i in np.triu_indices(x.array.shape[0], 1))
     return _length(ops.Sub(ops.Gather(x, first), ops.Gather(x, second)), _order(p), 1)
 
 
@@ -109,7 +109,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tens
     `torch.nn.functional.cosine_similarity`."""
     _floats("cosine_similarity", x1, x2)
     x1, x2 = together(*meet(x1, x2))
-    dim = one_dim(dim, x1.data.ndim)
-    least = scalar(eps, x1.data.dtype)
+    dim = one_dim(dim, x1.array.ndim)
+    least = scalar(eps, x1.array.dtype)
     lengths = [maximum(_length(x, 2, dim), least) for x in (x1, x2)]
     return sum(ops.Mul(x1, x2), dim) / (lengths[0] * lengths[1])  # type: ignore[no-any-return]

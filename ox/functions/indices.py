@@ -18,7 +18,7 @@ from ox.where import users_line
 def as_index(index: Any, what: str) -> Any:
     """An int32 or int64 tensor. Raises DTypeError for another kind."""
     index = index if hasattr(index, "node") else operator.as_input(np.asarray(index))
-    dtype = index.data.dtype
+    dtype = index.array.dtype
     if dtype in (int32, int64):
         return index
     if dtype.kind in "iu":
@@ -34,7 +34,7 @@ def inside(index: Any, size: int, what: str, *, negative: bool = False) -> Any:
         BoundsError: an entry outside.
     """
     index = as_index(index, what)
-    array = index.data
+    array = index.array
     if isinstance(array, np.ndarray) and array.size:
         low, high, least = int(array.min()), int(array.max()), -int(size) if negative else 0
         if low < least or high >= size:
@@ -49,7 +49,7 @@ def inside(index: Any, size: int, what: str, *, negative: bool = False) -> Any:
 
 def counted(index: Any, size: Any) -> Any:
     """Places that count from the end, where negative, counted from the beginning."""
-    array = index.data
+    array = index.array
     if index._recorded is None and isinstance(array, np.ndarray) and not (array < 0).any():
         return index
     zero = scalar(0, array.dtype)
@@ -59,19 +59,19 @@ def counted(index: Any, size: Any) -> Any:
 def vector(index: Any, what: str) -> Any:
     """An index of at most one dimension as one of just one. Raises ShapeError for another."""
     index = as_index(index, what)
-    if index.data.ndim > 1:
-        raise ShapeError(f"{what} has one dimension", where=users_line(3), got=str(list(index.data.shape)))
+    if index.array.ndim > 1:
+        raise ShapeError(f"{what} has one dimension", where=users_line(3), got=str(list(index.array.shape)))
     return at_least_one(index)
 
 
 def at_least_one(x: Any) -> Any:
     """A number as a vector of one element."""
-    return x if x.data.ndim else reshape(x, 1)
+    return x if x.array.ndim else reshape(x, 1)
 
 
 def fits(x: Any, dim: int, index: Any, what: str) -> None:
     """Raise ShapeError unless the index is of the rank of `x`, and no larger but along `dim`."""
-    have, want = index.data.shape, x.data.shape
+    have, want = index.array.shape, x.array.shape
     if len(have) != len(want) or [1 for d in range(len(want)) if d != dim and have[d] > want[d]]:
         raise ShapeError(
             f"{what}: the index does not lie inside the tensor",
@@ -84,15 +84,15 @@ def fits(x: Any, dim: int, index: Any, what: str) -> None:
 def as_mask(mask: Any, what: str) -> Any:
     """A bool tensor. Raises DTypeError for another kind."""
     mask = mask if hasattr(mask, "node") else operator.as_input(np.asarray(mask))
-    if mask.data.dtype != bool_:
-        raise DTypeError(f"{what} is a bool tensor", where=users_line(3), got=str(mask.data.dtype), hint="mask != 0")
+    if mask.array.dtype != bool_:
+        raise DTypeError(f"{what} is a bool tensor", where=users_line(3), got=str(mask.array.dtype), hint="mask != 0")
     return mask
 
 
 def together(*tensors: Any) -> tuple[Any, ...]:
     """All broadcast to the shape in which they meet; sizes may be `ox.Dim`. Raises ShapeError if they do not."""
     sizes = met(*(t.shape for t in tensors))
-    return tuple(t if t.data.shape == tuple(sizes) else broadcast_to(t, sizes) for t in tensors)
+    return tuple(t if t.array.shape == tuple(sizes) else broadcast_to(t, sizes) for t in tensors)
 
 
 def met(*shapes: Any) -> list[Any]:

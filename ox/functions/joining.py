@@ -34,7 +34,7 @@ def _several(tensors: tuple[Any, ...]) -> tuple[list[Any], bool]:
 
 
 def _at_least(rank: int, x: Any) -> Any:
-    have = x.data.ndim
+    have = x.array.ndim
     if have >= rank:
         return x
     if rank == 3 and have == 2:
@@ -60,7 +60,7 @@ atleast_1d, atleast_2d, atleast_3d = map(_at_least_function, (1, 2, 3))
 def hstack(tensors: Sequence[Any]) -> Tensor:
     """Side by side: along the second dimension, vectors along the first. `torch.hstack`."""
     rows = [_at_least(1, x) for x in tensors]
-    return cat(rows, 0 if rows and rows[0].data.ndim == 1 else 1)
+    return cat(rows, 0 if rows and rows[0].array.ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Any]) -> Tensor:
@@ -78,24 +78,24 @@ def dstack(tensors: Sequence[Any]) -> Tensor:
 
 def column_stack(tensors: Sequence[Any]) -> Tensor:
     """Side by side, vectors as columns. `torch.column_stack`."""
-    return cat([reshape(x, -1, 1) if x.data.ndim < 2 else x for x in tensors], 1)
+    return cat([reshape(x, -1, 1) if x.array.ndim < 2 else x for x in tensors], 1)
 
 
 def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """So many parts, the first ones one longer where they do not fit, or parts that end at the given places.
     `torch.tensor_split`."""
-    if not x.data.ndim:
+    if not x.array.ndim:
         raise ShapeError("tensor_split needs a dimension", where=users_line(2), got="[]")
-    dim = one_dim(dim, x.data.ndim)
+    dim = one_dim(dim, x.array.ndim)
     if hasattr(indices_or_sections, "node"):
         indices_or_sections = indices_or_sections.tolist()
-    size = x.data.shape[dim]
+    size = x.array.shape[dim]
     if isinstance(indices_or_sections, int):
         count = indices_or_sections
         if count < 1:
             raise ArgumentError("tensor_split needs 1 section or more", where=users_line(2), got=str(count))
         return split(x, [size // count + (i < size % count) for i in range(count)], dim)
-    part: list[Any] = [slice(None)] * x.data.ndim
+    part: list[Any] = [slice(None)] * x.array.ndim
     found, begin = [], 0
     for end in [*indices_or_sections, None]:
         part[dim] = slice(begin, end)
@@ -106,12 +106,12 @@ def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor
 
 def _named_split(name: str, dim: int, least: int) -> Any:
     def function(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        if x.data.ndim < least:
+        if x.array.ndim < least:
             raise ShapeError(
-                f"{name} needs {least} dimensions or more", where=users_line(2), got=str(list(x.data.shape))
+                f"{name} needs {least} dimensions or more", where=users_line(2), got=str(list(x.array.shape))
             )
-        along = 0 if name == "hsplit" and x.data.ndim == 1 else dim
-        size = x.data.shape[along]
+        along = 0 if name == "hsplit" and x.array.ndim == 1 else dim
+        size = x.array.shape[along]
         if isinstance(indices_or_sections, int) and (indices_or_sections < 1 or size % indices_or_sections):
             raise ArgumentError(
                 f"{name} makes equal parts", where=users_line(2), got=f"{indices_or_sections} parts of {size}"
@@ -145,7 +145,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     several, _ = _several(tensors)
     if indexing not in ("ij", "xy") or not several:
         raise ArgumentError("meshgrid takes tensors and an indexing", where=users_line(2), expected="'ij' or 'xy'")
-    if len({x.data.dtype for x in several}) > 1 or any(x.data.ndim > 1 for x in several):
+    if len({x.array.dtype for x in several}) > 1 or any(x.array.ndim > 1 for x in several):
         raise ArgumentError("meshgrid takes vectors of one element type", where=users_line(2))
     several = [_at_least(1, x) for x in several]
     sizes = [x.shape[0] for x in several]
@@ -169,10 +169,10 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of r elements of a vector in their order, one a row. `torch.combinations`."""
-    if x.data.ndim != 1 or r < 0:
+    if x.array.ndim != 1 or r < 0:
         raise ArgumentError("combinations takes a vector and a count", where=users_line(2))
     choose = combinations_with_replacement if with_replacement else itertools_combinations
-    chosen = np.array(list(choose(range(int(x.data.shape[0])), r)), np.int64).reshape(-1, r)
+    chosen = np.array(list(choose(range(int(x.array.shape[0])), r)), np.int64).reshape(-1, r)
     if not chosen.size:
         return reshape(narrow(x, 0, 0, 0), 0, r) if r else narrow(x, 0, 0, 0)
     return reshape(index_select(x, 0, beside(operator.as_input(chosen.reshape(-1)), x)), list(chosen.shape))
@@ -183,12 +183,12 @@ def block_diag(*tensors: Any) -> Tensor:
     several, _ = _several(tensors)
     blocks = []
     for x in several:
-        if x.data.ndim > 2:
-            raise ShapeError("block_diag takes matrices", where=users_line(2), got=str(list(x.data.shape)))
+        if x.array.ndim > 2:
+            raise ShapeError("block_diag takes matrices", where=users_line(2), got=str(list(x.array.shape)))
         blocks.append(_at_least(2, x))
-    dtype = blocks[0].data.dtype
+    dtype = blocks[0].array.dtype
     for block in blocks[1:]:
-        dtype = promote(dtype, block.data.dtype)
+        dtype = promote(dtype, block.array.dtype)
     width: Any = sum(b.shape[1] for b in blocks)
     rows, before = [], 0
     for block in blocks:

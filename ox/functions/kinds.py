@@ -24,7 +24,7 @@ def is_tensor(obj: Any) -> bool:
 
 def is_floating_point(input: Any) -> bool:
     """Whether the elements are floats. `torch.is_floating_point`."""
-    return is_floating(input.data.dtype)
+    return is_floating(input.array.dtype)
 
 
 def is_complex(input: Any) -> bool:
@@ -34,8 +34,8 @@ def is_complex(input: Any) -> bool:
 
 def is_nonzero(input: Any) -> bool:
     """Whether its one element is not 0. `torch.is_nonzero`. Raises ArgumentError for more than one."""
-    if input.data.size != 1:
-        raise ArgumentError("is_nonzero asks a tensor of one element", where=users_line(2), got=str(input.data.shape))
+    if input.array.size != 1:
+        raise ArgumentError("is_nonzero asks a tensor of one element", where=users_line(2), got=str(input.array.shape))
     return bool(input)
 
 
@@ -56,7 +56,7 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
         return common_type(a, b)
     if a is None and b is None:
         return promote(_of_number(tensor1), _of_number(tensor2))
-    return scalar_type(tensor2, a.data.dtype) if a is not None else scalar_type(tensor1, b.data.dtype)  # type: ignore[union-attr]
+    return scalar_type(tensor2, a.array.dtype) if a is not None else scalar_type(tensor1, b.array.dtype)  # type: ignore[union-attr]
 
 
 def _of_number(value: Any) -> DType:

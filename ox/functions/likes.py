@@ -27,7 +27,7 @@ def full_like_shape(
     requires_grad: bool = False,
 ) -> Tensor:
     """A shape full of one number, but for `dtype` and `device` in the type and on the device of `x`."""
-    one = scalar(value, np.dtype(dtype or x.data.dtype)).data.reshape(1)
+    one = scalar(value, np.dtype(dtype or x.array.dtype)).array.reshape(1)
     filled = ops.ConstantOfShape(size_tensor(sizes_of(shape)), value=one)
     device = device or x.device
     if device != "cpu":

@@ -45,8 +45,8 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
     if len(amounts) != len(along):
         raise ArgumentError("roll needs a shift for each dimension", where=users_line(2), got=f"{shifts}, {dims}")
     for amount, dim in zip(amounts, along, strict=True):
-        axis = one_dim(dim, x.data.ndim)
-        size = x.data.shape[axis] if x.data.ndim else 1
+        axis = one_dim(dim, x.array.ndim)
+        size = x.array.shape[axis] if x.array.ndim else 1
         if abs(amount) >= size:
             amount = amount % size if size else 0
         if amount:
@@ -66,23 +66,23 @@ def ravel(x: Any) -> Tensor:
 
 def fliplr(x: Any) -> Tensor:
     """Columns backwards. `torch.fliplr`."""
-    if x.data.ndim < 2:
-        raise ShapeError("fliplr needs two dimensions or more", where=users_line(2), got=str(list(x.data.shape)))
+    if x.array.ndim < 2:
+        raise ShapeError("fliplr needs two dimensions or more", where=users_line(2), got=str(list(x.array.shape)))
     return flip(x, 1)
 
 
 def flipud(x: Any) -> Tensor:
     """Rows backwards. `torch.flipud`."""
-    if x.data.ndim < 1:
+    if x.array.ndim < 1:
         raise ShapeError("flipud needs a dimension", where=users_line(2), got="[]")
     return flip(x, 0)
 
 
 def rot90(x: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned k times by a quarter, from the first of two dimensions to the second. `torch.rot90`."""
-    if len(dims) != 2 or x.data.ndim < 2:
-        raise ArgumentError("rot90 turns in two dimensions", where=users_line(2), got=f"{dims} of {x.data.ndim}")
-    a, b = (one_dim(d, x.data.ndim) for d in dims)
+    if len(dims) != 2 or x.array.ndim < 2:
+        raise ArgumentError("rot90 turns in two dimensions", where=users_line(2), got=f"{dims} of {x.array.ndim}")
+    a, b = (one_dim(d, x.array.ndim) for d in dims)
     if a == b:
         raise ArgumentError("rot90 needs two different dimensions", where=users_line(2), got=str(dims))
     quarter = k % 4
@@ -95,7 +95,7 @@ def rot90(x: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 def movedim(x: Any, source: Any, destination: Any) -> Tensor:
     """Dimensions at other places, the rest in the order they had. `torch.movedim`."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     here = [one_dim(d, rank) for d in _listed(source)]
     there = [one_dim(d, rank) for d in _listed(destination)]
     if len(here) != len(there) or len(set(here)) != len(here) or len(set(there)) != len(there):
@@ -123,7 +123,7 @@ def tile(x: Any, *dims: Any) -> Tensor:
     times = sizes_of(dims)
     if any(n < 0 for n in times):
         raise ArgumentError("tile takes counts of 0 or more", where=users_line(2), got=str(times))
-    missing = x.data.ndim - len(times)
+    missing = x.array.ndim - len(times)
     times = [1] * missing + times
     if missing < 0:
         x = reshape(x, [*[1] * -missing, *x.shape])
@@ -142,21 +142,21 @@ def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, ou
         return _places(as_index(x, "repeat_interleave's repeats"))
     if dim is None:
         x, dim = reshape(x, -1), 0
-    dim = one_dim(dim, x.data.ndim)
-    if hasattr(repeats, "node") and repeats.data.size != 1:
+    dim = one_dim(dim, x.array.ndim)
+    if hasattr(repeats, "node") and repeats.array.size != 1:
         repeats = as_index(repeats, "repeat_interleave's repeats")
-        if repeats.data.ndim != 1 or repeats.data.shape[0] != x.data.shape[dim]:
+        if repeats.array.ndim != 1 or repeats.array.shape[0] != x.array.shape[dim]:
             raise ShapeError(
                 "repeat_interleave needs a count for each slice",
                 where=users_line(2),
-                expected=f"[{x.data.shape[dim]}]",
-                got=str(list(repeats.data.shape)),
+                expected=f"[{x.array.shape[dim]}]",
+                got=str(list(repeats.array.shape)),
             )
         return ops.Gather(x, _places(repeats), axis=dim)
     count = int(repeats)
     if count < 0:
         raise ArgumentError("repeat_interleave takes counts of 0 or more", where=users_line(2), got=str(count))
-    if not x.data.ndim:
+    if not x.array.ndim:
         return reshape(repeat_interleave(reshape(x, 1), count, 0), -1)
     shape = x.shape
     wide = expand(unsqueeze(x, dim + 1), [*shape[: dim + 1], count, *shape[dim + 1 :]])
@@ -167,9 +167,9 @@ def _places(counts: Any) -> Tensor:
     """0 as often as the first count says, then 1, ..."""
     from ox.functions.counting import bucketize
 
-    if counts.data.ndim != 1:
-        raise ShapeError("counts are a vector", where=users_line(3), got=str(list(counts.data.shape)))
-    if isinstance(counts.data, np.ndarray) and (counts.data < 0).any():
+    if counts.array.ndim != 1:
+        raise ShapeError("counts are a vector", where=users_line(3), got=str(list(counts.array.shape)))
+    if isinstance(counts.array, np.ndarray) and (counts.array < 0).any():
         raise ArgumentError("repeat_interleave takes counts of 0 or more", where=users_line(3))
     ends = ops.CumSum(ops.Cast(counts, to=7), scalar(0, int64))
     total = ops.ReduceSum(ops.Cast(counts, to=7), keepdims=0)
@@ -183,9 +183,9 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Tensor:
     Raises:
         ArgumentError: a size above the dimension's, or a step below 1.
     """
-    dim = one_dim(dimension, x.data.ndim)
-    x = x if x.data.ndim else reshape(x, 1)
-    have = x.data.shape[dim]
+    dim = one_dim(dimension, x.array.ndim)
+    x = x if x.array.ndim else reshape(x, 1)
+    have = x.array.shape[dim]
     if not 0 <= size <= have or step < 1:
         raise ArgumentError(
             f"unfold cannot cut windows of {size} from {have} every {step}",
@@ -216,12 +216,12 @@ def as_strided_scatter(
 ) -> Tensor:
     """`x` with `src` at a grid of places in its row-major memory. `torch.as_strided_scatter`."""
     places = _strided(x, size, stride, storage_offset or 0)
-    if src.data.shape != places.data.shape:
+    if src.array.shape != places.array.shape:
         raise ShapeError(
             "as_strided_scatter: the source does not fit",
             where=users_line(2),
-            expected=str(list(places.data.shape)),
-            got=str(list(src.data.shape)),
+            expected=str(list(places.array.shape)),
+            got=str(list(src.array.shape)),
         )
     flat = ops.ScatterElements(reshape(x, -1), reshape(places, -1), reshape(src, -1))
     return reshape(flat, x.shape)
@@ -233,11 +233,11 @@ def _strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int) ->
     if len(sizes) != len(steps):
         raise ArgumentError("as_strided needs a stride for each size", where=users_line(3), got=f"{sizes}, {steps}")
     last = offset + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True) if n)
-    if min([offset, *steps]) < 0 or (0 not in sizes and last >= x.data.size):
+    if min([offset, *steps]) < 0 or (0 not in sizes and last >= x.array.size):
         raise BoundsError(
             "as_strided reaches outside the memory",
             where=users_line(3),
-            expected=f"places 0 to {x.data.size - 1}",
+            expected=f"places 0 to {x.array.size - 1}",
             got=f"up to {last}",
         )
     places = np.full(sizes, offset, np.int64)

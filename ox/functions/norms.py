@@ -42,11 +42,11 @@ def vector_norm(
     if ord in (inf, -inf):
         return (amax if ord > 0 else amin)(size, dim, keepdim)
     if ord == 0:
-        return sum(cast(size != 0, input.data.dtype), dim, keepdim)
+        return sum(cast(size != 0, input.array.dtype), dim, keepdim)
     if input.node is None:
         return pow(sum(pow(size, ord), dim, keepdim), 1 / ord)
     # the power of 0 has a slope of 0 or infinity; where it is infinite PyTorch's gradient is 0, too
-    one, none = scalar(1, input.data.dtype), size == 0
+    one, none = scalar(1, input.array.dtype), size == 0
     powers = where(none, 0.0 if ord > 0 else inf, pow(ops.Where(none, one, size), ord))
     total = sum(powers, dim, keepdim)
     flat = total == 0
@@ -84,13 +84,13 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
         ArgumentError: a tensor of fewer than two dimensions, or a norm that is not positive.
     """
     only_floats("renorm", input)
-    rank = input.data.ndim
+    rank = input.array.ndim
     if rank < 2:
         raise ArgumentError("renorm takes two dimensions or more", where=users_line(2), got=str(rank))
     if p <= 0 or maxnorm < 0:
         raise ArgumentError("renorm takes a positive p and maxnorm", where=users_line(2), got=f"p={p}, {maxnorm}")
     dim = one_dim(dim, rank)
     size = vector_norm(input, p, [d for d in range(rank) if d != dim], True)
-    dtype = input.data.dtype
+    dtype = input.array.dtype
     scale = ops.Div(scalar(maxnorm, dtype), ops.Add(size, scalar(1e-7, dtype)))
     return ops.Mul(input, ops.Where(size > maxnorm, scale, scalar(1, dtype)))

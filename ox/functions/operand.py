@@ -24,7 +24,7 @@ def like(value: Any, x: Any) -> Tensor:
     if hasattr(value, "node"):
         return value  # type: ignore[no-any-return]
     if isinstance(value, (bool, int, float, np.generic)):
-        return scalar(value, scalar_type(value, x.data.dtype))
+        return scalar(value, scalar_type(value, x.array.dtype))
     return operator.as_input(value)
 
 
@@ -41,7 +41,7 @@ def floating(x: Any) -> Tensor:
     """Whole numbers and bools in the default float type, as in PyTorch. Raises DTypeError for what is no tensor."""
     if not hasattr(x, "node"):
         raise no_tensor("a function on tensors", x)
-    return x if is_floating(x.data.dtype) else cast(x, get_default_dtype())
+    return x if is_floating(x.array.dtype) else cast(x, get_default_dtype())
 
 
 def only_floats(name: str, *tensors: Any) -> None:
@@ -49,8 +49,8 @@ def only_floats(name: str, *tensors: Any) -> None:
     for x in tensors:
         if not hasattr(x, "node"):
             raise no_tensor(name, x)
-        if not is_floating(x.data.dtype):
-            raise DTypeError(f"{name} is for floats", where=users_line(3), got=str(x.data.dtype), hint="x.float()")
+        if not is_floating(x.array.dtype):
+            raise DTypeError(f"{name} is for floats", where=users_line(3), got=str(x.array.dtype), hint="x.float()")
 
 
 def unary(op: Any, name: str | None = None) -> Any:
@@ -82,7 +82,7 @@ def unary_wide(op: Any, name: str | None = None) -> Any:
 
 def in_single(op: Any, x: Tensor, **attributes: Any) -> Tensor:
     """`op` of a tensor of floats; of half floats in float32, rounded back."""
-    dtype = x.data.dtype
+    dtype = x.array.dtype
     return cast(op(cast(x, float32), **attributes), dtype) if dtype in HALVES else op(x, **attributes)
 
 

@@ -22,11 +22,11 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor
         BoundsError: an entry outside the dimension.
         ShapeError: another rank, or a size above that of `x` in another dimension.
     """
-    dim = one_dim(dim, x.data.ndim)
-    if not x.data.ndim or not index.data.ndim:
+    dim = one_dim(dim, x.array.ndim)
+    if not x.array.ndim or not index.array.ndim:
         return reshape(gather(at_least_one(x), 0, at_least_one(index)), index.shape)
     fits(x, dim, index, "gather")
-    return ops.GatherElements(x, inside(index, x.data.shape[dim], "gather's index"), axis=dim)
+    return ops.GatherElements(x, inside(index, x.array.shape[dim], "gather's index"), axis=dim)
 
 
 def index_select(x: Any, dim: int, index: Any) -> Tensor:
@@ -35,16 +35,16 @@ def index_select(x: Any, dim: int, index: Any) -> Tensor:
     Raises:
         BoundsError: a place outside.
     """
-    dim = one_dim(dim, x.data.ndim)
-    if not x.data.ndim:
+    dim = one_dim(dim, x.array.ndim)
+    if not x.array.ndim:
         return reshape(index_select(reshape(x, 1), 0, index), [])
     what = "index_select's index"
-    return ops.Gather(x, inside(vector(index, what), x.data.shape[dim], what), axis=dim)
+    return ops.Gather(x, inside(vector(index, what), x.array.shape[dim], what), axis=dim)
 
 
 def take(x: Any, index: Any) -> Tensor:
     """The elements of the flattened `x` at `index`; negative places count from the end. `torch.take`."""
-    index = inside(index, x.data.size, "take's index", negative=True)
+    index = inside(index, x.array.size, "take's index", negative=True)
     return ops.Gather(reshape(x, -1), counted(index, x.numel()), axis=0)
 
 
@@ -53,14 +53,14 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
     `torch.take_along_dim`."""
     if dim is None:
         return gather(reshape(x, -1), 0, reshape(indices, -1))
-    rank = x.data.ndim
+    rank = x.array.ndim
     dim = one_dim(dim, rank)
-    if rank != indices.data.ndim:
+    if rank != indices.array.ndim:
         raise ShapeError(
             "take_along_dim needs as many dimensions in the indices",
             where=users_line(2),
             expected=str(rank),
-            got=str(indices.data.ndim),
+            got=str(indices.array.ndim),
         )
     sizes: list[Any] = []
     for d, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)):
@@ -68,17 +68,17 @@ def take_along_dim(x: Any, indices: Any, dim: int | None = None) -> Tensor:
             raise ShapeError(
                 "take_along_dim cannot broadcast the indices",
                 where=users_line(2),
-                got=f"{list(indices.data.shape)} for {list(x.data.shape)}",
+                got=f"{list(indices.array.shape)} for {list(x.array.shape)}",
             )
         sizes.append(b if a == 1 else a)
     own, theirs = list(sizes), list(sizes)
     own[dim], theirs[dim] = x.shape[dim], indices.shape[dim]
-    indices = inside(indices, x.data.shape[dim], "take_along_dim's indices", negative=True)
+    indices = inside(indices, x.array.shape[dim], "take_along_dim's indices", negative=True)
     return ops.GatherElements(_to(x, own), _to(indices, theirs), axis=dim)
 
 
 def _to(x: Any, sizes: list[Any]) -> Any:
-    return x if x.data.shape == tuple(sizes) else broadcast_to(x, sizes)
+    return x if x.array.shape == tuple(sizes) else broadcast_to(x, sizes)
 
 
 def masked_select(x: Any, mask: Any) -> Tensor:
@@ -93,7 +93,7 @@ def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
     NonZero."""
     if as_tuple:
         rows = ops.NonZero(at_least_one(x))
-        count = rows.data.shape[0]
+        count = rows.array.shape[0]
         return tuple(squeeze(row, 0) for row in ops.Split(rows, axis=0, num_outputs=count, outputs=count))
     return ops.Transpose(ops.NonZero(x))
 
@@ -105,5 +105,5 @@ def argwhere(x: Any) -> Tensor:
 
 def select(x: Any, dim: int, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dimension. `torch.select`."""
-    dim = one_dim(dim, x.data.ndim)
+    dim = one_dim(dim, x.array.ndim)
     return x[(*[slice(None)] * dim, index)]  # type: ignore[no-any-return]

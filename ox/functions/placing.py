@@ -30,15 +30,15 @@ def _source(x: Any, dim: int, index: Any, source: Any, what: str) -> Tensor:
     """What is written for each entry of `index`: a number everywhere, or the corner of a tensor."""
     fits(x, dim, index, what)
     if not hasattr(source, "node"):
-        return broadcast_to(scalar(source, x.data.dtype), index.shape)
-    have, want = source.data.shape, index.data.shape
-    if source.data.dtype != x.data.dtype:
+        return broadcast_to(scalar(source, x.array.dtype), index.shape)
+    have, want = source.array.shape, index.array.shape
+    if source.array.dtype != x.array.dtype:
         raise DTypeError(
             f"{what}: the source has another element type",
             where=users_line(3),
-            expected=str(x.data.dtype),
-            got=str(source.data.dtype),
-            hint=f"src.to(ox.{x.data.dtype})",
+            expected=str(x.array.dtype),
+            got=str(source.array.dtype),
+            hint=f"src.to(ox.{x.array.dtype})",
         )
     if have == want:
         return source  # type: ignore[no-any-return]
@@ -55,16 +55,16 @@ def _source(x: Any, dim: int, index: Any, source: Any, what: str) -> Tensor:
 
 
 def _scattered(x: Any, dim: int, index: Any, source: Any, reduction: str, what: str) -> Tensor:
-    dim = one_dim(dim, x.data.ndim)
-    if not x.data.ndim:
+    dim = one_dim(dim, x.array.ndim)
+    if not x.array.ndim:
         given = at_least_one(source) if hasattr(source, "node") else source
         return reshape(_scattered(reshape(x, 1), 0, at_least_one(index), given, reduction, what), [])
     source = _source(x, dim, index, source, what)
-    return _elements(x, inside(index, x.data.shape[dim], f"{what}'s index"), source, dim, reduction)
+    return _elements(x, inside(index, x.array.shape[dim], f"{what}'s index"), source, dim, reduction)
 
 
 def _elements(x: Any, index: Any, source: Any, dim: int, reduction: str) -> Tensor:
-    if x.data.dtype == bool_ and reduction != "none":  # which ONNX neither adds nor multiplies
+    if x.array.dtype == bool_ and reduction != "none":  # which ONNX neither adds nor multiplies
         kind = {"add": "max", "mul": "min"}.get(reduction, reduction)
         return cast(_elements(cast(x, int64), index, cast(source, int64), dim, kind), bool_)
     return ops.ScatterElements(x, index, source, axis=dim, reduction=reduction)
@@ -92,20 +92,20 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Tensor:
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
     """`x` with all of `src` that goes to one place reduced there: "sum", "prod", "mean", "amax" or "amin", together
     with what stood there unless `include_self` is False. `torch.scatter_reduce`."""
-    dim = one_dim(dim, x.data.ndim)
-    if not x.data.ndim:
+    dim = one_dim(dim, x.array.ndim)
+    if not x.array.ndim:
         one = scatter_reduce(
             reshape(x, 1), 0, at_least_one(index), at_least_one(src), reduce, include_self=include_self
         )
         return reshape(one, [])
     src = _source(x, dim, index, src, "scatter_reduce")
-    return _reduced(x, dim, inside(index, x.data.shape[dim], "scatter_reduce's index"), src, reduce, include_self)
+    return _reduced(x, dim, inside(index, x.array.shape[dim], "scatter_reduce's index"), src, reduce, include_self)
 
 
 def _reduced(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Tensor:
     if reduce not in REDUCTIONS:
         raise ArgumentError(f"no reduction {reduce!r}", where=users_line(3), expected=", ".join(REDUCTIONS))
-    dtype = x.data.dtype
+    dtype = x.array.dtype
     if not include_self:
         start = broadcast_to(scalar(_neutral(reduce, dtype), dtype), index.shape)
         x = ops.ScatterElements(x, index, start, axis=dim)
@@ -131,19 +131,19 @@ def _neutral(reduce: str, dtype: Any) -> Any:
 
 def _rows(x: Any, dim: int, index: Any, source: Any, what: str) -> tuple[int, Any, Any]:
     """The dimension; the index [k] at every element of the source; the source."""
-    dim = one_dim(dim, x.data.ndim)
-    index = inside(vector(index, f"{what}'s index"), x.data.shape[dim], f"{what}'s index")
-    wanted = [*x.data.shape[:dim], index.data.shape[0], *x.data.shape[dim + 1 :]]
-    if list(source.data.shape) != wanted:
+    dim = one_dim(dim, x.array.ndim)
+    index = inside(vector(index, f"{what}'s index"), x.array.shape[dim], f"{what}'s index")
+    wanted = [*x.array.shape[:dim], index.array.shape[0], *x.array.shape[dim + 1 :]]
+    if list(source.array.shape) != wanted:
         raise ShapeError(
             f"{what}: the source does not fit", where=users_line(3), expected=str(wanted), got=str(list(source.shape))
         )
-    if source.data.dtype != x.data.dtype:
+    if source.array.dtype != x.array.dtype:
         raise DTypeError(
             f"{what}: the source has another element type",
             where=users_line(3),
-            expected=str(x.data.dtype),
-            got=str(source.data.dtype),
+            expected=str(x.array.dtype),
+            got=str(source.array.dtype),
         )
     return dim, spread(index, dim, source.shape), source
 
@@ -158,7 +158,7 @@ def spread(index: Any, dim: int, shape: Any) -> Tensor:
 def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
     """`x` with the slices of `source`, times alpha, added at the places `index` [k] along `dim`; repeated places add
     up. `torch.index_add`."""
-    if not x.data.ndim:
+    if not x.array.ndim:
         return reshape(index_add(reshape(x, 1), dim, index, at_least_one(source), alpha=alpha), [])
     dim, index, source = _rows(x, dim, index, source, "index_add")
     return _elements(x, index, source if alpha == 1 else source * alpha, dim, "add")
@@ -166,7 +166,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) ->
 
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Tensor:
     """`x` with the slices of `source` in the places `index` [k] along `dim`. `torch.index_copy`."""
-    if not x.data.ndim:
+    if not x.array.ndim:
         return reshape(index_copy(reshape(x, 1), dim, index, at_least_one(source)), [])
     dim, index, source = _rows(x, dim, index, source, "index_copy")
     return ops.ScatterElements(x, index, source, axis=dim)
@@ -180,14 +180,14 @@ def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, incl
 
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Tensor:
     """`x` with one number in the slices `index` [k] along `dim`. `torch.index_fill`."""
-    if not x.data.ndim:
+    if not x.array.ndim:
         return reshape(index_fill(reshape(x, 1), dim, index, value), [])
-    dim = one_dim(dim, x.data.ndim)
-    index = inside(vector(index, "index_fill's index"), x.data.shape[dim], "index_fill's index", negative=True)
-    if hasattr(value, "node") and value.data.ndim:
-        raise ShapeError("index_fill fills with one number", where=users_line(2), got=str(list(value.data.shape)))
+    dim = one_dim(dim, x.array.ndim)
+    index = inside(vector(index, "index_fill's index"), x.array.shape[dim], "index_fill's index", negative=True)
+    if hasattr(value, "node") and value.array.ndim:
+        raise ShapeError("index_fill fills with one number", where=users_line(2), got=str(list(value.array.shape)))
     shape = [*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]]
-    filled = broadcast_to(cast(like(value, x), x.data.dtype), shape)
+    filled = broadcast_to(cast(like(value, x), x.array.dtype), shape)
     return ops.ScatterElements(x, spread(index, dim, shape), filled, axis=dim)
 
 
@@ -203,26 +203,26 @@ def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Te
 
 def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """`x` with the elements of `source` at the places `index` of the flattened `x`, put or added. `torch.put`."""
-    index = inside(index, x.data.size, "put's index", negative=True)
+    index = inside(index, x.array.size, "put's index", negative=True)
     source = _of_type(source, x, "put")
-    if source.data.size != index.data.size:
+    if source.array.size != index.array.size:
         raise ShapeError(
             "put needs an element for each place",
             where=users_line(2),
-            expected=f"{index.data.size} elements",
-            got=f"{source.data.size}",
+            expected=f"{index.array.size} elements",
+            got=f"{source.array.size}",
         )
     return _flat(x, counted(index, x.numel()), source, accumulate)
 
 
 def _of_type(value: Any, x: Any, what: str) -> Any:
-    value = value if hasattr(value, "node") else cast(like(value, x), x.data.dtype)
-    if value.data.dtype != x.data.dtype:
+    value = value if hasattr(value, "node") else cast(like(value, x), x.array.dtype)
+    if value.array.dtype != x.array.dtype:
         raise DTypeError(
             f"{what}: the values have another element type",
             where=users_line(3),
-            expected=str(x.data.dtype),
-            got=str(value.data.dtype),
+            expected=str(x.array.dtype),
+            got=str(value.array.dtype),
         )
     return value
 
@@ -241,14 +241,14 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Tensor:
     mask = as_mask(mask, "masked_scatter's mask")
     source = _of_type(source, x, "masked_scatter")
     x, mask = together(x, mask)
-    if isinstance(mask.data, np.ndarray) and int(mask.data.sum()) > source.data.size:
+    if isinstance(mask.array, np.ndarray) and int(mask.array.sum()) > source.array.size:
         raise ShapeError(
             "masked_scatter runs out of elements",
             where=users_line(2),
-            expected=f"{int(mask.data.sum())} or more",
-            got=str(source.data.size),
+            expected=f"{int(mask.array.sum())} or more",
+            got=str(source.array.size),
         )
-    if not source.data.size:
+    if not source.array.size:
         return x  # type: ignore[no-any-return]
     one, zero = scalar(1, int64), scalar(0, int64)
     turn = ops.Sub(ops.CumSum(cast(reshape(mask, -1), int64), zero), one)
@@ -258,16 +258,16 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Tensor:
 
 def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
     """`x` with `src` as the slice at `index` along `dim`. `torch.select_scatter`."""
-    dim = one_dim(dim, x.data.ndim)
-    expected = [*x.data.shape[:dim], *x.data.shape[dim + 1 :]]
-    if list(src.data.shape) != expected:
+    dim = one_dim(dim, x.array.ndim)
+    expected = [*x.array.shape[:dim], *x.array.shape[dim + 1 :]]
+    if list(src.array.shape) != expected:
         raise ShapeError(
             "select_scatter: the source is no such slice",
             where=users_line(2),
             expected=str(expected),
-            got=str(list(src.data.shape)),
+            got=str(list(src.array.shape)),
         )
-    inside(np.asarray(int(index)), x.data.shape[dim], "select_scatter's index", negative=True)
+    inside(np.asarray(int(index)), x.array.shape[dim], "select_scatter's index", negative=True)
     end = None if index == -1 else index + 1
     return slice_scatter(x, unsqueeze(src, dim), dim, index, end)
 
@@ -276,27 +276,27 @@ def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = 
     """`x` with `src` as the slice start:end:step along `dim`. `torch.slice_scatter`."""
     from ox.creation import arange
 
-    dim = one_dim(dim, x.data.ndim)
+    dim = one_dim(dim, x.array.ndim)
     part = (*[slice(None)] * dim, slice(start, end, step))
-    expected = x.data[part].shape
-    if src.data.shape != expected:
+    expected = x.array[part].shape
+    if src.array.shape != expected:
         raise ShapeError(
             "slice_scatter: the source is no such slice",
             where=users_line(2),
             expected=str(list(expected)),
-            got=str(list(src.data.shape)),
+            got=str(list(src.array.shape)),
         )
     if step == 1 and not isinstance(x.shape[dim], Dim):
-        first, last, _ = slice(start, end).indices(x.data.shape[dim])
-        size = x.data.shape[dim]
+        first, last, _ = slice(start, end).indices(x.array.shape[dim])
+        size = x.array.shape[dim]
         pieces = [narrow(x, dim, 0, first), src, narrow(x, dim, max(last, first), size - max(last, first))]
-        return cat([p for p in pieces if p.data.shape[dim]] or [x], dim)
+        return cat([p for p in pieces if p.array.shape[dim]] or [x], dim)
     places = beside(arange(x.shape[dim])[slice(start, end, step)], x)
-    return ops.ScatterElements(x, spread(places, dim, src.shape), cast(src, x.data.dtype), axis=dim)
+    return ops.ScatterElements(x, spread(places, dim, src.shape), cast(src, x.array.dtype), axis=dim)
 
 
 def fill(x: Any, value: Any) -> Tensor:
     """The shape of `x` full of one number. `torch.fill`."""
     if hasattr(value, "node"):
-        return broadcast_to(cast(value, x.data.dtype), x.shape)
+        return broadcast_to(cast(value, x.array.dtype), x.shape)
     return full_like_shape(x, (x.shape,), value)

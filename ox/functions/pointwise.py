@@ -57,10 +57,10 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         return floor_divide(input, other)
     input, other = meet(input, other)
     if rounding_mode == "trunc":
-        if is_floating(input.data.dtype):
+        if is_floating(input.array.dtype):
             quotient = ops.Div(input, other)
             return ops.Where(
-                ops.Less(quotient, scalar(0, quotient.data.dtype)), ops.Ceil(quotient), ops.Floor(quotient)
+                ops.Less(quotient, scalar(0, quotient.array.dtype)), ops.Ceil(quotient), ops.Floor(quotient)
             )
         return ops.Div(input, no_zeros(other))
     if rounding_mode is not None:
@@ -70,7 +70,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 def no_zeros(divisor: Tensor) -> Tensor:
     """The divisor of whole numbers, where it has no zeros. Raises ArgumentError."""
-    if isinstance(divisor.data, np.ndarray) and not divisor.data.all():
+    if isinstance(divisor.array, np.ndarray) and not divisor.array.all():
         raise ArgumentError(
             "integers are not divided by zero", where=users_line(3), hint="x.float() first, which gives infinities"
         )
@@ -84,17 +84,17 @@ def floor_divide(input: Any, other: Any) -> Tensor:
         ArgumentError: integers divided by zero.
     """
     input, other = meet(input, other)
-    zero = scalar(0, input.data.dtype)
-    if is_floating(input.data.dtype):
+    zero = scalar(0, input.array.dtype)
+    if is_floating(input.array.dtype):
         # from the exact remainder, as in Python: 1 // 0.1 is 9 though 1 / 0.1 rounds to 10; flat, so no gradient
         input, other = input.detach(), other.detach()
         whole = ops.Div(ops.Sub(input, remainder(input, other)), other)
-        rounded = ops.Floor(ops.Add(whole, scalar(0.5, input.data.dtype)))
+        rounded = ops.Floor(ops.Add(whole, scalar(0.5, input.array.dtype)))
         return ops.Where(ops.Equal(other, zero), ops.Div(input, other), rounded)
     quotient = ops.Div(input, no_zeros(other))  # truncates; one less where the signs differ and a remainder is left
     product = ops.Mul(quotient, other)
     below = ops.And(ne(product, input), ne(ops.Less(input, zero), ops.Less(other, zero)))
-    return ops.Sub(quotient, cast(below, input.data.dtype))
+    return ops.Sub(quotient, cast(below, input.array.dtype))
 
 
 def remainder(input: Any, other: Any) -> Tensor:
@@ -104,10 +104,10 @@ def remainder(input: Any, other: Any) -> Tensor:
         ArgumentError: integers divided by zero.
     """
     input, other = meet(input, other)
-    if not is_floating(input.data.dtype):
+    if not is_floating(input.array.dtype):
         return ops.Mod(input, no_zeros(other))
     left = ops.Mod(input, other, fmod=1)  # of the sign of the input
-    zero = scalar(0, input.data.dtype)
+    zero = scalar(0, input.array.dtype)
     unlike = ops.And(ne(left, zero), ne(ops.Less(left, zero), ops.Less(other, zero)))
     return ops.Where(unlike, ops.Add(left, other), left)
 
@@ -120,25 +120,25 @@ def pow(input: Any, exponent: Any) -> Tensor:
     """
     whole = isinstance(exponent, (int, np.integer)) and not isinstance(exponent, Dim)
     if (whole or isinstance(exponent, (float, np.floating))) and hasattr(input, "node"):
-        dtype = input.data.dtype
+        dtype = input.array.dtype
         if dtype == bool_ or not (whole or is_floating(dtype)):
             input = cast(input, scalar_type(exponent, int64 if whole else dtype))
         if exponent == 2:
             return ops.Mul(input, input)
-        if exponent < 0 and not is_floating(input.data.dtype):
+        if exponent < 0 and not is_floating(input.array.dtype):
             raise ArgumentError(
                 "integers have no negative powers among the integers",
                 where=users_line(2),
-                got=f"{input.data.dtype} ** {exponent}",
+                got=f"{input.array.dtype} ** {exponent}",
                 hint="x.float() first, or a float exponent",
             )
-        exponent = scalar(exponent, input.data.dtype)
+        exponent = scalar(exponent, input.array.dtype)
     else:
         input, exponent = meet(input, exponent)
-    if input.data.dtype in _POWERS or is_floating(input.data.dtype):
+    if input.array.dtype in _POWERS or is_floating(input.array.dtype):
         return ops.Pow(input, exponent)
     # ONNX has no powers of the small integers
-    return cast(ops.Pow(cast(input, int64), cast(exponent, int64)), input.data.dtype)
+    return cast(ops.Pow(cast(input, int64), cast(exponent, int64)), input.array.dtype)
 
 
 _POWERS = (np.dtype(np.int32), int64)
@@ -157,7 +157,7 @@ def matmul(input: Any, other: Any) -> Tensor:
 def _extreme(op: Any, on_bools: Any) -> Any:
     def function(input: Any, other: Any) -> Tensor:
         input, other = meet(input, other)
-        return on_bools(input, other) if input.data.dtype == bool_ else op(input, other)  # type: ignore[no-any-return]
+        return on_bools(input, other) if input.array.dtype == bool_ else op(input, other)  # type: ignore[no-any-return]
 
     which = op.name.lower()
     size = "larger" if which == "max" else "smaller"
@@ -181,7 +181,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     for bound in bounds:
         if bound is not None:
             input = meet(input, bound)[0]
-    low, high = [None if b is None else cast(b, input.data.dtype) for b in bounds]
+    low, high = [None if b is None else cast(b, input.array.dtype) for b in bounds]
     if all_plain(low, high):
         return ops.Clip(input, low, high)
     input = input if low is None else maximum(input, low)
@@ -190,7 +190,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
 
 def all_plain(*bounds: Any) -> bool:
     """Whether Clip takes these: single numbers through which no gradient passes."""
-    return not [b for b in bounds if b is not None and (b.data.ndim or b.node is not None)]
+    return not [b for b in bounds if b is not None and (b.array.ndim or b.node is not None)]
 
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
@@ -213,9 +213,9 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     Raises:
         ShapeError: a value of several dimensions, or a mask that does not broadcast to `input`.
     """
-    if hasattr(value, "node") and value.data.ndim:
-        raise ShapeError("masked_fill fills with one number", where=users_line(2), got=str(list(value.data.shape)))
-    return ops.Where(mask, cast(like(value, input), input.data.dtype), input)
+    if hasattr(value, "node") and value.array.ndim:
+        raise ShapeError("masked_fill fills with one number", where=users_line(2), got=str(list(value.array.shape)))
+    return ops.Where(mask, cast(like(value, input), input.array.dtype), input)
 
 
 absolute, negative, clip, subtract, multiply, divide = abs, neg, clamp, sub, mul, div

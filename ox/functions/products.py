@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 def _ranks(what: str, tensors: Sequence[Any], ranks: Sequence[int]) -> None:
     """Raise ShapeError unless each tensor has so many dimensions, and DTypeError unless they share a type."""
     for x, rank in zip(tensors, ranks, strict=True):
-        if x.data.ndim != rank:
+        if x.array.ndim != rank:
             raise ShapeError(
                 f"{what} takes tensors of {' and '.join(map(str, ranks))} dimensions",
                 where=users_line(3),
-                got=", ".join(str(list(t.data.shape)) for t in tensors),
+                got=", ".join(str(list(t.array.shape)) for t in tensors),
             )
-    if len({x.data.dtype for x in tensors}) > 1:
+    if len({x.array.dtype for x in tensors}) > 1:
         raise DTypeError(
-            f"{what} needs one element type", where=users_line(3), got=", ".join(str(t.data.dtype) for t in tensors)
+            f"{what} needs one element type", where=users_line(3), got=", ".join(str(t.array.dtype) for t in tensors)
         )
 
 
 def _product(what: str, *ranks: int) -> Any:
     def function(a: Any, b: Any) -> Tensor:
         _ranks(what, (a, b), ranks)
-        if what == "bmm" and a.data.shape[0] != b.data.shape[0]:
+        if what == "bmm" and a.array.shape[0] != b.array.shape[0]:
             raise ShapeError(
                 "bmm needs batches of one size",
                 where=users_line(2),
-                got=f"{list(a.data.shape)} and {list(b.data.shape)}",
+                got=f"{list(a.array.shape)} and {list(b.array.shape)}",
             )
         return ops.MatMul(a, b)
 
@@ -75,14 +75,14 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if not operands:
         raise ArgumentError("einsum needs a tensor", where=users_line(2))
-    if len({x.data.dtype for x in operands}) > 1:
+    if len({x.array.dtype for x in operands}) > 1:
         raise DTypeError(
-            "einsum needs one element type", where=users_line(2), got=", ".join(str(x.data.dtype) for x in operands)
+            "einsum needs one element type", where=users_line(2), got=", ".join(str(x.array.dtype) for x in operands)
         )
     if "..." in equation:
         # ONNX Runtime wants an ellipsis to mean the same in every term, so the letters are spelled out
         try:
-            terms, output = letters_of(equation, [x.data.ndim for x in operands])
+            terms, output = letters_of(equation, [x.array.ndim for x in operands])
         except (ArgumentError, ShapeError) as error:
             error.where = users_line(2)
             raise
@@ -107,20 +107,20 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
     if isinstance(dims, int):
-        if not 0 <= dims <= min(a.data.ndim, b.data.ndim):
+        if not 0 <= dims <= min(a.array.ndim, b.array.ndim):
             raise ArgumentError("tensordot has no such count of dimensions", where=users_line(2), got=str(dims))
-        left, right = list(range(a.data.ndim - dims, a.data.ndim)), list(range(dims))
+        left, right = list(range(a.array.ndim - dims, a.array.ndim)), list(range(dims))
     else:
-        left = [one_dim(d, a.data.ndim) for d in dims[0]]
-        right = [one_dim(d, b.data.ndim) for d in dims[1]]
-    if [a.data.shape[d] for d in left] != [b.data.shape[d] for d in right]:
+        left = [one_dim(d, a.array.ndim) for d in dims[0]]
+        right = [one_dim(d, b.array.ndim) for d in dims[1]]
+    if [a.array.shape[d] for d in left] != [b.array.shape[d] for d in right]:
         raise ShapeError(
             "tensordot sums over dimensions of one size",
             where=users_line(2),
-            got=f"dimensions {left} of {list(a.data.shape)}, {right} of {list(b.data.shape)}",
+            got=f"dimensions {left} of {list(a.array.shape)}, {right} of {list(b.array.shape)}",
         )
-    names = ascii_letters[: a.data.ndim]
-    others = list(ascii_letters[a.data.ndim : a.data.ndim + b.data.ndim])
+    names = ascii_letters[: a.array.ndim]
+    others = list(ascii_letters[a.array.ndim : a.array.ndim + b.array.ndim])
     for i, j in zip(left, right, strict=True):
         others[j] = names[i]
     kept = [c for i, c in enumerate(names) if i not in left] + [c for j, c in enumerate(others) if j not in right]
@@ -129,16 +129,16 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
 
 def inner(a: Any, b: Any) -> Tensor:
     """Summed over the last dimension of both; a number multiplies. `torch.inner`."""
-    if not a.data.ndim or not b.data.ndim:
+    if not a.array.ndim or not b.array.ndim:
         return mul(a, b)
     return tensordot(a, b, ([-1], [-1]))
 
 
 def outer(a: Any, b: Any) -> Tensor:
     """Each element of a vector times each of another. `torch.outer`."""
-    if a.data.ndim != 1 or b.data.ndim != 1:
+    if a.array.ndim != 1 or b.array.ndim != 1:
         raise ShapeError(
-            "outer takes two vectors", where=users_line(2), got=f"{list(a.data.shape)}, {list(b.data.shape)}"
+            "outer takes two vectors", where=users_line(2), got=f"{list(a.array.shape)}, {list(b.array.shape)}"
         )
     return mul(unsqueeze(a, 1), b)
 
@@ -148,8 +148,8 @@ ger = outer
 
 def kron(a: Any, b: Any) -> Tensor:
     """Each element of `a` replaced by itself times `b`. `torch.kron`."""
-    rank = max(a.data.ndim, b.data.ndim)
-    first, second = ([1] * (rank - x.data.ndim) + list(x.shape) for x in (a, b))
+    rank = max(a.array.ndim, b.array.ndim)
+    first, second = ([1] * (rank - x.array.ndim) + list(x.shape) for x in (a, b))
     wide = reshape(a, [n for size in first for n in (size, 1)])
     tall = reshape(b, [n for size in second for n in (1, size)])
     return reshape(mul(wide, tall), [n * m for n, m in zip(first, second, strict=True)])
@@ -159,13 +159,13 @@ def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
     """The cross product along a dimension of size 3, by default the first such one. `torch.cross`."""
     a, b = together(*meet(a, b))
     if dim is None:
-        sizes = [d for d, n in enumerate(a.data.shape) if n == 3]
+        sizes = [d for d, n in enumerate(a.array.shape) if n == 3]
         if not sizes:
-            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(a.data.shape)))
+            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(a.array.shape)))
         dim = sizes[0]
-    dim = one_dim(dim, a.data.ndim)
-    if a.data.shape[dim] != 3:
-        raise ShapeError(f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(a.data.shape)))
+    dim = one_dim(dim, a.array.ndim)
+    if a.array.shape[dim] != 3:
+        raise ShapeError(f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(a.array.shape)))
     on, further = (beside(operator.as_input(order), a) for order in ([1, 2, 0], [2, 0, 1]))
 
     def at(x: Any, places: Any) -> Tensor:
@@ -184,10 +184,10 @@ def chain_matmul(*matrices: Any) -> Tensor:
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of each element of a vector, [n, N]. `torch.vander`."""
-    if x.data.ndim != 1 or (N is not None and N < 0):
+    if x.array.ndim != 1 or (N is not None and N < 0):
         raise ArgumentError("vander takes a vector and a count of powers", where=users_line(2))
-    count = int(x.data.shape[0]) if N is None else N
-    x = x if is_floating(x.data.dtype) else cast(x, int64)
+    count = int(x.array.shape[0]) if N is None else N
+    x = x if is_floating(x.array.dtype) else cast(x, int64)
     powers = [ops.Sub(x, x) + 1]
     for _ in range(count - 1):
         powers.append(ops.Mul(powers[-1], x))
@@ -208,7 +208,7 @@ def _added(start: Any, product: Any, beta: Any, alpha: Any) -> Tensor:
 
 
 def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
-    own = start.data.shape
+    own = start.array.shape
     short = len(own) > len(shape)
     if short or any(a not in (1, b) for a, b in zip(own[::-1], list(shape)[::-1], strict=False)):
         raise ShapeError(
@@ -222,8 +222,8 @@ def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
 def addmm(x: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat1 @ mat2). `torch.addmm`, ONNX Gemm."""
     _ranks("addmm", (mat1, mat2), (2, 2))
-    _fits("addmm", x, [mat1.data.shape[0], mat2.data.shape[1]])
-    if is_floating(mat1.data.dtype):
+    _fits("addmm", x, [mat1.array.shape[0], mat2.array.shape[1]])
+    if is_floating(mat1.array.dtype):
         return ops.Gemm(mat1, mat2, x if beta else None, alpha=float(alpha), beta=float(beta))
     return _added(x, ops.MatMul(mat1, mat2), beta, alpha)
 
@@ -231,35 +231,35 @@ def addmm(x: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) ->
 def addmv(x: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat @ vec). `torch.addmv`."""
     _ranks("addmv", (mat, vec), (2, 1))
-    _fits("addmv", x, mat.data.shape[:1])
+    _fits("addmv", x, mat.array.shape[:1])
     return _added(x, ops.MatMul(mat, vec), beta, alpha)
 
 
 def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the outer product of two vectors). `torch.addr`."""
     _ranks("addr", (vec1, vec2), (1, 1))
-    _fits("addr", x, [vec1.data.shape[0], vec2.data.shape[0]])
+    _fits("addr", x, [vec1.array.shape[0], vec2.array.shape[0]])
     return _added(x, outer(vec1, vec2), beta, alpha)
 
 
 def baddbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(batch1 @ batch2), matrix by matrix. `torch.baddbmm`."""
     product = bmm(batch1, batch2)
-    _fits("baddbmm", x, product.data.shape)
+    _fits("baddbmm", x, product.array.shape)
     return _added(x, product, beta, alpha)
 
 
 def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the sum of the products of the matrices of two batches). `torch.addbmm`."""
     _ranks("addbmm", (batch1, batch2), (3, 3))
-    if batch1.data.shape[0] != batch2.data.shape[0]:
+    if batch1.array.shape[0] != batch2.array.shape[0]:
         raise ShapeError(
             "addbmm needs batches of one size",
             where=users_line(2),
-            got=f"{list(batch1.data.shape)} and {list(batch2.data.shape)}",
+            got=f"{list(batch1.array.shape)} and {list(batch2.array.shape)}",
         )
     b, n, k = batch1.shape
     rows = reshape(permute(batch1, 1, 0, 2), n, b * k)
     product = matmul(rows, reshape(batch2, b * k, batch2.shape[2]))
-    _fits("addbmm", x, product.data.shape)
+    _fits("addbmm", x, product.array.shape)
     return _added(x, product, beta, alpha)

@@ -22,14 +22,14 @@ def prelu(input: Any, weight: Any) -> Tensor:
     Raises:
         ShapeError: another number of slopes.
     """
-    rank, many = input.data.ndim, weight.data.size
-    channels = input.data.shape[1] if rank > 1 else 1
-    if many not in (1, channels) or weight.data.ndim > 1:
+    rank, many = input.array.ndim, weight.array.size
+    channels = input.array.shape[1] if rank > 1 else 1
+    if many not in (1, channels) or weight.array.ndim > 1:
         raise ShapeError(
             "prelu's weight does not fit the channels",
             where=users_line(2),
             expected=f"[1] or [{channels}]",
-            got=f"weight {list(weight.data.shape)} for input {list(input.data.shape)}",
+            got=f"weight {list(weight.array.shape)} for input {list(input.array.shape)}",
         )
     return ops.PRelu(input, reshape(weight, [-1] + [1] * max(rank - 2, 0) if rank else []))
 
@@ -37,6 +37,6 @@ def prelu(input: Any, weight: Any) -> Tensor:
 def hardshrink(input: Any, lambd: float = 0.5) -> Tensor:
     """x where it is farther from 0 than lambd, else 0. `torch.nn.functional.hardshrink`."""
     only_floats("hardshrink", input)
-    dtype = input.data.dtype
+    dtype = input.array.dtype
     # (ONNX's Shrink makes 0 of NaN)
     return ops.Where(ops.LessOrEqual(ops.Abs(input), scalar(lambd, dtype)), scalar(0, dtype), input)

@@ -25,26 +25,26 @@ _SMALL = ("int16", "uint16")  # ONNX does not reduce these
 
 def axes_of(input: Any, dim: Dims) -> Tensor | None:
     """Dimensions as ONNX's reductions take them: None for all."""
-    rank = input.data.ndim
+    rank = input.array.ndim
     return None if dim is None or not (chosen := some_dims(dim, rank)) or not rank else axes_tensor(chosen)
 
 
 @numpy_names
 def sum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sum over dimensions, all when None; integers and bools sum in int64. `torch.sum`, ONNX ReduceSum."""
-    if dtype is None and not is_floating(input.data.dtype):
+    if dtype is None and not is_floating(input.array.dtype):
         dtype = int64
     input = input if dtype is None else cast(input, dtype)
     return ops.ReduceSum(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
 def _refuse_integers(name: str, x: Any) -> None:
-    if not is_floating(x.data.dtype):
+    if not is_floating(x.array.dtype):
         raise DTypeError(
             f"{name} of whole numbers is not one of them",
             where=users_line(3),
             expected="a floating type",
-            got=str(x.data.dtype),
+            got=str(x.array.dtype),
             hint=f"x.float().{name}()",
         )
 
@@ -63,9 +63,9 @@ def mean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | 
 
 def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
     axes = axes_of(x, dim)
-    if not x.data.size and 0 in [x.data.shape[d] for d in some_dims(dim, x.data.ndim)]:
-        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.data.shape)}")
-    dtype = x.data.dtype
+    if not x.array.size and 0 in [x.array.shape[d] for d in some_dims(dim, x.array.ndim)]:
+        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.array.shape)}")
+    dtype = x.array.dtype
     if dtype.name in _SMALL:
         return cast(op(cast(x, int64), axes, keepdims=int(keepdim)), dtype)
     return op(x, axes, keepdims=int(keepdim))  # type: ignore[no-any-return]
@@ -94,15 +94,15 @@ def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Min
 
 
 def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
-    rank, given = x.data.ndim, dim
+    rank, given = x.array.ndim, dim
     if dim is None or not rank:
         dim = 0 if dim is None else one_dim(dim, rank)
         x = reshape(x, -1)
     else:
         dim = one_dim(dim, rank)
-    if not x.data.shape[dim]:
-        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.data.shape)}")
-    if x.data.dtype == bool_:
+    if not x.array.shape[dim]:
+        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.array.shape)}")
+    if x.array.dtype == bool_:
         x = cast(x, int64)
     if given is None or not rank:
         found = op(x, axis=0, keepdims=0)
@@ -133,9 +133,9 @@ def _extreme(position: Any, largest: bool) -> Any:
             return (maximum if largest else minimum)(input, dim)
         if dim is None:
             return amax(input) if largest else amin(input)
-        dim = one_dim(dim, input.data.ndim)
+        dim = one_dim(dim, input.array.ndim)
         indices = position(input, dim, True)
-        if not input.data.ndim:
+        if not input.array.ndim:
             return ValuesIndices(input, indices)
         values = ops.GatherElements(input, indices, axis=dim)
         if not keepdim:
@@ -157,7 +157,7 @@ max, min = _extreme(argmax, True), _extreme(argmin, False)
 @numpy_names
 def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Product over dimensions, all when None; integers and bools in int64. `torch.prod`, ONNX ReduceProd."""
-    if dtype is None and not is_floating(input.data.dtype):
+    if dtype is None and not is_floating(input.array.dtype):
         dtype = int64
     input = input if dtype is None else cast(input, dtype)
     return ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim))
@@ -174,7 +174,7 @@ def logsumexp(input: Any, dim: Dims, keepdim: bool = False) -> Tensor:
 @numpy_names
 def nansum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`sum`, NaN counted as 0. `torch.nansum`."""
-    return sum(where(isnan(input), 0.0, input) if is_floating(input.data.dtype) else input, dim, keepdim, dtype=dtype)
+    return sum(where(isnan(input), 0.0, input) if is_floating(input.array.dtype) else input, dim, keepdim, dtype=dtype)
 
 
 @numpy_names
@@ -182,7 +182,7 @@ def nanmean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType
     """`mean` of what is not NaN. `torch.nanmean`. Raises DTypeError for integers or bools."""
     _refuse_integers("nanmean", input)
     total = nansum(input, dim, keepdim, dtype=dtype)
-    return ops.Div(total, cast(sum(ops.Not(isnan(input)), dim, keepdim), total.data.dtype))
+    return ops.Div(total, cast(sum(ops.Not(isnan(input)), dim, keepdim), total.array.dtype))
 
 
 @numpy_names
@@ -216,13 +216,13 @@ def log_softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Ten
 
 
 def _normal(op: Any, x: Any, dim: int, dtype: DType | None) -> Tensor:
-    x, dim = x if dtype is None else cast(x, dtype), one_dim(dim, x.data.ndim)
-    return op(x, axis=dim) if x.data.ndim else reshape(op(reshape(x, 1), axis=0), [])
+    x, dim = x if dtype is None else cast(x, dtype), one_dim(dim, x.array.ndim)
+    return op(x, axis=dim) if x.array.ndim else reshape(op(reshape(x, 1), axis=0), [])
 
 
 def equal(input: Any, other: Any) -> bool:
     """Whether two tensors have one shape and equal elements, as a Python bool. `torch.equal`."""
-    return input.data.shape == other.data.shape and bool(all(input == other))
+    return input.array.shape == other.array.shape and bool(all(input == other))
 
 
 def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def _rounded(op: Any, input: Any) -> Tensor:
     """Whole numbers stay as they are."""
-    if input.data.dtype == bool_:
+    if input.array.dtype == bool_:
         raise DTypeError(f"{op.name.lower()} is for numbers", where=users_line(3), got="bool")
-    return op(input) if is_floating(input.data.dtype) else input  # type: ignore[no-any-return]
+    return op(input) if is_floating(input.array.dtype) else input  # type: ignore[no-any-return]
 
 
 def floor(input: Any) -> Tensor:
@@ -38,7 +38,7 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
     if decimals == 0:
         return _rounded(ops.Round, input)
     only_floats("round to decimals", input)
-    power = scalar(10.0 ** abs(decimals), input.data.dtype)
+    power = scalar(10.0 ** abs(decimals), input.array.dtype)
     if decimals > 0:
         return ops.Div(ops.Round(ops.Mul(input, power)), power)
     return ops.Mul(ops.Round(ops.Div(input, power)), power)
@@ -46,9 +46,9 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
 
 def trunc(input: Any) -> Tensor:
     """The whole number next to it on the way to 0. `torch.trunc`."""
-    if not is_floating(input.data.dtype):
+    if not is_floating(input.array.dtype):
         return _rounded(ops.Floor, input)
-    return ops.Where(ops.Less(input, scalar(0, input.data.dtype)), ops.Ceil(input), ops.Floor(input))
+    return ops.Where(ops.Less(input, scalar(0, input.array.dtype)), ops.Ceil(input), ops.Floor(input))
 
 
 def frac(input: Any) -> Tensor:
@@ -64,7 +64,7 @@ def fmod(input: Any, other: Any) -> Tensor:
         ArgumentError: integers divided by zero.
     """
     a, b = meet(input, other)
-    return ops.Mod(a, b if is_floating(a.data.dtype) else no_zeros(b), fmod=1)
+    return ops.Mod(a, b if is_floating(a.array.dtype) else no_zeros(b), fmod=1)
 
 
 fix = trunc

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def _running(op: Any, input: Any, dim: int, dtype: DType | None) -> Tensor:
-    if dtype is None and not is_floating(input.data.dtype):
+    if dtype is None and not is_floating(input.array.dtype):
         dtype = int64
     x = input if dtype is None else cast(input, dtype)
-    dim = one_dim(dim, x.data.ndim)
-    if not x.data.ndim:
+    dim = one_dim(dim, x.array.ndim)
+    if not x.array.ndim:
         return x
     return op(x, operator.as_input(np.array(dim, np.int64)))  # type: ignore[no-any-return]
 
@@ -42,13 +42,13 @@ def cumprod(input: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 
 def _places(x: Any, dim: int) -> Tensor:
-    x = cast(x, int64) if x.data.dtype == bool_ else x
+    x = cast(x, int64) if x.array.dtype == bool_ else x
     return ops.CumulativeArgMax(x, axis=dim)  # type: ignore[no-any-return]
 
 
 def _picked(input: Any, dim: int, ordered: Any) -> ValuesIndices:
-    dim = one_dim(dim, input.data.ndim)
-    if not input.data.ndim:
+    dim = one_dim(dim, input.array.ndim)
+    if not input.array.ndim:
         return ValuesIndices(input, operator.as_input(np.array(0)))
     indices = _places(ordered(input), dim)
     return ValuesIndices(ops.GatherElements(input, indices, axis=dim), indices)
@@ -63,12 +63,12 @@ def cummax(input: Any, dim: int) -> ValuesIndices:
 @numpy_names
 def cummin(input: Any, dim: int) -> ValuesIndices:
     """The smallest so far along `dim` and its place, the last of equals. `torch.cummin`."""
-    return _picked(input, dim, lambda x: ops.Neg(x) if is_floating(x.data.dtype) else bitwise_not(x))
+    return _picked(input, dim, lambda x: ops.Neg(x) if is_floating(x.array.dtype) else bitwise_not(x))
 
 
 @numpy_names
 def logcumsumexp(input: Any, dim: int) -> Tensor:
     """Logarithm of the running sum of exponentials. `torch.logcumsumexp`. Raises DTypeError for whole numbers."""
     only_floats("logcumsumexp", input)
-    dim = one_dim(dim, input.data.ndim)
-    return in_single(ops.LogCumSumExp, input, axis=dim) if input.data.ndim else input
+    dim = one_dim(dim, input.array.ndim)
+    return in_single(ops.LogCumSumExp, input, axis=dim) if input.array.ndim else input

@@ -27,13 +27,13 @@ def reshape(x: Any, *shape: Any) -> Tensor:
         ShapeError: the sizes do not multiply to the number of elements.
     """
     sizes = sizes_of(shape)
-    if -1 in sizes and not x.data.size:
+    if -1 in sizes and not x.array.size:
         sizes = _settled(x, sizes)
     elif -1 in sizes and 0 in sizes:
         raise ShapeError(
             "a size of 0 leaves nothing for -1 to divide",
             where=users_line(2),
-            got=f"{sizes} for {list(x.data.shape)}",
+            got=f"{sizes} for {list(x.array.shape)}",
             hint="x.shape[0] for a size to keep",
         )
     elif sizes and builtins.min(sizes) < -1:
@@ -48,7 +48,7 @@ def _settled(x: Any, sizes: list[Any]) -> list[Any]:
             "the size -1 of a tensor without elements could be any",
             where=users_line(3),
             expected="a size for each dimension",
-            got=f"{sizes} for {list(x.data.shape)}",
+            got=f"{sizes} for {list(x.array.shape)}",
         )
     return [0 if s == -1 else s for s in sizes]
 
@@ -60,14 +60,14 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         BoundsError: no such dimension.
         ArgumentError: the start comes after the end.
     """
-    rank = x.data.ndim
+    rank = x.array.ndim
     start, end = one_dim(start_dim, rank), one_dim(end_dim, rank)
     if start > end:
         raise ArgumentError("flatten's start_dim comes after its end_dim", where=users_line(2), got=f"{start}, {end}")
     if start == 1 and end == rank - 1 and rank > 1:
         return ops.Flatten(x, axis=1)
     shape = x.shape
-    if not x.data.size:
+    if not x.array.size:
         return reshape(x, [*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]])
     # only one size may be left open (-1): the merged one, so the others stay what they are at any batch size
     return reshape(x, [*shape[:start], -1, *shape[end + 1 :]])
@@ -75,7 +75,7 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 def unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     """One dimension as several, of which one may be -1. `torch.unflatten`."""
-    shape, dim = x.shape, one_dim(dim, x.data.ndim)
+    shape, dim = x.shape, one_dim(dim, x.array.ndim)
     if -1 not in sizes and prod(sizes) != shape[dim]:
         raise ShapeError(
             f"unflatten does not use dimension {dim} up",
@@ -88,7 +88,7 @@ def unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Tensor:
 
 def transpose(x: Any, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged. `torch.transpose`."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     dim0, dim1 = one_dim(dim0, rank), one_dim(dim1, rank)
     if not rank:
         return x  # type: ignore[no-any-return]
@@ -99,16 +99,16 @@ def transpose(x: Any, dim0: int, dim1: int) -> Tensor:
 
 def t(x: Any) -> Tensor:
     """A matrix with rows and columns exchanged; fewer dimensions stay. `torch.t`."""
-    if x.data.ndim > 2:
+    if x.array.ndim > 2:
         raise ShapeError(
-            "t() is for at most two dimensions", where=users_line(2), got=str(list(x.data.shape)), hint="x.mT"
+            "t() is for at most two dimensions", where=users_line(2), got=str(list(x.array.shape)), hint="x.mT"
         )
     return ops.Transpose(x)
 
 
 def permute(x: Any, *dims: Any) -> Tensor:
     """The dimensions in another order. `torch.permute`."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     perm = [one_dim(d, rank) for d in sizes_of(dims)]
     if sorted(perm) != list(range(rank)):
         raise ArgumentError(
@@ -122,14 +122,14 @@ def permute(x: Any, *dims: Any) -> Tensor:
 
 def squeeze(x: Any, dim: Dims = None) -> Tensor:
     """Without dimensions of size 1: all of them, or those of `dim` that are 1. `torch.squeeze`."""
-    shape = x.data.shape
+    shape = x.array.shape
     chosen = [d for d in some_dims(dim, len(shape)) if shape and shape[d] == 1] if dim != () else []
     return ops.Squeeze(x, axes_tensor(chosen)) if chosen else x
 
 
 def unsqueeze(x: Any, dim: int) -> Tensor:
     """With a new dimension of size 1 at `dim`. `torch.unsqueeze`."""
-    return ops.Unsqueeze(x, axes_tensor([one_dim(dim, x.data.ndim + 1)]))
+    return ops.Unsqueeze(x, axes_tensor([one_dim(dim, x.array.ndim + 1)]))
 
 
 def broadcast_to(x: Any, *shape: Any) -> Tensor:
@@ -138,7 +138,7 @@ def broadcast_to(x: Any, *shape: Any) -> Tensor:
     Raises:
         ShapeError: a size that is neither 1 nor the one wanted, or fewer dimensions.
     """
-    sizes, own = sizes_of(shape), x.data.shape
+    sizes, own = sizes_of(shape), x.array.shape
     extra = len(sizes) - len(own)
     if extra < 0 or builtins.any(have not in (1, want) for have, want in zip(own, sizes[extra:], strict=True)):
         raise ShapeError(
@@ -152,7 +152,7 @@ def broadcast_to(x: Any, *shape: Any) -> Tensor:
 def expand(x: Any, *shape: Any) -> Tensor:
     """`broadcast_to` where -1 keeps a size. `torch.Tensor.expand`."""
     sizes = sizes_of(shape)
-    extra = len(sizes) - x.data.ndim
+    extra = len(sizes) - x.array.ndim
     return broadcast_to(x, [x.shape[i - extra] if s == -1 and i >= extra else s for i, s in enumerate(sizes)])
 
 
@@ -163,14 +163,14 @@ def repeat(x: Any, *counts: Any) -> Tensor:
         ArgumentError: fewer counts than dimensions, or a negative one.
     """
     times = sizes_of(counts)
-    if len(times) < x.data.ndim or builtins.any(n < 0 for n in times):
+    if len(times) < x.array.ndim or builtins.any(n < 0 for n in times):
         raise ArgumentError(
             "repeat takes a count for every dimension",
             where=users_line(2),
-            expected=f"{x.data.ndim} counts or more, of 0 or more",
+            expected=f"{x.array.ndim} counts or more, of 0 or more",
             got=str(times),
         )
-    for _ in range(len(times) - x.data.ndim):
+    for _ in range(len(times) - x.array.ndim):
         x = unsqueeze(x, 0)
     for d, count in enumerate(times):
         if count == 0:
@@ -195,15 +195,15 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
             raise ArgumentError(
                 f"cat's tensor {i} is no tensor", where=users_line(2), got=type(one).__name__, hint="ox.tensor(it)"
             )
-        if not one.data.ndim:
+        if not one.array.ndim:
             raise ShapeError(f"cat's tensor {i} has no dimensions", where=users_line(2), hint="ox.stack(tensors)")
     first = tensors[0]
-    if builtins.any(one.data.dtype != first.data.dtype for one in tensors):
-        dtype = first.data.dtype
+    if builtins.any(one.array.dtype != first.array.dtype for one in tensors):
+        dtype = first.array.dtype
         for one in tensors[1:]:
-            dtype = promote(dtype, one.data.dtype)
+            dtype = promote(dtype, one.array.dtype)
         tensors = [cast(one, dtype) for one in tensors]
-    return ops.Concat(*tensors, axis=one_dim(dim, first.data.ndim))
+    return ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim))
 
 
 concat = concatenate = cat
@@ -221,9 +221,9 @@ def split(x: Any, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]
         ArgumentError: a size below 1.
         ShapeError: sizes that do not add to the dimension.
     """
-    dim = one_dim(dim, x.data.ndim)
+    dim = one_dim(dim, x.array.ndim)
     if isinstance(size, int):
-        total = x.data.shape[dim]
+        total = x.array.shape[dim]
         if size < 1:
             raise ArgumentError("split needs parts of 1 or more", where=users_line(2), got=str(size))
         count = builtins.max(1, -(-total // size))
@@ -240,7 +240,7 @@ def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunks` parts as equal as can be, or fewer where there is less. `torch.chunk`."""
     if chunks < 1:
         raise ArgumentError("chunk needs 1 chunk or more", where=users_line(2), got=str(chunks))
-    total = x.data.shape[one_dim(dim, x.data.ndim)]
+    total = x.array.shape[one_dim(dim, x.array.ndim)]
     return split(x, -(-total // chunks), dim) if total else split(x, [0] * chunks, dim)
 
 
@@ -250,8 +250,8 @@ def narrow(x: Any, dim: int, start: int, length: int) -> Tensor:
     Raises:
         BoundsError: some of them are outside.
     """
-    dim = one_dim(dim, x.data.ndim)
-    total = x.data.shape[dim]
+    dim = one_dim(dim, x.array.ndim)
+    total = x.array.shape[dim]
     if start < -total or length < 0 or (start + total if start < 0 else start) + length > total:
         raise BoundsError(
             f"narrow reaches outside dimension {dim} of size {total}",
@@ -265,12 +265,12 @@ def narrow(x: Any, dim: int, start: int, length: int) -> Tensor:
 
 def unbind(x: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without it. `torch.unbind`."""
-    dim = one_dim(dim, x.data.ndim)
-    return tuple(squeeze(part, dim) for part in split(x, 1, dim)) if x.data.shape[dim] else ()
+    dim = one_dim(dim, x.array.ndim)
+    return tuple(squeeze(part, dim) for part in split(x, 1, dim)) if x.array.shape[dim] else ()
 
 
 def flip(x: Any, *dims: Any) -> Tensor:
     """Backwards along dimensions. `torch.flip`, ONNX Slice with steps of -1."""
-    chosen = some_dims(sizes_of(dims), x.data.ndim)
+    chosen = some_dims(sizes_of(dims), x.array.ndim)
     last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
     return ops.Slice(x, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))

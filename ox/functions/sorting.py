@@ -26,23 +26,23 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tru
     Raises:
         BoundsError: `k` is below 0 or more than there are, or no such dimension.
     """
-    dim = one_dim(dim, x.data.ndim)
-    have = x.data.shape[dim] if x.data.ndim else 1
+    dim = one_dim(dim, x.array.ndim)
+    have = x.array.shape[dim] if x.array.ndim else 1
     if not 0 <= k <= have:
         raise BoundsError(
             f"topk cannot choose {int(k)} of {have}",
             where=users_line(2),
             expected=f"k from 0 to {have}",
-            got=f"k={int(k)}, dim={dim}, shape {list(x.data.shape)}",
+            got=f"k={int(k)}, dim={dim}, shape {list(x.array.shape)}",
         )
     return _ranked(x, k, dim, largest)
 
 
 def _ranked(x: Any, k: int, dim: int, largest: bool) -> ValuesIndices:
-    if not x.data.ndim:
+    if not x.array.ndim:
         one = _ranked(reshape(x, 1), k, 0, largest)
         return ValuesIndices(reshape(one.values, []), reshape(one.indices, [])) if k else one
-    if x.data.dtype == bool_:  # ONNX does not order these
+    if x.array.dtype == bool_:  # ONNX does not order these
         values, indices = _ranked(cast(x, uint8), k, dim, largest)
         return ValuesIndices(cast(values, bool_), indices)
     return ValuesIndices(*ops.TopK(x, size_tensor([k]), axis=dim, largest=int(largest), outputs=2))
@@ -53,8 +53,8 @@ def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) 
 
     Always stable, NaN counts as the greatest.
     """
-    dim = one_dim(dim, x.data.ndim)
-    return _ranked(x, x.shape[dim] if x.data.ndim else 1, dim, descending)
+    dim = one_dim(dim, x.array.ndim)
+    return _ranked(x, x.shape[dim] if x.array.ndim else 1, dim, descending)
 
 
 def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
@@ -73,17 +73,17 @@ def kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndi
     Raises:
         BoundsError: `k` is below 1 or more than there are.
     """
-    dim = one_dim(dim, x.data.ndim)
-    have = x.data.shape[dim] if x.data.ndim else 1
+    dim = one_dim(dim, x.array.ndim)
+    have = x.array.shape[dim] if x.array.ndim else 1
     if not 1 <= k <= have:
         raise BoundsError(
             f"kthvalue cannot choose the {int(k)}th of {have}",
             where=users_line(2),
             expected=f"k from 1 to {have}",
-            got=f"k={int(k)}, dim={dim}, shape {list(x.data.shape)}",
+            got=f"k={int(k)}, dim={dim}, shape {list(x.array.shape)}",
         )
     found = _ranked(x, k, dim, False)
-    if not x.data.ndim:
+    if not x.array.ndim:
         return found
     values, indices = (narrow(part, dim, k - 1, 1) for part in found)
     return ValuesIndices(values, indices) if keepdim else ValuesIndices(squeeze(values, dim), squeeze(indices, dim))

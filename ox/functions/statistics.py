@@ -61,9 +61,9 @@ def var_mean(
     centred = ops.Sub(input, middle)
     total = sum(ops.Mul(centred, centred), dim, keepdim)
     count: Any = 1
-    for d in some_dims(dim, input.data.ndim):
+    for d in some_dims(dim, input.array.ndim):
         count = count * input.shape[d]
-    left = scalar(count, input.data.dtype) - correction
+    left = scalar(count, input.array.dtype) - correction
     spread = div(total, maximum(left, 0.0) if isinstance(correction, float) or correction > 1 else left)
     return spread, middle if keepdim else reshape(middle, *spread.shape)
 
@@ -82,29 +82,29 @@ def std_mean(
 
 def _along(x: Any, dim: Any) -> tuple[Tensor, int, bool]:
     """The tensor and the dimension to work along; all elements in a row where none is given."""
-    if dim is None or not x.data.ndim:
+    if dim is None or not x.array.ndim:
         if dim is not None:
             one_dim(dim, 0)
         return reshape(x, -1), 0, True
-    return x, one_dim(dim, x.data.ndim), False
+    return x, one_dim(dim, x.array.ndim), False
 
 
 def _filled(x: Any, dim: int, what: str) -> None:
-    if not x.data.shape[dim]:
-        raise ArgumentError(f"no elements have no {what}", where=users_line(3), got=f"shape {list(x.data.shape)}")
+    if not x.array.shape[dim]:
+        raise ArgumentError(f"no elements have no {what}", where=users_line(3), got=f"shape {list(x.array.shape)}")
 
 
 def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
-    given, rank = dim, x.data.ndim
-    if x.data.dtype == bool_:
+    given, rank = dim, x.array.ndim
+    if x.array.dtype == bool_:
         raise DTypeError("a median is for numbers", where=users_line(3), got="bool", hint="x.int()")
     x, dim, flat = _along(x, dim)
     if given is not None:
         _filled(x, dim, "median")
-    elif not x.data.size:
+    elif not x.array.size:
         return mean(x)  # NaN, as PyTorch has it
     ordered = sort(x, dim)
-    floats = is_floating(x.data.dtype)
+    floats = is_floating(x.array.dtype)
     nans = any(isnan(x), dim, True)
     if floats and skip_nan:
         # NaN stands last: the middle of what is before it
@@ -140,13 +140,13 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 
 def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, method: str, skip_nan: bool) -> Tensor:
     _check_quantile(name, input, q, method)
-    dtype, rank = input.data.dtype, input.data.ndim
-    many = hasattr(q, "node") and q.data.ndim == 1
+    dtype, rank = input.array.dtype, input.array.ndim
+    many = hasattr(q, "node") and q.array.ndim == 1
     x, along, flat = _along(input, dim)
     _filled(x, along, "quantile")
     values, nans = sort(x, along).values, isnan(x)
     wanted = reshape(q if hasattr(q, "node") else scalar(float(q), dtype), -1)
-    wanted = reshape(wanted, [-1 if d == along else 1 for d in range(x.data.ndim)])
+    wanted = reshape(wanted, [-1 if d == along else 1 for d in range(x.array.ndim)])
     # NaN stands last; the places between which each value lies, of all or of what is no NaN
     last = sum(cast(logical_not(nans), dtype), along, True) if skip_nan else scalar(x.shape[along], dtype)
     place = maximum((last - 1) * wanted, 0.0)
@@ -164,16 +164,16 @@ def _check_quantile(name: str, input: Any, q: Any, method: str) -> None:
     where = users_line(4)
     if method not in METHODS:
         raise ArgumentError(f"{name} does not know interpolation={method!r}", where=where, expected=str(METHODS))
-    if input.data.dtype not in (float32, float64):
-        raise DTypeError(f"{name} is for float32 and float64", where=where, got=str(input.data.dtype))
-    if hasattr(q, "node") and (q.data.ndim > 1 or q.data.dtype != input.data.dtype):
+    if input.array.dtype not in (float32, float64):
+        raise DTypeError(f"{name} is for float32 and float64", where=where, got=str(input.array.dtype))
+    if hasattr(q, "node") and (q.array.ndim > 1 or q.array.dtype != input.array.dtype):
         raise ArgumentError(
             f"{name}'s q is a number, or one dimension of them in the input's type",
             where=where,
-            expected=f"{input.data.dtype} [] or [k]",
-            got=f"{q.data.dtype} {list(q.data.shape)}",
+            expected=f"{input.array.dtype} [] or [k]",
+            got=f"{q.array.dtype} {list(q.array.shape)}",
         )
-    shares = q.data if hasattr(q, "node") else q
+    shares = q.array if hasattr(q, "node") else q
     if isinstance(shares, (int, float, np.ndarray)) and not np.all((shares >= 0) & (shares <= 1)):
         raise ArgumentError(f"{name}'s q is between 0 and 1", where=where, got=str(shares))
 
@@ -193,7 +193,7 @@ def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
     high = at(ops.Ceil(place))
     share = ops.Sub(place, ops.Floor(place))
     if method == "midpoint":
-        share = cast(share > 0, share.data.dtype) * 0.5
+        share = cast(share > 0, share.array.dtype) * 0.5
     return ops.Where(ops.Equal(low, high), low, ops.Add(low, ops.Mul(share, ops.Sub(high, low))))  # also infinities
 
 
@@ -223,7 +223,7 @@ def nanquantile(
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The most frequent value along `dim`, of equally frequent ones the smallest, and its last place. Compares each
     element with each other. `torch.mode`."""
-    rank = input.data.ndim
+    rank = input.array.ndim
     x, dim, _ = _along(input, dim)
     _filled(x, dim, "mode")
     ordered = sort(x, dim).values

@@ -46,7 +46,7 @@ def rsqrt(input: Any) -> Tensor:
 def exp2(input: Any) -> Tensor:
     """2 to the power of the input. `torch.exp2`."""
     x = floating(input)
-    return ops.Pow(scalar(2, x.data.dtype), x)
+    return ops.Pow(scalar(2, x.array.dtype), x)
 
 
 def log2(input: Any) -> Tensor:
@@ -61,19 +61,19 @@ def log10(input: Any) -> Tensor:
 
 def _log_to(base: int, input: Any) -> Tensor:
     x = ops.Log(floating(input))
-    return ops.Div(x, scalar(log_of(base), x.data.dtype))
+    return ops.Div(x, scalar(log_of(base), x.array.dtype))
 
 
 def deg2rad(input: Any) -> Tensor:
     """Degrees as radians. `torch.deg2rad`."""
     x = floating(input)
-    return ops.Mul(x, scalar(pi / 180, x.data.dtype))
+    return ops.Mul(x, scalar(pi / 180, x.array.dtype))
 
 
 def rad2deg(input: Any) -> Tensor:
     """Radians as degrees. `torch.rad2deg`."""
     x = floating(input)
-    return ops.Mul(x, scalar(180 / pi, x.data.dtype))
+    return ops.Mul(x, scalar(180 / pi, x.array.dtype))
 
 
 def atan2(input: Any, other: Any) -> Tensor:
@@ -92,7 +92,7 @@ def hypot(input: Any, other: Any) -> Tensor:
 def logaddexp(input: Any, other: Any) -> Tensor:
     """log(exp(input) + exp(other)), without overflow. `torch.logaddexp`. Raises DTypeError for whole numbers."""
     a, b = _met("logaddexp", input, other)
-    zero = scalar(0, a.data.dtype)
+    zero = scalar(0, a.array.dtype)
     apart = ops.Where(ops.Equal(a, b), zero, ops.Abs(ops.Sub(a, b)))  # equal infinities, too
     return ops.Add(ops.Max(a, b), ops.Softplus(ops.Neg(apart)))
 
@@ -100,7 +100,7 @@ def logaddexp(input: Any, other: Any) -> Tensor:
 def logaddexp2(input: Any, other: Any) -> Tensor:
     """log2(2^input + 2^other), without overflow. `torch.logaddexp2`. Raises DTypeError for whole numbers."""
     a, b = _met("logaddexp2", input, other)
-    two = scalar(log_of(2), a.data.dtype)
+    two = scalar(log_of(2), a.array.dtype)
     return ops.Div(logaddexp(ops.Mul(a, two), ops.Mul(b, two)), two)
 
 
@@ -124,7 +124,7 @@ def xlog1py(input: Any, other: Any) -> Tensor:
 def logit(input: Any, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid; with `eps` of x held between eps and 1 - eps. `torch.logit`."""
     x = floating(input)
-    dtype = x.data.dtype
+    dtype = x.array.dtype
     if eps is not None:
         x = ops.Clip(x, scalar(eps, dtype), scalar(1 - eps, dtype))
     return ops.Log(ops.Div(x, ops.Sub(scalar(1, dtype), x)))
@@ -133,7 +133,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
 def sinc(input: Any) -> Tensor:
     """sin(pi x) / (pi x), and 1 at 0. `torch.sinc`."""
     x = floating(input)
-    dtype = x.data.dtype
+    dtype = x.array.dtype
     none, one = eq(x, 0), scalar(1, dtype)
     angle = ops.Mul(ops.Where(none, one, x), scalar(pi, dtype))
     return ops.Where(none, one, ops.Div(ops.Sin(angle), angle))
@@ -171,5 +171,5 @@ def mvlgamma(input: Any, p: int) -> Tensor:
 def angle(input: Any) -> Tensor:
     """pi where negative, else 0: the angle of a real number. `torch.angle`."""
     x = floating(input)
-    dtype = x.data.dtype
+    dtype = x.array.dtype
     return ops.Where(isnan(x), x, ops.Where(x < 0, scalar(pi, dtype), scalar(0, dtype)))

@@ -63,7 +63,7 @@ def _in(x: Any) -> Any:
 
 def _out(y: Any) -> Any:
     if isinstance(y, Tensor):
-        return y.data
+        return y.array
     return [_out(item) for item in y] if isinstance(y, (list, tuple)) else y
 
 

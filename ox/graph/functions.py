@@ -53,7 +53,7 @@ def body_of(node: Node) -> Graph:
         result = op.body(*arguments, **node.attributes)
         return result[: len(node.outputs)] if isinstance(result, tuple) else result
 
-    dims = {name: [f"{name}_{axis}" for axis in range(t.data.ndim)] for name, t in inputs.items()}
+    dims = {name: [f"{name}_{axis}" for axis in range(t.array.ndim)] for name, t in inputs.items()}
     body = record(run, inputs, dims=dims)
     remove_dead(body)
     fold_constants(body)

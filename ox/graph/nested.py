@@ -41,7 +41,7 @@ class Nested(Recording):
             return self._capture(tensor)
         if recorded is None or not self.covers(recorded.recording):
             outside = self.outer.holds(tensor)
-            if outside is not None and (tensor.data.size > SMALL or self._is_owned(outside)):
+            if outside is not None and (tensor.array.size > SMALL or self._is_owned(outside)):
                 return self._capture(tensor)
         return super().value(tensor)
 

@@ -62,12 +62,12 @@ def fold_constants(graph: Graph) -> bool:
                 kept.append(node)
                 continue
             results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
-            if any(r.data.size > LARGEST_FOLD for r in results) or any(v in graph.outputs for v in node.outputs):
+            if any(r.array.size > LARGEST_FOLD for r in results) or any(v in graph.outputs for v in node.outputs):
                 kept.append(node)
                 continue
             for value, result in zip(node.outputs, results, strict=False):
-                graph.constants[value] = np.array(result.data, order="C")
-                value.shape = value.dims = result.data.shape
+                graph.constants[value] = np.array(result.array, order="C")
+                value.shape = value.dims = result.array.shape
                 foldable.add(value)
     graph.nodes = kept
     return len(kept) < len(before) or any(inner)

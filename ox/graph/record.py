@@ -35,7 +35,7 @@ class Recorded:
 
     def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
         """The tensor's shape, with an `ox.Dim` for every size that may change; plain ints once recording is over."""
-        plain: tuple[int, ...] = tensor.data.shape
+        plain: tuple[int, ...] = tensor.array.shape
         if not any(self.changing) or not self.active():
             return plain
         if self.dims is None:
@@ -84,14 +84,14 @@ class Recording:
 
     def input(self, name: str, tensor: Tensor, dims: Dims | None = None) -> Value:
         """Declare a graph input; a string in `dims` names a size that may change."""
-        shape = tensor.data.shape
+        shape = tensor.array.shape
         dims = shape if dims is None else tuple(dims)
         if len(dims) != len(shape):
             raise RecordError(
                 f"input '{name}' has {len(shape)} dimensions",
                 expected=f"as many names or sizes as that, got {list(dims)}",
             )
-        value = Value("", tensor.data.dtype, tuple(dims), shape)
+        value = Value("", tensor.array.dtype, tuple(dims), shape)
         self._claim(value, name)
         tensor._recorded = Recorded(self, value, tuple(isinstance(d, str) for d in dims), tensor.version)
         self._touched.append(tensor)
@@ -100,7 +100,7 @@ class Recording:
 
     def constant(self, tensor: Tensor, name: str | None = None) -> Value:
         """The value of a tensor that was not computed inside: a parameter when named, or a constant of the code."""
-        array = tensor.data
+        array = tensor.array
         known = self._constants.get(id(array))
         if known is not None:
             if known[2] != tensor.version:
@@ -139,7 +139,7 @@ class Recording:
 
     def holds(self, tensor: Tensor) -> Value | None:
         """The constant that the tensor's memory already is, here or further out."""
-        known = self._constants.get(id(tensor.data))
+        known = self._constants.get(id(tensor.array))
         if known is not None:
             return known[1]
         return None if self.outer is None else self.outer.holds(tensor)
@@ -156,12 +156,12 @@ class Recording:
         """Which sizes of a tensor may change from run to run."""
         recorded = tensor._recorded
         known = recorded is not None and self.covers(recorded.recording)
-        found: tuple[bool, ...] = recorded.changing if known else (False,) * tensor.data.ndim
+        found: tuple[bool, ...] = recorded.changing if known else (False,) * tensor.array.ndim
         return found
 
     def mark(self, tensor: Tensor) -> None:
         """Every size of this recorded tensor may change from run to run."""
-        tensor._recorded.changing = (True,) * tensor.data.ndim or _SCALAR
+        tensor._recorded.changing = (True,) * tensor.array.ndim or _SCALAR
 
     def add(self, op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
         values = [None if x is None else self.value(x) for x in inputs]
@@ -177,8 +177,8 @@ class Recording:
         )
         made = []
         for port, y in enumerate(outputs):
-            shape = y.data.shape
-            value = self._name(Value("", y.data.dtype, None, shape), op.name.lower())
+            shape = y.array.shape
+            value = self._name(Value("", y.array.dtype, None, shape), op.name.lower())
             changing = (changes,) * len(shape) if shape or not changes else _SCALAR
             y._recorded = Recorded(self, value, changing, y.version)
             if y._base is not None:
@@ -212,7 +212,7 @@ class Recording:
         """`new` was written in place and is now what `old` is."""
         recorded = old._recorded
         if recorded is None or recorded.recording is not self:
-            recorded = Recorded(self, self.constant(old), (False,) * old.data.ndim, 0)
+            recorded = Recorded(self, self.constant(old), (False,) * old.array.ndim, 0)
         how = None if new._recorded is None or new._recorded.recording is not self else new._recorded.how
         new._recorded = Recorded(self, recorded.value, recorded.changing, new.version)
         new._recorded.how = how
@@ -280,7 +280,7 @@ def record(
     from ox import random
 
     recording = recording or Recording()
-    kept = [(t, t.data.copy(), t.data, t.grad, t._version and list(t._version)) for t in restore]
+    kept = [(t, t.array.copy(), t.array, t.grad, t._version and list(t._version)) for t in restore]
     state = random.get_state()
     try:
         for name, tensor in inputs.items():
@@ -294,7 +294,7 @@ def record(
         random.set_state(state)
         for tensor, array, memory, grad, version in kept:
             memory[...] = array
-            tensor.data, tensor.grad = memory, grad
+            tensor.array, tensor.grad = memory, grad
             if tensor._version is not None:
                 tensor._version[:] = version or [0, ""]
 

@@ -39,7 +39,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> sha
     """U, S and Vh with A = U diag(S) Vh: orthonormal columns and rows, S [..., min(m, n)] from the greatest.
     `torch.linalg.svd`. The gradient of the vectors is not defined where values repeat."""
     U, S, Vh = factor.SVD(matrices(A, "svd"), full=int(full_matrices))
-    if full_matrices and A.node is not None and A.data.shape[-1] != A.data.shape[-2]:
+    if full_matrices and A.node is not None and A.array.shape[-1] != A.array.shape[-2]:
         S = svdvals(A)  # whose gradient is defined, unlike that of vectors that are only there to fill a space
     return shapes.SVDResult(U, S, Vh)
 
@@ -75,9 +75,9 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any =
     matrices(A, "matrix_rank", square=hermitian)
     least, relative = tolerances(A, tol if atol is None else atol, rtol)
     values = svdvals(A.detach())
-    bound = amax(values, -1, True) * relative if values.data.size else values
+    bound = amax(values, -1, True) * relative if values.array.size else values
     if least:
-        bound = ops.Max(bound, cast(bound * 0 + least, bound.data.dtype))
+        bound = ops.Max(bound, cast(bound * 0 + least, bound.array.dtype))
     return ops.ReduceSum(ops.Cast(values > bound, to=7), _ints(-1), keepdims=0)
 
 
@@ -93,7 +93,7 @@ def matrix_norm(
     """A norm of matrices over two dimensions: "fro", "nuc", inf, -inf, 1, -1, 2 or -2. `torch.linalg.matrix_norm`."""
     A = A if dtype is None else cast(A, dtype)
     matrices(A, "matrix_norm")
-    rank = A.data.ndim
+    rank = A.array.ndim
     dims = [one_dim(d, rank) for d in dim]
     if len(dims) != 2 or dims[0] == dims[1]:
         raise ArgumentError("matrix_norm works over two dimensions", where=users_line(2), got=str(dim))
@@ -121,11 +121,11 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dty
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype)
     dims = None if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    if isinstance(ord, str) or (dims is None and A.data.ndim == 2) or (dims is not None and len(dims) == 2):
-        if dims is None and A.data.ndim != 2:
+    if isinstance(ord, str) or (dims is None and A.array.ndim == 2) or (dims is not None and len(dims) == 2):
+        if dims is None and A.array.ndim != 2:
             raise ShapeError("norm of this order takes a matrix, or two dimensions", where=users_line(2))
         return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype)
-    if dims is None and A.data.ndim != 1:
+    if dims is None and A.array.ndim != 1:
         raise ShapeError("norm with an order takes a vector or a matrix, or dimensions", where=users_line(2))
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
 

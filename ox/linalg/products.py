@@ -37,18 +37,18 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
     given = list(tensors)
     if len(given) < 2:
         raise ArgumentError("multi_dot takes two tensors or more", where=users_line(2), got=str(len(given)))
-    if any(x.data.ndim != 2 for x in given[1:-1]) or any(x.data.ndim not in (1, 2) for x in (given[0], given[-1])):
+    if any(x.array.ndim != 2 for x in given[1:-1]) or any(x.array.ndim not in (1, 2) for x in (given[0], given[-1])):
         raise ShapeError(
             "multi_dot takes matrices, and vectors at its ends",
             where=users_line(2),
-            got=", ".join(str(list(x.data.shape)) for x in given),
+            got=", ".join(str(list(x.array.shape)) for x in given),
         )
-    row, column = given[0].data.ndim == 1, given[-1].data.ndim == 1
+    row, column = given[0].array.ndim == 1, given[-1].array.ndim == 1
     if row:
         given[0] = functions.unsqueeze(given[0], 0)
     if column:
         given[-1] = functions.unsqueeze(given[-1], 1)
-    sizes = [x.data.shape[0] for x in given] + [given[-1].data.shape[1]]
+    sizes = [x.array.shape[0] for x in given] + [given[-1].array.shape[1]]
     made = _product(given, _splits(sizes), 0, len(given) - 1)
     if column:
         made = functions.squeeze(made, 1)
@@ -78,8 +78,8 @@ def _product(factors: list[Any], split: dict[tuple[int, int], int], i: int, j: i
 
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last dimension. `torch.linalg.vander`."""
-    count = x.data.shape[-1] if N is None else N
-    if count < 1 or not x.data.ndim:
+    count = x.array.shape[-1] if N is None else N
+    if count < 1 or not x.array.ndim:
         raise ArgumentError("vander takes a vector and one power or more", where=users_line(2), got=f"N={count}")
     powers = [functions.ones_like(x)]
     for _ in range(count - 1):

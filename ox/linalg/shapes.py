@@ -56,7 +56,7 @@ class LstsqResult(NamedTuple):
 
 def matrices(A: Any, name: str, *, square: bool = False) -> Any:
     """Raise `ShapeError` unless A holds matrices, square ones where asked."""
-    shape = A.data.shape
+    shape = A.array.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise ShapeError(
             f"{name} takes {'square ' * square}matrices",
@@ -69,7 +69,7 @@ def matrices(A: Any, name: str, *, square: bool = False) -> Any:
 
 def turned(x: Any) -> Tensor:
     """The last two dimensions exchanged."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     return ops.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
@@ -83,7 +83,7 @@ def together(A: Any, B: Any, name: str) -> tuple[Tensor, Tensor]:
             raise ShapeError(
                 f"{name}: the batches do not broadcast",
                 where=users_line(3),
-                got=f"{list(A.data.shape)} and {list(B.data.shape)}",
+                got=f"{list(A.array.shape)} and {list(B.array.shape)}",
             )
         lead.append(m if n == 1 else n)
     made = []

@@ -26,7 +26,7 @@ def det(A: Any) -> Tensor:
     """The determinants [...] of A [..., n, n]. Above 6 rows the gradient is of matrices that are not singular.
     `torch.linalg.det`, ONNX Det."""
     matrices(A, "det", square=True)
-    if A.node is None or A.data.shape[-1] <= SMALL or MODE.get().recording is not None:
+    if A.node is None or A.array.shape[-1] <= SMALL or MODE.get().recording is not None:
         return ops.Det(A)
     sign, log = matrix.LogDet(A)
     return ops.Mul(sign, ops.Exp(log))
@@ -53,19 +53,19 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
         ShapeError: shapes that do not fit.
     """
     matrices(A, "solve", square=True)
-    vector = B.data.ndim == 1 or (B.data.ndim + 1 == A.data.ndim and B.data.shape == A.data.shape[:-1])
+    vector = B.array.ndim == 1 or (B.array.ndim + 1 == A.array.ndim and B.array.shape == A.array.shape[:-1])
     if vector:
         if not left:
             raise ArgumentError("solve with left=False takes no vectors", where=users_line(2))
         return squeeze(solve(A, unsqueeze(B, -1)), -1)
     if not left:
         return turned(solve(turned(A), turned(B)))
-    if B.data.ndim < 2 or B.data.shape[-2] != A.data.shape[-1]:
+    if B.array.ndim < 2 or B.array.shape[-2] != A.array.shape[-1]:
         raise ShapeError(
             "solve: the two sides do not fit",
             where=users_line(2),
-            expected=f"B [..., {A.data.shape[-1]}, k]",
-            got=f"B {list(B.data.shape)}",
+            expected=f"B [..., {A.array.shape[-1]}, k]",
+            got=f"B {list(B.array.shape)}",
         )
     return matrix.Solve(*together(A, B, "solve"))  # type: ignore[no-any-return]
 
@@ -85,28 +85,28 @@ def inv(A: Any) -> Tensor:
 
 def _info(A: Any, test: Any) -> Tensor:
     """int32 [...]: 1 where a matrix does not stand the test."""
-    n = A.data.shape[-1]
-    flat = np.asarray(A.data).reshape(-1, n, n)
+    n = A.array.shape[-1]
+    flat = np.asarray(A.array).reshape(-1, n, n)
     found = np.zeros(len(flat), int32)
     for i, one in enumerate(flat):
         try:
             test(one)
         except np.linalg.LinAlgError:
             found[i] = 1
-    made: Tensor = operator.as_input(found.reshape(A.data.shape[:-2]))
+    made: Tensor = operator.as_input(found.reshape(A.array.shape[:-2]))
     return made
 
 
 def _sound(A: Any, info: Tensor) -> Tensor:
     """Identities in place of the matrices that are not sound."""
-    bad = reshape(info, [*info.data.shape, 1, 1]) > 0
+    bad = reshape(info, [*info.array.shape, 1, 1]) > 0
     made: Tensor = where(bad, _identity(A), A)
     return made
 
 
 def _checked(info: Tensor, check_errors: bool, what: str) -> None:
-    if check_errors and info.data.any():
-        raise LinAlgError(f"a matrix is {what}", where=users_line(3), got=f"number {int(info.data.argmax())}")
+    if check_errors and info.array.any():
+        raise LinAlgError(f"a matrix is {what}", where=users_line(3), got=f"number {int(info.array.argmax())}")
 
 
 def inv_ex(A: Any, *, check_errors: bool = False) -> shapes.InverseResult:
@@ -114,14 +114,14 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> shapes.InverseResult:
     `torch.linalg.inv_ex`."""
     info = _info(matrices(A, "inv_ex", square=True), np.linalg.inv)
     _checked(info, check_errors, "singular")
-    return shapes.InverseResult(inv(_sound(A, info) if info.data.any() else A), info)
+    return shapes.InverseResult(inv(_sound(A, info) if info.array.any() else A), info)
 
 
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> shapes.SolveResult:
     """`solve`, and int32 [...] that is not 0 where a matrix is singular. `torch.linalg.solve_ex`."""
     info = _info(matrices(A, "solve_ex", square=True), np.linalg.inv)
     _checked(info, check_errors, "singular")
-    return shapes.SolveResult(solve(_sound(A, info) if info.data.any() else A, B, left=left), info)
+    return shapes.SolveResult(solve(_sound(A, info) if info.array.any() else A, B, left=left), info)
 
 
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
@@ -133,7 +133,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
         A = (triu if upper else tril)(A, 1 if upper else -1) + matrix.identity_like(A)
     else:
         A = (triu if upper else tril)(A)
-    if B.data.ndim + 1 == A.data.ndim:
+    if B.array.ndim + 1 == A.array.ndim:
         B = unsqueeze(B, 0)  # a batch that broadcasts, never vectors
     return solve(A, B, left=left)
 
@@ -152,7 +152,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> s
     """`cholesky`, and int32 [...] that is not 0 where a matrix is not positive-definite. `torch.linalg.cholesky_ex`."""
     info = _info(matrices(A, "cholesky_ex", square=True), np.linalg.cholesky)
     _checked(info, check_errors, "not positive-definite")
-    return shapes.CholeskyResult(cholesky(_sound(A, info) if info.data.any() else A, upper=upper), info)
+    return shapes.CholeskyResult(cholesky(_sound(A, info) if info.array.any() else A, upper=upper), info)
 
 
 def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Tensor:
@@ -171,7 +171,7 @@ def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
 def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[float, float]:
     """Below which a singular value counts as 0; by default, relative, the element type's step times the longer side."""
     if atol is None and rtol is None:
-        return 0.0, max(A.data.shape[-2:]) * float(np.finfo(A.data.dtype).eps)
+        return 0.0, max(A.array.shape[-2:]) * float(np.finfo(A.array.dtype).eps)
     return float(atol or 0.0), float(rtol or 0.0)
 
 
@@ -190,12 +190,12 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     by singular values whatever the `driver`."""
     matrices(A, "lstsq")
     matrices(B, "lstsq")
-    if A.data.shape[-2] != B.data.shape[-2]:
+    if A.array.shape[-2] != B.array.shape[-2]:
         raise ShapeError(
             "lstsq: the two sides do not fit",
             where=users_line(2),
-            expected=f"B [..., {A.data.shape[-2]}, k]",
-            got=f"B {list(B.data.shape)}",
+            expected=f"B [..., {A.array.shape[-2]}, k]",
+            got=f"B {list(B.array.shape)}",
         )
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ArgumentError(f"lstsq has no driver {driver!r}", where=users_line(2))
@@ -204,10 +204,10 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     from ox.linalg.factors import matrix_rank
 
     rank = matrix_rank(A.detach(), rtol=rcond)
-    m, n = A.data.shape[-2:]
-    empty: Tensor = operator.as_input(np.zeros(0, A.data.dtype))
+    m, n = A.array.shape[-2:]
+    empty: Tensor = operator.as_input(np.zeros(0, A.array.dtype))
     residuals = empty
-    if m > n and bool((rank.data == n).all()):
+    if m > n and bool((rank.array == n).all()):
         left = ops.MatMul(A, X) - B
         residuals = (left * left).sum(-2)
     return shapes.LstsqResult(X, residuals, rank, empty)
@@ -215,7 +215,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
 
 def tensorinv(A: Any, ind: int = 2) -> Tensor:
     """The inverse for `tensordot` over the last `ind` dimensions. `torch.linalg.tensorinv`."""
-    front, back = A.data.shape[:ind], A.data.shape[ind:]
+    front, back = A.array.shape[:ind], A.array.shape[ind:]
     if ind < 1 or prod(front) != prod(back):
         raise ShapeError(
             "tensorinv takes as many elements before as behind", where=users_line(2), got=f"{list(front)}, {list(back)}"
@@ -228,16 +228,16 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
     if dims is not None:
         from ox.functions import permute
 
-        moved = [d % A.data.ndim for d in dims]
-        A = permute(A, [*(d for d in range(A.data.ndim) if d not in moved), *moved])
-    rest = A.data.shape[B.data.ndim :]
-    if prod(rest) != B.data.size or prod(A.data.shape[: B.data.ndim]) != B.data.size:
+        moved = [d % A.array.ndim for d in dims]
+        A = permute(A, [*(d for d in range(A.array.ndim) if d not in moved), *moved])
+    rest = A.array.shape[B.array.ndim :]
+    if prod(rest) != B.array.size or prod(A.array.shape[: B.array.ndim]) != B.array.size:
         raise ShapeError(
             "tensorsolve: the shapes do not fit",
             where=users_line(2),
-            got=f"A {list(A.data.shape)}, B {list(B.data.shape)}",
+            got=f"A {list(A.array.shape)}, B {list(B.array.shape)}",
         )
-    return reshape(solve(reshape(A, [B.data.size, prod(rest)]), reshape(B, [-1])), list(rest))
+    return reshape(solve(reshape(A, [B.array.size, prod(rest)]), reshape(B, [-1])), list(rest))
 
 
 def matrix_power(A: Any, n: int) -> Tensor:

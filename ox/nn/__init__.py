@@ -142,7 +142,13 @@ from ox.nn.rectify import (
 from ox.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from ox.nn.running_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ox.nn.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
-from ox.nn.transformer import TransformerEncoder, TransformerEncoderLayer
+from ox.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from ox.nn.vision import (
     ChannelShuffle,
@@ -303,6 +309,9 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "TripletMarginLoss",

@@ -83,14 +83,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
         """input [N, in_features] and target [N], or [in_features] and []."""
-        single = input.data.ndim == 1
+        single = input.array.ndim == 1
         x = ops.Unsqueeze(input, ints(0)) if single else input
-        if x.data.ndim != 2:
-            raise ShapeError("input [N, in_features]", where=place(), got=str(list(input.data.shape)))
-        classes("AdaptiveLogSoftmaxWithLoss", target, input.data.shape[:-1], input.data.shape)
+        if x.array.ndim != 2:
+            raise ShapeError("input [N, in_features]", where=place(), got=str(list(input.array.shape)))
+        classes("AdaptiveLogSoftmaxWithLoss", target, input.array.shape[:-1], input.array.shape)
         t = ops.Unsqueeze(target, ints(0)) if single else target
         known = MODE.get().recording is None
-        if known and t.data.size and (int(t.data.min()) < 0 or int(t.data.max()) >= self.n_classes):
+        if known and t.array.size and (int(t.array.min()) < 0 or int(t.array.max()) >= self.n_classes):
             raise ShapeError("a class is out of range", where=place(), expected=f"0 to {self.n_classes - 1}")
         head = F.log_softmax(self.head(x), 1)
         cluster = self._cluster_of(t)

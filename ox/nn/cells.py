@@ -46,14 +46,14 @@ class RNNCellBase(Module):
 
     def _start(self, input: Tensor, states: tuple[Tensor | None, ...]) -> tuple[Tensor, bool, list[Tensor]]:
         """The input as [N, I], whether it came without a batch, and the states as [N, H], zeros where left out."""
-        if input.data.ndim not in (1, 2):
+        if input.array.ndim not in (1, 2):
             raise ShapeError(
                 f"{type(self).__name__} takes one step",
                 where=place(),
                 expected=f"input [N, {self.input_size}] or [{self.input_size}]",
-                got=f"input {list(input.data.shape)}",
+                got=f"input {list(input.array.shape)}",
             )
-        single = input.data.ndim == 1
+        single = input.array.ndim == 1
         if single:
             input = ops.Unsqueeze(input, ints(0))
         made = []
@@ -61,21 +61,21 @@ class RNNCellBase(Module):
             if state is None:
                 made.append(zeros([input.shape[0], self.hidden_size], input))
                 continue
-            wanted = input.data.shape[:1] * (not single) + (self.hidden_size,)
-            if state.data.shape != wanted:
+            wanted = input.array.shape[:1] * (not single) + (self.hidden_size,)
+            if state.array.shape != wanted:
                 raise ShapeError(
                     f"{type(self).__name__} does not take this state",
                     where=place(),
                     expected=f"hidden {list(wanted)}",
-                    got=f"hidden {list(state.data.shape)}",
+                    got=f"hidden {list(state.array.shape)}",
                 )
             made.append(ops.Unsqueeze(state, ints(0)) if single else state)
         return input, single, made
 
     def explain(self, error: OxError, *args: Any) -> None:
-        if explain_types(error, args[0], self.weight_ih) or args[0].data.shape[-1] == self.input_size:
+        if explain_types(error, args[0], self.weight_ih) or args[0].array.shape[-1] == self.input_size:
             return
-        error.expected, error.got = f"input [N, {self.input_size}]", f"input {list(args[0].data.shape)}"
+        error.expected, error.got = f"input [N, {self.input_size}]", f"input {list(args[0].array.shape)}"
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")

@@ -98,9 +98,9 @@ class LinearCrossEntropyLoss(WeightedLoss):
         options: Any = None,
     ) -> None:
         super().__init__(weight, reduction=reduction)
-        if weight is not None and weight.data.shape != (num_classes,):
+        if weight is not None and weight.array.shape != (num_classes,):
             raise ShapeError(
-                "one weight a class", expected=f"weight [{num_classes}]", got=f"weight {list(weight.data.shape)}"
+                "one weight a class", expected=f"weight [{num_classes}]", got=f"weight {list(weight.array.shape)}"
             )
         self.num_classes, self.out_features = num_classes, tuple(out_features)
         self.ignore_index, self.label_smoothing = ignore_index, _part(label_smoothing)

@@ -70,16 +70,16 @@ class Convolution(Module):
 
     def explain(self, error: OxError, *args: Any) -> None:
         x, rank, name = args[0], self.rank, type(self).__name__
-        shape = x.data.shape
+        shape = x.array.shape
         if explain_types(error, x, self.weight):
             return
-        if x.data.ndim not in (rank + 1, rank + 2) or shape[-rank - 1] != self.in_channels:
+        if x.array.ndim not in (rank + 1, rank + 2) or shape[-rank - 1] != self.in_channels:
             error.expected = f"input [batch, {self.in_channels}, {_SPATIAL[rank]}]"
             error.got = f"input {list(shape)}"
-            if x.data.ndim == rank + 2 and shape[-1] == self.in_channels:
+            if x.array.ndim == rank + 2 and shape[-1] == self.in_channels:
                 order = ", ".join(map(str, (0, rank + 1, *range(1, rank + 1))))
                 error.hint = f"x.permute({order}): channels come before {_SPATIAL[rank].replace(', ', ' and ')}"
-            elif x.data.ndim in (rank + 1, rank + 2):
+            elif x.array.ndim in (rank + 1, rank + 2):
                 error.hint = f"nn.{name}({shape[-rank - 1]}, {self.out_channels}, ...), or check what comes before it"
 
     def extra_repr(self) -> str:

@@ -56,9 +56,9 @@ class _ConvTranspose(Convolution):
         return run_conv(input, self.weight, self.bias, attributes, transposed=True)
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        rank, sizes, pads = self.rank, input.data.shape[-self.rank :], cast("tuple[int, ...]", self.padding)
+        rank, sizes, pads = self.rank, input.array.shape[-self.rank :], cast("tuple[int, ...]", self.padding)
         wanted = [int(n) for n in output_size]
-        if len(wanted) == input.data.ndim:
+        if len(wanted) == input.array.ndim:
             wanted = wanted[-rank:]
         least = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1

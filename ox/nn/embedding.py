@@ -46,13 +46,13 @@ class _Table(Module):
             self.weight = empty(num_embeddings, embedding_dim, dtype=dtype)
             self.reset_parameters()
         else:
-            if list(weight.data.shape) != [num_embeddings, embedding_dim]:
+            if list(weight.array.shape) != [num_embeddings, embedding_dim]:
                 raise ShapeError(
                     "the rows given are not those of this table",
                     expected=str([num_embeddings, embedding_dim]),
-                    got=str(list(weight.data.shape)),
+                    got=str(list(weight.array.shape)),
                 )
-            self.weight = Parameter(weight.data)
+            self.weight = Parameter(weight.array)
         if freeze:
             self.weight.requires_grad_(False)
         if device is not None:
@@ -62,15 +62,15 @@ class _Table(Module):
         """Draw new initial values."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
-            self.weight.data[self.padding_idx] = 0
+            self.weight.array[self.padding_idx] = 0
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Any:
         """A table with the rows of `embeddings` [entries, features], by default not trained."""
-        if embeddings.data.ndim != 2:
-            raise ShapeError("pretrained rows are a matrix", got=str(list(embeddings.data.shape)))
+        if embeddings.array.ndim != 2:
+            raise ShapeError("pretrained rows are a matrix", got=str(list(embeddings.array.shape)))
         given: Any = {"_weight": embeddings, "_freeze": freeze, **options}
-        return cls(*embeddings.data.shape, **given)
+        return cls(*embeddings.array.shape, **given)
 
     def extra_repr(self) -> str:
         said = f"{self.num_embeddings}, {self.embedding_dim}"

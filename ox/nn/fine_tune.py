@@ -129,7 +129,7 @@ def new_head(net: Loaded, head: Head, classes: int) -> None:
     from ox import random
 
     def drawn(*shape: int) -> Any:
-        return ((random.uniform(shape).data * 2 - 1) / np.sqrt(width)).astype(weight.dtype)
+        return ((random.uniform(shape).array * 2 - 1) / np.sqrt(width)).astype(weight.dtype)
 
     shape = (classes, width) if head.transposed else (width, classes)
     _put(net, head.weight, drawn(*shape))
@@ -152,7 +152,7 @@ def new_head(net: Loaded, head: Head, classes: int) -> None:
 
 def _put(net: Loaded, value: Value, array: Any) -> None:
     """Other numbers, of another shape, for a parameter."""
-    net.state[value.name].data = array
+    net.state[value.name].array = array
     net.graph.constants[value] = array
     value.dims = value.shape = array.shape
 
@@ -174,7 +174,7 @@ def _scores(net: Loaded, example: Sequence[Any]) -> tuple[Graph | None, bool]:
         result = net.eval()(*map(make_tensor, example))
     finally:
         net.train(training)
-    array = (result[0] if isinstance(result, tuple) else result).data.astype(np.float64)
+    array = (result[0] if isinstance(result, tuple) else result).array.astype(np.float64)
     sums = array.sum(-1) if array.ndim > 1 else np.zeros(1)
     return None, bool((array >= 0).all() and np.allclose(sums, 1, atol=1e-3))
 

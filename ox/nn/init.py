@@ -33,7 +33,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:
-    shape = tensor.data.shape
+    shape = tensor.array.shape
     if len(shape) < 2:
         raise ArgumentError("a fan needs two dimensions or more", where=place(), got=f"shape {list(shape)}")
     field = math.prod(shape[2:])
@@ -55,7 +55,7 @@ def skipped() -> Iterator[None]:
 
 def _write(tensor: Tensor, values: Tensor, name: str) -> Tensor:
     with switched(grad=False):
-        return tensor.assign(cast(values, tensor.data.dtype), name)
+        return tensor.assign(cast(values, tensor.array.dtype), name)
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
@@ -63,7 +63,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     if _skipping.get():
         return tensor
     with switched(grad=False):
-        return _write(tensor, random.uniform(tensor.data.shape, generator=generator) * (b - a) + a, "uniform_")
+        return _write(tensor, random.uniform(tensor.array.shape, generator=generator) * (b - a) + a, "uniform_")
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
@@ -71,7 +71,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     if _skipping.get():
         return tensor
     with switched(grad=False):
-        return _write(tensor, random.normal(tensor.data.shape, generator=generator) * std + mean, "normal_")
+        return _write(tensor, random.normal(tensor.array.shape, generator=generator) * std + mean, "normal_")
 
 
 def trunc_normal_(
@@ -80,7 +80,7 @@ def trunc_normal_(
     """Normal, cut off outside [a, b], by the inverse of the distribution function."""
     low, high = (0.5 * (1 + math.erf((edge - mean) / std / math.sqrt(2))) for edge in (a, b))
     with switched(grad=False):
-        drawn = random.uniform(tensor.data.shape, generator=generator).cpu().data.astype(np.float64)
+        drawn = random.uniform(tensor.array.shape, generator=generator).cpu().array.astype(np.float64)
     values = erfinv((low + (high - low) * drawn) * 2 - 1) * (std * math.sqrt(2)) + mean
     return _write(tensor, as_input(np.clip(values, a, b).astype(np.float32)).to(tensor.device), "trunc_normal_")
 
@@ -146,15 +146,15 @@ def kaiming_normal_(
 
 def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
-    if tensor.data.ndim != 2:
-        raise ArgumentError("eye_ fills matrices", where=place(), got=f"shape {list(tensor.data.shape)}")
-    return _write(tensor, as_input(np.eye(*tensor.data.shape, dtype=np.float32)).to(tensor.device), "eye_")
+    if tensor.array.ndim != 2:
+        raise ArgumentError("eye_ fills matrices", where=place(), got=f"shape {list(tensor.array.shape)}")
+    return _write(tensor, as_input(np.eye(*tensor.array.shape, dtype=np.float32)).to(tensor.device), "eye_")
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution weight of 3 to 5 dimensions that passes as many channels through unchanged as it can, in each
     group."""
-    shape = tensor.data.shape
+    shape = tensor.array.shape
     if len(shape) not in (3, 4, 5) or shape[0] % groups:
         raise ArgumentError(
             "dirac_ fills weights of convolutions, 3 to 5 dimensions, whose output channels the groups divide",
@@ -172,12 +172,12 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """A matrix of normal values, in each column of which a part `sparsity` of the rows is 0 (Martens, 2010)."""
-    if tensor.data.ndim != 2:
-        raise ArgumentError("sparse_ fills matrices", where=place(), got=f"shape {list(tensor.data.shape)}")
-    rows, columns = tensor.data.shape
+    if tensor.array.ndim != 2:
+        raise ArgumentError("sparse_ fills matrices", where=place(), got=f"shape {list(tensor.array.shape)}")
+    rows, columns = tensor.array.shape
     with switched(grad=False):
-        values = random.normal((rows, columns), generator=generator).cpu().data * std
-        order = random.uniform((rows, columns), generator=generator).cpu().data.argsort(0)
+        values = random.normal((rows, columns), generator=generator).cpu().array * std
+        order = random.uniform((rows, columns), generator=generator).cpu().array.argsort(0)
     values[order[: math.ceil(sparsity * rows)], np.arange(columns)] = 0
     return _write(tensor, as_input(values).to(tensor.device), "sparse_")
 
@@ -185,12 +185,12 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Orthonormal rows or columns (Saxe et al., 2013), of the tensor as [shape[0], rest]."""
     _fans(tensor)
-    rows = tensor.data.shape[0]
+    rows = tensor.array.shape[0]
     with switched(grad=False):
-        drawn = random.normal((rows, tensor.data.size // rows), generator=generator).cpu().data
+        drawn = random.normal((rows, tensor.array.size // rows), generator=generator).cpu().array
     q, r = np.linalg.qr(drawn.T if drawn.shape[0] < drawn.shape[1] else drawn)
     q = q * np.sign(np.diag(r))
-    q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.data.shape) * gain
+    q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.array.shape) * gain
     return _write(tensor, as_input(np.ascontiguousarray(q, np.float32)).to(tensor.device), "orthogonal_")
 
 

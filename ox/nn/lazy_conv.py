@@ -27,7 +27,7 @@ class _LazyConvolution(LazyModuleMixin, Convolution):
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
         if self.has_uninitialized_params():
-            shape = input.data.shape
+            shape = input.array.shape
             if len(shape) not in (self.rank + 1, self.rank + 2):
                 raise ShapeError(
                     f"{type(self).__name__} does not take {len(shape)} dimensions",
@@ -47,7 +47,7 @@ class _LazyConvolution(LazyModuleMixin, Convolution):
                 self.bias.materialize((self.out_channels,))  # type: ignore[attr-defined]
             self.reset_parameters()
         # a loaded state may have given the shapes
-        shape = self.weight.data.shape
+        shape = self.weight.array.shape
         self.in_channels = int(shape[0] if self.transposed else shape[1] * self.groups)
 
 

@@ -54,7 +54,7 @@ class _LazyNorm(LazyModuleMixin, RunningNorm):
             super().reset_running_stats()
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        shape = input.data.shape
+        shape = input.array.shape
         if len(shape) not in self.ranks:
             raise ShapeError(
                 f"{type(self).__name__} does not take {len(shape)} dimensions",
@@ -68,7 +68,7 @@ class _LazyNorm(LazyModuleMixin, RunningNorm):
             waiting: Any = held[name]
             if isinstance(waiting, (UninitializedParameter, UninitializedBuffer)):
                 waiting.materialize((self.num_features,))
-                waiting.data[...] = np.asarray(value, waiting.data.dtype)
+                waiting.array[...] = np.asarray(value, waiting.array.dtype)
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):

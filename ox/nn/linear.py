@@ -26,10 +26,10 @@ def empty(*shape: int, dtype: DType | None = None) -> Parameter:
 
 def explain_types(error: OxError, input: Any, weight: Tensor) -> bool:
     """Say so when an input's element type is not the weight's."""
-    have, want = input.data.dtype, weight.data.dtype
+    have, want = input.array.dtype, weight.array.dtype
     if have == want:
         return False
-    error.expected, error.got = f"input {want}", f"input {have} {list(input.data.shape)}"
+    error.expected, error.got = f"input {want}", f"input {have} {list(input.array.shape)}"
     error.hint = f"x.to(ox.{want}), or model.to(ox.{have})" if have.kind in "fV" else f"x.to(ox.{want})"
     return True
 
@@ -59,14 +59,14 @@ class Linear(Module):
 
     def explain(self, error: OxError, *args: Any) -> None:
         (x,) = args
-        features = x.data.shape[-1] if x.data.ndim else 1
+        features = x.array.shape[-1] if x.array.ndim else 1
         if explain_types(error, x, self.weight) or features == self.in_features:
             return
-        error.expected, error.got = f"input [..., {self.in_features}]", f"input {list(x.data.shape)}"
+        error.expected, error.got = f"input [..., {self.in_features}]", f"input {list(x.array.shape)}"
         error.hint = f"nn.Linear({features}, {self.out_features}), or check what comes before it"
-        if x.data.ndim == 4:
+        if x.array.ndim == 4:
             error.hint = "nn.Flatten() before it: a Linear works on the last dimension alone"
-        elif x.data.ndim == 2:
+        elif x.array.ndim == 2:
             error.hint = f"nn.Linear({features}, {self.out_features}), or check the pooling before it"
 
     def extra_repr(self) -> str:
@@ -92,7 +92,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def initialize_parameters(self, input: Tensor) -> None:
         if self.has_uninitialized_params():
-            self.in_features = int(input.data.shape[-1])
+            self.in_features = int(input.array.shape[-1])
             self.weight.materialize((self.out_features, self.in_features))  # type: ignore[attr-defined]
             if self.bias is not None:
                 self.bias.materialize((self.out_features,))  # type: ignore[attr-defined]

@@ -97,7 +97,7 @@ class Loaded(Module):
         if node.key == "Dropout" and len(node.outputs) == 1 and (len(inputs) < 3 or inputs[2] is None):
             (x, *ratio) = inputs
             assert x is not None
-            return (dropout(x, 0.5 if not ratio or ratio[0] is None else float(ratio[0].data)),)
+            return (dropout(x, 0.5 if not ratio or ratio[0] is None else float(ratio[0].array)),)
         if node.key != "BatchNormalization" or node.attributes.get("training_mode"):
             return call(node, inputs)
         attributes = {**node.attributes, "training_mode": 1}
@@ -184,14 +184,14 @@ def _place(module: Module, name: str, tensor: Tensor) -> None:
 
 
 def _check(value: Value, x: Tensor) -> None:
-    if value.dtype is not None and x.data.dtype != value.dtype:
+    if value.dtype is not None and x.array.dtype != value.dtype:
         raise DTypeError(
-            f"input '{value.name}' has another element type", expected=str(value.dtype), got=str(x.data.dtype),
+            f"input '{value.name}' has another element type", expected=str(value.dtype), got=str(x.array.dtype),
             hint=f"x.to(ox.{value.dtype})",
         )  # fmt: skip
     if value.dims is None:
         return
-    shape = x.data.shape
+    shape = x.array.shape
     fits = len(shape) == len(value.dims) and all(
         isinstance(d, str) or d == n for d, n in zip(value.dims, shape, strict=True)
     )

@@ -28,7 +28,7 @@ class Moving(Tree):
                 moved = move(tensor)
                 if moved is not tensor:
                     tensor._shared_version()[0] += 1  # a backward that needs the old memory is an error
-                    tensor.data = moved.data
+                    tensor.array = moved.array
                     if tensor.grad is not None:
                         tensor.grad = move(tensor.grad)
         return self
@@ -42,7 +42,7 @@ class Moving(Tree):
         """Another floating type for floating tensors, another device for all, or both, in place."""
         for arg in args:
             if isinstance(arg, Tensor):
-                dtype, device = arg.data.dtype, arg.device
+                dtype, device = arg.array.dtype, arg.device
             elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
                 device = arg
             else:
@@ -55,8 +55,8 @@ class Moving(Tree):
             )
 
         def move(x: Tensor) -> Tensor:
-            wanted = dtype if is_floating(x.data.dtype) else None
-            same = (wanted is None or x.data.dtype == wanted) and (device is None or x.device == device)
+            wanted = dtype if is_floating(x.array.dtype) else None
+            same = (wanted is None or x.array.dtype == wanted) and (device is None or x.device == device)
             return x if same else x.to(dtype=wanted, device=device)
 
         return self._apply(move)

@@ -64,7 +64,7 @@ class LayerNorm(Module):
     def explain(self, error: OxError, *args: Any) -> None:
         if self.weight is not None and explain_types(error, args[0], self.weight):
             return
-        tail = list(args[0].data.shape[-len(self.normalized_shape) :])
+        tail = list(args[0].array.shape[-len(self.normalized_shape) :])
         if tail != list(self.normalized_shape):
             error.hint = f"nn.LayerNorm({tail[0] if len(tail) == 1 else tail}), or check what comes before it"
 
@@ -148,7 +148,7 @@ class GroupNorm(Module):
     def explain(self, error: OxError, *args: Any) -> None:
         if self.weight is not None and explain_types(error, args[0], self.weight):
             return
-        shape = args[0].data.shape
+        shape = args[0].array.shape
         if len(shape) < 2 or shape[1] != self.num_channels:
             error.expected, error.got = f"input [batch, {self.num_channels}, ...]", f"input {list(shape)}"
 

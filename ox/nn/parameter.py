@@ -21,7 +21,7 @@ class Parameter(Tensor):
             self.requires_grad = True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copy = Parameter(self.data.copy(), self.requires_grad)
+        copy = Parameter(self.array.copy(), self.requires_grad)
         memo[id(self)] = copy
         return copy
 
@@ -44,6 +44,6 @@ class Buffer(Tensor):
         self.persistent = persistent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:
-        copy = Buffer(self.data.copy(), persistent=self.persistent)
+        copy = Buffer(self.array.copy(), persistent=self.persistent)
         memo[id(self)] = copy
         return copy

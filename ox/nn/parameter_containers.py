@@ -39,7 +39,7 @@ class _Held(Module):
         value = self._give(name)
         if not isinstance(value, Tensor):
             return f"({name}): Object of type: {type(value).__name__}"
-        return f"({name}): Parameter containing: [{value.dtype} of size {'x'.join(map(str, value.data.shape))}]"
+        return f"({name}): Parameter containing: [{value.dtype} of size {'x'.join(map(str, value.array.shape))}]"
 
     def __repr__(self) -> str:
         lines = self.extra_repr().replace("\n", "\n    ")

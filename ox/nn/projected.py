@@ -33,7 +33,7 @@ def projected_lstm(
             sums = sums + (biases[0] + biases[1])
         first = [
             zeros([x.shape[1], size], x) if s is None else ops.Gather(s, ops.Squeeze(ints(d), ints(0)), axis=0)
-            for s, size in zip(states, (p.data.shape[0], p.data.shape[1]), strict=True)
+            for s, size in zip(states, (p.array.shape[0], p.array.shape[1]), strict=True)
         ]
         made.append(_direction(sums, ops.Transpose(r), ops.Transpose(p), first, alive, d == 1))
     axes = (1, 0, 0)

@@ -65,7 +65,7 @@ class PReLU(Module):
 
     def reset_parameters(self) -> None:
         """The slopes as at the start."""
-        self.weight.data[...] = self.init
+        self.weight.array[...] = self.init
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)

@@ -104,10 +104,10 @@ class RNNBase(Module):
         states = (hx,) if self.mode != "LSTM" and hx is not None else hx
         if isinstance(input, PackedSequence):
             return self._packed(input, states)
-        rank = input.data.ndim
+        rank = input.array.ndim
         if rank not in (2, 3):
             raise self._wrong(input, f"[T, N, {self.input_size}], or [T, {self.input_size}] without a batch")
-        if input.data.shape[-1] != self.input_size:
+        if input.array.shape[-1] != self.input_size:
             raise self._wrong(input, f"input_size {self.input_size}")
         x = input
         if rank == 2:
@@ -115,9 +115,9 @@ class RNNBase(Module):
             states = None if states is None else tuple(self._batched(s) for s in states)
         elif self.batch_first:
             x = ops.Transpose(x, perm=[1, 0, 2])
-        if not x.data.shape[0]:
+        if not x.array.shape[0]:
             raise self._wrong(input, "at least one step")
-        self._check(states, x.data.shape[1])
+        self._check(states, x.array.shape[1])
         y, last = self._run(x, states, None)
         if rank == 2:
             y, last = ops.Squeeze(y, ints(1)), tuple(ops.Squeeze(s, ints(1)) for s in last)
@@ -126,19 +126,19 @@ class RNNBase(Module):
         return y, last if self.mode == "LSTM" else last[0]
 
     def _batched(self, state: Tensor) -> Tensor:
-        if state.data.ndim != 2:
+        if state.array.ndim != 2:
             raise ShapeError(
                 f"{type(self).__name__} without a batch takes states without one",
                 where=place(),
                 expected="[layers·directions, H]",
-                got=str(list(state.data.shape)),
+                got=str(list(state.array.shape)),
             )
         return ops.Unsqueeze(state, ints(1))
 
     def _packed(self, input: PackedSequence, states: Any) -> Any:
         """By the padded form, which knows the lengths."""
         lengths = lengths_of(input)
-        if input.data.data.shape[-1] != self.input_size:
+        if input.data.array.shape[-1] != self.input_size:
             raise self._wrong(input.data, f"input_size {self.input_size}")
         self._check(states, len(lengths))
         if states is not None and input.sorted_indices is not None:
@@ -146,7 +146,7 @@ class RNNBase(Module):
         places = padded_places(lengths)
         x = ops.Gather(input.data, operator.as_input(places), axis=0)
         y, last = self._run(x, states, lengths.astype(np.int32))
-        flat = ops.Reshape(y, ints(-1, y.data.shape[-1]))
+        flat = ops.Reshape(y, ints(-1, y.array.shape[-1]))
         data = ops.Gather(flat, operator.as_input(packed_places(lengths)), axis=0)
         if input.unsorted_indices is not None:
             last = tuple(ops.Gather(s, input.unsorted_indices, axis=1) for s in last)
@@ -229,12 +229,12 @@ class RNNBase(Module):
             ("h_0", "c_0"), states, (self.proj_size or self.hidden_size, self.hidden_size), strict=False
         ):
             wanted = (self.num_layers * (1 + self.bidirectional), batch, size)
-            if state.data.shape != wanted:
+            if state.array.shape != wanted:
                 raise ShapeError(
                     f"{type(self).__name__} does not take this {name}",
                     where=place(),
                     expected=f"{name} {list(wanted)}",
-                    got=f"{name} {list(state.data.shape)}",
+                    got=f"{name} {list(state.array.shape)}",
                 )
 
     def _wrong(self, input: Tensor, expected: str) -> ShapeError:
@@ -242,7 +242,7 @@ class RNNBase(Module):
             f"{type(self).__name__} does not take this input",
             where=place(),
             expected=f"input of {expected}",
-            got=f"input {list(input.data.shape)}",
+            got=f"input {list(input.array.shape)}",
         )
 
     def explain(self, error: OxError, *args: Any) -> None:

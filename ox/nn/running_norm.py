@@ -58,11 +58,11 @@ class RunningNorm(Module):
         return 1
 
     def _check_rank(self, input: Tensor) -> None:
-        if input.data.ndim not in self.ranks:
+        if input.array.ndim not in self.ranks:
             raise ShapeError(
-                f"{type(self).__name__} does not take {input.data.ndim} dimensions",
+                f"{type(self).__name__} does not take {input.array.ndim} dimensions",
                 expected=f"input {self.layout.format(self.num_features)}",
-                got=f"input {list(input.data.shape)}",
+                got=f"input {list(input.array.shape)}",
             )
 
     def _count(self) -> float | Tensor:
@@ -71,10 +71,10 @@ class RunningNorm(Module):
             return 0.0
         with switched(grad=False):
             count = self.num_batches_tracked
-            count.assign(ops.Add(count, scalar(1, count.data.dtype)), "num_batches_tracked")
+            count.assign(ops.Add(count, scalar(1, count.array.dtype)), "num_batches_tracked")
             if self.momentum is not None:
                 return self.momentum
-            kind = float32 if self.running_mean is None else self.running_mean.data.dtype
+            kind = float32 if self.running_mean is None else self.running_mean.array.dtype
             return ops.Reciprocal(ops.Cast(count, to=onnx_type(kind)))
 
     def reset_parameters(self) -> None:
@@ -94,7 +94,7 @@ class RunningNorm(Module):
 
     def explain(self, error: OxError, *args: Any) -> None:
         (x,) = args
-        shape = x.data.shape
+        shape = x.array.shape
         if self.weight is not None and explain_types(error, x, self.weight):
             return
         axis = self._axis(len(shape))
@@ -168,7 +168,7 @@ class _InstanceNorm(RunningNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_rank(input)
-        batched = self._axis(input.data.ndim) == 1
+        batched = self._axis(input.array.ndim) == 1
         x = input if batched else ops.Unsqueeze(input, ints(0))
         own = self.training or not self.track_running_stats
         part = 0.0 if self.momentum is None else self.momentum

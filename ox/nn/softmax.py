@@ -45,8 +45,8 @@ class Softmax2d(Module):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.data.ndim not in (3, 4):
+        if input.array.ndim not in (3, 4):
             raise ShapeError(
-                "Softmax2d takes [N, C, H, W] or [C, H, W]", where=place(), got=f"input {list(input.data.shape)}"
+                "Softmax2d takes [N, C, H, W] or [C, H, W]", where=place(), got=f"input {list(input.array.shape)}"
             )
         return F.softmax(input, -3)

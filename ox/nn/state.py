@@ -125,7 +125,7 @@ def _misfits(slots: Mapping[str, tuple[Any, str, str]], given: Mapping[str, Any]
             continue
         if is_lazy(value) or not hasattr(value, "shape"):
             yield f"{full} {list(own.shape)} (given {value if is_lazy(value) else type(value).__name__})"
-        elif tuple(own.data.shape) != tuple(value.shape):
+        elif tuple(own.array.shape) != tuple(value.shape):
             yield f"{full} {list(own.shape)} (given {list(value.shape)})"
 
 
@@ -136,14 +136,14 @@ def _put(module: Any, kind: str, name: str, value: Any, assign: bool) -> None:
     own = getattr(module, kind)[name]
     if is_lazy(value):
         return
-    tensor = as_input(value.data if isinstance(value, Tensor) else value)
+    tensor = as_input(value.array if isinstance(value, Tensor) else value)
     if assign:
         if kind == "_parameters" and not isinstance(value, Parameter):
             value = Parameter(tensor, own.requires_grad)
         getattr(module, kind)[name] = value if isinstance(value, Tensor) else tensor
         return
     if is_lazy(own):
-        own.materialize(tensor.data.shape)
+        own.materialize(tensor.array.shape)
     own.assign(tensor, "load_state_dict")
 
 

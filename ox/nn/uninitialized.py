@@ -16,7 +16,7 @@ from ox.ops.explain import place
 class _Uninitialized:
     """What the two below share: an element type and a device, and a shape that comes later."""
 
-    data: Any
+    array: Any
     _becomes: type
 
     @property
@@ -29,12 +29,12 @@ class _Uninitialized:
 
     def materialize(self, shape: Sequence[int], device: str | None = None, dtype: DType | None = None) -> None:
         """Take a shape, and with it memory (zeros): the same object is an ordinary one from now on."""
-        array: Any = np.zeros([int(size) for size in shape], dtype or self.data.dtype)
+        array: Any = np.zeros([int(size) for size in shape], dtype or self.array.dtype)
         wanted = device or self.device  # type: ignore[attr-defined]
         self.__class__ = self._becomes
-        self.data = array
+        self.array = array
         if wanted != "cpu":
-            self.data = self.to(wanted).data  # type: ignore[attr-defined]
+            self.array = self.to(wanted).array  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -48,10 +48,10 @@ class UninitializedParameter(_Uninitialized, Parameter):
     def __init__(self, requires_grad: bool = True, device: str | None = None, dtype: DType | None = None) -> None:
         Parameter.__init__(self, np.zeros(0, dtype or get_default_dtype()), requires_grad)
         if device not in (None, "cpu"):
-            self.data = self.to(device).data
+            self.array = self.to(device).array
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
-        made = memo[id(self)] = type(self)(self.requires_grad, self.device, self.data.dtype)
+        made = memo[id(self)] = type(self)(self.requires_grad, self.device, self.array.dtype)
         return made
 
 
@@ -70,10 +70,10 @@ class UninitializedBuffer(_Uninitialized, Buffer):
         Buffer.__init__(self, np.zeros(0, dtype or get_default_dtype()), persistent=persistent)
         self.requires_grad = requires_grad
         if device not in (None, "cpu"):
-            self.data = self.to(device).data
+            self.array = self.to(device).array
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedBuffer:
-        made = memo[id(self)] = type(self)(self.requires_grad, self.device, self.data.dtype, self.persistent)
+        made = memo[id(self)] = type(self)(self.requires_grad, self.device, self.array.dtype, self.persistent)
         return made
 
 

@@ -180,10 +180,10 @@ def _(
     if past_key is not None and past_value is not None:
         k = OPS["Concat"](as_type(past_key, wide), k, axis=2)
         v = OPS["Concat"](as_type(past_value, wide), v, axis=2)
-    times = int(q.data.shape[1]) // int(k.data.shape[1])
+    times = int(q.array.shape[1]) // int(k.array.shape[1])
     kv_shape = (k.shape, v.shape)
     k, v = repeated(k, times), repeated(v, times)
-    factor = constant(q.data.shape[-1] ** -0.5 if scale is None else scale, q)
+    factor = constant(q.array.shape[-1] ** -0.5 if scale is None else scale, q)
     q = Mul(q, factor)
     scores = OPS["MatMul"](q, OPS["Transpose"](k, perm=[0, 1, 3, 2]))
     t, s = scores.shape[-2:]
@@ -317,7 +317,7 @@ def _recorded_bias(
         added = Where(mask, zero, never)
     else:
         added = mask if mask.dtype == like.dtype else OPS["Cast"](mask, to=onnx_type(like.dtype))
-    if mask.data.shape[-1] < int(s):
+    if mask.array.shape[-1] < int(s):
         missing = size_tensor([0, s - mask.shape[-1]])
         added = OPS["Pad"](added, missing, never, axes_tensor([-1]))
     return added if bias is None else Add(bias, added)

@@ -66,7 +66,7 @@ def _(
     cond: "Tensor", captures: "list[Tensor]", else_branch: Any, then_branch: Any, *cotangents: "Tensor | None"
 ) -> "list[Tensor | None]":
     """An If over the branches' own gradients, which run the branch again."""
-    wanted = [is_floating(x.data.dtype) and x.node is not None for x in captures]
+    wanted = [is_floating(x.array.dtype) and x.node is not None for x in captures]
 
     def backward(branch: Any) -> Callable[[], Any]:
         return lambda: tuple(pullback(lambda *xs: branch.run(xs), captures, wanted, cotangents))

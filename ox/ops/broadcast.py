@@ -49,13 +49,13 @@ def reshape_to(g: Tensor, shape: Sequence[int]) -> Tensor:
 
 def zeros(shape: Sequence[int], like: Tensor) -> Tensor:
     """Zeros of a shape whose sizes may be `ox.Dim`, in the type and on the device of `like`."""
-    return beside(OPS["ConstantOfShape"](size_tensor(shape), value=np.zeros(1, like.data.dtype)), like)
+    return beside(OPS["ConstantOfShape"](size_tensor(shape), value=np.zeros(1, like.array.dtype)), like)
 
 
 def beside(made: Tensor, like: Tensor) -> Tensor:
     """A tensor just made from sizes alone, which lie in host memory, brought to the device of `like`."""
-    if not isinstance(like.data, np.ndarray) and isinstance(made.data, np.ndarray):
+    if not isinstance(like.array, np.ndarray) and isinstance(made.array, np.ndarray):
         from ox.devices import cuda
 
-        made.data = cuda.to_device(made.data, like.device)
+        made.array = cuda.to_device(made.array, like.device)
     return made

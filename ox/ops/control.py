@@ -50,7 +50,7 @@ class Control(Operator):
             raise RecordError(f"a sequence that goes through {self.name} cannot be recorded", where=explain.place())
         followed = mode.grad and any(x is not None and x.node is not None for x in given)
         given, attributes, wanted, grown = self.close(mode.recording, given, attributes, followed)
-        arrays = [None if x is None else x.data for x in given]
+        arrays = [None if x is None else x.array for x in given]
         try:
             with switched(recording=None, grad=False):
                 made = tuple(map(operator.make_tensor, self.kernel(np, *arrays, **attributes)))
@@ -75,7 +75,7 @@ def as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
 
     def kernel(xp: Any, *arrays: Any, **attributes: Any) -> Any:
         results = body(*(a if a is None else operator.make_tensor(a) for a in arrays), **attributes)
-        return tuple(t.data for t in results)  # of If, Loop and Scan; nothing else calls it
+        return tuple(t.array for t in results)  # of If, Loop and Scan; nothing else calls it
 
     signature = inspect.signature(body)
     xp = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -119,7 +119,7 @@ def call(function: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def truth(name: str, cond: Any) -> bool:
     """The value of a condition. Raises ArgumentError for what is no single bool."""
-    if cond.data.dtype != np.bool_ or cond.data.size != 1:
+    if cond.array.dtype != np.bool_ or cond.array.size != 1:
         raise ArgumentError(
             f"the condition of {name} is no single bool",
             where=users_line(2),
@@ -127,7 +127,7 @@ def truth(name: str, cond: Any) -> bool:
             got=explain.describe(cond),
             hint="x.any(), x.all() or x > 0",
         )
-    return bool(cond.data.reshape(()))
+    return bool(cond.array.reshape(()))
 
 
 def alike(what: str, names: tuple[str, str], first: Sequence[Any], second: Sequence[Any]) -> None:
@@ -168,7 +168,7 @@ def pullback(
         pairs = [
             (y, g)
             for y, g in zip(function(*own), cotangents, strict=True)
-            if g is not None and is_floating(y.data.dtype) and y.node is not None
+            if g is not None and is_floating(y.array.dtype) and y.node is not None
         ]
         found: Sequence[Any] = [None] * len(leaves)
         if pairs and leaves:

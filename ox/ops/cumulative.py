@@ -91,7 +91,7 @@ def _prefixes(X: "Tensor", axis: int, fill: "Tensor", reverse: int = 0) -> "Tens
     """[..., n, n, ...]: along the added axis, after `axis`, all that comes up to each place, and `fill` beyond."""
     n = OPS["Squeeze"](Shape(X, start=axis, end=axis + 1), axes_tensor([0]))
     places = Range(number(0, int64), n, number(1, int64))
-    rest = list(range(2, X.data.ndim - axis + 1))
+    rest = list(range(2, X.array.ndim - axis + 1))
     rows = OPS["Unsqueeze"](places, axes_tensor([1, *rest]))
     columns = OPS["Unsqueeze"](places, axes_tensor([0, *rest]))
     seen = LessOrEqual(rows, columns) if reverse else LessOrEqual(columns, rows)
@@ -101,7 +101,7 @@ def _prefixes(X: "Tensor", axis: int, fill: "Tensor", reverse: int = 0) -> "Tens
 @function("indices", T=NUMERIC)
 def CumulativeArgMax(X: T, *, axis: int) -> Int64:
     """Position of the greatest value so far, the last of equals. The body compares each place with all before it."""
-    dtype = X.data.dtype
+    dtype = X.array.dtype
     lowest = np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
     return ArgMax(_prefixes(X, axis, number(lowest, dtype)), axis=axis + 1, keepdims=0, select_last_index=1)
 
@@ -121,7 +121,7 @@ def _(xp: XP, X: Array, *, axis: int) -> Array:
 @function("Y", T=FLOATS)
 def LogCumSumExp(X: T, *, axis: int, reverse: int = 0) -> T:
     """Logarithm of the running sum of exponentials. The body reduces all that comes up to each place."""
-    lowest = called.make_tensor(np.asarray(-np.inf, X.data.dtype))
+    lowest = called.make_tensor(np.asarray(-np.inf, X.array.dtype))
     return ReduceLogSumExp(_prefixes(X, axis, lowest, reverse), axes_tensor([axis + 1]), keepdims=0)
 
 

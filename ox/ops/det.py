@@ -31,7 +31,7 @@ def Det(xp: XP, X: T) -> T:
 
 @Det.gradient("X")
 def _(g: "Tensor", X: "Tensor") -> "Tensor":
-    n = int(X.data.shape[-1])
+    n = int(X.array.shape[-1])
     g = OPS["Unsqueeze"](g, axes_tensor([-1, -2]))
     if n == 1:
         return g
@@ -57,4 +57,4 @@ def _as(signs: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", x: "Tensor")
     from ox.ops import operator
     from ox.ops.broadcast import beside
 
-    return beside(operator.as_input(signs.astype(x.data.dtype)), x)
+    return beside(operator.as_input(signs.astype(x.array.dtype)), x)

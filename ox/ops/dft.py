@@ -71,7 +71,7 @@ def _(
     onesided: int,
 ) -> "Tensor":
     rank = len(input_shape)
-    at = (-2 if axis is None else int(axis.data.reshape(()))) % rank
+    at = (-2 if axis is None else int(axis.array.reshape(()))) % rank
     if onesided and inverse:
         return _of_real_inverse(g, axis, at, input_shape)
     # the transform is a matrix F; what goes back through it is the conjugate of F transposed: n times the inverse

@@ -78,14 +78,14 @@ def size_tensor(sizes: Iterable[int]) -> Tensor:
 
 def sizes_of(host: Tensor) -> list[int]:
     """The elements of a host input (sizes, pads, starts): ints, or Dims where they were computed in a recording."""
-    values = [int(v) for v in host.data.ravel()]
+    values = [int(v) for v in host.array.ravel()]
     if host._recorded is None:
         return values
 
     def element(i: int) -> Callable[[], Tensor]:
         def make() -> Tensor:
             picked = OPS["Gather"](host, operator.as_input(np.array([i], np.int64)))
-            return picked if host.data.dtype == np.int64 else OPS["Cast"](picked, to=7)
+            return picked if host.array.dtype == np.int64 else OPS["Cast"](picked, to=7)
 
         return make
 

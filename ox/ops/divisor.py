@@ -15,7 +15,7 @@ def Gcd(A: T, B: T) -> T:
     """The greatest common divisor, with NumPy broadcasting; not negative. The body takes Euclid's steps."""
     zero, one = constant(0, A), constant(1, A)
     a, b = Abs(A), Abs(B)
-    for _ in range(STEPS[A.data.dtype.itemsize]):
+    for _ in range(STEPS[A.array.dtype.itemsize]):
         done = Equal(b, zero)
         a, b = Where(done, a, b), Where(done, zero, Mod(a, Where(done, one, b)))
     return a

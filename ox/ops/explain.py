@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def describe(x: Any) -> str:
     """``float32 [64, 512]``."""
-    return f"{x.data.dtype} {list(x.data.shape)}"
+    return f"{x.array.dtype} {list(x.array.shape)}"
 
 
 def place() -> str | None:

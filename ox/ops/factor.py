@@ -40,7 +40,7 @@ def QR(xp: XP, A: T, *, complete: int = 0) -> tuple[T, T]:
 
 @QR.gradient("A")
 def _(gQ: Any, gR: Any, A: "Tensor", Q: "Tensor", R: "Tensor", complete: int) -> "Tensor":
-    m, n = A.data.shape[-2:]
+    m, n = A.array.shape[-2:]
     if complete and m > n:
         raise ArgumentError("the gradient of a complete QR is not defined for m > n", hint="mode='reduced'")
     gQ = Mul(Q, constant(0, Q)) if gQ is None else gQ
@@ -98,7 +98,7 @@ def SVD(xp: XP, A: T, *, full: int = 0) -> tuple[T, T, T]:
 
 @SVD.gradient("A")
 def _(gU: Any, gS: Any, gVh: Any, A: "Tensor", U: "Tensor", S: "Tensor", Vh: "Tensor", full: int) -> "Tensor":
-    m, n = A.data.shape[-2:]
+    m, n = A.array.shape[-2:]
     if full and m != n and (gU is not None or gVh is not None):
         raise ArgumentError(
             "the gradient of a full SVD's vectors is not defined for m != n", hint="full_matrices=False"
@@ -192,7 +192,7 @@ def MatrixExp(xp: XP, A: T) -> T:
 @MatrixExp.gradient("A")
 def _(g: "Tensor", A: "Tensor") -> "Tensor":
     # the corner of exp([[Aᵀ, g], [0, Aᵀ]])
-    n = A.data.shape[-1]
+    n = A.array.shape[-1]
     At = turned(A)
     none = Mul(At, constant(0, At))
     whole = OPS["Concat"](

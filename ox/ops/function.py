@@ -78,7 +78,7 @@ def _as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(xp: Any, *arrays: Any, **attributes: Any) -> Any:
         with switched(recording=None, grad=False):
             result = body(*(a if a is None else operator.make_tensor(a) for a in arrays), **attributes)
-        return tuple(t.data for t in result) if isinstance(result, tuple) else result.data
+        return tuple(t.array for t in result) if isinstance(result, tuple) else result.array
 
     signature = inspect.signature(body)
     xp = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -114,14 +114,14 @@ class Keep:
             elif kind == INPUT:
                 saved.append((x, 0 if x._version is None else x._version[0]))
             elif kind == SHAPE:
-                saved.append(x.data.shape if x._recorded is None else x.shape)
+                saved.append(x.array.shape if x._recorded is None else x.shape)
             else:
-                saved.append(x.data.dtype)
+                saved.append(x.array.dtype)
         return saved
 
 
 def _kept(kind: int, x: Any) -> Any:
-    return (x, x.version) if kind == INPUT else x.shape if kind == SHAPE else x.data.dtype
+    return (x, x.version) if kind == INPUT else x.shape if kind == SHAPE else x.array.dtype
 
 
 def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool) -> list[Tensor | None]:
@@ -153,10 +153,12 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
                 given.append(unpack(node, saved[place]))
             elif kind == OUTPUT:
                 kept = unpack(node, saved[place])
-                if type(kept) is list:
-                    given.append([_attached(y, node, key + i, differentiable) for i, y in enumerate(kept)])
+                if not differentiable:
+                    given.append(kept)
+                elif type(kept) is list:
+                    given.append([_attached(y, node, key + i) for i, y in enumerate(kept)])
                 else:
-                    given.append(_attached(kept, node, key, differentiable))
+                    given.append(_attached(kept, node, key))
             elif kind == ATTRIBUTE:
                 given.append(node.attributes.get(place, node.op.schema.attributes[place]))
             elif kind == NEEDS:
@@ -176,9 +178,9 @@ def gradients(node: Node, cotangents: list[Tensor | None], differentiable: bool)
     return [by_position[p] for p in keep.tracked]
 
 
-def _attached(output: Tensor, node: Node, port: int, differentiable: bool) -> Tensor:
-    """A kept output, with its history where the gradient is to be differentiated itself."""
-    return output.attached(node, port) if differentiable and is_floating(output.data.dtype) else output
+def _attached(output: Tensor, node: Node, port: int) -> Tensor:
+    """A kept output with its history, for a gradient that is to be differentiated itself."""
+    return output.attached(node, port) if is_floating(output.array.dtype) else output
 
 
 def unpack(node: Node, kept: Any) -> Any:
@@ -195,7 +197,7 @@ def unpack(node: Node, kept: Any) -> Any:
     raise GradientError(
         f"a tensor that {node.op.name} needs for its gradient was modified by an in-place operation",
         where=users_line() or None,
-        expected=f"version {version} of the {list(tensor.data.shape)} tensor",
+        expected=f"version {version} of the {list(tensor.array.shape)} tensor",
         got=f"version {tensor.version}, written by {tensor.last_write()}",
         hint="the out-of-place form of that operation, or a .clone() before it",
     )

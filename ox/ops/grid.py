@@ -41,7 +41,7 @@ def GridSample(
     with switched(recording=None, grad=False, executor=None):
         data, at = (choke.make_tensor(a.astype(wide, copy=False)) for a in (X, grid))
         axes = prepared(at, X.shape[2:], mode, padding_mode, align_corners)
-        made = sample(data, axes, grid.shape[1:-1]).data
+        made = sample(data, axes, grid.shape[1:-1]).array
     return narrowed(made, X.dtype)
 
 

@@ -41,8 +41,8 @@ def _(
     g: "Tensor", data_shape: tuple[int, ...], starts: "Tensor", axes: "Tensor | None", steps: "Tensor | None"
 ) -> "Tensor":
     first = sizes_of(starts)
-    along = list(range(len(first))) if axes is None else [int(a) % len(data_shape) for a in axes.data]
-    stride = [1] * len(first) if steps is None else [int(s) for s in steps.data]
+    along = list(range(len(first))) if axes is None else [int(a) % len(data_shape) for a in axes.array]
+    stride = [1] * len(first) if steps is None else [int(s) for s in steps.array]
     amounts = {}
     for axis, start, step in zip(along, first, stride, strict=True):
         n, length = data_shape[axis], g.shape[axis]

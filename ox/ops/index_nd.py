@@ -33,7 +33,7 @@ def GatherND(xp: XP, data: T, indices: Int64, *, batch_dims: int = 0) -> T:
 
 @GatherND.gradient("data")
 def _(g: "Tensor", data_shape: tuple[int, ...], indices: "Tensor", batch_dims: int) -> "Tensor":
-    q = int(indices.data.shape[-1])
+    q = int(indices.array.shape[-1])
     places = flat_places(indices, data_shape, batch_dims)
     inner = data_shape[batch_dims + q :]
     rows = product_of(data_shape[: batch_dims + q])
@@ -43,7 +43,7 @@ def _(g: "Tensor", data_shape: tuple[int, ...], indices: "Tensor", batch_dims: i
 
 def flat_places(indices: "Tensor", shape: tuple[int, ...], batch_dims: int = 0) -> "Tensor":
     """The rows that `indices` [..., q] name, when the leading dimensions of `shape` are one: int64 [how many]."""
-    q, b = int(indices.data.shape[-1]), batch_dims
+    q, b = int(indices.array.shape[-1]), batch_dims
     sizes = shape[b : b + q]
     steps = [product_of(sizes[i + 1 :]) for i in range(q)]
     own = size_tensor(sizes)
@@ -97,7 +97,7 @@ def _(
 ) -> "tuple[Tensor, Tensor]":
     # as whole rows of a matrix, by ScatterElements: ONNX Runtime's ScatterND races where it reduces
     shape, updates_shape = data.shape, updates.shape
-    q = int(indices.data.shape[-1])
+    q = int(indices.array.shape[-1])
     width = product_of(shape[q:])
     places = flat_places(indices, shape)
     matrix = [product_of(shape[:q]), width]

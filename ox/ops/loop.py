@@ -33,11 +33,11 @@ def Loop(M: HostInt64 = None, cond: Bool = None, *v_initial: V, body: Any) -> tu
     """
     count = len(v_initial) - (len(body.captures) if is_graph(body) else 0)
     carried, captured = list(v_initial[:count]), v_initial[count:]
-    if M is not None and M.data.size != 1:
+    if M is not None and M.array.size != 1:
         raise ShapeError(
             "the trip count of Loop is no single number", where=users_line() or None, got=explain.describe(M)
         )
-    limit = None if M is None else int(M.data.reshape(()))
+    limit = None if M is None else int(M.array.reshape(()))
     go = cond is None or truth("Loop", cond)
     steps: list[list[Any]] = []
     i = 0
@@ -152,11 +152,11 @@ def _stacks(
     stacks = []
     for k, axis, back in zip(range(width), axes or [0] * width, directions or [0] * width, strict=True):
         parts = [step[k] for step in (reversed(steps) if back else steps)]
-        if any(p.data.shape != parts[0].data.shape for p in parts):
+        if any(p.array.shape != parts[0].array.shape for p in parts):
             raise ShapeError(
                 "a loop stacks values of one shape; a carried value whose shape changes has no gradient in a recording",
                 where=users_line(2) or None,
-                got=", ".join(dict.fromkeys(str(list(p.data.shape)) for p in parts)),
+                got=", ".join(dict.fromkeys(str(list(p.array.shape)) for p in parts)),
             )
         place = operator.as_input(np.array([axis], np.int64))
         stacks.append(OPS["Concat"](*(OPS["Unsqueeze"](p, place) for p in parts), axis=axis))
@@ -167,7 +167,7 @@ def _shapes(example: Callable[[], list[Any]], body: Any, start: int) -> list[tup
     """Shape and type of each scan output of one step."""
     try:
         with switched(grad=False):
-            return [(y.data.shape, y.data.dtype) for y in example()]
+            return [(y.array.shape, y.array.dtype) for y in example()]
     except OxError:
         if not is_graph(body):
             raise
@@ -190,7 +190,7 @@ def _recorded(
     """
     flags = [recording.changing(x) for x in carried]
     while True:
-        formals = [(f"carried_{i}", x.data, flags[i]) for i, x in enumerate(carried)]
+        formals = [(f"carried_{i}", x.array, flags[i]) for i, x in enumerate(carried)]
         graph, captured, changing = recording.body(body, [*leading, *formals, *slices])
         after = graph.outputs[skip : skip + len(carried)]
         if len(after) < len(carried):
@@ -199,12 +199,12 @@ def _recorded(
         grown = [
             i
             for i, (x, y, to) in enumerate(zip(carried, after, changing[skip:], strict=False))
-            if not any(flags[i]) and (any(to) or x.data.shape != y.shape)
+            if not any(flags[i]) and (any(to) or x.array.shape != y.shape)
         ]
         if not grown:
             return graph, captured, {i for i, f in enumerate(flags) if any(f)}
         for i in grown:
-            flags[i] = (True,) * carried[i].data.ndim or SCALAR
+            flags[i] = (True,) * carried[i].array.ndim or SCALAR
 
 
 @Loop.recorder

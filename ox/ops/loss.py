@@ -134,7 +134,7 @@ def _to_log_probabilities(
         ones = OPS["Expand"](factor, OPS["Shape"](target))
         g = Div(g, ReduceSum(ones, keepdims=0))
     value = Neg(Mul(g, factor))
-    if not value.data.ndim:
+    if not value.array.ndim:
         value = OPS["Expand"](value, OPS["Shape"](target))
     kind = target.dtype
     stop = OPS["Squeeze"](size_tensor([shape[1]]), axes_tensor([0]))

@@ -64,7 +64,7 @@ def square(name: str, A: Array) -> None:
 
 def turned(x: "Tensor") -> "Tensor":
     """The last two dimensions exchanged."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     return OPS["Transpose"](x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
@@ -82,7 +82,7 @@ def identity_like(x: "Tensor") -> "Tensor":
 
 def _columns(x: "Tensor") -> "tuple[Tensor, Tensor]":
     """0 to n - 1 for matrices of n rows, and n as int64 [1]."""
-    size = OPS["Shape"](x, start=x.data.ndim - 2, end=x.data.ndim - 1)
+    size = OPS["Shape"](x, start=x.array.ndim - 2, end=x.array.ndim - 1)
     last = OPS["Squeeze"](size, axes_tensor([0]))
     return OPS["Range"](number(0, int64), last, number(1, int64)), size
 
@@ -154,7 +154,7 @@ def Cholesky(A: T) -> T:
         return [Sub(A, _outer(column, column))], [column]
 
     _, (L,) = over_time(step, [A], [rows], False)
-    rank = A.data.ndim
+    rank = A.array.ndim
     return OPS["Transpose"](L, perm=[*range(1, rank), 0])
 
 

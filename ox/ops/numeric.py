@@ -51,4 +51,4 @@ def number(value: Any, dtype: DType) -> "Tensor":
 
 def constant(value: float, like: "Tensor") -> "Tensor":
     """The same in the type of `like`."""
-    return number(value, like.data.dtype)
+    return number(value, like.array.dtype)

@@ -125,7 +125,7 @@ class Operator:
                     arrays.append(None)
                     mixed = True
                 else:
-                    array = x.data
+                    array = x.array
                     arrays.append(array)
                     if array.dtype is not dtype:
                         mixed = mixed or dtype is not None
@@ -158,7 +158,7 @@ class Operator:
             del attributes["outputs"]
         if type(result) is ndarray:
             y = new(tensor_class)
-            y.data = result
+            y.array = result
             made: tuple[Tensor, ...] = (y,)
         else:
             made = tuple([make_tensor(array) for array in result]) if type(result) is tuple else (make_tensor(result),)
@@ -206,7 +206,7 @@ class Operator:
         if self.schema.variadic_output:
             node.outputs = len(made)
         for port, y in enumerate(made):
-            if y.data.dtype in FLOATING:
+            if y.array.dtype in FLOATING:
                 y.node = node
                 if port:
                     y.port = port
@@ -214,7 +214,12 @@ class Operator:
 
 
 def operator(
-    outputs: str, *, view: bool = False, quiet: bool = False, kind: type[Operator] = Operator, **types: tuple[DType, ...]
+    outputs: str,
+    *,
+    view: bool = False,
+    quiet: bool = False,
+    kind: type[Operator] = Operator,
+    **types: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Define an operator from its kernel.
 

@@ -89,17 +89,17 @@ def _(
         if axes is None:
             inner = Pad(g, OPS["Neg"](pads))
         else:
-            flat, count = sizes_of(pads), axes.data.size
-            inner = pad_axes(g, {int(a): (-flat[i], -flat[i + count]) for i, a in enumerate(axes.data.ravel())})
+            flat, count = sizes_of(pads), axes.array.size
+            inner = pad_axes(g, {int(a): (-flat[i], -flat[i + count]) for i, a in enumerate(axes.array.ravel())})
         if not needs[1]:
             return inner, None
         rest = OPS["Sub"](OPS["ReduceSum"](g, keepdims=0), OPS["ReduceSum"](inner, keepdims=0))
         return inner, OPS["Reshape"](rest, axes_tensor(constant_value_shape or ()))
     from ox.ops.index import add_along
 
-    chosen = list(range(len(data_shape))) if axes is None else [int(a) % len(data_shape) for a in axes.data.ravel()]
+    chosen = list(range(len(data_shape))) if axes is None else [int(a) % len(data_shape) for a in axes.array.ravel()]
     for i, axis in enumerate(chosen):
-        if pads._recorded is None and not pads.data[i :: len(chosen)].any():
+        if pads._recorded is None and not pads.array[i :: len(chosen)].any():
             continue
         own = OPS["Gather"](pads, axes_tensor([i, i + len(chosen)]))
         sources = beside(Pad(positions(data_shape[axis]), own, mode=mode), g)

@@ -50,7 +50,7 @@ def _run(xp: XP, kind: str, arrays: dict[str, Any], hidden: int | None, attribut
     wide = {k: a.astype(float32) if a is not None and a.dtype in HALVES else a for k, a in arrays.items()}
     with switched(recording=None, grad=False):
         made = forward(this, {k: None if a is None else choke.make_tensor(a) for k, a in wide.items()})
-    return tuple(narrowed(y.data, arrays["X"].dtype) for y in made)
+    return tuple(narrowed(y.array, arrays["X"].dtype) for y in made)
 
 
 @operator("Y Y_h", kind=Recurrent, T=FLOATS, T1=(int32,))

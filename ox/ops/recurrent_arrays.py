@@ -90,14 +90,14 @@ def backward(
         Y, gY = Y.transpose(1, 2, 0, 3), None if gY is None else gY.transpose(1, 2, 0, 3)
     T = len(X)
     living = alive(xp, this, lens, T)
-    dX = xp.zeros_like(X) if to_x else None
+    dX = xp.empty(X.shape, X.dtype) if to_x else None
     none = xp.zeros((len(R), X.shape[1], R.shape[2]), X.dtype)
     h, c = none if h is None else h, none if c is None else c
     gh, gc = none if gh is None else gh, none if gc is None else gc
     made: list[list[Array]] = []
     states: Any
     for d, reverse in enumerate(this.reverse):
-        sums = Sums(xp, X, W[d], R[d], dX)
+        sums = Sums(xp, X, W[d], R[d], dX, more=d > 0)
         starts = Starts(xp, Y[:, d], h[d], reverse, None if living is None else lens)
         g = None if gY is None else gY[:, d]
         if this.kind == "LSTM":

@@ -30,7 +30,7 @@ def GRUGates(
     """GRU that also gives z, r, the new value and what r multiplies, [directions, T, 4, N, H]."""
     attributes = {"direction": direction, "layout": layout, "linear_before_reset": linear_before_reset}
     inputs = (X, W, R, B, sequence_lens, initial_h)
-    Y, Y_h = GRU(*inputs, outputs=2, hidden_size=hidden_size or R.data.shape[2], **attributes)
+    Y, Y_h = GRU(*inputs, outputs=2, hidden_size=hidden_size or R.array.shape[2], **attributes)
     tensors = dict(zip(NAMES, inputs, strict=False))
     return (Y, Y_h, *recurrent_whole.gates(call("GRU", attributes), tensors, Y))
 
@@ -48,7 +48,7 @@ def LSTMGates(
     """LSTM that also gives i, o, f, c [directions, T, 4, N, H] and all cells [directions, T, N, H]."""
     attributes = {"direction": direction, "layout": layout}
     inputs = (X, W, R, B, sequence_lens, initial_h, initial_c)
-    Y, Y_h, Y_c = LSTM(*inputs, outputs=3, hidden_size=hidden_size or R.data.shape[2], **attributes)
+    Y, Y_h, Y_c = LSTM(*inputs, outputs=3, hidden_size=hidden_size or R.array.shape[2], **attributes)
     gates, cells = recurrent_whole.gates(call("LSTM", attributes), dict(zip(NAMES, inputs, strict=False)), Y)
     return Y, Y_h, Y_c, gates, cells
 

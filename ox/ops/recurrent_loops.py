@@ -75,8 +75,9 @@ class Starts:
 class Sums:
     """The gradients of the weights, and of X where wanted, from the cotangents of the products a piece at a time."""
 
-    def __init__(self, xp: XP, X: Array, W: Array, R: Array, dX: Array | None) -> None:
-        self.xp, self.X, self.W, self.dX = xp, X, W, dX
+    def __init__(self, xp: XP, X: Array, W: Array, R: Array, dX: Array | None, *, more: bool) -> None:
+        """`more`: dX holds what another direction gave it already."""
+        self.xp, self.X, self.W, self.dX, self.more = xp, X, W, dX, more
         self.dW, self.dR = xp.zeros_like(W), xp.zeros_like(R)
         self.db = xp.zeros(2 * len(W), W.dtype)
 
@@ -98,7 +99,11 @@ class Sums:
         self.db[:width] += sums
         self.db[width:] += sums if to_states is to_inputs else ones @ others
         if self.dX is not None:
-            self.dX[low:high] += (rows @ self.W).reshape(n, -1, self.W.shape[1])
+            part = self.dX[low:high].reshape(len(rows), -1)
+            if self.more:
+                part += rows @ self.W
+            else:
+                self.xp.matmul(rows, self.W, out=part)
 
 
 def rnn(

@@ -42,7 +42,7 @@ class Direction:
         self.alive = None
         if self.lens is not None:
             T = OPS["Squeeze"](OPS["Shape"](self.X, start=0, end=1), axes_tensor([0]))
-            steps = OPS["Range"](number(0, T.data.dtype), T, number(1, T.data.dtype))
+            steps = OPS["Range"](number(0, T.array.dtype), T, number(1, T.array.dtype))
             self.steps = OPS["Unsqueeze"](OPS["Cast"](steps, to=6), axes_tensor([1, 2]))
             self.alive = Less(self.steps, OPS["Unsqueeze"](self.lens, axes_tensor([0, 2])))
 
@@ -78,7 +78,7 @@ class Direction:
         if self.lens is None:
             return made
         # in reverse a sequence begins at its own end
-        last = Sub(OPS["Unsqueeze"](self.lens, axes_tensor([0, 2])), number(1, self.lens.data.dtype))
+        last = Sub(OPS["Unsqueeze"](self.lens, axes_tensor([0, 2])), number(1, self.lens.array.dtype))
         return Where(GreaterOrEqual(self.steps, last), first, made)
 
     def with_alive(self, *sequences: "Tensor") -> "list[Tensor]":

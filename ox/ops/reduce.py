@@ -53,7 +53,7 @@ def undo_reduction(g: "Tensor", shape: Sequence[int], chosen: tuple[int, ...], k
 def _(
     g: "Tensor", data_shape: tuple[int, ...], axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int
 ) -> "Tensor":
-    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(data_shape))
+    chosen = reduced_axes(None if axes is None else axes.array, noop_with_empty_axes, len(data_shape))
     return expand_to(undo_reduction(g, data_shape, chosen, keepdims), data_shape)
 
 
@@ -78,7 +78,7 @@ def ReduceMean(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, no
 def _(
     g: "Tensor", data_shape: tuple[int, ...], axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int
 ) -> "Tensor":
-    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(data_shape))
+    chosen = reduced_axes(None if axes is None else axes.array, noop_with_empty_axes, len(data_shape))
     count: int = 1
     for axis in chosen:
         count = data_shape[axis] * count
@@ -106,7 +106,7 @@ def _(g: "Tensor", data: "Tensor", axes: "Tensor | None", keepdims: int, noop_wi
         y: Tensor = op(values, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)
         return y
 
-    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(data.shape))
+    chosen = reduced_axes(None if axes is None else axes.array, noop_with_empty_axes, len(data.shape))
     zero, one = constant(0, g), constant(1, g)
     none = Equal(data, zero)
     filled = Where(none, one, data)
@@ -163,7 +163,7 @@ def _(
     noop_with_empty_axes: int,
 ) -> "Tensor":
     shape = data.shape
-    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(shape))
+    chosen = reduced_axes(None if axes is None else axes.array, noop_with_empty_axes, len(shape))
     extreme = undo_reduction(reduced, shape, chosen, keepdims)
     mask = OPS["Cast"](Equal(data, extreme), to=onnx_type(g.dtype))
     count = ReduceSum(mask, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)

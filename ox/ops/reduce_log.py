@@ -19,7 +19,7 @@ def _back(
     g: "Tensor", shape: tuple[int, ...], axes: "Tensor | None", keepdims: int, noop_with_empty_axes: int
 ) -> "Tensor":
     """What is of the reduced shape, with the reduced axes back as size 1."""
-    chosen = reduced_axes(None if axes is None else axes.data, noop_with_empty_axes, len(shape))
+    chosen = reduced_axes(None if axes is None else axes.array, noop_with_empty_axes, len(shape))
     return undo_reduction(g, shape, chosen, keepdims)
 
 

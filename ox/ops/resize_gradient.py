@@ -30,13 +30,13 @@ def resized_back(
     options: dict[str, Any],
 ) -> Tensor:
     """A cotangent of Resize along `axes`, brought back to `shape`."""
-    by_scale = scales is not None and scales.data.size > 0
+    by_scale = scales is not None and scales.array.size > 0
     if policy != "stretch" and not by_scale:
         return _together(g, shape, axes, sizes, policy, options)
     crops = options["coordinate_transformation_mode"] == "tf_crop_and_resize"
     for k, axis in enumerate(axes):
         n, m = shape[axis], g.shape[axis]
-        if by_scale and not crops and scales._recorded is None and scales.data[k] == 1:  # type: ignore[union-attr]
+        if by_scale and not crops and scales._recorded is None and scales.array[k] == 1:  # type: ignore[union-attr]
             continue
         if not by_scale and not crops and n == m:
             continue
@@ -55,7 +55,7 @@ def _picked(host: Any, places: Sequence[int], ones: Sequence[int]) -> Tensor:
     """Numbers of a host input for the last of four axes, of which the others stay as they are: behind `ones` for a
     scale, and for a roi a start behind three zeros and an end behind three ones."""
     chosen = OPS["Gather"](host, axes_tensor(places))
-    fixed = np.array(ones, host.data.dtype)
+    fixed = np.array(ones, host.array.dtype)
     if len(places) == 1:
         return OPS["Concat"](operator.as_input(fixed), chosen, axis=0)
     first, last = OPS["Split"](chosen, axes_tensor([1, 1]), outputs=2)

@@ -27,16 +27,16 @@ class Sliced:
     direction: int = 0
 
     def __post_init__(self) -> None:
-        if self.tensor is not None and not -self.tensor.data.ndim <= self.axis < self.tensor.data.ndim:
+        if self.tensor is not None and not -self.tensor.array.ndim <= self.axis < self.tensor.array.ndim:
             raise ShapeError(
                 f"there is no axis {self.axis} to slice along",
                 where=users_line() or None,
-                got=str(list(self.tensor.data.shape)),
+                got=str(list(self.tensor.array.shape)),
             )
 
     @property
     def length(self) -> int:
-        return int(self.tensor.data.shape[self.axis])
+        return int(self.tensor.array.shape[self.axis])
 
     def slices(self) -> list[Any]:
         """One tensor a step, in the order of the steps."""
@@ -50,7 +50,7 @@ class Sliced:
 
     def example(self) -> Any:
         """An array like that of the first step; zeros where there is no step."""
-        array, axis = self.tensor.data, self.axis % self.tensor.data.ndim
+        array, axis = self.tensor.array, self.axis % self.tensor.array.ndim
         if array.shape[axis]:
             return array[(slice(None),) * axis + (-1 if self.direction else 0,)]
         return np.zeros(array.shape[:axis] + array.shape[axis + 1 :], array.dtype)
@@ -80,9 +80,9 @@ def reverse(
         from_outputs: the cotangents of the stacks (tensor None where there is none), with their axes and directions.
         counted: as a Loop in place of a Scan, which ONNX Runtime cannot run without a single step.
     """
-    carried = [is_floating(h.data.dtype) for h in history]
-    slices_wanted = [is_floating(s.tensor.data.dtype) and s.tensor.node is not None for s in sliced]
-    captured_wanted = [is_floating(x.data.dtype) and x.node is not None for x in captured]
+    carried = [is_floating(h.array.dtype) for h in history]
+    slices_wanted = [is_floating(s.tensor.array.dtype) and s.tensor.node is not None for s in sliced]
+    captured_wanted = [is_floating(x.array.dtype) and x.node is not None for x in captured]
     first = [zeros(y.shape, y) if g is None else g for y, g, c in zip(finals, from_finals, carried, strict=True) if c]
     sums = [zeros(x.shape, x) for x, want in zip(captured, captured_wanted, strict=True) if want]
     arriving = [s for s in from_outputs if s.tensor is not None]

@@ -44,7 +44,7 @@ def ScaledAttention(
 
 def _turned(x: "Tensor") -> "Tensor":
     """The last two axes swapped."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     return OPS["Transpose"](x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 

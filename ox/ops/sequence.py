@@ -63,7 +63,7 @@ def _place(position: "Tensor | None", length: int, default: int, low: int, high:
     recorded = position._recorded
     if recorded is not None and recorded.active():
         raise RecordError("the place in a sequence is computed, which a recording cannot follow", where=users_line(3))
-    i = int(position.data.reshape(()))
+    i = int(position.array.reshape(()))
     if not low <= i <= high:
         raise BoundsError(f"a sequence of {length} has no place {i}", expected=f"{low} to {high}")
     return i + length if i < 0 else i
@@ -114,13 +114,13 @@ def SequenceLength(input_sequence: S) -> I:
 def SplitToSequence(input: T, split: HostI = None, *, axis: int = 0, keepdims: int = 1) -> S:
     """A tensor in parts along an axis: of the sizes in `split`, of one size (the last may be smaller), or of 1, then
     without the axis where `keepdims` is 0. ONNX SplitToSequence."""
-    size = input.data.shape[axis]
+    size = input.array.shape[axis]
     if split is None:
         sizes = [1] * size
-    elif split.data.ndim:
-        sizes = split.data.tolist()
+    elif split.array.ndim:
+        sizes = split.array.tolist()
     else:
-        step = int(split.data)
+        step = int(split.array)
         sizes = [min(step, size - start) for start in range(0, size, step)]
     if not sizes:
         return []

@@ -101,13 +101,13 @@ def _(
         size = size_of(signal, 1) if window is None else size_of(window, 0)
     # back through the transform: n times the inverse; frequencies that were left out have no cotangent
     back = Mul(DFT(g, size, inverse=1), OPS["Cast"](size, to=onnx_type(g.dtype)))
-    if signal.data.shape[-1] == 1:
+    if signal.array.shape[-1] == 1:
         back = OPS["Slice"](back, axes_tensor([0]), axes_tensor([1]), axes_tensor([3]))
     places = frame_places(size_of(g, 1), size, _whole(frame_step))
     to_signal = to_window = None
     if needs[0]:
         parts = back if window is None else Mul(back, OPS["Unsqueeze"](window, axes_tensor([1])))
-        width = signal.data.shape[-1]
+        width = signal.array.shape[-1]
         split = OPS["Split"](parts, axis=-1, num_outputs=width, outputs=width) if width > 1 else [parts]
         added = [overlap_add(OPS["Squeeze"](p, axes_tensor([3])), places, signal.shape[1]) for p in split]
         to_signal = OPS["Concat"](*(OPS["Unsqueeze"](a, axes_tensor([2])) for a in added), axis=2)

@@ -20,7 +20,7 @@ def over_time(
     where `reverse`. Returns the last states and the results (so many) stacked, each at the index of its step."""
     if MODE.get().recording is not None:
         return _scanned(step, list(states), list(sequences), reverse, results)
-    steps = sequences[0].data.shape[0]
+    steps = sequences[0].array.shape[0]
     axis = axes_tensor([0])
     parts = [OPS["Split"](x, axis=0, num_outputs=steps, outputs=steps) for x in sequences]
     slices = [[OPS["Squeeze"](x, axis) for x in at] for at in zip(*parts, strict=True)]

@@ -115,7 +115,7 @@ def _(
     pads: Ints | None,
     strides: Ints | None,
 ) -> "Tensor":
-    window = Window(block_shape.data.tolist(), strides, dilations, pads)
+    window = Window(block_shape.array.tolist(), strides, dilations, pads)
     return unfolded(g, window, sizes_of(image_shape))
 
 

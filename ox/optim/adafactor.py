@@ -55,7 +55,7 @@ class Adafactor(Optimizer):
         super().__init__(params, {**settings, **options(foreach=foreach), "maximize": maximize})
 
     def _shapes(self, p: Tensor) -> dict[str, tuple[int, ...]]:
-        shape = p.data.shape
+        shape = p.array.shape
         if len(shape) < 2:
             return {"variance": shape}
         return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
@@ -64,7 +64,7 @@ class Adafactor(Optimizer):
         return {"step": (), **self._shapes(p)}.get(name)
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
-        made = {name: make_tensor(np.zeros(s, p.data.dtype)).to(p.device) for name, s in self._shapes(p).items()}
+        made = {name: make_tensor(np.zeros(s, p.array.dtype)).to(p.device) for name, s in self._shapes(p).items()}
         return {"step": make_tensor(np.zeros((), np.float32)), **made}
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
@@ -80,7 +80,7 @@ class Adafactor(Optimizer):
         if group["weight_decay"]:
             value = value * (1 - group.tensor("lr") * group.tensor("weight_decay"))
         found = {}
-        if g.data.ndim > 1:
+        if g.array.ndim > 1:
             for name, dim in (("row_var", -1), ("col_var", -2)):
                 mean = ops.ReduceMean(g * g, make_tensor(np.array([dim])), keepdims=1)
                 found[name] = _towards(cast(state[name], kind), mean, part)

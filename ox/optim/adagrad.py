@@ -47,10 +47,10 @@ class Adagrad(Formula):
     def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
         if group["weight_decay"]:
             raise GradientError("Adagrad takes sparse gradients without weight decay", where=place())
-        state["step"].data += 1
+        state["step"].array += 1
         g = grad.values()
         add_rows(state["sum"], grad, g * g, "Adagrad.step")
-        rate = group["lr"] / (1 + (float(state["step"].data) - 1) * group["lr_decay"])
+        rate = group["lr"] / (1 + (float(state["step"].array) - 1) * group["lr_decay"])
         change = g / (sqrt(at(state["sum"], grad)) + group["eps"]) * rate
         add_rows(p, grad, change if group["maximize"] else -change, "Adagrad.step")
 

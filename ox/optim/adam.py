@@ -54,7 +54,7 @@ class Adam(Optimizer):
         names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else [])]
         return {
             "step": make_tensor(np.zeros((), np.float32)),
-            **{name: make_tensor(np.zeros_like(p.data)) for name in names},
+            **{name: make_tensor(np.zeros_like(p.array)) for name in names},
         }
 
     def _fast(self, params: list[Tensor], group: Group) -> None:
@@ -63,9 +63,9 @@ class Adam(Optimizer):
         keep, joined = (1 - lr * decay, 0.0) if group["decoupled_weight_decay"] else (1.0, decay)
         for p in params:
             state = self.state[p]
-            state["step"].data += 1
+            state["step"].array += 1
             written(state["step"], name)
-            step = float(state["step"].data)
+            step = float(state["step"].array)
             root = sqrt(1 - beta2**step)
             moments = [m for key, m in state.items() if key != "step"]
             tensors: Any = [p, p.grad, *moments]
@@ -79,7 +79,7 @@ class Adam(Optimizer):
         kind = narrow_or_same(p)
         value, g = cast(p, kind), cast(grad, kind)
         one = scalar(1, float64)
-        step = state["step"].assign(ops.Add(state["step"], scalar(1, state["step"].data.dtype)), name)
+        step = state["step"].assign(ops.Add(state["step"], scalar(1, state["step"].array.dtype)), name)
         # the corrections in float64: 1 - 0.999 in float32 is off by one part in 10,000
         count = ops.Cast(step, to=onnx_type(float64))
         root = ops.Sqrt(ops.Sub(one, ops.Pow(group.tensor("beta2"), count)))

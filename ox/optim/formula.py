@@ -51,7 +51,10 @@ class Formula(Optimizer):
         starts = {**({"step": 0.0} if self._counts else {}), **self._starts(group)}
         return {
             **{name: make_tensor(np.asarray(value, np.float32)) for name, value in starts.items()},
-            **{name: make_tensor(p.data * 0 + np.asarray(v, p.data.dtype)) for name, v in self._moments(group).items()},
+            **{
+                name: make_tensor(p.array * 0 + np.asarray(v, p.array.dtype))
+                for name, v in self._moments(group).items()
+            },
         }
 
     def _held(self, p: Tensor, group: Group) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class Formula(Optimizer):
     def _fast(self, params: list[Tensor], group: Group) -> None:
         name = f"{type(self).__name__}.step"
         moments, scalars = list(self._moments(group)), self._starts(group)
-        fixed = {key: float(t.data) for key, t in group.tensors.items()}
+        fixed = {key: float(t.array) for key, t in group.tensors.items()}
 
         def update(arrays: list[Any], _: list[Any], n: Numbers) -> None:
             p, g, *held = arrays
@@ -85,15 +88,15 @@ class Formula(Optimizer):
 
         for p in params:
             state = self._held(p, group)
-            n = Numbers(**fixed, **{key: float(state[key].data) for key in scalars})
+            n = Numbers(**fixed, **{key: float(state[key].array) for key in scalars})
             if self._counts:
-                state["step"].data += 1
+                state["step"].array += 1
                 written(state["step"], name)
-                self._derive(np, n, float(state["step"].data))
+                self._derive(np, n, float(state["step"].array))
             # NumPy's own numbers would widen float32 arrays
             n = Numbers(**{key: float(value) for key, value in vars(n).items()})
             for key in scalars:
-                state[key].data[...] = getattr(n, key)
+                state[key].array[...] = getattr(n, key)
                 written(state[key], name)
             held = [state[key] for key in moments]
             tensors: Any = [p, p.grad, *held]
@@ -108,7 +111,7 @@ class Formula(Optimizer):
         scalars = self._starts(group)
         n = Numbers(**group.tensors, **{key: ops.Cast(state[key], to=double) for key in scalars})
         if self._counts:
-            step = state["step"].assign(ops.Add(state["step"], scalar(1, state["step"].data.dtype)), name)
+            step = state["step"].assign(ops.Add(state["step"], scalar(1, state["step"].array.dtype)), name)
             self._derive(functions, n, ops.Cast(step, to=double))
         for key in scalars:
             state[key].assign(getattr(n, key), name)

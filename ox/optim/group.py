@@ -26,7 +26,7 @@ class Group(dict[str, Any]):
         self.update(entries)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor) and value.data.size == 1:
+        if isinstance(value, Tensor) and value.array.size == 1:
             value = value.item()
         super().__setitem__(name, value)
         if _is_number(value):
@@ -39,7 +39,7 @@ class Group(dict[str, Any]):
 
     def _set(self, name: str, value: float) -> None:
         if name in self.tensors:
-            self.tensors[name].data[...] = value
+            self.tensors[name].array[...] = value
         else:
             self.tensors[name] = make_tensor(np.asarray(value, np.float64))
 

@@ -43,9 +43,9 @@ def in_pieces(update: Callable[..., None], tensors: list[Tensor], temporaries: i
 
 def _flat(tensor: Tensor, written: bool) -> Any:
     """The tensor's memory as one row; if it is to be written and cannot be, it first becomes a copy that can."""
-    array = tensor.data
+    array = tensor.array
     if written and not (array.flags.c_contiguous and getattr(array.flags, "writeable", True)):
-        tensor.data = array = array.copy(order="C")
+        tensor.array = array = array.copy(order="C")
     return array.reshape(-1)
 
 

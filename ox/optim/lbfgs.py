@@ -135,7 +135,7 @@ class LBFGS(Optimizer):
 
     def _search(self, closure: Callable[[], Any], d: Tensor, start: Point, t: float, most: int) -> tuple[Point, int]:
         params = self.param_groups[0]["params"]
-        kept = [p.data.copy() for p in params]
+        kept = [p.array.copy() for p in params]
 
         def at(t: float) -> Point:
             self._move(t, d)
@@ -155,7 +155,7 @@ class LBFGS(Optimizer):
         """All gradients as one vector."""
         params = self.param_groups[0]["params"]
         flat: Tensor = F.cat(
-            [make_tensor(p.data * 0).reshape(-1) if p.grad is None else p.grad.to_dense().reshape(-1) for p in params]
+            [make_tensor(p.array * 0).reshape(-1) if p.grad is None else p.grad.to_dense().reshape(-1) for p in params]
         )
         return flat
 
@@ -163,9 +163,9 @@ class LBFGS(Optimizer):
         """Every parameter by its part of t·d."""
         start = 0
         for p in self.param_groups[0]["params"]:
-            part = d[start : start + p.data.size].reshape(*p.data.shape)
-            p.assign(p + cast(part, p.data.dtype) * t, "LBFGS.step")
-            start += p.data.size
+            part = d[start : start + p.array.size].reshape(*p.array.shape)
+            p.assign(p + cast(part, p.array.dtype) * t, "LBFGS.step")
+            start += p.array.size
 
 
 def dot(a: Tensor, b: Tensor) -> float:
@@ -173,4 +173,4 @@ def dot(a: Tensor, b: Tensor) -> float:
 
 
 def largest(x: Tensor) -> float:
-    return float(F.amax(F.abs(x))) if x.data.size else 0.0
+    return float(F.amax(F.abs(x))) if x.array.size else 0.0

@@ -61,7 +61,7 @@ class Muon(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        wrong = [list(p.data.shape) for p in self.param_groups[-1]["params"] if p.data.ndim != 2]
+        wrong = [list(p.array.shape) for p in self.param_groups[-1]["params"] if p.array.ndim != 2]
         if wrong:
             self.param_groups.pop()
             raise ArgumentError(
@@ -72,7 +72,7 @@ class Muon(Optimizer):
             )
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
-        return {"momentum_buffer": make_tensor(p.data * 0)}
+        return {"momentum_buffer": make_tensor(p.array * 0)}
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         kind = narrow_or_same(p)
@@ -82,7 +82,7 @@ class Muon(Optimizer):
         b = b + (g - b) * (1 - momentum)
         state["momentum_buffer"].assign(b, "Muon.step")
         update = _orthogonal(g + (b - g) * momentum if group["nesterov"] else b, group)
-        rows, columns = p.data.shape
+        rows, columns = p.array.shape
         ratio = 0.2 * sqrt(max(rows, columns)) if group["adjust_lr_fn"] == "match_rms_adamw" else 0.0
         ratio = ratio or sqrt(max(1, rows / columns))
         value = value * (1 - lr * group.tensor("weight_decay"))
@@ -92,10 +92,10 @@ class Muon(Optimizer):
 def _orthogonal(x: Tensor, group: Group) -> Tensor:
     """About U·Vᵀ of x = U·S·Vᵀ, by Newton and Schulz's iteration: each singular value ends between 0.5 and 1.5."""
     a, b, c = (group.tensor(f"ns_coefficient{i}") for i in (1, 2, 3))
-    tall = x.data.shape[0] > x.data.shape[1]
+    tall = x.array.shape[0] > x.array.shape[1]
     x = ops.Transpose(x, perm=[1, 0]) if tall else x
     norm = F.sqrt(ops.ReduceSum(x * x, keepdims=0))
-    x = x / F.maximum(norm, group.cast("eps", x.data.dtype))
+    x = x / F.maximum(norm, group.cast("eps", x.array.dtype))
     for _ in range(group["ns_steps"]):
         gram = ops.MatMul(x, ops.Transpose(x, perm=[1, 0]))
         x = x * a + ops.MatMul(gram * b + ops.MatMul(gram, gram) * c, x)

@@ -81,7 +81,7 @@ class Optimizer(Hooked):
             if not p.is_leaf:
                 raise ArgumentError("an optimizer takes leaves", where=place(), got="a computed tensor")
             if id(p) in taken:
-                raise ArgumentError("a parameter is in two groups", where=place(), got=f"shape {list(p.data.shape)}")
+                raise ArgumentError("a parameter is in two groups", where=place(), got=f"shape {list(p.array.shape)}")
             taken.add(id(p))
         names = [name for name, _ in named if name is not None]
         if any((len(names) > 0) != ("param_names" in group) for group in self.param_groups) or 0 < len(names) < len(
@@ -214,13 +214,13 @@ class Optimizer(Hooked):
 
     def _shape(self, name: str, p: Tensor) -> tuple[int, ...] | None:
         """The shape that a state tensor of this name must have; None for any."""
-        return () if name in self._scalars else p.data.shape
+        return () if name in self._scalars else p.array.shape
 
     def _copied(self, name: str, number: int, value: Any, p: Tensor) -> Any:
         if not isinstance(value, Tensor | np.ndarray | np.generic):
             return value
-        tensor = as_input(value.data if isinstance(value, Tensor) else value)
-        shape, fits = tensor.data.shape, self._shape(name, p)
+        tensor = as_input(value.array if isinstance(value, Tensor) else value)
+        shape, fits = tensor.array.shape, self._shape(name, p)
         if fits is not None and shape != fits:
             raise LoadError(
                 f"the optimizer's state '{name}' does not fit parameter {number}",
@@ -228,10 +228,10 @@ class Optimizer(Hooked):
                 expected=str(list(fits)),
                 got=str(list(shape)),
             )
-        array = tensor.data.copy()
+        array = tensor.array.copy()
         if name in self._scalars or not is_floating(array.dtype):
             return make_tensor(array)
-        copied = make_tensor(array.astype(p.data.dtype, copy=False))
+        copied = make_tensor(array.astype(p.array.dtype, copy=False))
         return copied if copied.device == p.device else copied.to(p.device)
 
     def __repr__(self) -> str:
@@ -244,7 +244,7 @@ class Optimizer(Hooked):
 
 def narrow_or_same(p: Tensor) -> DType:
     """The type in which a parameter is updated: its own, or float32 for a half."""
-    return float32 if p.data.dtype.itemsize < 4 else p.data.dtype
+    return float32 if p.array.dtype.itemsize < 4 else p.array.dtype
 
 
 def written(tensor: Tensor, by: str) -> None:

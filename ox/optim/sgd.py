@@ -50,7 +50,7 @@ class SGD(Optimizer):
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
         # zeros: with them the first step gives b = d, but for dampening, which _first mends
-        return {"momentum_buffer": make_tensor(np.zeros_like(p.data))} if group["momentum"] else {}
+        return {"momentum_buffer": make_tensor(np.zeros_like(p.array))} if group["momentum"] else {}
 
     def _fast(self, params: list[Tensor], group: Group) -> None:
         lr = -group["lr"] if group["maximize"] else group["lr"]
@@ -74,7 +74,7 @@ class SGD(Optimizer):
 
     def _first(self, buffer: Tensor, group: Group) -> bool:
         """Whether this buffer was never written, which only matters with dampening."""
-        return bool(group["dampening"]) and buffer.version == 0 and not buffer.data.any()
+        return bool(group["dampening"]) and buffer.version == 0 and not buffer.array.any()
 
     def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
         if group["momentum"] or group["weight_decay"]:

@@ -19,10 +19,10 @@ from ox.tensor import Tensor
 def add_rows(tensor: Tensor, grad: SparseTensor, values: Tensor, by: str) -> None:
     """Add values in place at the coordinates of a sparse gradient, which are each there once."""
     index = grad.indices().numpy()
-    array = tensor.data
+    array = tensor.array
     if not getattr(array.flags, "writeable", True):
-        tensor.data = array = array.copy()
-    array[tuple(index)] += values.data.astype(array.dtype)
+        tensor.array = array = array.copy()
+    array[tuple(index)] += values.array.astype(array.dtype)
     written(tensor, by)
 
 
@@ -47,7 +47,7 @@ class SparseAdam(Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
-        return {"step": 0, **{name: make_tensor(p.data * 0) for name in ("exp_avg", "exp_avg_sq")}}
+        return {"step": 0, **{name: make_tensor(p.array * 0) for name in ("exp_avg", "exp_avg_sq")}}
 
     def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
         state["step"] += 1

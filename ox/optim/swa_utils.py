@@ -104,9 +104,9 @@ class AveragedModel(Module):
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(own, theirs, strict=True)]
         with switched(grad=False):
             for a, b in pairs:
-                if not self.n_averaged.item() or not is_floating(a.data.dtype):
+                if not self.n_averaged.item() or not is_floating(a.array.dtype):
                     a.copy_(b)
-            pairs = [(a, b) for a, b in pairs if is_floating(a.data.dtype)] if self.n_averaged.item() else []
+            pairs = [(a, b) for a, b in pairs if is_floating(a.array.dtype)] if self.n_averaged.item() else []
             if pairs:
                 update = self.multi_avg_fn or _of_lists(self.avg_fn or get_swa_avg_fn())
                 update([a for a, _ in pairs], [b for _, b in pairs], self.n_averaged)

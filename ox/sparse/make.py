@@ -41,22 +41,22 @@ def sparse_coo_tensor(
         return _empty(indices, dtype, device, requires_grad)
     value = as_tensor(values) if dtype is None else as_tensor(values, dtype=dtype)
     index = as_tensor(np.asarray(indices, np.int64) if not isinstance(indices, Tensor) else indices)
-    value = value.reshape(1) if value.data.ndim == 0 and index.data.shape[-1:] == (1,) else value
+    value = value.reshape(1) if value.array.ndim == 0 and index.array.shape[-1:] == (1,) else value
     if device is not None:
         value = value.to(device=device)
-    if index.data.dtype.kind not in "iu":
-        raise DTypeError("indices are integers", where=place(), got=str(index.data.dtype))
+    if index.array.dtype.kind not in "iu":
+        raise DTypeError("indices are integers", where=place(), got=str(index.array.dtype))
     index = index.to(int64).cpu()
-    if index.data.ndim == 1 and not index.data.size:
+    if index.array.ndim == 1 and not index.array.size:
         index = index.reshape(1, 0)
-    if index.data.ndim != 2 or value.data.ndim < 1 or value.data.shape[0] != index.data.shape[1]:
+    if index.array.ndim != 2 or value.array.ndim < 1 or value.array.shape[0] != index.array.shape[1]:
         raise ShapeError(
             "indices and values of a sparse tensor do not fit",
             where=place(),
             expected="indices [sparse dimensions, entries] and values [entries, ...]",
-            got=f"{list(index.data.shape)} and {list(value.data.shape)}",
+            got=f"{list(index.array.shape)} and {list(value.array.shape)}",
         )
-    shape = _shape(index.numpy(), value.data.shape[1:], size)
+    shape = _shape(index.numpy(), value.array.shape[1:], size)
     value = value.detach().requires_grad_() if requires_grad else value
     return SparseTensor(index, value, shape, bool(is_coalesced))
 
@@ -96,7 +96,7 @@ def _shape(index: Any, dense: tuple[int, ...], size: Sequence[int] | None) -> tu
 def to_sparse(x: Tensor, sparse_dim: int | None = None) -> SparseTensor:
     """The elements that are not 0, or with `sparse_dim` the slices that have one. `torch.Tensor.to_sparse`. Depends on
     values, so it does not record."""
-    rank = x.data.ndim
+    rank = x.array.ndim
     count = rank if sparse_dim is None else sparse_dim
     if not 0 <= count <= rank or (rank and not count):
         raise ArgumentError("sparse_dim is 1 to the tensor's rank", where=place(), got=f"{count} of {rank}")
@@ -104,17 +104,17 @@ def to_sparse(x: Tensor, sparse_dim: int | None = None) -> SparseTensor:
     if not rank:
         return SparseTensor(make_tensor(np.zeros((0, int(held)), np.int64)), x.reshape(1)[: int(held)], (), True)
     index = np.array(np.nonzero(held.any(tuple(range(count, rank)))), np.int64).reshape(count, -1)
-    pattern = SparseTensor(make_tensor(index), x, x.data.shape, True)
-    return SparseTensor(pattern._index, at(x, pattern), x.data.shape, True)
+    pattern = SparseTensor(make_tensor(index), x, x.array.shape, True)
+    return SparseTensor(pattern._index, at(x, pattern), x.array.shape, True)
 
 
 def sparse_mask(x: Tensor, mask: SparseTensor) -> SparseTensor:
     """The values of a dense tensor at the coordinates of a sparse one. `torch.Tensor.sparse_mask`."""
-    if x.data.shape != mask.shape:
+    if x.array.shape != mask.shape:
         raise ShapeError(
             "sparse_mask takes a mask of the same shape",
             where=place(),
-            expected=str(list(x.data.shape)),
+            expected=str(list(x.array.shape)),
             got=str(list(mask.shape)),
         )
     return SparseTensor(mask._index, at(x, mask), mask.shape, mask.is_coalesced())
@@ -123,20 +123,20 @@ def sparse_mask(x: Tensor, mask: SparseTensor) -> SparseTensor:
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None) -> SparseTensor:
     """Rows of `diagonals` as diagonals at `offsets` of a matrix; a row is read from the column on where it stands.
     `torch.sparse.spdiags`."""
-    rows = diagonals if diagonals.data.ndim == 2 else diagonals.unsqueeze(0)
+    rows = diagonals if diagonals.array.ndim == 2 else diagonals.unsqueeze(0)
     places = np.atleast_1d(offsets.numpy())
     height, width = (int(s) for s in shape)
-    if len(set(places.tolist())) != len(places) or len(places) != rows.data.shape[0]:
+    if len(set(places.tolist())) != len(places) or len(places) != rows.array.shape[0]:
         raise ArgumentError("spdiags takes one offset a diagonal, each once", where=place(), got=str(places.tolist()))
     entries = [
         (k, c - offset, c)
         for k, offset in enumerate(places.tolist())
-        for c in range(min(width, rows.data.shape[1]))
+        for c in range(min(width, rows.array.shape[1]))
         if 0 <= c - offset < height
     ]
     index = np.array(entries, np.int64).reshape(-1, 3).T
     flat = rows.reshape(-1)
-    values = F.index_select(flat, 0, make_tensor(index[0] * rows.data.shape[1] + index[2]).to(flat.device))
+    values = F.index_select(flat, 0, make_tensor(index[0] * rows.array.shape[1] + index[2]).to(flat.device))
     return SparseTensor(make_tensor(np.ascontiguousarray(index[1:])), values, (height, width))
 
 

@@ -56,7 +56,7 @@ def log_softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) ->
 
 
 def _totals(powers: Tensor, group: Tensor, count: int) -> Tensor:
-    return F.index_add(powers.new_zeros(count, *powers.data.shape[1:]), 0, group, powers)
+    return F.index_add(powers.new_zeros(count, *powers.array.shape[1:]), 0, group, powers)
 
 
 def _shifted(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[SparseTensor, Any, Any, int]:
@@ -77,7 +77,7 @@ def _shifted(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[Sparse
     inverse = np.ascontiguousarray(inverse).reshape(-1)
     count = int(inverse.max()) + 1 if inverse.size else 0
     values = made._values()
-    largest = np.full((count, *values.data.shape[1:]), -np.inf, values.data.dtype)
-    np.maximum.at(largest, inverse, np.asarray(values.detach().cpu().data))
+    largest = np.full((count, *values.array.shape[1:]), -np.inf, values.array.dtype)
+    np.maximum.at(largest, inverse, np.asarray(values.detach().cpu().array))
     group = make_tensor(inverse).to(values.device)
     return made, values - make_tensor(largest[inverse]).to(values.device), group, count

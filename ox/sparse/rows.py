@@ -21,7 +21,7 @@ class SparseRows(HandMade):
     op = SimpleNamespace(name="SparseRows", single_output=False)
 
     def __init__(self, weight: Tensor, index: Any, padding: int | None) -> None:
-        self.shape, self.index, self.padding = weight.data.shape, index, padding
+        self.shape, self.index, self.padding = weight.array.shape, index, padding
         self.dense = not isinstance(weight.node, Leaf)  # what comes before a computed table wants an ordinary gradient
         self.connect([weight])
 
@@ -43,6 +43,6 @@ def rows(weight: Tensor, input: Tensor, padding: int | None = None) -> Tensor:
         return ops.Gather(weight, input, axis=0)
     with switched(grad=False):
         made = ops.Gather(weight, input, axis=0)
-    index = np.asarray(input.detach().cpu().data).astype(np.int64) % max(weight.data.shape[0], 1)
+    index = np.asarray(input.detach().cpu().array).astype(np.int64) % max(weight.array.shape[0], 1)
     made.node = SparseRows(weight, index, padding)
     return made

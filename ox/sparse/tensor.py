@@ -56,11 +56,11 @@ class SparseTensor:
 
     def sparse_dim(self) -> int:
         """How many leading dimensions have coordinates."""
-        return int(self._index.data.shape[0])
+        return int(self._index.array.shape[0])
 
     def dense_dim(self) -> int:
         """How many dimensions each value has."""
-        return int(self._value.data.ndim) - 1
+        return int(self._value.array.ndim) - 1
 
     def is_coalesced(self) -> bool:
         """Whether coordinates are known to be sorted and each there once."""
@@ -71,7 +71,7 @@ class SparseTensor:
 
     def _nnz(self) -> int:
         """How many entries there are, zeros and repeated ones too."""
-        return int(self._index.data.shape[1])
+        return int(self._index.array.shape[1])
 
     def _indices(self) -> Tensor:
         return self._index
@@ -99,7 +99,7 @@ class SparseTensor:
 
     def __repr__(self) -> str:
         return (
-            f"tensor(indices={self._index.tolist()},\n       values={self._value.detach().data.tolist()},\n       "
+            f"tensor(indices={self._index.tolist()},\n       values={self._value.detach().array.tolist()},\n       "
             f"size={self.shape}, nnz={self._nnz()}, dtype={self.dtype}, layout=sparse_coo"
             + (", requires_grad=True)" if self.requires_grad else ")")
         )
@@ -162,7 +162,7 @@ class SparseTensor:
         places, inverse = np.unique(self._places(), return_inverse=True)
         sizes = self.shape[: self.sparse_dim()]
         index = np.array(np.unravel_index(places, sizes) if places.size else np.zeros((len(sizes), 0)), np.int64)
-        start = self._value.new_zeros(len(places), *self._value.data.shape[1:])
+        start = self._value.new_zeros(len(places), *self._value.array.shape[1:])
         values = F.index_add(start, 0, make_tensor(inverse.reshape(-1)).to(self.device), self._value)
         return SparseTensor(make_tensor(index.reshape(len(sizes), -1)), values, self.shape, True)
 
@@ -170,7 +170,7 @@ class SparseTensor:
         """The same as an ordinary tensor. `torch.Tensor.to_dense`."""
         if not self.sparse_dim():
             return self._value.sum(0)  # type: ignore[no-any-return]
-        start = self._value.new_zeros(prod(self.shape[: self.sparse_dim()]), *self._value.data.shape[1:])
+        start = self._value.new_zeros(prod(self.shape[: self.sparse_dim()]), *self._value.array.shape[1:])
         flat = F.index_add(start, 0, make_tensor(self._places()).to(self.device), self._value)
         made: Tensor = flat.reshape(*self.shape)
         return made if dtype is None else made.to(dtype)
@@ -258,7 +258,7 @@ class SparseTensor:
         if isinstance(other, SparseTensor):
             self._same_shape(other)
             return common(self.coalesce(), other.coalesce())
-        if isinstance(other, Tensor) and other.data.ndim:
+        if isinstance(other, Tensor) and other.array.ndim:
             return self._with(self._value * at(other, self))
         if isinstance(other, bool | int | float | np.number | Tensor):
             return self._with(self._value * other)
@@ -269,7 +269,7 @@ class SparseTensor:
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, SparseTensor) or not isinstance(other, bool | int | float | np.number | Tensor):
             return NotImplemented
-        return self._with(self._value / (at(other, self) if isinstance(other, Tensor) and other.data.ndim else other))
+        return self._with(self._value / (at(other, self) if isinstance(other, Tensor) and other.array.ndim else other))
 
     div = __truediv__
 
@@ -291,9 +291,9 @@ class SparseTensor:
     def __rmatmul__(self, other: Any) -> Any:
         if not isinstance(other, Tensor):
             return NotImplemented
-        left = other if other.data.ndim == 2 else other.unsqueeze(0)
+        left = other if other.array.ndim == 2 else other.unsqueeze(0)
         made = (self.t() @ left.t()).t()
-        return made if other.data.ndim == 2 else made.squeeze(0)
+        return made if other.array.ndim == 2 else made.squeeze(0)
 
     def sum(self, dim: Any = None, dtype: DType | None = None) -> Any:
         from ox.sparse.reduce import sum
@@ -319,7 +319,7 @@ class SparseTensor:
             return SparseTensor(
                 self._index,
                 F.index_select(self._value, dim - self.sparse_dim() + 1, index),
-                (*self.shape[:dim], index.data.size, *self.shape[dim + 1 :]),
+                (*self.shape[:dim], index.array.size, *self.shape[dim + 1 :]),
                 self._coalesced,
             )
         own, wanted = self._index.numpy(), index.numpy()
@@ -337,7 +337,7 @@ class SparseTensor:
 
 def at(dense: Tensor, like: SparseTensor) -> Tensor:
     """The values of a dense tensor (broadcast to the shape) at the coordinates of a sparse one."""
-    if dense.data.shape != like.shape:
+    if dense.array.shape != like.shape:
         dense = F.broadcast_to(dense, *like.shape)
     rows = dense.reshape(prod(like.shape[: like.sparse_dim()]), *like.shape[like.sparse_dim() :])
     return F.index_select(rows, 0, make_tensor(like._places()).to(dense.device))

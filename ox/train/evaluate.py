@@ -35,7 +35,7 @@ class Result:
         rows = len(targets)
         self.count += rows
         self.loss_sum += loss * rows
-        right = None if outputs is None else right_answers(cpu(outputs.data), cpu(targets.data))
+        right = None if outputs is None else right_answers(cpu(outputs.array), cpu(targets.array))
         if right is not None:
             self.correct = (self.correct or 0) + right
 

@@ -25,16 +25,16 @@ def diagnose(model: Any, step: Callable[[Any, Any], Any], batch: tuple[Any, ...]
     The random state must be what it was before the forward that failed, so that the same masks are drawn again.
     """
     what = f"the loss is {loss} at {when}"
-    poor = [i for i, x in enumerate(batch) if not _finite(devices.cpu(x.data))]
+    poor = [i for i, x in enumerate(batch) if not _finite(devices.cpu(x.array))]
     if poor:
-        rows = devices.cpu(batch[poor[0]].data)
+        rows = devices.cpu(batch[poor[0]].array)
         bad = [r for r in range(len(rows)) if not _finite(rows[r])]
         return TrainError(
             what,
             extra={"cause": f"the data itself: tensor {poor[0]} of the batch holds NaN or infinity in rows {bad[:8]}"},
             hint="clean the data, or look at what augment() returns",
         )
-    weights = [name for name, p in model.named_parameters() if not _finite(devices.cpu(p.data))]
+    weights = [name for name, p in model.named_parameters() if not _finite(devices.cpu(p.array))]
     if weights:
         more = f" and {len(weights) - 1} more" if len(weights) > 1 else ""
         return TrainError(

@@ -21,4 +21,4 @@ def batches(dataset: Any, size: int) -> Iterator[tuple[Array, ...]]:
 
 def plain(x: Any) -> Array:
     """A tensor, array or number as a NumPy array."""
-    return cpu(x.data) if hasattr(x, "node") else np.asarray(x)
+    return cpu(x.array) if hasattr(x, "node") else np.asarray(x)

@@ -84,7 +84,7 @@ class Trainer:
     @property
     def parameters(self) -> int:
         """How many numbers the model learns."""
-        return sum(p.data.size for p in self.model.parameters())
+        return sum(p.array.size for p in self.model.parameters())
 
     def batches(self) -> Iterator[tuple[Any, ...]]:
         """The batches that are left of this epoch, augmented and on the device."""

@@ -208,8 +208,8 @@ def test_copies_and_pickles_of_leaves() -> None:
         assert twin.requires_grad
         (twin * 3).sum().backward()
         assert x.grad.tolist() == [2.0, 4.0]  # the gradient went to the copy
-        assert twin.data is not x.data
-    assert copy(x).data is x.data
+        assert twin.array is not x.array
+    assert copy(x).array is x.array
     with pytest.raises(GradientError, match="only a leaf"):
         deepcopy(x * 2)
 

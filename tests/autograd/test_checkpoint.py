@@ -125,7 +125,7 @@ def live() -> int:
     gc.collect()
     owners = {}
     for t in (o for o in gc.get_objects() if issubclass(type(o), ox.Tensor)):
-        array = t.data
+        array = t.array
         while isinstance(array.base, np.ndarray):
             array = array.base
         owners[id(array)] = array.nbytes

@@ -27,7 +27,7 @@ def test_a_write_to_what_a_gradient_needs_names_operator_and_line() -> None:
     assert "version 1" in text
 
 
-@pytest.mark.parametrize("write", ["y.mul_(2)", "y.zero_()", "y[0] = 5", "y.copy_(y + 1)", "y.data[0] = 1; y.add_(0)"])
+@pytest.mark.parametrize("write", ["y.mul_(2)", "y.zero_()", "y[0] = 5", "y.copy_(y + 1)", "y.array[0] = 1; y.add_(0)"])
 def test_outputs_that_are_kept_are_guarded_too(write: str) -> None:
     y = leaf(1.0, 2.0).exp()
     z = y.sum()

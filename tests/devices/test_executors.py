@@ -27,7 +27,7 @@ def f(*shape: int) -> np.ndarray[Any, Any]:
 
 def ran_on_onnxruntime(y: Tensor) -> bool:
     """Its outputs lie in its arena, which NumPy sees as somebody else's memory."""
-    return type(y.data.base).__name__ == "PyCapsule"
+    return type(y.array.base).__name__ == "PyCapsule"
 
 
 # one call above the size of every operator of the allow-list, made so that NumPy and ONNX Runtime can be compared
@@ -80,7 +80,7 @@ def test_the_allow_list_gives_what_numpy_gives(name: str) -> None:
     assert ran_on_onnxruntime(fast)
     assert not ran_on_onnxruntime(slow)
     assert fast.dtype == slow.dtype
-    assert compare(fast.data, slow.data).ok
+    assert compare(fast.array, slow.array).ok
 
 
 @pytest.mark.parametrize("name", worth.ALLOWED)
@@ -96,7 +96,7 @@ def test_strided_inputs(name: str) -> None:
     ]
     got = OPS[name](*strided, **attributes)
     with devices.forced("numpy"):
-        assert compare(got.data, OPS[name](*arrays, **attributes).data).ok
+        assert compare(got.array, OPS[name](*arrays, **attributes).array).ok
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -109,8 +109,8 @@ def test_what_is_not_finite_stays_visible(name: str, value: float) -> None:
     fast = OPS[name](*arrays, **attributes)
     with devices.forced("numpy"):
         slow = OPS[name](*arrays, **attributes)
-    assert np.array_equal(np.isnan(fast.data), np.isnan(slow.data))
-    assert np.array_equal(np.isinf(fast.data), np.isinf(slow.data))
+    assert np.array_equal(np.isnan(fast.array), np.isnan(slow.array))
+    assert np.array_equal(np.isinf(fast.array), np.isinf(slow.array))
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_products_of_transposed_views(shapes: Any, turned: str, dtype: Any) -> N
     if "b" in turned:
         b = np.ascontiguousarray(b.swapaxes(-1, -2)).swapaxes(-1, -2)
     y = OPS["MatMul"](a, b)
-    assert ran_on_onnxruntime(y) or y.data.base is not None
-    assert compare(y.data, np.matmul(a, b)).ok
+    assert ran_on_onnxruntime(y) or y.array.base is not None
+    assert compare(y.array, np.matmul(a, b)).ok
     if a.ndim == b.ndim == 2:
-        assert compare(OPS["Gemm"](a, b).data, np.matmul(a, b)).ok
-        assert compare(OPS["Gemm"](a.T, b.T, transA=1, transB=1).data, np.matmul(a, b)).ok
+        assert compare(OPS["Gemm"](a, b).array, np.matmul(a, b)).ok
+        assert compare(OPS["Gemm"](a.T, b.T, transA=1, transB=1).array, np.matmul(a, b)).ok
 
 
 def test_small_calls_stay_on_numpy() -> None:
@@ -152,7 +152,7 @@ def test_an_error_speaks_of_the_users_call() -> None:
 
 def test_forced_by_name() -> None:
     with devices.forced("onnxruntime"):
-        assert OPS["Add"](f(2), f(2)).data.tolist()
+        assert OPS["Add"](f(2), f(2)).array.tolist()
         with devices.forced("numpy"):
             assert not ran_on_onnxruntime(OPS["MatMul"](f(300, 300), f(300, 300)))
             with devices.forced(None):
@@ -177,18 +177,18 @@ def test_bfloat16_passes_through_onnxruntime() -> None:
         turned = OPS["Transpose"](x, perm=[1, 0])
         wide = OPS["Cast"](x, to=1)
     assert turned.dtype == bfloat16
-    assert np.array_equal(turned.data, x.T)
-    assert np.array_equal(wide.data, x.astype(float32))
+    assert np.array_equal(turned.array, x.T)
+    assert np.array_equal(wide.array, x.astype(float32))
 
 
 def test_optional_inputs_and_several_outputs() -> None:
     x = f(5, 4)
     with devices.forced("onnxruntime"):
-        assert np.array_equal(OPS["Clip"](x, None, np.array(0.5, "f")).data, np.minimum(x, np.float32(0.5)))
+        assert np.array_equal(OPS["Clip"](x, None, np.array(0.5, "f")).array, np.minimum(x, np.float32(0.5)))
         halves = OPS["Split"](x, num_outputs=2, outputs=2)
         y, indices = OPS["MaxPool"](x.reshape(1, 1, 5, 4), kernel_shape=[2, 2], outputs=2)
     assert [h.shape for h in halves] == [(3, 4), (2, 4)]
-    assert np.array_equal(x.ravel()[indices.data], y.data)
+    assert np.array_equal(x.ravel()[indices.array], y.array)
 
 
 def test_a_call_that_only_an_older_opset_can_say() -> None:
@@ -286,7 +286,7 @@ def test_a_program_that_made_its_own_pool_and_arena_keeps_them() -> None:
         "ort.set_global_thread_pool_sizes(1, 1)\n"
         "memory = ort.OrtMemoryInfo('Cpu', ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)\n"
         "ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))\n"
-        "print(OPS['MatMul'](x, x).data[0, 0], type(OPS['MatMul'](x, x).data.base).__name__)\n"
+        "print(OPS['MatMul'](x, x).array[0, 0], type(OPS['MatMul'](x, x).array.base).__name__)\n"
     )
     assert python(code).split() == ["300.0", "PyCapsule"]
 
@@ -295,7 +295,7 @@ def test_two_threads_may_come_first_together() -> None:
     code = BIG + (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "with ThreadPoolExecutor(8) as pool:\n"
-        "    print({float(y.data[0, 0]) for y in pool.map(lambda _: OPS['MatMul'](x, x), range(32))})\n"
+        "    print({float(y.array[0, 0]) for y in pool.map(lambda _: OPS['MatMul'](x, x), range(32))})\n"
     )
     assert python(code).split() == ["{300.0}"]
 
@@ -316,7 +316,7 @@ def test_without_onnxruntime_numpy_does_all() -> None:
         "import sys\nsys.modules['onnxruntime'] = None\n"
         + BIG
         + (
-            "print(OPS['MatMul'](x, x).data[0, 0], OPS['Gelu'](x).data.shape)\n"
+            "print(OPS['MatMul'](x, x).array[0, 0], OPS['Gelu'](x).array.shape)\n"
             "from ox import devices\n"
             "try:\n"
             "    with devices.forced('onnxruntime'):\n"

@@ -77,7 +77,7 @@ def test_float_arithmetic_on_a_size(tmp_path: Path) -> None:
 
 
 def test_a_size_that_counts_inputs(tmp_path: Path) -> None:
-    error = refused(lambda x: ox.cat([x] * len(x.data), 1), tmp_path)
+    error = refused(lambda x: ox.cat([x] * len(x.array), 1), tmp_path)
     assert "another path" in error.what
 
 
@@ -103,9 +103,9 @@ def test_a_loop_over_rows(tmp_path: Path) -> None:
 
 
 def test_numpy_on_the_data(tmp_path: Path) -> None:
-    error = refused(lambda x: x - float(np.mean(x.data)), tmp_path)
+    error = refused(lambda x: x - float(np.mean(x.array)), tmp_path)
     assert error.what == "values of the example are baked into the model"
-    assert "np.mean(x.data)" in str(error) and "ox operators" in str(error)
+    assert "np.mean(x.array)" in str(error) and "ox operators" in str(error)
 
 
 def test_numpy_by_the_front_door(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_large_weights_go_beside(net: Net, tmp_path: Path) -> None:
     expected = net.eval()(images(5)).detach().numpy()
     assert tolerance.compare(session(tmp_path / "m.onnx").run(None, {"image": images(5).numpy()})[0], expected).ok
     loaded = ox.export.load(tmp_path / "m.onnx")
-    np.testing.assert_array_equal(loaded.head.weight.data, net.head.weight.data)
+    np.testing.assert_array_equal(loaded.head.weight.array, net.head.weight.array)
 
 
 def test_a_failed_export_changes_nothing(net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ def test_a_failed_export_changes_nothing(net: Net, tmp_path: Path, monkeypatch: 
     ox.export.save(net, target, images(3), external_above=1000)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     monkeypatch.setattr(ops.Relu, "kernel", lambda xp, X: X * 0.5)
-    net.head.weight.data[...] = 1
+    net.head.weight.array[...] = 1
     for limit in (1000, 1 << 30):
         with pytest.raises(ExportError) as caught:
             ox.export.save(net, target, images(3), external_above=limit)

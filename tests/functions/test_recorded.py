@@ -75,8 +75,8 @@ def check(expression: str, followed: bool) -> None:
         feeds = {name: a for name, a in (("x", x), ("v", v)) if name in {i.name for i in session.get_inputs()}}
         eager = step(Tensor(x.copy()), Tensor(v.copy()))
         for got, expected in zip(session.run(None, feeds), eager, strict=True):
-            assert got.dtype == expected.data.dtype
-            difference = compare(got, expected.data)
+            assert got.dtype == expected.array.dtype
+            difference = compare(got, expected.array)
             assert difference.ok, f"{expression} at {rows} rows: off by {difference.max_abs}"
 
 

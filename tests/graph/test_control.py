@@ -51,7 +51,7 @@ def check(function: Callable[..., Any], *calls: tuple[Any, ...]) -> Graph:
     back from the file, too."""
     names = [f"in{i}" for i in range(len(calls[0]))]
     dims = {
-        n: [f"{n}_{a}" if a == 0 else s for a, s in enumerate(t.data.shape)]
+        n: [f"{n}_{a}" if a == 0 else s for a, s in enumerate(t.array.shape)]
         for n, t in zip(names, calls[0], strict=True)
     }
     graph = record(function, dict(zip(names, calls[0], strict=True)), dims=dims, constants={"w": W})

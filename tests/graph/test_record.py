@@ -284,7 +284,7 @@ def test_a_failure_leaves_nothing_behind() -> None:
 def test_training_state_is_restored() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     held = [*model.parameters(), *model.buffers()]
-    before, state = [t.data.copy() for t in held], ox.random.get_state()
+    before, state = [t.array.copy() for t in held], ox.random.get_state()
 
     def step(x: Any) -> Any:
         loss = model(x).sum()
@@ -293,7 +293,7 @@ def test_training_state_is_restored() -> None:
 
     graph = record(step, {"x": x()}, dims={"x": ["batch", 4]}, restore=held)
     for tensor, array in zip(held, before, strict=True):
-        np.testing.assert_array_equal(tensor.data, array)
+        np.testing.assert_array_equal(tensor.array, array)
     assert ox.random.get_state() == state and all(p.grad is None for p in model.parameters())
     assert "BatchNormalization" in kinds(graph)
     loss = model(x()).sum()
@@ -364,7 +364,7 @@ def test_two_threads_record_apart() -> None:
 def test_constants_are_copies() -> None:
     weight = ox.ones(4)
     graph = record(lambda x: x * weight, {"x": x()})
-    weight.data[...] = 5
+    weight.array[...] = 5
     np.testing.assert_array_equal(again(graph, x())[0], x().numpy())
 
 

@@ -77,4 +77,4 @@ def flat(value: object) -> object:
         return {key: flat(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [flat(item) for item in value]
-    return value.data.tobytes() if isinstance(value, ox.Tensor) else value
+    return value.array.tobytes() if isinstance(value, ox.Tensor) else value

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for elsewhere
 
 def same(got: Any, expected: Any, what: str = "") -> None:
     """Within the tolerance table, or shapes and types are named."""
-    got, expected = np.asarray(got.data if hasattr(got, "node") else got), np.asarray(expected.detach())
+    got, expected = np.asarray(got.array if hasattr(got, "node") else got), np.asarray(expected.detach())
     assert got.shape == expected.shape, f"{what}: {got.shape} for {expected.shape}"
     difference = compare(got, expected)
     assert difference.ok, f"{what}: {difference}"

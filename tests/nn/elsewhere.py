@@ -33,6 +33,6 @@ def holds_elsewhere(function: Callable[..., Any], first: tuple[int, ...], second
     for shape in (first, second):
         x = random.uniform(0.1, 1, shape).astype(np.float32)
         for got, expected in zip(session.run(None, {"x": x}), step(Tensor(x)), strict=True):
-            difference = compare(got, expected.data)
+            difference = compare(got, expected.array)
             assert difference.ok, f"{list(shape)}: {difference}"
     return True

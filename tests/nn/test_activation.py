@@ -86,7 +86,7 @@ def test_in_place(name: str) -> None:
 
 def test_prelu_has_a_slope_a_channel() -> None:
     layer = nn.PReLU(3, init=0.1)
-    layer.weight.data[:] = [0.1, 0.2, 0.3]
+    layer.weight.array[:] = [0.1, 0.2, 0.3]
     y = layer(-ox.ones(2, 3, 4))
     np.testing.assert_allclose(y.detach().numpy()[0, :, 0], [-0.1, -0.2, -0.3], rtol=1e-6)
     y.sum().backward()

@@ -18,7 +18,7 @@ WIDE = (200, 300)
 
 def drawn(name: str, *args: Any, shape: tuple[int, ...] = WIDE, **kwargs: Any) -> Any:
     ox.manual_seed(0)
-    return getattr(init, name)(ox.zeros(*shape), *args, **kwargs).data
+    return getattr(init, name)(ox.zeros(*shape), *args, **kwargs).array
 
 
 @pytest.mark.parametrize(
@@ -75,21 +75,21 @@ def test_defaults_of_layers() -> None:
     ox.manual_seed(0)
     linear, conv = nn.Linear(64, 500), nn.Conv2d(4, 200, 4)
     for layer in (linear, conv):
-        assert abs(layer.weight.data).max() == pytest.approx(1 / 8, rel=0.01)
-        assert abs(layer.bias.data).max() == pytest.approx(1 / 8, rel=0.05)
-    assert nn.Embedding(300, 100).weight.data.std() == pytest.approx(1, rel=0.02)
-    assert (nn.Embedding(3, 2, padding_idx=1).weight.data[1] == 0).all()
+        assert abs(layer.weight.array).max() == pytest.approx(1 / 8, rel=0.01)
+        assert abs(layer.bias.array).max() == pytest.approx(1 / 8, rel=0.05)
+    assert nn.Embedding(300, 100).weight.array.std() == pytest.approx(1, rel=0.02)
+    assert (nn.Embedding(3, 2, padding_idx=1).weight.array[1] == 0).all()
     attention = nn.MultiheadAttention(64, 2)
-    assert abs(attention.in_proj_weight.data).max() == pytest.approx(math.sqrt(6 / 256), rel=0.01)
-    assert (attention.in_proj_bias.data == 0).all() and (attention.out_proj.bias.data == 0).all()
+    assert abs(attention.in_proj_weight.array).max() == pytest.approx(math.sqrt(6 / 256), rel=0.01)
+    assert (attention.in_proj_bias.array == 0).all() and (attention.out_proj.bias.array == 0).all()
     ox.manual_seed(0)
-    assert (nn.Linear(64, 500).weight.data == linear.weight.data).all()
+    assert (nn.Linear(64, 500).weight.array == linear.weight.array).all()
 
 
 def test_values_are_written_in_place() -> None:
     p = nn.Linear(2, 2).weight
-    memory = p.data
-    assert init.ones_(p) is p and p.data is memory and p.requires_grad and p.is_leaf
+    memory = p.array
+    assert init.ones_(p) is p and p.array is memory and p.requires_grad and p.is_leaf
     double = ox.zeros(3, 3, dtype=ox.float64)
     assert init.normal_(double).dtype == ox.float64
     with pytest.raises(ArgumentError, match="two dimensions"):

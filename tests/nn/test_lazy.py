@@ -21,7 +21,7 @@ def test_the_first_input_decides() -> None:
     first = model[0].weight
     model(ox.ones(3, 5)).sum().backward()
     assert type(model[0]) is nn.Linear and model[0].in_features == 5 and model[2].weight.shape == (2, 4)
-    assert model[0].weight is first and type(first) is nn.Parameter and (first.data != 0).any()
+    assert model[0].weight is first and type(first) is nn.Parameter and (first.array != 0).any()
     optimizer.step()
     with pytest.raises(ox.errors.ShapeError):
         model(ox.ones(3, 6))
@@ -45,8 +45,8 @@ def test_types_and_copies_come_first() -> None:
 def test_state() -> None:
     lazy, ready = nn.LazyLinear(4), nn.Linear(3, 4)
     lazy.load_state_dict(ready.state_dict())
-    assert (lazy.weight.data == ready.weight.data).all()
-    assert np.array_equal(lazy(ox.ones(1, 3)).data, ready(ox.ones(1, 3)).data)
+    assert (lazy.weight.array == ready.weight.array).all()
+    assert np.array_equal(lazy(ox.ones(1, 3)).array, ready(ox.ones(1, 3)).array)
     assert lazy.in_features == 3
     waiting = nn.LazyLinear(4).state_dict()
     assert is_lazy(waiting["weight"])

@@ -60,10 +60,10 @@ def test_the_operators_agree() -> None:
     for reduction in ("mean", "sum", "none"):
         mine = F.cross_entropy(x, target, w, ignore_index=2, reduction=reduction)
         onnx = ops.SoftmaxCrossEntropyLoss(x, target, w, ignore_index=2, reduction=reduction)
-        assert compare(mine.data, onnx.data).ok
+        assert compare(mine.array, onnx.array).ok
         mine = F.nll_loss(x, target, w, ignore_index=1, reduction=reduction)
         assert compare(
-            mine.data, ops.NegativeLogLikelihoodLoss(x, target, w, ignore_index=1, reduction=reduction).data
+            mine.array, ops.NegativeLogLikelihoodLoss(x, target, w, ignore_index=1, reduction=reduction).array
         ).ok
 
 
@@ -79,7 +79,7 @@ def test_binary_cross_entropy_where_a_sigmoid_saturates() -> None:
     """The gradient through the sigmoid stays a number at probabilities of 0 and 1."""
     x = ox.tensor(np.array([-200.0, 200.0, -200.0], np.float32), requires_grad=True)
     F.binary_cross_entropy(ox.sigmoid(x), ox.tensor(np.array([1.0, 0.0, 0.0], np.float32))).backward()
-    assert np.isfinite(x.grad.data).all()
+    assert np.isfinite(x.grad.array).all()
 
 
 def spelled(path: tuple[int, ...], blank: int) -> list[int]:
@@ -97,11 +97,11 @@ def test_ctc_is_the_sum_over_all_alignments(blank: int) -> None:
     found = F.ctc_loss(logp, padded, lengths, [2, 2, 1], blank, "none")
     for i, (target, length) in enumerate(zip(targets, lengths, strict=True)):
         total = sum(
-            math.exp(sum(logp.data[step, i, c] for step, c in enumerate(path)))
+            math.exp(sum(logp.array[step, i, c] for step, c in enumerate(path)))
             for path in itertools.product(range(count), repeat=length)
             if spelled(path, blank) == target
         )
-        assert found.data[i] == pytest.approx(-math.log(total))
+        assert found.array[i] == pytest.approx(-math.log(total))
 
 
 def test_ctc_forms_and_gradients() -> None:
@@ -111,22 +111,22 @@ def test_ctc_forms_and_gradients() -> None:
     def loss(x: Any, targets: Any = padded) -> Any:
         return F.ctc_loss(ox.log_softmax(x, 2), targets, [6, 4], [3, 1], reduction="none")
 
-    assert compare(loss(logits).data, loss(logits, flat).data).ok
+    assert compare(loss(logits).array, loss(logits, flat).array).ok
     gradcheck(loss, [logits], order=2, elements=12)
     impossible = F.ctc_loss(ox.log_softmax(logits, 2), padded, [2, 4], [3, 1], reduction="none")
-    assert np.isinf(impossible.data[0])
+    assert np.isinf(impossible.array[0])
     kept = F.ctc_loss(ox.log_softmax(logits, 2), padded, [2, 4], [3, 1], reduction="none", zero_infinity=True)
-    assert kept.data[0] == 0
+    assert kept.array[0] == 0
     kept.sum().backward()
-    assert not logits.grad.data[:, 0].any()
-    assert np.isfinite(logits.grad.data).all()
+    assert not logits.grad.array[:, 0].any()
+    assert np.isfinite(logits.grad.array).all()
 
 
 def test_ctc_of_empty_targets() -> None:
     """Nothing to spell: all blanks."""
     logp = ox.log_softmax(ox.tensor(R.normal(size=(3, 1, 4))), 2)
     found = F.ctc_loss(logp, ox.tensor(np.zeros((1, 0), np.int64)), [3], [0])
-    assert value(found) == pytest.approx(-float(logp.data[:, 0, 0].sum()))
+    assert value(found) == pytest.approx(-float(logp.array[:, 0, 0].sum()))
 
 
 def spell(logp: Any, targets: Any) -> Any:
@@ -164,8 +164,8 @@ def test_recorded_with_the_batch_open(name: str) -> None:
     graph = record(function, inputs(3), dims={n: ["rows", 4] for n in "xy"})
     session = onnxruntime.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     five = inputs(5)
-    (found,) = session.run(None, {n: x.data for n, x in five.items()})
-    assert compare(found, function(**five).data).ok
+    (found,) = session.run(None, {n: x.array for n, x in five.items()})
+    assert compare(found, function(**five).array).ok
 
 
 def test_legacy_arguments_warn_and_are_honoured() -> None:
@@ -196,7 +196,7 @@ def test_refusals() -> None:
 
 def test_adaptive_softmax_sums_to_one() -> None:
     x = ox.tensor(R.normal(size=(5, 4)).astype(np.float32))
-    assert np.allclose(np.exp(ADAPTIVE.log_prob(x).data).sum(1), 1, atol=1e-5)
+    assert np.allclose(np.exp(ADAPTIVE.log_prob(x).array).sum(1), 1, atol=1e-5)
     target = ox.tensor(np.array([0, 1, 2, 3, 3]))
     picked = ADAPTIVE.log_prob(x).gather(1, target.unsqueeze(1)).squeeze(1)
-    assert compare(ADAPTIVE(x, target).output.data, picked.data).ok
+    assert compare(ADAPTIVE(x, target).output.array, picked.array).ok

@@ -134,7 +134,7 @@ def test_zero_grad() -> None:
     net = Net()
     net(batch(5, 4)).sum().backward()
     net.zero_grad(set_to_none=False)
-    assert all((p.grad.data == 0).all() for p in net.parameters())
+    assert all((p.grad.array == 0).all() for p in net.parameters())
     net.zero_grad()
     assert all(p.grad is None for p in net.parameters())
 
@@ -164,8 +164,8 @@ def test_deepcopy() -> None:
     net = Net()
     other = copy.deepcopy(net)
     for (n, p), (m, q) in zip(net.named_parameters(), other.named_parameters(), strict=True):
-        assert n == m and p is not q and (p.data == q.data).all() and q.requires_grad
-        assert not np.shares_memory(p.data, q.data)
+        assert n == m and p is not q and (p.array == q.array).all() and q.requires_grad
+        assert not np.shares_memory(p.array, q.array)
     other(batch(5, 4)).sum().backward()
     assert net.scale.grad is None and other.scale.grad is not None
     assert "table" not in other.state_dict()
@@ -180,16 +180,16 @@ def test_state_goes_over() -> None:
     result = b.load_state_dict(a.state_dict())
     assert result.missing_keys == [] and result.unexpected_keys == []
     x = batch(3, 4)
-    assert (a.eval()(x).data == b.eval()(x).data).all()
+    assert (a.eval()(x).array == b.eval()(x).array).all()
     state = a.state_dict()
-    assert np.shares_memory(state["scale"].data, a.scale.data) and not state["scale"].requires_grad
+    assert np.shares_memory(state["scale"].array, a.scale.array) and not state["scale"].requires_grad
     assert a.state_dict(keep_vars=True)["scale"] is a.scale
     assert list(a.state_dict(prefix="net.")) == ["net." + name for name in state]
 
 
 def test_state_of_another_architecture_changes_nothing() -> None:
     net = Net()
-    before = {k: v.data.copy() for k, v in net.state_dict().items()}
+    before = {k: v.array.copy() for k, v in net.state_dict().items()}
     state: dict[str, Any] = {k: np.zeros_like(v) for k, v in before.items()}
     state["extra"] = np.zeros(1)
     del state["norm.bias"]
@@ -201,19 +201,19 @@ def test_state_of_another_architecture_changes_nothing() -> None:
     assert "missing    norm.bias" in text
     assert "unexpected extra" in text
     assert "shapes     head.fc1.weight [3, 4] (given [5, 4])" in text
-    assert all((net.state_dict()[k].data == v).all() for k, v in before.items())
+    assert all((net.state_dict()[k].array == v).all() for k, v in before.items())
     with pytest.raises(LoadError, match="does not fit"):
         net.load_state_dict(state, strict=False)
     del state["head.fc1.weight"]
     result = net.load_state_dict(state, strict=False)
     assert result.missing_keys == ["norm.bias", "head.fc1.weight"] and result.unexpected_keys == ["extra"]
-    assert (net.scale.data == 0).all()
+    assert (net.scale.array == 0).all()
 
 
 def test_loading_casts() -> None:
     net = nn.Linear(2, 1)
     net.load_state_dict({"weight": np.ones((1, 2), np.float64), "bias": np.ones(1, np.float16)})
-    assert net.weight.dtype == ox.float32 and (net.weight.data == 1).all()
+    assert net.weight.dtype == ox.float32 and (net.weight.array == 1).all()
 
 
 # -- hooks ---------------------------------------------------------------------------------------------------------
@@ -244,13 +244,13 @@ def test_backward_hooks() -> None:
     x = batch(4, 3).requires_grad_()
     layer(x).sum().backward()
     ((given,), (out,)) = seen[0]
-    assert (out.data == 2).all() and np.allclose(given.data, 2 * layer.weight.data.sum(0))
-    assert np.allclose(x.grad.data, given.data)
+    assert (out.array == 2).all() and np.allclose(given.array, 2 * layer.weight.array.sum(0))
+    assert np.allclose(x.grad.array, given.array)
     handle.remove()
     layer.register_full_backward_hook(lambda m, given, out: (given[0] * 0.0,))
     x.grad = None
     layer(x).sum().backward()
-    assert len(seen) == 1 and (x.grad.data == 0).all()
+    assert len(seen) == 1 and (x.grad.array == 0).all()
 
 
 def test_backward_hook_of_several_inputs_and_outputs() -> None:
@@ -430,15 +430,15 @@ def test_dropout() -> None:
     x = ox.ones(100, 100).requires_grad_()
     layer = nn.Dropout(0.25)
     y = layer(x)
-    assert set(np.unique(y.data)) == {np.float32(0), np.float32(1 / 0.75)}
-    assert abs((y.data == 0).mean() - 0.25) < 0.02
+    assert set(np.unique(y.array)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert abs((y.array == 0).mean() - 0.25) < 0.02
     y.sum().backward()
-    assert (x.grad.data == y.data).all()
-    assert not (layer(x).data == y.data).all()
+    assert (x.grad.array == y.array).all()
+    assert not (layer(x).array == y.array).all()
     ox.manual_seed(1)
-    assert (layer(x).data == y.data).all()
+    assert (layer(x).array == y.array).all()
     assert layer.eval()(x) is x
-    assert (nn.Dropout(1.0)(x).data == 0).all()
+    assert (nn.Dropout(1.0)(x).array == 0).all()
 
 
 def test_the_call_costs_little() -> None:

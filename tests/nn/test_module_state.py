@@ -37,7 +37,7 @@ def test_hooks_around_load_state_dict() -> None:
     model[0].register_load_state_dict_pre_hook(old_name)
     given = {"0.w": np.ones((2, 2), np.float32)}
     model.load_state_dict(given)
-    assert (model[0].weight.data == 1).all() and list(given) == ["0.w"]
+    assert (model[0].weight.array == 1).all() and list(given) == ["0.w"]
 
     seen = []
     handle = model.register_load_state_dict_post_hook(lambda m, keys: seen.append(list(keys.unexpected_keys)))
@@ -77,7 +77,7 @@ def test_assigned_state() -> None:
     weight = ox.ones(2, 2)
     before = model.bias
     model.load_state_dict({"weight": weight, "bias": nn.Parameter(np.zeros(2, np.float32))}, assign=True)
-    assert model.weight.data is weight.data and isinstance(model.weight, nn.Parameter) and model.weight.requires_grad
+    assert model.weight.array is weight.array and isinstance(model.weight, nn.Parameter) and model.weight.requires_grad
     assert model.bias is not before
 
 
@@ -98,7 +98,7 @@ def test_types() -> None:
     model = nn.BatchNorm1d(2)
     model.type(ox.float64)
     assert model.num_batches_tracked.dtype == ox.float64
-    assert model.to_empty(device="cpu") is model and not model.weight.data.any()
+    assert model.to_empty(device="cpu") is model and not model.weight.array.any()
 
 
 def test_a_hook_that_is_always_called() -> None:

@@ -31,49 +31,49 @@ def test_mean_zero_and_variance_one() -> None:
         (F.batch_norm(x, None, None, training=True), (0, 2, 3)),
         (F.group_norm(x, 2).reshape(4, 2, -1), (2,)),
     ):
-        assert np.allclose(y.data.mean(axes), 0, atol=1e-9)
-        assert np.allclose(y.data.var(axes), 1, atol=1e-4)
-    assert np.allclose((F.rms_norm(x, (3,)).data ** 2).mean(-1), 1, atol=1e-4)
-    assert np.allclose((F.normalize(x).data ** 2).sum(1), 1)
-    assert np.allclose(np.abs(F.normalize(x, 1, -1).data).sum(-1), 1)
+        assert np.allclose(y.array.mean(axes), 0, atol=1e-9)
+        assert np.allclose(y.array.var(axes), 1, atol=1e-4)
+    assert np.allclose((F.rms_norm(x, (3,)).array ** 2).mean(-1), 1, atol=1e-4)
+    assert np.allclose((F.normalize(x).array ** 2).sum(1), 1)
+    assert np.allclose(np.abs(F.normalize(x, 1, -1).array).sum(-1), 1)
 
 
 def test_groups_between_layer_and_instance() -> None:
     x, w, b = tensor(2, 6, 4), tensor(6), tensor(6)
-    assert compare(F.group_norm(x, 6, w, b).data, F.instance_norm(x, weight=w, bias=b).data).ok
+    assert compare(F.group_norm(x, 6, w, b).array, F.instance_norm(x, weight=w, bias=b).array).ok
     whole = F.layer_norm(x, (6, 4))
-    assert compare(F.group_norm(x, 1).data, whole.data).ok
+    assert compare(F.group_norm(x, 1).array, whole.array).ok
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 6, 3), (2, 6, 3, 2)])
 def test_local_response_by_the_formula(size: int, shape: tuple[int, ...]) -> None:
     x = tensor(*shape)
-    expected = np.empty_like(x.data)
+    expected = np.empty_like(x.array)
     for c in range(6):
-        near = x.data[:, max(0, c - size // 2) : c + (size - 1) // 2 + 1]
-        expected[:, c] = x.data[:, c] / (2 + 0.5 / size * (near**2).sum(1)) ** 0.6
-    assert compare(F.local_response_norm(x, size, 0.5, 0.6, 2.0).data, expected).ok
+        near = x.array[:, max(0, c - size // 2) : c + (size - 1) // 2 + 1]
+        expected[:, c] = x.array[:, c] / (2 + 0.5 / size * (near**2).sum(1)) ** 0.6
+    assert compare(F.local_response_norm(x, size, 0.5, 0.6, 2.0).array, expected).ok
     if size % 2 and len(shape) == 4:
-        assert compare(nn.CrossMapLRN2d(size, 0.5, 0.6, 2.0)(x).data, expected).ok
+        assert compare(nn.CrossMapLRN2d(size, 0.5, 0.6, 2.0)(x).array, expected).ok
 
 
 def test_running_statistics_of_instances() -> None:
     x = tensor(3, 4, 5)
     layer = nn.InstanceNorm1d(4, momentum=0.5, track_running_stats=True)
     layer(x)
-    assert compare(layer.running_mean.data, 0.5 * x.data.mean((0, 2))).ok
-    assert compare(layer.running_var.data, 0.5 + 0.5 * x.data.var(2, ddof=1).mean(0)).ok
+    assert compare(layer.running_mean.array, 0.5 * x.array.mean((0, 2))).ok
+    assert compare(layer.running_var.array, 0.5 + 0.5 * x.array.var(2, ddof=1).mean(0)).ok
     layer.eval()
     column = (1, 4, 1)
-    mean, var = (held.data.reshape(column) for held in (layer.running_mean, layer.running_var))
-    assert compare(layer(x).data, (x.data - mean) / np.sqrt(var + 1e-5)).ok
+    mean, var = (held.array.reshape(column) for held in (layer.running_mean, layer.running_var))
+    assert compare(layer(x).array, (x.array - mean) / np.sqrt(var + 1e-5)).ok
 
 
 def test_reset() -> None:
     layer = nn.BatchNorm3d(2)
     layer(tensor(2, 2, 2, 2, 2))
-    layer.weight.data[...] = 7
+    layer.weight.array[...] = 7
     layer.reset_parameters()
     assert layer.weight.tolist() == [1, 1]
     assert layer.running_mean.tolist() == [0, 0]
@@ -111,8 +111,8 @@ def test_recorded_with_the_batch_open(name: str) -> None:
     graph = record(lambda x: layer(x), {"x": tensor(2, *shape)}, dims={"x": ["rows", *shape]})
     session = onnxruntime.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     x = tensor(5, *shape)
-    (found,) = session.run(None, {"x": x.data})
-    assert compare(found, layer(x).data).ok
+    (found,) = session.run(None, {"x": x.array})
+    assert compare(found, layer(x).array).ok
 
 
 def test_refusals() -> None:

@@ -39,9 +39,9 @@ def test_a_parameter_becomes_a_property() -> None:
     assert parametrize.type_before_parametrizations(layer) is nn.Linear
     assert list(dict(layer.named_parameters())) == ["bias", "parametrizations.weight.original"]
     assert layer.parametrizations.weight.original is trained
-    assert (layer.weight.data == 2 * trained.data).all()
+    assert (layer.weight.array == 2 * trained.array).all()
     layer(ox.ones(1, 3)).sum().backward()
-    assert (trained.grad.data == 2).all()
+    assert (trained.grad.array == 2).all()
     with pytest.raises(ArgumentError, match="no right_inverse"):
         layer.weight = ox.zeros(3, 3)
     assert parametrize.is_parametrized(layer) and not parametrize.is_parametrized(layer, "bias")
@@ -51,27 +51,27 @@ def test_a_parameter_becomes_a_property() -> None:
 
 def test_two_stack_and_only_one_layer_changes() -> None:
     layer, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
-    start = layer.weight.data.copy()
+    start = layer.weight.array.copy()
     parametrize.register_parametrization(layer, "weight", Twice())
     parametrize.register_parametrization(layer, "weight", Twice())
-    assert np.allclose(layer.weight.data, 4 * start)
+    assert np.allclose(layer.weight.array, 4 * start)
     assert isinstance(other.weight, nn.Parameter)
     parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
-    assert np.array_equal(layer.weight.data, start)
+    assert np.array_equal(layer.weight.array, start)
 
 
 def test_several_tensors() -> None:
     layer = nn.Linear(2, 2, bias=False)
-    start = layer.weight.data.copy()
+    start = layer.weight.array.copy()
     parametrize.register_parametrization(layer, "weight", Parts())
-    assert np.allclose(layer.weight.data, start)
+    assert np.allclose(layer.weight.array, start)
     layer.weight = ox.ones(2, 2)
     held = layer.parametrizations.weight
-    assert (held.original0.data == 0.25).all() and (held.original1.data == 0.75).all()
+    assert (held.original0.array == 0.25).all() and (held.original1.array == 0.75).all()
     with pytest.raises(ArgumentError, match="2 tensors"):
         parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
     parametrize.remove_parametrizations(layer, "weight")
-    assert (layer.weight.data == 1).all() and isinstance(layer.weight, nn.Parameter)
+    assert (layer.weight.array == 1).all() and isinstance(layer.weight, nn.Parameter)
 
 
 def test_cached() -> None:
@@ -89,7 +89,7 @@ def test_cached() -> None:
 def test_buffers_too() -> None:
     norm = nn.BatchNorm1d(2)
     parametrize.register_parametrization(norm, "running_var", Twice())
-    assert (norm.running_var.data == 2).all()
+    assert (norm.running_var.array == 2).all()
     assert "parametrizations.running_var.original" in dict(norm.named_buffers())
 
 
@@ -99,10 +99,10 @@ def test_copies_are_apart() -> None:
     copied = deepcopy(layer)
     parametrize.remove_parametrizations(layer, "weight")
     assert parametrize.is_parametrized(copied, "weight")
-    assert np.allclose(copied.weight.data, layer.weight.data)
+    assert np.allclose(copied.weight.array, layer.weight.array)
     fresh = nn.Linear(2, 2)
     parametrize.transfer_parametrizations_and_params(copied, fresh)
-    assert np.allclose(fresh.weight.data, copied.weight.data)
+    assert np.allclose(fresh.weight.array, copied.weight.array)
     fresh.load_state_dict(copied.state_dict())
 
 
@@ -135,7 +135,7 @@ def test_orthogonal_stays_orthogonal(kind: str, size: tuple[int, int]) -> None:
         optimizer.zero_grad()
         (layer(x) ** 2).sum().backward()
         optimizer.step()
-    weight = layer.weight.data if size[0] >= size[1] else layer.weight.data.T
+    weight = layer.weight.array if size[0] >= size[1] else layer.weight.array.T
     assert np.allclose(weight @ weight.T, np.eye(len(weight)), atol=1e-5)
 
 
@@ -150,7 +150,7 @@ def test_they_record(kind: str) -> None:
 
 def test_spectral_norm_finds_the_largest_singular_value() -> None:
     layer = nn.Linear(5, 4, bias=False)
-    layer.weight.data[...] = np.random.default_rng(0).standard_normal((4, 5)) * 3
+    layer.weight.array[...] = np.random.default_rng(0).standard_normal((4, 5)) * 3
     parametrizations.spectral_norm(layer, n_power_iterations=20)
     layer(ox.ones(1, 5))
-    assert np.linalg.svd(layer.weight.data, compute_uv=False)[0] == pytest.approx(1, abs=1e-4)
+    assert np.linalg.svd(layer.weight.array, compute_uv=False)[0] == pytest.approx(1, abs=1e-4)

@@ -34,7 +34,7 @@ def test_norms(kind: float, most: float) -> None:
     total = clip_grad_norm_(ours, most, kind)
     assert total.item() == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs, most, kind).item(), rel=1e-6)
     for p, q in zip(ours, theirs, strict=True):
-        assert np.allclose(p.grad.data, q.grad.numpy(), rtol=1e-5, atol=1e-7)
+        assert np.allclose(p.grad.array, q.grad.numpy(), rtol=1e-5, atol=1e-7)
 
 
 def test_a_gradient_that_two_share_is_scaled_once() -> None:
@@ -42,21 +42,21 @@ def test_a_gradient_that_two_share_is_scaled_once() -> None:
     ((a + b) * ox.tensor([3.0, 0.0, 4.0])).sum().backward()
     clip_grad_norm_([a, b], np.sqrt(50) / 5)
     for p in (a, b):
-        assert np.allclose(p.grad.data, [0.6, 0, 0.8], atol=1e-5)
+        assert np.allclose(p.grad.array, [0.6, 0, 0.8], atol=1e-5)
 
 
 def test_gradients_that_cannot_be_written() -> None:
     p = nn.Parameter(np.zeros((2, 2), np.float32))
     p.sum().backward()
     assert clip_grad_norm_(p, 1.0).item() == 2
-    assert np.allclose(p.grad.data, 0.5)
+    assert np.allclose(p.grad.array, 0.5)
 
 
 def test_not_finite() -> None:
     params = with_gradients(np.array([1.0, np.nan], np.float32), np.ones(2, np.float32))
     with pytest.raises(GradientError, match="not finite"):
         clip_grad_norm_(params, 1.0, error_if_nonfinite=True)
-    assert (params[1].grad.data == 1).all()
+    assert (params[1].grad.array == 1).all()
     assert np.isnan(clip_grad_norm_(params, 1.0).item())
 
 
@@ -67,4 +67,4 @@ def test_nothing_to_clip() -> None:
 def test_values() -> None:
     (p,) = with_gradients(np.array([-3.0, 0.5, 2.0], np.float32))
     clip_grad_value_([p], 1.0)
-    assert p.grad.data.tolist() == [-1, 0.5, 1]
+    assert p.grad.array.tolist() == [-1, 0.5, 1]

@@ -192,7 +192,7 @@ def wrong(case: Case | Whole, got: tuple[Any, ...]) -> str | None:
             if len(got[i]) != len(expected) or not all(compare(np.asarray(g), np.asarray(e)).ok for g, e in parts):
                 return f"output {i} is another sequence"
             continue
-        array = got[i].data if isinstance(got[i], Tensor) else np.asarray(got[i])
+        array = got[i].array if isinstance(got[i], Tensor) else np.asarray(got[i])
         if array.dtype != expected.dtype or array.shape != expected.shape:
             return f"output {i} is {array.dtype} {list(array.shape)}, not {expected.dtype} {list(expected.shape)}"
         difference = compare(array, expected)

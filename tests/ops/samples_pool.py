@@ -14,7 +14,7 @@ from ox.tensor import Tensor
 
 def _unpool(size: int, **attributes: object) -> Sample:
     x = single(2, 2, size, size)
-    y, places = (t.data for t in OPS["MaxPool"](Tensor(x), outputs=2, **attributes))
+    y, places = (t.array for t in OPS["MaxPool"](Tensor(x), outputs=2, **attributes))
     return call(y.astype(np.float64), places, **attributes)
 
 

@@ -93,7 +93,9 @@ def _gradient(kind: str, **options: Any) -> Sample:
     made = OPS[kind](*inputs, outputs=3 if kind == "LSTM" else 2, **options)
     cotangents = [single(*y.shape) for y in made]
     peepholes = [None] if kind == "LSTM" else []
-    return call(*inputs, *peepholes, *cotangents, np.array(made[0].data), outputs=6 if kind == "LSTM" else 5, **options)
+    return call(
+        *inputs, *peepholes, *cotangents, np.array(made[0].array), outputs=6 if kind == "LSTM" else 5, **options
+    )
 
 
 def _gates(kind: str, lens: Any, outputs: int) -> Sample:

@@ -105,7 +105,7 @@ def test_eager(name: str, executor: str | None) -> None:
         with devices.forced(executor):
             call(x).backward(Tensor(cotangent))
         assert x.grad is not None
-        check(x.grad.data, expected)
+        check(x.grad.array, expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -132,7 +132,7 @@ def test_scatter_forward() -> None:
     for executor in ("numpy", "onnxruntime"):
         with devices.forced(executor):
             y = OPS["ScatterElements"](np.zeros((FEW, WIDE), float32), REPEATED, COTANGENT, axis=0, reduction="add")
-        check(y.data, sums())
+        check(y.array, sums())
 
 
 def test_no_rule_emits_a_racing_scatter() -> None:

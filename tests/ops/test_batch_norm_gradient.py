@@ -16,13 +16,13 @@ def test_large_arrays_give_what_the_body_gives(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)
     g, x = (Tensor((random.standard_normal(shape) * 2 + 1).astype(np.float32)) for _ in range(2))
     scale = Tensor(random.standard_normal(shape[1]).astype(np.float32))
-    assert x.data.size >= 1 << 15, "so large that the kernel for large arrays runs"
+    assert x.array.size >= 1 << 15, "so large that the kernel for large arrays runs"
     fast = BatchNormalizationGradient(g, x, scale, epsilon=1e-3)
     with devices.forced("numpy"):
         slow = BatchNormalizationGradient(g, x, scale, epsilon=1e-3)
     for a, b in zip(fast, slow, strict=True):
-        assert a.data.shape == b.data.shape
-        assert compare(a.data, b.data).ok
+        assert a.array.shape == b.array.shape
+        assert compare(a.array, b.array).ok
 
 
 def test_in_float64_both_are_the_same() -> None:
@@ -32,4 +32,4 @@ def test_in_float64_both_are_the_same() -> None:
     fast = by_channels(np, g, x, scale)
     slow = BatchNormalizationGradient(Tensor(g), Tensor(x), Tensor(scale))
     for a, b in zip(fast, slow, strict=True):
-        assert compare(a, b.data).ok
+        assert compare(a, b.array).ok

@@ -94,7 +94,7 @@ def test_a_rule_that_bakes_in_what_only_eager_knows() -> None:
 
     @Tanh.gradient("input")
     def _(g: Tensor, output: Tensor) -> Tensor:
-        return g * Tensor(g.data * 0 + 1 - output.data**2)
+        return g * Tensor(g.array * 0 + 1 - output.array**2)
 
     sample = samples("Tanh")[0]
     with_other_cotangents = problems("Tanh", sample, with_gradient=True)
@@ -103,14 +103,14 @@ def test_a_rule_that_bakes_in_what_only_eager_knows() -> None:
     from ox.graph.record import record
 
     def step(x: Tensor) -> Tensor:
-        (found,) = grad(OPS["Tanh"](x.requires_grad_()), x, Tensor(np.ones(x.data.shape, x.dtype)))
+        (found,) = grad(OPS["Tanh"](x.requires_grad_()), x, Tensor(np.ones(x.array.shape, x.dtype)))
         return found
 
     def run(values: Any) -> Any:
         from ox.graph.replay import replay
 
         graph = record(step, {"x": Tensor(sample.inputs[0])})
-        return replay(graph, [Tensor(values)])[0].data, step(Tensor(values)).data
+        return replay(graph, [Tensor(values)])[0].array, step(Tensor(values)).array
 
     replayed, eager = run(sample.inputs[0] * 2)
     assert with_other_cotangents or not np.allclose(replayed, eager)
@@ -175,10 +175,10 @@ def test_gradcheck_names_the_worst_element() -> None:
 
 def test_gradcheck_touches_nothing() -> None:
     x = double(2, 2)
-    before = x.data.copy()
+    before = x.array.copy()
     assert gradcheck(lambda a: a * a, x, order=2)
     assert x.grad is None
-    assert np.array_equal(x.data, before)
+    assert np.array_equal(x.array, before)
 
 
 def test_gradgradcheck_of_a_linear_function() -> None:

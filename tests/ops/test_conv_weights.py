@@ -31,17 +31,17 @@ def test_large_arrays_give_what_the_body_gives(shape: Any, channels: int, option
     window = Window(**{"kernel" if k == "kernel_shape" else k: v for k, v in attributes.items()})
     x = Tensor(random.standard_normal(shape).astype(np.float32))
     g = Tensor(random.standard_normal((shape[0], channels, *window.outputs(shape[2:]))).astype(np.float32))
-    assert x.data.size >= 1 << 15, "so large that the kernel for large arrays runs"
+    assert x.array.size >= 1 << 15, "so large that the kernel for large arrays runs"
     fast = ConvWeights(x, g, **attributes)
     with devices.forced("numpy"):
         slow = ConvWeights(x, g, **attributes)
-    assert fast.data.shape == (channels, shape[1], *options["kernel_shape"])
-    assert compare(fast.data, slow.data).ok
-    assert not np.shares_memory(fast.data, x.data)
+    assert fast.array.shape == (channels, shape[1], *options["kernel_shape"])
+    assert compare(fast.array, slow.array).ok
+    assert not np.shares_memory(fast.array, x.array)
 
 
 def test_no_images() -> None:
     x, g = Tensor(np.zeros((0, 2, 5, 5), np.float32)), Tensor(np.zeros((0, 3, 3, 3), np.float32))
-    found = ConvWeights.large(np, x.data, g.data, dilations=[1, 1], kernel_shape=[3, 3], pads=[0] * 4, strides=[1, 1])  # type: ignore[misc]
+    found = ConvWeights.large(np, x.array, g.array, dilations=[1, 1], kernel_shape=[3, 3], pads=[0] * 4, strides=[1, 1])  # type: ignore[misc]
     assert found.shape == (3, 2, 3, 3)
     assert not found.any()

@@ -40,7 +40,7 @@ def test_forward(name: str) -> None:
     for sample in samples(name):
         inputs = [x if x is None else x.detach() for x in tensors(name, sample, float32)]
         for a, b in zip(run(name, sample, moved(name, inputs)), run(name, sample, inputs), strict=True):
-            difference = compare(devices.cpu(a.data), b.data)
+            difference = compare(devices.cpu(a.array), b.array)
             assert difference.ok, f"{name} {sample.name}: off by {difference.max_abs}"
 
 
@@ -52,9 +52,9 @@ def test_gradient(name: str) -> None:
         for own in (here, there):
             for y in run(name, sample, own)[:1]:
                 if y.requires_grad:
-                    ones = Tensor(np.ones(y.data.shape, y.dtype))
+                    ones = Tensor(np.ones(y.array.shape, y.dtype))
                     y.backward(ones if own is here else ones.to("cuda"))
         for a, b in zip(there, here, strict=True):
             if b is not None and b.grad is not None:
-                difference = compare(devices.cpu(a.grad.data), b.grad.data)
+                difference = compare(devices.cpu(a.grad.array), b.grad.array)
                 assert difference.ok, f"{name} {sample.name}: off by {difference.max_abs}"

@@ -21,7 +21,7 @@ NAMES = sorted(name for name, op in OPS.items() if op.domain and hasattr(op, "bo
 
 
 def outputs_of(result: Any) -> list[np.ndarray[Any, Any]]:
-    return [y.data for y in (result if isinstance(result, tuple) else (result,))]
+    return [y.array for y in (result if isinstance(result, tuple) else (result,))]
 
 
 def by_body(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:

@@ -108,7 +108,7 @@ def test_gradients_keep_the_type(name: str) -> None:
         for x in inputs:
             if x is not None and x.requires_grad and x.grad is not None:
                 assert x.grad.dtype == float32
-                assert x.grad.data.shape == x.data.shape
+                assert x.grad.array.shape == x.array.shape
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
@@ -127,8 +127,8 @@ def test_outputs_that_were_not_used(name: str) -> None:
             alone = grad(result[i], leaves, ones[floating.index(i)], retain_graph=True, allow_unused=True)
             beside = grad([result[k] for k in floating], leaves, ones, retain_graph=True, allow_unused=True)
             for a, b in zip(alone, beside, strict=True):
-                left = np.zeros(1) if a is None else a.data
-                right = np.zeros(1) if b is None else b.data
+                left = np.zeros(1) if a is None else a.array
+                right = np.zeros(1) if b is None else b.array
                 assert np.allclose(left, right, atol=1e-6), f"{name} {sample.name}: output {i} alone"
 
 
@@ -141,7 +141,7 @@ def test_some_inputs_only(name: str) -> None:
             continue
         every = tensors(name, sample)
         first = _first(OPS[name](*every, outputs=sample.outputs, **sample.attributes))
-        cotangent = Tensor(np.random.default_rng(1).standard_normal(first.data.shape))
+        cotangent = Tensor(np.random.default_rng(1).standard_normal(first.array.shape))
         expected = grad(first, [every[i] for i in wanted], cotangent, allow_unused=True)
         for i, g in zip(wanted, expected, strict=True):
             alone = [x if x is None else x.detach().requires_grad_(k == i) for k, x in enumerate(every)]
@@ -152,7 +152,7 @@ def test_some_inputs_only(name: str) -> None:
                 allow_unused=True,
             )
             assert (found is None) == (g is None)
-            assert found is None or np.allclose(found.data, g.data, atol=1e-9)
+            assert found is None or np.allclose(found.array, g.array, atol=1e-9)
 
 
 def _first(result: Any) -> Tensor:

@@ -37,7 +37,7 @@ def test_cupy(name: str) -> None:
     for case in cases(name)[0]:
         schema = OPS[name].schema
         moved = [x if x is None or schema.input_at(i).host else cuda.to_device(x) for i, x in enumerate(case.inputs)]
-        got = tuple(devices.cpu(y.data) for y in case.call(moved))
+        got = tuple(devices.cpu(y.array) for y in case.call(moved))
         if problem := wrong(case, got):
             bad.append(f"{case.name}: {problem}")
     assert not bad, "\n".join(bad)
@@ -78,11 +78,11 @@ def _differing(case: Case, variable: str, group: list[int], dtype: np.dtype) -> 
         follows = schema.output_types[min(i, len(schema.output_types) - 1)] == variable
         follows = follows or (case.op == "EyeLike" and "dtype" not in case.attributes)  # of its input's type by default
         with np.errstate(over="ignore"):
-            rounded = expected.data.astype(dtype) if follows else expected.data
-        difference = compare(got.data, rounded)
-        if not difference.ok and not _beyond(expected.data, dtype):
+            rounded = expected.array.astype(dtype) if follows else expected.array
+        difference = compare(got.array, rounded)
+        if not difference.ok and not _beyond(expected.array, dtype):
             bad.append(
-                f"{case.name} in {dtype}: output {i} {got.data.dtype} {list(got.data.shape)} is off by"
+                f"{case.name} in {dtype}: output {i} {got.array.dtype} {list(got.array.shape)} is off by"
                 f" {difference.max_abs:.3g}, allowed {difference.allowed:.3g}"
             )
     return bad

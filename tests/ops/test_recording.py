@@ -50,30 +50,30 @@ def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
         followed_outputs = [y for y in outputs if y.requires_grad]
         if not followed_outputs:
             return outputs
-        cotangents = [Tensor(weights.standard_normal(y.data.shape).astype(y.dtype)) for y in followed_outputs]
+        cotangents = [Tensor(weights.standard_normal(y.array.shape).astype(y.dtype)) for y in followed_outputs]
         found = grad(followed_outputs, [own[i] for i in wanted], cotangents, allow_unused=True)
         return [*(y.detach() for y in outputs), *(g for g in found if g is not None)]
 
     names = [f"in{i}" for i in given]
     inputs = dict(zip(names, (tensors[i] for i in given), strict=True))
-    fresh = [Tensor(tensors[i].data) for i in given]
+    fresh = [Tensor(tensors[i].array) for i in given]
     eager = step(*fresh)
     weights = np.random.default_rng(3)
     dims = {n: [f"{n}_{axis}" for axis in range(t.ndim)] for n, t in inputs.items()}
     graph = record(step, inputs, dims=dims)
     model = to_model(graph)
     onnx.checker.check_model(model, full_check=False)
-    feeds = {n: np.array(t.data) for n, t in inputs.items()}
+    feeds = {n: np.array(t.array) for n, t in inputs.items()}
     bad = []
     for i, (value, expected) in enumerate(zip(replay(graph, [Tensor(f) for f in feeds.values()]), eager, strict=True)):
-        if not np.array_equal(value.data, expected.data, equal_nan=value.data.dtype.kind == "f"):
-            bad.append(f"replay: output {i} differs by {compare(value.data, expected.data).max_abs:.3g}")
+        if not np.array_equal(value.array, expected.array, equal_nan=value.array.dtype.kind == "f"):
+            bad.append(f"replay: output {i} differs by {compare(value.array, expected.array).max_abs:.3g}")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     for i, (value, expected) in enumerate(zip(session.run(None, feeds), eager, strict=True)):
-        difference = compare(value, expected.data)
+        difference = compare(value, expected.array)
         if not difference.ok:
             bad.append(
                 f"ONNX Runtime: output {i} {list(value.shape)} differs by {difference.max_abs:.3g},"

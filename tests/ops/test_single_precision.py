@@ -41,7 +41,7 @@ def test_directional_derivatives(name: str) -> None:
             result = OPS[name](*inputs, outputs=sample.outputs, **sample.attributes)
             outputs = result if isinstance(result, tuple) else (result,)
             if not weights:
-                weights += [Tensor(random.standard_normal(y.data.shape).astype(y.dtype)) for y in outputs]
+                weights += [Tensor(random.standard_normal(y.array.shape).astype(y.dtype)) for y in outputs]
             return sum((y * w).sum() for y, w in zip(outputs, weights, strict=True))
 
         weights: list[Any] = []
@@ -57,5 +57,5 @@ def test_directional_derivatives(name: str) -> None:
                 moved[i] = Tensor(sample.inputs[i] + sign * STEP * way)
                 ends.append(float(total(moved, weights).item()))
             slope = (ends[0] - ends[1]) / (2 * STEP)
-            found = float((g.data * way).sum())
+            found = float((g.array * way).sum())
             assert abs(found - slope) <= 2e-2 * max(1.0, abs(slope)), f"{name} {sample.name} input {i}"

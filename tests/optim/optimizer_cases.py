@@ -98,4 +98,4 @@ def run(name: str, options: dict[str, Any], dtype: Any = np.float32, lr: Any = N
         if lr is not None:
             optimizer.param_groups[0]["lr"] = lr(i)
         optimizer.step()
-    return [p.data for p in params], optimizer
+    return [p.array for p in params], optimizer

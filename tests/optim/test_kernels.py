@@ -92,7 +92,7 @@ def test_muon_brings_singular_values_near_one() -> None:
         p = ox.nn.Parameter(np.zeros(shape, np.float32))
         p.grad = ox.tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
         optim.Muon([p], lr=1.0, momentum=0.0, adjust_lr_fn="original").step()
-        values = np.linalg.svd(p.data / np.sqrt(max(1, shape[0] / shape[1])), compute_uv=False)
+        values = np.linalg.svd(p.array / np.sqrt(max(1, shape[0] / shape[1])), compute_uv=False)
         assert (values > 0.5).all() and (values < 1.5).all()
 
 
@@ -109,6 +109,6 @@ def test_every_gradient_is_only_read() -> None:
     for name in ("SGD", "Adam", "RMSprop", "Rprop", "Lion", "Adafactor"):
         p = ox.nn.Parameter(np.ones((3, 2), np.float32))
         p.grad = ox.tensor(gradients()[0][0][:3, :2].copy())
-        before = p.grad.data.copy()
+        before = p.grad.array.copy()
         getattr(optim, name)([p]).step()
-        assert (p.grad.data == before).all(), name
+        assert (p.grad.array == before).all(), name

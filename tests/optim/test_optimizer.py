@@ -36,8 +36,8 @@ def test_groups_have_settings_of_their_own() -> None:
     a, b = parameters()
     optimizer = optim.SGD([{"params": [a], "lr": 0.0}, {"params": b}], lr=0.1)
     trained(optimizer, [a, b], 1)
-    assert (a.data == np.arange(6).reshape(2, 3)).all()
-    assert np.allclose(b.data, 0.4)
+    assert (a.array == np.arange(6).reshape(2, 3)).all()
+    assert np.allclose(b.array, 0.4)
     assert [g["lr"] for g in optimizer.param_groups] == [0.0, 0.1]
 
 
@@ -52,7 +52,7 @@ def test_resumed_is_the_same_bit_for_bit(make: Any) -> None:
     optimizer = make(params)
     scheduler = optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
     trained(optimizer, params, 3, scheduler)
-    kept = [p.data.copy() for p in params]
+    kept = [p.array.copy() for p in params]
     state, plan = optimizer.state_dict(), scheduler.state_dict()
     again = [nn.Parameter(a) for a in kept]
     other = make(again)
@@ -62,7 +62,7 @@ def test_resumed_is_the_same_bit_for_bit(make: Any) -> None:
     trained(optimizer, params, 4, scheduler)
     trained(other, again, 4, other_plan)
     for p, q in zip(params, again, strict=True):
-        assert (p.data == q.data).all()
+        assert (p.array == q.array).all()
     assert other.param_groups[0].tensor("lr").item() == optimizer.param_groups[0]["lr"]
 
 
@@ -85,7 +85,7 @@ def test_a_parameter_that_no_gradient_reached_stays() -> None:
     optimizer = optim.AdamW([a, b])
     quadratic(a).backward()
     optimizer.step()
-    assert (b.data == 1).all()
+    assert (b.array == 1).all()
     assert b not in optimizer.state
 
 
@@ -94,7 +94,7 @@ def test_zero_grad() -> None:
     optimizer = optim.SGD([a, b])
     quadratic(a).backward()
     optimizer.zero_grad(set_to_none=False)
-    assert a.grad is not None and (a.grad.data == 0).all() and b.grad is None
+    assert a.grad is not None and (a.grad.array == 0).all() and b.grad is None
     optimizer.zero_grad()
     assert a.grad is None
 
@@ -111,7 +111,7 @@ def test_closure() -> None:
 
     with ox.no_grad():
         assert optimizer.step(closure).item() == 55
-    assert (a.data == 0).all()
+    assert (a.array == 0).all()
 
 
 def test_a_step_between_forward_and_backward_is_noticed() -> None:
@@ -131,14 +131,14 @@ def test_memory_that_cannot_be_written_is_replaced() -> None:
     optimizer = optim.SGD([p], lr=0.25)
     quadratic(p).backward()
     optimizer.step()
-    assert (p.data == 1).all() and (array == 2).all()
+    assert (p.array == 1).all() and (array == 2).all()
 
 
 def test_gradients_of_other_strides() -> None:
     p = nn.Parameter(np.ones((2, 3), np.float32))
     p.grad = ox.tensor(np.arange(6, dtype=np.float32).reshape(3, 2).T)
     optim.SGD([p], lr=1.0).step()
-    assert (p.data == 1 - np.arange(6).reshape(3, 2).T).all()
+    assert (p.array == 1 - np.arange(6).reshape(3, 2).T).all()
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_an_optimizer_of_ones_own() -> None:
     for _ in range(3):
         quadratic(b).backward()
         optimizer.step()
-    assert np.allclose(b.data, 0.7) and optimizer.state[b]["count"] == 3 and len(seen) == 3
+    assert np.allclose(b.array, 0.7) and optimizer.state[b]["count"] == 3 and len(seen) == 3
     assert optimizer.state_dict()["state"][0] == {"count": 3}
 
 
@@ -279,8 +279,8 @@ def test_lbfgs_finds_a_minimum(search: Any) -> None:
         return loss
 
     optimizer.step(closure)
-    assert np.allclose(p.data, 1, atol=1e-4)
-    again = optim.LBFGS([nn.Parameter(p.data.copy())])
+    assert np.allclose(p.array, 1, atol=1e-4)
+    again = optim.LBFGS([nn.Parameter(p.array.copy())])
     again.load_state_dict(optimizer.state_dict())
     assert again.state[again.param_groups[0]["params"][0]]["n_iter"] > 1
 

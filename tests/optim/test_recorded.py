@@ -116,7 +116,7 @@ def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> N
     options.log_severity_level = 3
     session = ort.InferenceSession(to_model(graph).SerializeToString(), options, providers=["CPUExecutionProvider"])
     wanted = {i.name for i in session.get_inputs()}
-    state = {name: t.data.copy() for name, t in tensors.items()}
+    state = {name: t.array.copy() for name, t in tensors.items()}
     for i in range(STEPS):
         optimizer.param_groups[0]["lr"] = 0.01 / (i + 1)  # the recorded step follows, for the rate is a tensor
         state["group0.lr"] = np.asarray(0.01 / (i + 1))
@@ -124,10 +124,10 @@ def test_one_graph_a_step(make: Callable[[], nn.Module], optimizer_of: Any) -> N
         loss = step(ox.tensor(x), ox.tensor(y))
         feeds = {k: v for k, v in {"x": x, "y": y, **state}.items() if k in wanted}
         results = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
-        assert compare(results["loss"], loss.data).ok
+        assert compare(results["loss"], loss.array).ok
         state = {name: results[f"{name}.new"] for name in names}
     for name, tensor in tensors.items():
-        difference = compare(state[name], tensor.data)
+        difference = compare(state[name], tensor.array)
         assert difference.ok, (name, difference)
 
 
@@ -139,7 +139,7 @@ def test_dropout_draws_the_same_when_recorded() -> None:
     simplify(graph)
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     wide = np.ones((8, 5), np.float32)
-    assert (session.run(None, {"x": wide})[0] == layer(ox.tensor(wide)).data).all()
+    assert (session.run(None, {"x": wide})[0] == layer(ox.tensor(wide)).array).all()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_layers_recorded_at_one_size_run_at_another(layer: Any, shape: Any) -> N
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     named = {"batch": 1, "time": 2}
     x = rng.standard_normal([named.get(s, s) for s in shape]).astype(np.float32)
-    difference = compare(session.run(None, {"x": x})[0], layer(ox.tensor(x)).data)
+    difference = compare(session.run(None, {"x": x})[0], layer(ox.tensor(x)).array)
     assert difference.ok, difference
 
 
@@ -191,5 +191,5 @@ def test_attention_recorded_at_one_length_runs_at_another(causal: bool) -> None:
     simplify(graph)
     session = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = inputs(3, 6, 5)
-    difference = compare(session.run(None, feeds)[0], run(*map(ox.tensor, feeds.values())).data)
+    difference = compare(session.run(None, feeds)[0], run(*map(ox.tensor, feeds.values())).array)
     assert difference.ok, difference

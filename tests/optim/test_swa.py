@@ -13,7 +13,7 @@ def test_the_mean_of_three() -> None:
     model = nn.Linear(1, 1, bias=False)
     averaged = swa_utils.AveragedModel(model)
     for value in (1.0, 2.0, 6.0):
-        model.weight.data[...] = value
+        model.weight.array[...] = value
         averaged.update_parameters(model)
     assert averaged.module.weight.item() == 3 and averaged.n_averaged.item() == 3
     assert averaged(ox.ones(2, 1)).tolist() == [[3.0], [3.0]]
@@ -24,7 +24,7 @@ def test_exponential() -> None:
     model = nn.Linear(1, 1, bias=False)
     averaged = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.5))
     for value in (4.0, 2.0, 1.0):
-        model.weight.data[...] = value
+        model.weight.array[...] = value
         averaged.update_parameters(model)
     assert averaged.module.weight.item() == 2
 

@@ -105,7 +105,7 @@ def test_module(name: str, args: tuple[object, ...], options: dict[str, object])
     ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
     x = ARRAYS[f"x{name[-2]}"].astype(np.float32)
     a, b = ours(ox.tensor(x)), theirs(torch.tensor(x))
-    assert compare(a.data, b.detach().numpy()).ok
+    assert compare(a.array, b.detach().numpy()).ok
     assert repr(ours) == repr(theirs)
     for attribute in ("kernel_size", "stride", "dilation", "groups", "padding", "output_padding", "padding_mode"):
         assert getattr(ours, attribute) == getattr(theirs, attribute)
@@ -122,4 +122,4 @@ def test_output_size(size: tuple[int, ...]) -> None:
         with pytest.raises(ShapeError):
             ours(ox.tensor(x), output_size=size)
         return
-    assert compare(ours(ox.tensor(x), output_size=size).data, expected.detach().numpy()).ok
+    assert compare(ours(ox.tensor(x), output_size=size).array, expected.detach().numpy()).ok

@@ -34,7 +34,7 @@ DRAWN: list[tuple[str, dict[str, Any]]] = [
 def test_distributions(name: str, options: dict[str, Any], shape: tuple[int, ...]) -> None:
     ox.manual_seed(0)
     torch.manual_seed(0)
-    here = getattr(init, name)(ox.empty(*shape), **options).data.reshape(-1)
+    here = getattr(init, name)(ox.empty(*shape), **options).array.reshape(-1)
     there = getattr(theirs, name)(torch.empty(shape), **options).numpy().reshape(-1)
     spread = there.std()
     assert abs(here.mean() - there.mean()) < 0.02 * spread
@@ -65,7 +65,7 @@ def test_gains(name: str) -> None:
     ],
 )
 def test_fixed_values(fill: Any, shape: tuple[int, ...]) -> None:
-    assert (fill(init, ox.empty(*shape)).data == fill(theirs, torch.empty(shape)).numpy()).all()
+    assert (fill(init, ox.empty(*shape)).array == fill(theirs, torch.empty(shape)).numpy()).all()
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (7, 3), (4, 2, 3)], ids=str)
@@ -78,7 +78,7 @@ def test_orthogonal(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.9])
 def test_sparse(sparsity: float) -> None:
-    here = init.sparse_(ox.empty(50, 40), sparsity, 0.1).data
+    here = init.sparse_(ox.empty(50, 40), sparsity, 0.1).array
     there = theirs.sparse_(torch.empty(50, 40), sparsity, 0.1).numpy()
     assert ((here == 0).sum(0) == (there == 0).sum(0)).all()
     assert here[here != 0].std() == pytest.approx(0.1, rel=0.2)

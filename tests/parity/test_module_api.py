@@ -92,8 +92,8 @@ def test_state_goes_over_and_back() -> None:
     here.load_state_dict({k: v.numpy() for k, v in there.state_dict().items()})
     x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     got, expected = here.first(ox.tensor(x)), there.first(torch.tensor(x))
-    assert np.allclose(got.detach().data, expected.detach().numpy(), atol=1e-5)
-    there.load_state_dict({k: torch.tensor(np.array(v.data)) for k, v in here.state_dict().items()})
+    assert np.allclose(got.detach().array, expected.detach().numpy(), atol=1e-5)
+    there.load_state_dict({k: torch.tensor(np.array(v.array)) for k, v in here.state_dict().items()})
 
 
 @pytest.mark.parametrize("strict", [True, False])

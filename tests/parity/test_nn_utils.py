@@ -114,7 +114,7 @@ def test_vectors() -> None:
     theirs.vector_to_parameters(torch.tensor(vector), there.parameters())
     same(here, there)
     (ours.parameters_to_vector(here.parameters()) ** 2).sum().backward()
-    assert np.allclose(here.weight.grad.data, 2 * here.weight.data)
+    assert np.allclose(here.weight.grad.array, 2 * here.weight.array)
     with pytest.raises(ValueError):
         ours.vector_to_parameters(ox.zeros(7), here.parameters())
 
@@ -141,8 +141,8 @@ def test_weight_norm(layer: Any, dim: int | None, new: bool) -> None:
     rooms[1].weight_norm(there, dim=dim)
     run_both(here, there, shape)
     for p, q in zip(here.parameters(), there.parameters(), strict=True):
-        p.data *= 1.5
-        q.data *= 1.5
+        p.array *= 1.5
+        q.array *= 1.5
     run_both(here, there, shape, 1)
     if new:
         ours.parametrize.remove_parametrizations(here, "weight")
@@ -194,10 +194,10 @@ def test_orthogonal(size: tuple[int, int], kind: str) -> None:
     value = np.random.default_rng(0).standard_normal(size[::-1]).astype(np.float32)
     if kind == "householder":  # the diagonal holds signs
         value[np.arange(min(size)), np.arange(min(size))] = [1, -1, 1, -1][: min(size)]
-    here.parametrizations.weight.original.data[...] = value
-    there.parametrizations.weight.original.data[...] = torch.tensor(value)
+    here.parametrizations.weight.original.array[...] = value
+    there.parametrizations.weight.original.array[...] = torch.tensor(value)
     run_both(here, there, (2, size[0]))
-    weight = here.weight.data if size[0] >= size[1] else here.weight.data.T
+    weight = here.weight.array if size[0] >= size[1] else here.weight.array.T
     assert np.allclose(weight @ weight.T, np.eye(len(weight)), atol=1e-5)
 
 
@@ -241,8 +241,8 @@ def test_fusion(case: Any, bias: bool, affine: bool) -> None:
     bn_there.running_mean[...] = torch.tensor(rng.standard_normal(features))
     bn_there.running_var[...] = torch.tensor(rng.random(features) + 0.5)
     if affine:
-        bn_there.weight.data[...] = torch.tensor(rng.standard_normal(features))
-        bn_there.bias.data[...] = torch.tensor(rng.standard_normal(features))
+        bn_there.weight.array[...] = torch.tensor(rng.standard_normal(features))
+        bn_there.bias.array[...] = torch.tensor(rng.standard_normal(features))
     copy(bn, bn_there)
     for m in (here, there, bn, bn_there):
         m.eval()

@@ -41,7 +41,7 @@ def test_twenty_steps(case: Case, dtype: Any) -> None:
         kept = {key: value for key, value in entries.items() if value is not None}
         assert ours["state"][number].keys() == kept.keys() or name == "SGD"
         for key, value in kept.items():
-            same(ours["state"][number][key].data, value)
+            same(ours["state"][number][key].array, value)
     (group,) = state["param_groups"]
     assert ours["param_groups"] == [group]
 
@@ -57,7 +57,7 @@ def test_muon(case: Case) -> None:
         assert np.abs(a - p.detach().numpy()).max() < 0.05 * moved
     assert optimizer.state_dict()["param_groups"] == theirs.state_dict()["param_groups"]
     for number, entries in theirs.state_dict()["state"].items():
-        same(optimizer.state_dict()["state"][number]["momentum_buffer"].data, entries["momentum_buffer"])
+        same(optimizer.state_dict()["state"][number]["momentum_buffer"].array, entries["momentum_buffer"])
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if len(c[1]) > 1], ids=ids)
@@ -73,10 +73,10 @@ def test_a_state_goes_on_in_the_other(case: Case) -> None:
             p.grad = ox.tensor(g)
         here.step()
     given = here.state_dict()
-    params = [torch.tensor(p.data.copy(), requires_grad=True) for p in ours]
+    params = [torch.tensor(p.array.copy(), requires_grad=True) for p in ours]
     there = getattr(torch.optim, name)(params, **options)
     state = {
-        n: {k: torch.tensor(v.data.copy()) if isinstance(v, ox.Tensor) else v for k, v in entries.items()}
+        n: {k: torch.tensor(v.array.copy()) if isinstance(v, ox.Tensor) else v for k, v in entries.items()}
         for n, entries in given["state"].items()
     }
     there.load_state_dict({"state": state, "param_groups": given["param_groups"]})
@@ -97,7 +97,7 @@ def test_a_state_goes_on_in_the_other(case: Case) -> None:
             p.grad = ox.tensor(g)
         here.step()
     for p, q in zip(ours, expected, strict=True):
-        same(p.data, q.detach())
+        same(p.array, q.detach())
 
 
 LBFGS: list[dict[str, Any]] = [
@@ -132,7 +132,7 @@ def test_lbfgs(options: dict[str, Any]) -> None:
             losses.append(optimizer.step(closure).item())
         assert losses[0] == pytest.approx(losses[1], rel=1e-6, abs=1e-9)
     for p, q in zip(ours, theirs, strict=True):
-        assert np.allclose(p.data, q.detach().numpy(), rtol=1e-5, atol=1e-7)
+        assert np.allclose(p.array, q.detach().numpy(), rtol=1e-5, atol=1e-7)
     states = [next(iter(o.state.values())) for o in optimizers]
     for name in ("n_iter", "func_evals"):
         assert states[0][name] == states[1][name], name

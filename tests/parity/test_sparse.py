@@ -33,9 +33,9 @@ def same(a: Any, b: Any) -> None:
     if getattr(b, "is_sparse", False):
         assert a.is_sparse and a.sparse_dim() == b.sparse_dim() and a.dense_dim() == b.dense_dim()
         if b.is_coalesced():
-            assert (a.coalesce().indices().data == b.indices().numpy()).all()
+            assert (a.coalesce().indices().array == b.indices().numpy()).all()
         a, b = a.to_dense(), b.to_dense()
-    a, b = np.asarray(a.detach().data), b.detach().numpy()
+    a, b = np.asarray(a.detach().array), b.detach().numpy()
     assert a.shape == b.shape and a.dtype == b.dtype
     assert np.allclose(a, b, rtol=1e-5, atol=1e-6)
 

@@ -25,7 +25,7 @@ def models() -> tuple[Any, Any]:
 def same(here: Any, there: Any) -> None:
     for (name, a), (other, b) in zip(here.state_dict().items(), there.state_dict().items(), strict=True):
         assert name == other
-        assert np.allclose(a.data, b.numpy(), rtol=1e-5, atol=1e-6), name
+        assert np.allclose(a.array, b.numpy(), rtol=1e-5, atol=1e-6), name
 
 
 AVERAGES: dict[str, Any] = {
@@ -47,8 +47,8 @@ def test_averages(average: str) -> None:
     for _ in range(4):
         for p, q in zip(here.parameters(), there.parameters(), strict=True):
             value = rng.standard_normal(p.shape).astype(np.float32)
-            p.data[...] = value
-            q.data[...] = torch.tensor(value)
+            p.array[...] = value
+            q.array[...] = torch.tensor(value)
         x = rng.standard_normal((5, 3)).astype(np.float32)
         here(ox.tensor(x))
         there(torch.tensor(x))
@@ -68,7 +68,7 @@ def test_buffers_too() -> None:
     b = theirs.AveragedModel(there, use_buffers=True)
     for _ in range(3):
         for m, n in [(here, there)]:
-            m[1].running_mean.data += 1
+            m[1].running_mean.array += 1
             n[1].running_mean += 1
         a.update_parameters(here)
         b.update_parameters(there)

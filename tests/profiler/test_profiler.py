@@ -59,12 +59,12 @@ def test_off_it_leaves_no_trace() -> None:
 def test_results_are_those_without_it() -> None:
     m = model()
     step(m)
-    plain = [p.grad.data.copy() for p in m.parameters()]
+    plain = [p.grad.array.copy() for p in m.parameters()]
     m.zero_grad()
     with profile(record_shapes=True, profile_memory=True, with_stack=True, with_flops=True, with_modules=True):
         step(m)
     for p, g in zip(m.parameters(), plain, strict=True):
-        assert np.array_equal(p.grad.data, g)
+        assert np.array_equal(p.grad.array, g)
     with profile() as outer, ox.devices.forced("numpy"):
         (ox.ones(2) + 1.0).sum()
     assert not outer.events()  # the executor that was forced inside has the last word

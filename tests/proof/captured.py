@@ -29,12 +29,12 @@ def training_state(model: Any, optimizer: Any) -> State:
 
 
 def snapshot(state: State) -> Arrays:
-    return {name: tensor.data.copy() for name, tensor in state.items()}
+    return {name: tensor.array.copy() for name, tensor in state.items()}
 
 
 def put_back(state: State, arrays: Arrays) -> None:
     for name, tensor in state.items():
-        tensor.data[...] = arrays[name]
+        tensor.array[...] = arrays[name]
 
 
 def record_step(

@@ -150,7 +150,7 @@ def test_dropout_draws_the_same_masks() -> None:
         eager = step(*map(ox.from_numpy, batch)).item()
         plain = float(run(x=batch[0], y=batch[1]))
         assert tolerance.compare(np.float32([plain]), np.float32([eager])).ok
-    assert run.state["counter"] == generator.counter.data
+    assert run.state["counter"] == generator.counter.array
     for key, array in captured.snapshot({k: v for k, v in state.items() if k != "counter"}).items():
         assert tolerance.compare(run.state[key], array).ok, key
 

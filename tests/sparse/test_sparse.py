@@ -32,21 +32,21 @@ def test_there_and_back() -> None:
         array = np.asarray(np.where(rng.random(shape) > 0.5, rng.standard_normal(shape), 0), np.float32)
         for dims in range(1, len(shape) + 1) or [None]:  # type: ignore[attr-defined]
             made = ox.tensor(array).to_sparse(dims)
-            assert made.shape == shape and np.array_equal(made.to_dense().data, array)
+            assert made.shape == shape and np.array_equal(made.to_dense().array, array)
     assert ox.ones(2).to_dense().tolist() == [1, 1] and not ox.ones(2).is_sparse
 
 
 def test_products_and_sums_are_those_of_the_dense() -> None:
     s, d = small(), ox.randn(3, 4)
     dense = s.to_dense()
-    assert np.allclose((s @ d).data, (dense @ d).data)
-    assert np.allclose((s @ d[:, 0]).data, (dense @ d[:, 0]).data)
-    assert np.allclose((ox.ones(2) @ s).data, (ox.ones(2) @ dense).data)
-    assert np.allclose((s + s.coalesce() * 2).to_dense().data, (dense * 3.0).data)
-    assert np.allclose(ox.sparse.sum(s, 0).to_dense().data, dense.sum(0).data)
-    assert np.allclose((s * s).to_dense().data, (dense * dense).data)
+    assert np.allclose((s @ d).array, (dense @ d).array)
+    assert np.allclose((s @ d[:, 0]).array, (dense @ d[:, 0]).array)
+    assert np.allclose((ox.ones(2) @ s).array, (ox.ones(2) @ dense).array)
+    assert np.allclose((s + s.coalesce() * 2).to_dense().array, (dense * 3.0).array)
+    assert np.allclose(ox.sparse.sum(s, 0).to_dense().array, dense.sum(0).array)
+    assert np.allclose((s * s).to_dense().array, (dense * dense).array)
     assert np.allclose(
-        ox.sparse.sampled_addmm(s.coalesce(), ox.ones(2, 1), ox.ones(1, 3)).to_dense().data, [[0, 5, 0], [0, 0, 9]]
+        ox.sparse.sampled_addmm(s.coalesce(), ox.ones(2, 1), ox.ones(1, 3)).to_dense().array, [[0, 5, 0], [0, 0, 9]]
     )
     rows = ox.sparse.softmax(s, 1).to_dense()
     assert rows.tolist() == [[0, 1, 0], [0, 0, 1]]
@@ -57,10 +57,10 @@ def test_gradients_run_through_the_values() -> None:
     s, d = small(requires_grad=True), ox.randn(3, 2).requires_grad_()
     (s @ d).sum().backward()
     assert s.grad.is_coalesced() and s.grad._nnz() == 2
-    assert np.allclose(s.grad.values().data, d.data.sum(1)[[1, 2]])
-    assert np.allclose(d.grad.data, s.detach().to_dense().data.sum(0)[:, None] * np.ones((1, 2)))
+    assert np.allclose(s.grad.values().array, d.array.sum(1)[[1, 2]])
+    assert np.allclose(d.grad.array, s.detach().to_dense().array.sum(0)[:, None] * np.ones((1, 2)))
     (again,) = ox.autograd.grad((small(requires_grad=True).to_dense() ** 2).sum() * d.sum(), [d])
-    assert np.allclose(again.data, 80)
+    assert np.allclose(again.array, 80)
 
 
 def test_products_with_constant_coordinates_record() -> None:
@@ -93,13 +93,13 @@ def test_the_gradient_of_an_embedding_has_only_the_rows_that_were_read() -> None
 @pytest.mark.parametrize("name", ["SGD", "SparseAdam", "Adagrad"])
 def test_rows_that_were_not_read_stay(name: str) -> None:
     table = nn.Embedding(6, 3, sparse=True)
-    start = table.weight.data.copy()
+    start = table.weight.array.copy()
     optimizer = getattr(optim, name)(table.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
         (table(ox.tensor([1, 4, 1])) ** 2).sum().backward()
         optimizer.step()
-    changed = (table.weight.data != start).any(1)
+    changed = (table.weight.array != start).any(1)
     assert changed.tolist() == [False, True, False, False, True, False]
 
 
@@ -107,7 +107,7 @@ def test_one_step_of_sparse_adam() -> None:
     p = nn.Parameter(np.zeros((3, 1), np.float32))
     p.grad = ox.sparse_coo_tensor([[1]], [[4.0]], (3, 1))
     optim.SparseAdam([p], lr=0.5).step()
-    assert np.allclose(p.data, [[0], [-0.5], [0]])
+    assert np.allclose(p.array, [[0], [-0.5], [0]])
 
 
 def test_what_it_refuses() -> None:

@@ -139,7 +139,7 @@ def test_a_file_that_is_no_model(here: Path, capsys: pytest.CaptureFixture[str])
 def as_onnx(run: train.Run, path: Path) -> None:
     """The run's network as a file, made without ox.export."""
     onnx = pytest.importorskip("onnx")
-    weights = [x.data for x in train.checkpoint.load(run.best)["model"].values()]
+    weights = [x.array for x in train.checkpoint.load(run.best)["model"].values()]
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node("Gemm", ["point", "w0", "w1"], ["a"], transB=1),

@@ -84,4 +84,4 @@ def test_the_last_checkpoint_is_still_sound(variant, tmp_path: Path) -> None:
     assert error.what.endswith("at step 8")
     state = checkpoint.load(tmp_path / "late-0001" / "checkpoints" / "last.safetensors")
     assert state["progress"]["step"] == 7
-    assert all(np.isfinite(x.data).all() for x in state["model"].values())
+    assert all(np.isfinite(x.array).all() for x in state["model"].values())

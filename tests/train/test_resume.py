@@ -25,7 +25,7 @@ OPTIONS = {"epochs": 4, "checkpoint_every": 1e-9}  # a checkpoint a step
 
 def weights(run: train.Run, which: str = "last") -> dict[str, bytes]:
     state = checkpoint.load(getattr(run, which))
-    return {name: x.data.tobytes() for name, x in state["model"].items()}
+    return {name: x.array.tobytes() for name, x in state["model"].items()}
 
 
 def command(*arguments: str) -> list[str]:
@@ -272,5 +272,5 @@ def test_weights_survive_bit_for_bit(tmp_path: Path) -> None:
     state = {"a": tensor(odd), "b": tensor(odd.astype(ml_dtypes.bfloat16))}
     files.save(state, tmp_path / "x")
     back = files.load(tmp_path / "x")
-    assert all(back[name].data.tobytes() == state[name].data.tobytes() for name in state)
+    assert all(back[name].array.tobytes() == state[name].array.tobytes() for name in state)
     assert back["b"].dtype == ml_dtypes.bfloat16

@@ -85,6 +85,7 @@ from ox.nn.functional.margin import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
+from ox.nn.functional.multi_head import multi_head_attention_forward
 from ox.nn.functional.norm import (
     batch_norm,
     group_norm,
@@ -226,6 +227,7 @@ __all__ = [
     "max_unpool3d",
     "mish",
     "mse_loss",
+    "multi_head_attention_forward",
     "multi_margin_loss",
     "multilabel_margin_loss",
     "multilabel_soft_margin_loss",

@@ -52,7 +52,7 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     x = input if beta == 1 else ops.Mul(input, number(beta, input))
     y = ops.Softplus(x)
     y = y if beta == 1 else ops.Div(y, number(beta, input))
-    if threshold >= 20 and input.data.dtype != float64:  # exp(-20) is nothing beside 20
+    if threshold >= 20 and input.array.dtype != float64:  # exp(-20) is nothing beside 20
         return y
     return ops.Where(ops.Greater(x, number(threshold, input)), input, y)
 
@@ -78,11 +78,11 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     Raises:
         ShapeError: an odd size, or no dimension.
     """
-    rank = input.data.ndim
+    rank = input.array.ndim
     if not rank:
         raise ShapeError("glu takes one dimension or more", where=place(), got="none")
     dim = one_dim(dim, rank)
-    if input.data.shape[dim] % 2:
-        raise ShapeError("glu halves an even size", where=place(), got=f"{list(input.data.shape)}, dimension {dim}")
+    if input.array.shape[dim] % 2:
+        raise ShapeError("glu halves an even size", where=place(), got=f"{list(input.array.shape)}, dimension {dim}")
     a, b = ops.Split(input, axis=dim, num_outputs=2, outputs=2)
     return ops.Mul(a, ops.Sigmoid(b))

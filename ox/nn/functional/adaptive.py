@@ -62,7 +62,7 @@ def _adaptive_avg(rank: int, input: Tensor, output_size: OutputSize) -> Tensor:
 def _means(n: int, out: int, like: Tensor) -> Tensor:
     """[out, n]: row i is the mean over the places of its window."""
     first, last = (ops.Unsqueeze(edge, ints(1)) for edge in edges(n, out))
-    at, kind = positions(n), onnx_type(like.data.dtype)
+    at, kind = positions(n), onnx_type(like.array.dtype)
     inside = ops.And(ops.GreaterOrEqual(at, first), ops.Less(at, last))
     return ops.Div(ops.Cast(inside, to=kind), ops.Cast(ops.Sub(last, first), to=kind))
 
@@ -121,8 +121,8 @@ def _adaptive_max(rank: int, input: Tensor, output_size: OutputSize, return_indi
     x = input if one is None else one
     sizes = x.shape[2:]
     wanted = _sizes(output_size, sizes, rank)
-    if not all(x.data.shape[2:]):
-        raise ShapeError("there is no largest of nothing", where=place(), got=f"input {list(input.data.shape)}")
+    if not all(x.array.shape[2:]):
+        raise ShapeError("there is no largest of nothing", where=place(), got=f"input {list(input.array.shape)}")
     plain = not any(isinstance(n, Dim) for n in (*sizes, *wanted))
     found: tuple[Tensor, Any]
     if not return_indices and all(not isinstance(n, Dim) and n == 1 for n in wanted):
@@ -197,7 +197,7 @@ def _fractional(
         )
     one = batched(input, f"FractionalMaxPool{rank}d", rank)
     x = input if one is None else one
-    sizes = x.data.shape[2:]
+    sizes = x.array.shape[2:]
     if output_size is not None:
         wanted = several(output_size, rank, "output_size", 1)
     else:
@@ -228,7 +228,7 @@ def _starts(u: Tensor, n: int, out: int, k: int) -> Tensor:
     """Where windows begin for random numbers u [N, C, 1]: near-equal steps with a random phase, int64 [N, C, out]."""
     whole = onnx_type(int64)
     alpha = number((n - k) / (out - 1) if out > 1 else 0.0, u)
-    i = ops.Cast(positions(out), to=onnx_type(u.data.dtype))
+    i = ops.Cast(positions(out), to=onnx_type(u.array.dtype))
     at = ops.Sub(ops.Cast(ops.Mul(ops.Add(i, u), alpha), to=whole), ops.Cast(ops.Mul(u, alpha), to=whole))
     last = ops.Equal(positions(out), ints(out - 1))
     return ops.Where(last, ints(n - k), at)

@@ -51,12 +51,32 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (_as_many(query, x) for x in (key, value))
     query, key, value = _alike(query, key, value)
-    return attend(query, key, value, attn_mask, dropout_p, is_causal, scale)[0]
+    bias = allowed = None
+    if attn_mask is not None:
+        _check_mask(attn_mask, query, key)
+        if attn_mask.array.dtype == bool_:
+            allowed = attn_mask
+        else:
+            bias = cast(attn_mask, query.array.dtype)
+    return attend(query, key, value, bias, allowed, dropout_p, is_causal, scale)[0]
+
+
+def _check_mask(mask: Tensor, query: Tensor, key: Tensor) -> None:
+    if mask.array.dtype != bool_ and not is_floating(mask.array.dtype):
+        raise DTypeError(
+            f"attention does not take a {mask.array.dtype} mask", where=place(), expected="bool or a floating type"
+        )
+    full = (*query.array.shape[:-1], key.array.shape[-2])
+    own = mask.array.shape
+    if len(own) > len(full) or any(a not in (1, b) for a, b in zip(own[::-1], full[::-1], strict=False)):
+        raise ShapeError(
+            "attn_mask does not fit", where=place(), expected=f"broadcast to {list(full)}", got=str(list(own))
+        )
 
 
 def _as_many(query: Tensor, x: Tensor) -> Tensor:
     """Each head of key or value as often as query has heads for it."""
-    many, few = query.data.shape[-3], x.data.shape[-3]
+    many, few = query.array.shape[-3], x.array.shape[-3]
     if many % few:
         raise ShapeError("the heads of query must be a multiple of the others", where=place(), got=f"{many} and {few}")
     return repeated(x, many // few)
@@ -64,9 +84,9 @@ def _as_many(query: Tensor, x: Tensor) -> Tensor:
 
 def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three with the same leading dimensions, where they were to be broadcast."""
-    shapes = [x.data.shape for x in (query, key, value)]
+    shapes = [x.array.shape for x in (query, key, value)]
     fits = min(map(len, shapes)) > 1 and shapes[0][-1] == shapes[1][-1] and shapes[1][-2] == shapes[2][-2]
-    kinds = {x.data.dtype for x in (query, key, value)}
+    kinds = {x.array.dtype for x in (query, key, value)}
     if not fits:
         raise ShapeError(
             "attention takes query [..., T, E], key [..., S, E] and value [..., S, V]",
@@ -77,7 +97,7 @@ def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, T
         raise DTypeError(
             "attention takes one type for query, key and value",
             where=place(),
-            got=", ".join(str(x.data.dtype) for x in (query, key, value)),
+            got=", ".join(str(x.array.dtype) for x in (query, key, value)),
         )
     if shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
         return query, key, value
@@ -93,7 +113,7 @@ def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, T
     rank = max(map(len, shapes)) - 2
     lead: list[Any] = [1] * rank
     for x in (query, key, value):
-        for i, size in enumerate(x.shape[:-2], start=rank + 2 - x.data.ndim):
+        for i, size in enumerate(x.shape[:-2], start=rank + 2 - x.array.ndim):
             lead[i] = size if int(size) != 1 else lead[i]
     q, k, v = (expand_to(x, [*lead, *x.shape[-2:]]) for x in (query, key, value))
     return q, k, v
@@ -103,28 +123,20 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
+    bias: Tensor | None,
+    allowed: Tensor | None,
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of tensors with the same leading dimensions; also returns the weights [..., T, S]."""
-    factor = float(query.data.shape[-1] ** -0.5 if scale is None else scale) if query.data.shape[-1] else 1.0
-    bias = allowed = kept = None
+    factor = float(query.array.shape[-1] ** -0.5 if scale is None else scale) if query.array.shape[-1] else 1.0
+    kept = None
     if is_causal:
-        bias = causal_mask(query.shape[-2], key.shape[-2], query.data.dtype)
-    if mask is not None:
-        if mask.data.dtype == bool_:
-            allowed = mask
-        elif is_floating(mask.data.dtype):
-            mask = cast(mask, query.data.dtype)
-            bias = mask if bias is None else ops.Add(bias, mask)
-        else:
-            raise DTypeError(
-                f"attention does not take a {mask.data.dtype} mask", where=place(), expected="bool or a floating type"
-            )
+        lower = causal_mask(query.shape[-2], key.shape[-2], query.array.dtype)
+        bias = lower if bias is None else ops.Add(bias, lower)
     if dropout_p:
-        kept = _kept([*query.shape[:-1], key.shape[-2]], dropout_p, query.data.dtype)
+        kept = _kept([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype)
     result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=factor)
     return result, weights if kept is None else ops.Mul(weights, kept)
 
@@ -149,5 +161,5 @@ def causal_mask(rows: Any, columns: Any, dtype: DType) -> Tensor:
 @lru_cache(maxsize=16)
 def _causal_constant(rows: int, columns: int, dtype: DType) -> Tensor:
     made: Tensor = as_input(np.triu(np.full((rows, columns), -np.inf, np.float32), 1).astype(dtype))
-    made.data.flags.writeable = False
+    made.array.flags.writeable = False
     return made

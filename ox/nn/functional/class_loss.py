@@ -43,9 +43,9 @@ def cross_entropy(
     reduction = legacy(size_average, reduce, reduction)
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError("label_smoothing is a part", where=place(), expected="0 to 1", got=str(label_smoothing))
-    axis = 0 if input.data.ndim == 1 else 1
+    axis = 0 if input.array.ndim == 1 else 1
     _check_weight("cross_entropy", input, weight, axis)
-    if is_floating(target.data.dtype):
+    if is_floating(target.array.dtype):
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
     _check_classes("cross_entropy", input, target, ignore_index, axis)
     logp = ops.LogSoftmax(input, axis=axis)
@@ -64,14 +64,14 @@ def nll_loss(
     """The negative of log-probabilities [N, C, ...] (or [C]) at the classes [N, ...]. `torch.nn.functional.nll_loss`.
     Arguments and errors as in `cross_entropy`."""
     reduction = legacy(size_average, reduce, reduction)
-    axis = 0 if input.data.ndim == 1 else 1
+    axis = 0 if input.array.ndim == 1 else 1
     _check_weight("nll_loss", input, weight, axis)
     _check_classes("nll_loss", input, target, ignore_index, axis)
     return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
 
 
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
-    x, t = input.data, target.data
+    x, t = input.array, target.array
     if t.dtype.kind not in "iu":
         raise DTypeError(
             f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
@@ -109,7 +109,7 @@ def _nll(
     one_of(reduction, "reduction", REDUCTIONS)
     valid = ops.Not(ops.Equal(target, number(ignore_index, target)))
     safe = ops.Where(valid, target, number(0, target))
-    counted = ops.Cast(valid, to=onnx_type(logp.data.dtype))  # 1 where a target counts, 0 where it is ignored
+    counted = ops.Cast(valid, to=onnx_type(logp.array.dtype))  # 1 where a target counts, 0 where it is ignored
     factor = counted if weight is None else ops.Mul(ops.Gather(weight, safe, axis=0), counted)
     picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
     loss = ops.Neg(ops.Mul(picked, factor))
@@ -127,7 +127,7 @@ def _nll(
 
 def _along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
     """[C] as [1, C, 1, ...], to broadcast along `axis`."""
-    return ops.Reshape(weight, ints(*[-1 if i == axis else 1 for i in range(x.data.ndim)]))
+    return ops.Reshape(weight, ints(*[-1 if i == axis else 1 for i in range(x.array.ndim)]))
 
 
 def _soft_cross_entropy(
@@ -136,7 +136,7 @@ def _soft_cross_entropy(
     same_shape("cross_entropy with probabilities", input, target)
     x, t = meet(input, target)
     if smoothing:
-        t = t * (1 - smoothing) + smoothing / x.data.shape[axis]
+        t = t * (1 - smoothing) + smoothing / x.array.shape[axis]
     logp = ops.LogSoftmax(x, axis=axis)
     if weight is not None:
         logp = ops.Mul(logp, _along(weight, logp, axis))
@@ -145,13 +145,13 @@ def _soft_cross_entropy(
 
 
 def _check_weight(name: str, input: Tensor, weight: Tensor | None, axis: int) -> None:
-    x = input.data
-    if weight is not None and (x.ndim == 0 or weight.data.shape != x.shape[axis : axis + 1]):
+    x = input.array
+    if weight is not None and (x.ndim == 0 or weight.array.shape != x.shape[axis : axis + 1]):
         raise ShapeError(
             f"{name} takes one weight a class",
             where=place(),
             expected=f"weight {list(x.shape[axis : axis + 1])}",
-            got=f"weight {list(weight.data.shape)}",
+            got=f"weight {list(weight.array.shape)}",
         )
 
 
@@ -173,7 +173,7 @@ def linear_cross_entropy(
     Args:
         options: how PyTorch works in chunks to save memory; taken and not followed, the result is the same.
     """
-    x, w = input.data, linear_weight.data
+    x, w = input.array, linear_weight.array
     lead = x.shape[:-1]
     if x.ndim not in (1, 2) or w.ndim < 2 or x.shape[-1] != w.shape[-1] or (w.ndim > 2 and x.ndim == 1):
         raise ShapeError(
@@ -181,14 +181,14 @@ def linear_cross_entropy(
             where=place(),
             got=f"{list(x.shape)} and {list(w.shape)}",
         )
-    if linear_bias is not None and linear_bias.data.shape != w.shape[:-1]:
+    if linear_bias is not None and linear_bias.array.shape != w.shape[:-1]:
         raise ShapeError(
             "a bias does not fit",
             where=place(),
             expected=f"linear_bias {list(w.shape[:-1])}",
-            got=f"linear_bias {list(linear_bias.data.shape)}",
+            got=f"linear_bias {list(linear_bias.array.shape)}",
         )
-    if ignore_index is not None and target.data.shape == (*lead, *w.shape[:-1]):
+    if ignore_index is not None and target.array.shape == (*lead, *w.shape[:-1]):
         raise ArgumentError("ignore_index is for classes, not for probabilities", where=place())
     rows = linear_weight if w.ndim == 2 else linear_weight.reshape(-1, w.shape[-1])
     bias = linear_bias if linear_bias is None or w.ndim == 2 else linear_bias.reshape(-1)

@@ -23,20 +23,20 @@ from ox.tensor import Tensor
 def ints(*values: int) -> Tensor:
     """int64 [n]: axes, a fixed shape. Shared, so read-only."""
     made: Tensor = as_input(np.array(values, np.int64))
-    made.data.flags.writeable = False
+    made.array.flags.writeable = False
     return made
 
 
 def number(value: Any, like: Tensor) -> Tensor:
     """A tensor of no dimensions of the element type of `like`; a size that is an `ox.Dim` stays computed."""
-    return scalar(value, like.data.dtype)
+    return scalar(value, like.array.dtype)
 
 
 @lru_cache(maxsize=256)
 def filled(value: float, size: int, dtype: DType) -> Tensor:
     """[size] of one value, where an operator wants a tensor that the caller left out. Shared, so read-only."""
     made: Tensor = as_input(np.full(size, value, dtype))
-    made.data.flags.writeable = False
+    made.array.flags.writeable = False
     return made
 
 
@@ -77,7 +77,7 @@ def batched(input: Tensor, name: str, rank: int) -> Tensor | None:
     Raises:
         ShapeError: another number of dimensions.
     """
-    given = input.data.ndim
+    given = input.array.ndim
     if given == rank + 2:
         return None
     if given != rank + 1:
@@ -86,7 +86,7 @@ def batched(input: Tensor, name: str, rank: int) -> Tensor | None:
             f"{name} does not take {given} dimensions",
             where=place(),
             expected=f"input [batch, channels, {spatial}], or without the batch",
-            got=f"input {list(input.data.shape)}",
+            got=f"input {list(input.array.shape)}",
         )
     return ops.Unsqueeze(input, ints(0))
 

@@ -48,7 +48,7 @@ def run_conv(
     input: Tensor, weight: Tensor, bias: Tensor | None, attributes: dict[str, Any], transposed: bool = False
 ) -> Tensor:
     """ONNX Conv or ConvTranspose of an input with or without a batch."""
-    rank = weight.data.ndim - 2
+    rank = weight.array.ndim - 2
     name = f"Conv{'Transpose' if transposed else ''}{rank}d"
     one = batched(input, name, rank)
     apply = OPS["ConvTranspose" if transposed else "Conv"]
@@ -72,7 +72,7 @@ def _conv(
 
 
 def _kernel(rank: int, name: str, weight: Tensor) -> tuple[int, ...]:
-    shape = weight.data.shape
+    shape = weight.array.shape
     if len(shape) != rank + 2:
         raise ShapeError(
             f"{name}{rank}d takes a weight of {rank + 2} dimensions", where=place(), got=f"weight {list(shape)}"

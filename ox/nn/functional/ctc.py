@@ -48,15 +48,15 @@ def ctc_loss(
     """
     one_of(reduction, "reduction", REDUCTIONS)
     floating("ctc_loss", log_probs)
-    single = log_probs.data.ndim == 2
-    if log_probs.data.ndim not in (2, 3):
-        raise ShapeError("ctc_loss takes log_probs [T, N, C]", where=place(), got=str(list(log_probs.data.shape)))
+    single = log_probs.array.ndim == 2
+    if log_probs.array.ndim not in (2, 3):
+        raise ShapeError("ctc_loss takes log_probs [T, N, C]", where=place(), got=str(list(log_probs.array.shape)))
     logp = ops.Unsqueeze(log_probs, ints(1)) if single else log_probs
-    steps, batch, count = logp.data.shape
+    steps, batch, count = logp.array.shape
     if not 0 <= blank < count:
         raise ArgumentError("blank is one of the classes", where=place(), expected=f"0 to {count - 1}", got=str(blank))
-    if targets.data.dtype.kind not in "iu":
-        raise DTypeError("ctc_loss takes integer targets", where=place(), got=str(targets.data.dtype))
+    if targets.array.dtype.kind not in "iu":
+        raise DTypeError("ctc_loss takes integer targets", where=place(), got=str(targets.array.dtype))
     lengths = _lengths("input_lengths", input_lengths, batch)
     sizes = _lengths("target_lengths", target_lengths, batch)
     labels = _padded(ops.Cast(targets, to=onnx_type(INT64)), sizes, batch, single)
@@ -68,7 +68,7 @@ def ctc_loss(
     losses = ops.Where(impossible, zero if zero_infinity else number(float("inf"), losses), losses)
     if reduction == "mean":
         divisor = ops.Max(sizes, scalar(1, INT64))
-        losses = ops.Div(losses, ops.Cast(divisor, to=onnx_type(losses.data.dtype)))
+        losses = ops.Div(losses, ops.Cast(divisor, to=onnx_type(losses.array.dtype)))
     elif reduction == "none" and single:
         return ops.Squeeze(losses, ints(0))
     return reduced(losses, reduction)
@@ -77,32 +77,32 @@ def ctc_loss(
 def _lengths(name: str, given: Any, batch: int) -> Tensor:
     """int64 [N]."""
     made = given if isinstance(given, Tensor) else as_input(np.asarray(given, np.int64))
-    if made.data.dtype.kind not in "iu":
-        raise DTypeError(f"{name} are integers", where=place(), got=str(made.data.dtype))
-    if made.data.size != batch or made.data.ndim > 1:
+    if made.array.dtype.kind not in "iu":
+        raise DTypeError(f"{name} are integers", where=place(), got=str(made.array.dtype))
+    if made.array.size != batch or made.array.ndim > 1:
         raise ShapeError(
-            f"{name} has one number a sequence", where=place(), expected=f"[{batch}]", got=str(list(made.data.shape))
+            f"{name} has one number a sequence", where=place(), expected=f"[{batch}]", got=str(list(made.array.shape))
         )
-    made = made if made.data.ndim else ops.Unsqueeze(made, ints(0))
-    return made if made.data.dtype == INT64 else ops.Cast(made, to=onnx_type(INT64))
+    made = made if made.array.ndim else ops.Unsqueeze(made, ints(0))
+    return made if made.array.dtype == INT64 else ops.Cast(made, to=onnx_type(INT64))
 
 
 def _padded(targets: Tensor, sizes: Tensor, batch: int, single: bool) -> Tensor:
     """[N, S]; what lies beyond a target's length does not matter."""
-    if targets.data.ndim == 2:
-        if targets.data.shape[0] != batch:
+    if targets.array.ndim == 2:
+        if targets.array.shape[0] != batch:
             raise ShapeError(
-                "targets has one row a sequence", where=place(), expected=f"[{batch}, S]", got=str(targets.data.shape)
+                "targets has one row a sequence", where=place(), expected=f"[{batch}, S]", got=str(targets.array.shape)
             )
         return targets
-    if targets.data.ndim != 1:
-        raise ShapeError("ctc_loss takes targets [N, S] or [sum]", where=place(), got=str(list(targets.data.shape)))
-    total, longest = int(sizes.data.sum()), int(sizes.data.max(initial=0))
+    if targets.array.ndim != 1:
+        raise ShapeError("ctc_loss takes targets [N, S] or [sum]", where=place(), got=str(list(targets.array.shape)))
+    total, longest = int(sizes.array.sum()), int(sizes.array.max(initial=0))
     if single and MODE.get().recording is not None:
         return ops.Unsqueeze(targets, ints(0))
-    if targets.data.shape[0] != total and not (single and targets.data.shape[0] >= total):
+    if targets.array.shape[0] != total and not (single and targets.array.shape[0] >= total):
         raise ShapeError(
-            "targets holds what target_lengths say", where=place(), expected=f"[{total}]", got=str(targets.data.shape)
+            "targets holds what target_lengths say", where=place(), expected=f"[{total}]", got=str(targets.array.shape)
         )
     first = ops.Sub(ops.CumSum(sizes, scalar(0, INT64)), sizes)
     within = as_input(np.arange(longest, dtype=np.int64))
@@ -118,16 +118,16 @@ def _none(sizes: Tensor) -> Tensor:
 
 
 def _check(labels: Tensor, lengths: Tensor, sizes: Tensor, steps: int, count: int, blank: int) -> None:
-    if MODE.get().recording is not None or not isinstance(labels.data, np.ndarray):
+    if MODE.get().recording is not None or not isinstance(labels.array, np.ndarray):
         return
-    t, s = lengths.data, sizes.data
+    t, s = lengths.array, sizes.array
     if t.size and (t.min() < 0 or t.max() > steps):
         raise ShapeError("input_lengths go beyond log_probs", where=place(), expected=f"0 to {steps}", got=str(t))
-    if s.size and (s.min() < 0 or s.max() > labels.data.shape[1]):
+    if s.size and (s.min() < 0 or s.max() > labels.array.shape[1]):
         raise ShapeError(
-            "target_lengths go beyond targets", where=place(), expected=f"0 to {labels.data.shape[1]}", got=str(s)
+            "target_lengths go beyond targets", where=place(), expected=f"0 to {labels.array.shape[1]}", got=str(s)
         )
-    used = labels.data[np.arange(labels.data.shape[1]) < s[:, None]]
+    used = labels.array[np.arange(labels.array.shape[1]) < s[:, None]]
     if used.size and (used.min() < 0 or used.max() >= count or (used == blank).any()):
         raise ShapeError(
             "a target is a class and not the blank", where=place(), expected=f"0 to {count - 1} without {blank}"
@@ -136,12 +136,12 @@ def _check(labels: Tensor, lengths: Tensor, sizes: Tensor, steps: int, count: in
 
 def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank: int) -> Tensor:
     """Minus the log-likelihoods [N]; about -NEVER where nothing fits."""
-    steps, places = logp.data.shape[0], labels.data.shape[1]
+    steps, places = logp.array.shape[0], labels.array.shape[1]
     states = 2 * places + 1
-    kind = logp.data.dtype
+    kind = logp.array.dtype
     if kind.itemsize == 2:
         wide = _forward(ops.Cast(logp, to=onnx_type(np.dtype(np.float32))), labels, lengths, sizes, blank)
-        return ops.Cast(ops.Clip(wide, None, scalar(3e38, wide.data.dtype)), to=onnx_type(kind))
+        return ops.Cast(ops.Clip(wide, None, scalar(3e38, wide.array.dtype)), to=onnx_type(kind))
     never, zero = scalar(NEVER, kind), scalar(0.0, kind)
     # blank, label, blank, label, ..., blank
     blanks = ops.Expand(scalar(blank, INT64), ops.Shape(ops.Unsqueeze(labels, ints(2))))
@@ -197,7 +197,7 @@ def _rows(labels: Tensor) -> Tensor:
 
 def _shifted(alpha: Tensor, by: int, states: int) -> Tensor:
     """The same `by` states later."""
-    padded = ops.Pad(alpha, ints(by, 0), scalar(NEVER, alpha.data.dtype), ints(1))
+    padded = ops.Pad(alpha, ints(by, 0), scalar(NEVER, alpha.array.dtype), ints(1))
     return ops.Slice(padded, ints(0), ints(states), ints(1))
 
 

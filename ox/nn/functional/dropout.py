@@ -20,7 +20,7 @@ SATURATED = -1.7580993408473766  # what SELU tends to: the value of what alpha d
 def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tensor:
     """1 with probability 1 - p, else 0, in the type of the input."""
     keep = ops.GreaterOrEqual(drawn := random.uniform(shape, generator=generator), number(p, drawn))
-    return ops.Cast(keep, to=onnx_type(input.data.dtype))
+    return ops.Cast(keep, to=onnx_type(input.array.dtype))
 
 
 def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool, generator: Any) -> Tensor:
@@ -54,16 +54,16 @@ def dropout(
 
 def _channels(input: Tensor, lead: int) -> list[int]:
     """The shape of one number for each channel, with `lead` dimensions up to the channels."""
-    return [*input.shape[:lead], *[1] * (input.data.ndim - lead)]
+    return [*input.shape[:lead], *[1] * (input.array.ndim - lead)]
 
 
 def _ranks(input: Tensor, name: str, ranks: Sequence[int]) -> None:
-    if input.data.ndim not in ranks:
+    if input.array.ndim not in ranks:
         raise ShapeError(
-            f"{name} does not take {input.data.ndim} dimensions",
+            f"{name} does not take {input.array.ndim} dimensions",
             where=place(),
             expected=" or ".join(map(str, ranks)),
-            got=f"input {list(input.data.shape)}",
+            got=f"input {list(input.array.shape)}",
         )
 
 
@@ -72,7 +72,7 @@ def dropout1d(
 ) -> Tensor:
     """`dropout` of whole channels of [N, C, L] or [C, L]. `torch.nn.functional.dropout1d`."""
     _ranks(input, "dropout1d", (2, 3))
-    return _dropped(input, _channels(input, input.data.ndim - 1), p, training, inplace, generator)
+    return _dropped(input, _channels(input, input.array.ndim - 1), p, training, inplace, generator)
 
 
 def dropout2d(
@@ -80,7 +80,7 @@ def dropout2d(
 ) -> Tensor:
     """`dropout` of whole channels of [N, C, H, W]. `torch.nn.functional.dropout2d`, which takes three dimensions for
     [N, C, L], too."""
-    if input.data.ndim not in (3, 4):
+    if input.array.ndim not in (3, 4):
         _ranks(input, "dropout2d", (3, 4))
     return _dropped(input, _channels(input, 2), p, training, inplace, generator)
 
@@ -90,7 +90,7 @@ def dropout3d(
 ) -> Tensor:
     """`dropout` of whole channels of [N, C, D, H, W] or [C, D, H, W]. `torch.nn.functional.dropout3d`."""
     _ranks(input, "dropout3d", (4, 5))
-    return _dropped(input, _channels(input, input.data.ndim - 3), p, training, inplace, generator)
+    return _dropped(input, _channels(input, input.array.ndim - 3), p, training, inplace, generator)
 
 
 def _alpha(input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool, generator: Any) -> Tensor:
@@ -119,6 +119,6 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Any = None
 ) -> Tensor:
     """`alpha_dropout` of whole channels of [N, C, ...]. `torch.nn.functional.feature_alpha_dropout`."""
-    if input.data.ndim < 2:
-        raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.data.shape)}")
+    if input.array.ndim < 2:
+        raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.array.shape)}")
     return _alpha(input, _channels(input, 2), p, training, inplace, generator)

@@ -70,7 +70,7 @@ def embedding(
 
 
 def _padding(padding_idx: int, weight: Tensor) -> int:
-    entries = int(weight.data.shape[0])
+    entries = int(weight.array.shape[0])
     if not -entries <= padding_idx < entries:
         raise ArgumentError(
             "padding_idx is not in the table", where=place(), expected=f"0 to {entries - 1}", got=str(padding_idx)
@@ -79,9 +79,9 @@ def _padding(padding_idx: int, weight: Tensor) -> int:
 
 
 def _check(input: Tensor, weight: Tensor) -> None:
-    if weight.data.ndim != 2:
-        raise ShapeError("an embedding's table is a matrix", where=place(), got=str(list(weight.data.shape)))
-    indices, entries = input.data, weight.data.shape[0]
+    if weight.array.ndim != 2:
+        raise ShapeError("an embedding's table is a matrix", where=place(), got=str(list(weight.array.shape)))
+    indices, entries = input.array, weight.array.shape[0]
     if indices.dtype.kind != "i" or indices.dtype.itemsize < 4:
         raise DTypeError(
             f"embedding does not take {indices.dtype} indices",
@@ -97,7 +97,7 @@ def _check(input: Tensor, weight: Tensor) -> None:
                 where=place(),
                 expected=f"0 to {entries - 1}",
                 got=str(low if low < 0 else high),
-                hint=f"nn.Embedding({int(high) + 1}, {weight.data.shape[1]})" if low >= 0 else "indices of 0 or more",
+                hint=f"nn.Embedding({int(high) + 1}, {weight.array.shape[1]})" if low >= 0 else "indices of 0 or more",
             )
 
 
@@ -155,24 +155,24 @@ def embedding_bag(
 def _check_bags(input: Tensor, offsets: Any, mode: str, weights: Any) -> None:
     if mode not in ("sum", "mean", "max"):
         raise ArgumentError(f"embedding_bag has no mode {mode!r}", where=place(), expected="sum, mean or max")
-    if weights is not None and (mode != "sum" or weights.data.shape != input.data.shape):
+    if weights is not None and (mode != "sum" or weights.array.shape != input.array.shape):
         raise ArgumentError(
             "per_sample_weights are a factor for each index, with mode 'sum'",
             where=place(),
-            got=f"mode {mode!r}, {list(weights.data.shape)} for {list(input.data.shape)}",
+            got=f"mode {mode!r}, {list(weights.array.shape)} for {list(input.array.shape)}",
         )
-    if input.data.ndim not in (1, 2) or (input.data.ndim == 1) != (offsets is not None):
+    if input.array.ndim not in (1, 2) or (input.array.ndim == 1) != (offsets is not None):
         raise ShapeError(
             "embedding_bag takes bags of one size, or a vector and offsets",
             where=place(),
             expected="[bags, n] without offsets, or [total] with offsets",
-            got=f"{list(input.data.shape)} {'without' if offsets is None else 'with'} offsets",
+            got=f"{list(input.array.shape)} {'without' if offsets is None else 'with'} offsets",
         )
     if offsets is not None:
-        begins = offsets.data
+        begins = offsets.array
         if begins.ndim != 1 or begins.dtype.kind != "i":
             raise ShapeError("offsets are a vector of whole numbers", where=place(), got=str(list(begins.shape)))
-        if isinstance(begins, np.ndarray) and begins.size and (begins[0] != 0 or begins.max() > input.data.shape[0]):
+        if isinstance(begins, np.ndarray) and begins.size and (begins[0] != 0 or begins.max() > input.array.shape[0]):
             raise ArgumentError(
                 "offsets begin with 0 and stay inside the input", where=place(), got=str(begins.tolist())
             )
@@ -186,7 +186,7 @@ def _reduced(rows: Tensor, which: Tensor | None, bags: Any, keep: Tensor | None,
     made = _gathered(rows, which, bags, left_out)
     if mode == "sum":
         return made
-    one = full_like_shape(rows, (rows.shape[:-1],), 1) if keep is None else cast(keep, rows.data.dtype)
+    one = full_like_shape(rows, (rows.shape[:-1],), 1) if keep is None else cast(keep, rows.array.dtype)
     counts = _gathered(ops.Unsqueeze(one, ints(-1)), which, bags, 0.0)
     if mode == "max":
         return where(counts > 0, made, 0.0)  # type: ignore[no-any-return]
@@ -211,7 +211,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         BoundsError: an index below 0, or not below `num_classes`.
         ArgumentError: no indices and no `num_classes`.
     """
-    indices = tensor.data
+    indices = tensor.array
     if indices.dtype != int64:
         raise DTypeError("one_hot takes int64 indices", where=place(), got=str(indices.dtype), hint="x.long()")
     if num_classes < 1 and (num_classes != -1 or not indices.size):

@@ -35,7 +35,7 @@ def unfold(input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size =
         columns = unfolded(x, window, x.shape[2:])
     except ValueError as error:
         raise ShapeError(
-            f"unfold finds no block in images of {list(x.data.shape[2:])}", where=place(), got=str(error)
+            f"unfold finds no block in images of {list(x.array.shape[2:])}", where=place(), got=str(error)
         ) from None
     return columns if one is None else ops.Squeeze(columns, ints(0))
 
@@ -54,14 +54,14 @@ def fold(
 
 
 def _images(input: Tensor, name: str, rank: int, expected: str) -> Tensor | None:
-    if input.data.ndim == rank:
+    if input.array.ndim == rank:
         return None
-    if input.data.ndim != rank - 1:
+    if input.array.ndim != rank - 1:
         raise ShapeError(
-            f"{name} does not take {input.data.ndim} dimensions",
+            f"{name} does not take {input.array.ndim} dimensions",
             where=place(),
             expected=f"input {expected}, or without the batch",
-            got=f"input {list(input.data.shape)}",
+            got=f"input {list(input.array.shape)}",
         )
     return ops.Unsqueeze(input, ints(0))
 
@@ -74,14 +74,14 @@ def _factor(factor: int, name: str) -> int:
 
 def _unfit(name: str, input: Tensor, expected: str) -> ShapeError:
     return ShapeError(
-        f"{name} cannot share these sizes out", where=place(), expected=expected, got=f"input {list(input.data.shape)}"
+        f"{name} cannot share these sizes out", where=place(), expected=expected, got=f"input {list(input.array.shape)}"
     )
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[..., C·r², H, W] to [..., C, H·r, W·r]. `torch.nn.functional.pixel_shuffle`."""
-    r, rank = _factor(upscale_factor, "upscale_factor"), input.data.ndim
-    if rank < 3 or input.data.shape[-3] % (r * r):
+    r, rank = _factor(upscale_factor, "upscale_factor"), input.array.ndim
+    if rank < 3 or input.array.shape[-3] % (r * r):
         raise _unfit("pixel_shuffle", input, f"[..., channels, height, width] with a multiple of {r * r} channels")
     *lead, c, h, w = input.shape
     x = shaped(input, [product(lead), c // (r * r), r, r, h, w])
@@ -91,8 +91,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., C, H·r, W·r] to [..., C·r², H, W]: `pixel_shuffle` undone. `torch.nn.functional.pixel_unshuffle`."""
-    r, rank = _factor(downscale_factor, "downscale_factor"), input.data.ndim
-    if rank < 3 or input.data.shape[-2] % r or input.data.shape[-1] % r:
+    r, rank = _factor(downscale_factor, "downscale_factor"), input.array.ndim
+    if rank < 3 or input.array.shape[-2] % r or input.array.shape[-1] % r:
         raise _unfit("pixel_unshuffle", input, f"[..., channels, height, width], both multiples of {r}")
     *lead, c, h, w = input.shape
     x = shaped(input, [product(lead), c, h // r, r, w // r, r])
@@ -103,7 +103,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """[N, C, ...] with the channels of `groups` groups dealt out in turn. `torch.nn.functional.channel_shuffle`."""
     g = _factor(groups, "groups")
-    if input.data.ndim < 3 or input.data.shape[1] % g:
+    if input.array.ndim < 3 or input.array.shape[1] % g:
         raise _unfit("channel_shuffle", input, f"[batch, channels, ...] with a multiple of {g} channels")
     n, c, *rest = input.shape
     x = shaped(input, [n, g, c // g, product(rest)])

@@ -31,7 +31,7 @@ def grid_sample(
     """
     one_of(mode, "mode", tuple(_MODES))
     one_of(padding_mode, "padding_mode", ("zeros", "border", "reflection"))
-    shape, through = input.data.shape, grid.data.shape
+    shape, through = input.array.shape, grid.array.shape
     rank = len(shape) - 2
     if (
         rank not in (2, 3)
@@ -56,7 +56,7 @@ def grid_sample(
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The grid [N, H, W, 2] or [N, D, H, W, 3] by which `grid_sample` turns, stretches and moves images of `size` as
     the matrices theta [N, 2, 3] or [N, 3, 4] say. `torch.nn.functional.affine_grid`, ONNX AffineGrid."""
-    shape, rank = theta.data.shape, len(size) - 2
+    shape, rank = theta.array.shape, len(size) - 2
     if rank not in (2, 3) or shape != (size[0], rank, rank + 1) or any(n < 1 for n in size):
         raise ShapeError(
             "affine_grid takes a matrix for each image",

@@ -12,9 +12,9 @@ from ox.tensor import Tensor
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input [..., in] times weight [out, in] transposed, plus bias [out]: [..., out]. `torch.nn.functional.linear`,
     ONNX Gemm (on [rows, in]: one product whatever the leading dimensions, here and in the gradient)."""
-    x = input.data
-    if x.shape[-1:] != weight.data.shape[1:] or x.ndim < 1:
-        out, features = weight.data.shape
+    x = input.array
+    if x.shape[-1:] != weight.array.shape[1:] or x.ndim < 1:
+        out, features = weight.array.shape
         raise ShapeError(
             f"Gemm cannot multiply {list(x.shape)} by {[features, out]}",
             where=place(),
@@ -23,18 +23,18 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         )
     if x.ndim == 2:
         return ops.Gemm(input, weight, bias, transB=1)
-    out, features = weight.data.shape
-    rows = ops.Reshape(input, ints(-1, features)) if input.data.size else shaped(input, [0, features])
+    out, features = weight.array.shape
+    rows = ops.Reshape(input, ints(-1, features)) if input.array.size else shaped(input, [0, features])
     return shaped(ops.Gemm(rows, weight, bias, transB=1), [*input.shape[:-1], out])
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x₁ᵀ A x₂ + b for each matrix A of weight [out, in1, in2]: [..., in1] and [..., in2] to [..., out].
     `torch.nn.functional.bilinear`, ONNX Einsum."""
-    first, second = input1.data.shape, input2.data.shape
-    if not first or first[:-1] != second[:-1] or (first[-1], second[-1]) != weight.data.shape[1:]:
+    first, second = input1.array.shape, input2.array.shape
+    if not first or first[:-1] != second[:-1] or (first[-1], second[-1]) != weight.array.shape[1:]:
         raise ShapeError(
-            f"bilinear cannot combine {list(first)} and {list(second)} by {list(weight.data.shape)}",
+            f"bilinear cannot combine {list(first)} and {list(second)} by {list(weight.array.shape)}",
             where=place(),
             expected="inputs [..., in1] and [..., in2], and weight [out, in1, in2]",
         )

@@ -111,8 +111,8 @@ def binary_cross_entropy(
     same_shape("binary_cross_entropy", input, target)
     x, t = meet(input, target)
     floating("binary_cross_entropy", x)
-    if MODE.get().recording is None and x.data.size:
-        low, high = float(x.data.min()), float(x.data.max())
+    if MODE.get().recording is None and x.array.size:
+        low, high = float(x.array.min()), float(x.array.max())
         if low < 0 or high > 1:
             raise ArgumentError(
                 "binary_cross_entropy takes probabilities",
@@ -174,7 +174,7 @@ def kl_div(
     else:
         loss = ops.Sub(_log_times(t), ops.Mul(t, x))
     if reduction == "batchmean":
-        count = input.shape[0] if input.data.ndim else 1
+        count = input.shape[0] if input.array.ndim else 1
         return ops.Div(ops.ReduceSum(loss, keepdims=0), number(count, loss))
     return reduced(loss, reduction)
 
@@ -236,8 +236,8 @@ def gaussian_nll_loss(
     x, t = meet(input, target)
     floating("gaussian_nll_loss", x)
     v = var if isinstance(var, Tensor) else number(float(var), x)
-    shape, own = x.data.shape, v.data.shape
-    if own != shape and v.data.ndim:
+    shape, own = x.array.shape, v.array.shape
+    if own != shape and v.array.ndim:
         if shape[:-1] == own:
             v = v.unsqueeze(-1)
         elif shape[:-1] != own[:-1] or own[-1] != 1:
@@ -245,8 +245,8 @@ def gaussian_nll_loss(
                 "a variance does not fit", where=place(), expected=f"var {list(shape)}", got=f"var {list(own)}"
             )
     x, v = meet(x, v)
-    if MODE.get().recording is None and v.data.size and float(v.data.min()) < 0:
-        raise ArgumentError("a variance is 0 or more", where=place(), got=str(v.data.min()))
+    if MODE.get().recording is None and v.array.size and float(v.array.min()) < 0:
+        raise ArgumentError("a variance is 0 or more", where=place(), got=str(v.array.min()))
     # the gradient passes as if nothing were clamped, so that a variance that fell below eps can rise again
     v = ops.Add(v, ops.Sub(ops.Clip(v.detach(), number(eps, v)), v.detach()))
     difference = ops.Sub(x, t)

@@ -53,12 +53,12 @@ def cosine_embedding_loss(
     """1 - cos where target is 1, max(0, cos - margin) where it is -1; inputs [N, D] with target [N], or [D] with [].
     `torch.nn.functional.cosine_embedding_loss`."""
     reduction = legacy(size_average, reduce, reduction)
-    rank = target.data.ndim
-    if rank > 1 or input1.data.ndim != rank + 1 or input2.data.ndim != rank + 1:
+    rank = target.array.ndim
+    if rank > 1 or input1.array.ndim != rank + 1 or input2.array.ndim != rank + 1:
         raise ShapeError(
             "cosine_embedding_loss takes inputs [N, D] with target [N], or [D] with []",
             where=place(),
-            got=", ".join(str(list(x.data.shape)) for x in (input1, input2, target)),
+            got=", ".join(str(list(x.array.shape)) for x in (input1, input2, target)),
         )
     a, b = meet(input1, input2)
     last, tiny = ints(-1), number(1e-12, a)
@@ -82,11 +82,11 @@ def margin_ranking_loss(
 ) -> Tensor:
     """max(0, margin - target·(input1 - input2)): target 1 where the first should be larger, else -1.
     `torch.nn.functional.margin_ranking_loss`."""
-    if not input1.data.ndim == input2.data.ndim == target.data.ndim:
+    if not input1.array.ndim == input2.array.ndim == target.array.ndim:
         raise ShapeError(
             "margin_ranking_loss takes tensors of one number of dimensions",
             where=place(),
-            got=", ".join(str(list(x.data.shape)) for x in (input1, input2, target)),
+            got=", ".join(str(list(x.array.shape)) for x in (input1, input2, target)),
         )
     difference = ops.Sub(*meet(input1, input2))
     product = ops.Mul(*meet(ops.Neg(difference), target))
@@ -145,11 +145,11 @@ def _triplet(
 ) -> Tensor:
     if margin <= 0:
         raise ArgumentError("a triplet's margin is more than 0", where=place(), got=str(margin))
-    if not anchor.data.ndim == positive.data.ndim == negative.data.ndim:
+    if not anchor.array.ndim == positive.array.ndim == negative.array.ndim:
         raise ShapeError(
             "a triplet's tensors have one number of dimensions",
             where=place(),
-            got=", ".join(str(list(x.data.shape)) for x in (anchor, positive, negative)),
+            got=", ".join(str(list(x.array.shape)) for x in (anchor, positive, negative)),
         )
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
@@ -160,13 +160,13 @@ def _triplet(
 def _rows(name: str, input: Tensor) -> Tensor:
     """[N, C], of which N may have been left out."""
     floating(name, input)
-    if input.data.ndim not in (1, 2) or not input.data.shape[-1]:
-        raise ShapeError(f"{name} takes input [N, C] or [C]", where=place(), got=f"input {list(input.data.shape)}")
-    return input if input.data.ndim == 2 else ops.Unsqueeze(input, ints(0))
+    if input.array.ndim not in (1, 2) or not input.array.shape[-1]:
+        raise ShapeError(f"{name} takes input [N, C] or [C]", where=place(), got=f"input {list(input.array.shape)}")
+    return input if input.array.ndim == 2 else ops.Unsqueeze(input, ints(0))
 
 
 def _range(name: str, target: Tensor, low: int, count: int) -> None:
-    t = target.data
+    t = target.array
     if MODE.get().recording is None and t.size and (int(t.min()) < low or int(t.max()) >= count):
         wrong = int(t.min()) if int(t.min()) < low else int(t.max())
         raise ShapeError(
@@ -190,12 +190,12 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ArgumentError("multi_margin_loss has no such p", where=place(), expected="1 or 2", got=str(p))
     x = _rows("multi_margin_loss", input)
-    count = x.data.shape[1]
-    classes("multi_margin_loss", target, input.data.shape[:-1], input.data.shape)
+    count = x.array.shape[1]
+    classes("multi_margin_loss", target, input.array.shape[:-1], input.array.shape)
     _range("multi_margin_loss", target, 0, count)
-    if weight is not None and weight.data.shape != (count,):
-        raise ShapeError("multi_margin_loss takes one weight a class", where=place(), got=str(list(weight.data.shape)))
-    chosen = target if input.data.ndim == 2 else ops.Unsqueeze(target, ints(0))
+    if weight is not None and weight.array.shape != (count,):
+        raise ShapeError("multi_margin_loss takes one weight a class", where=place(), got=str(list(weight.array.shape)))
+    chosen = target if input.array.ndim == 2 else ops.Unsqueeze(target, ints(0))
     column = ops.Unsqueeze(chosen, ints(1))
     right = ops.GatherElements(x, column, axis=1)
     short = _positive_part(ops.Add(ops.Sub(x, right), number(margin, x)))
@@ -205,13 +205,13 @@ def multi_margin_loss(
     own = ops.Equal(column, _numbers(count, target))
     short = ops.Where(own, number(0.0, x), short)
     loss = ops.ReduceMean(short, ints(1), keepdims=0)
-    return reduced(loss if input.data.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)
+    return reduced(loss if input.array.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)
 
 
 def _numbers(count: int, like: Tensor) -> Tensor:
     """0, 1, ... count - 1 in the type of `like`."""
     made: Any = ops.Range(*(scalar(n, np.dtype(np.int64)) for n in (0, count, 1)))
-    return made if like.data.dtype == np.int64 else ops.Cast(made, to=onnx_type(like.data.dtype))
+    return made if like.array.dtype == np.int64 else ops.Cast(made, to=onnx_type(like.array.dtype))
 
 
 def multilabel_margin_loss(
@@ -228,23 +228,23 @@ def multilabel_margin_loss(
     """
     reduction = legacy(size_average, reduce, reduction)
     x = _rows("multilabel_margin_loss", input)
-    count = x.data.shape[1]
-    classes("multilabel_margin_loss", target, input.data.shape, input.data.shape)
+    count = x.array.shape[1]
+    classes("multilabel_margin_loss", target, input.array.shape, input.array.shape)
     _range("multilabel_margin_loss", target, -1, count)
-    t = target if target.data.ndim == 2 else ops.Unsqueeze(target, ints(0))
+    t = target if target.array.ndim == 2 else ops.Unsqueeze(target, ints(0))
     ended = ops.Cast(ops.Less(t, number(0, t)), to=onnx_type(np.dtype(np.int64)))
     counted = ops.Equal(ops.CumSum(ended, scalar(1, np.dtype(np.int64))), scalar(0, np.dtype(np.int64)))
     safe = ops.Where(counted, t, number(0, t))
     valid = ops.Unsqueeze(counted, ints(2))
     # [N, labels, C]: which class a label means
     meant = ops.And(ops.Equal(ops.Unsqueeze(safe, ints(2)), _numbers(count, t)), valid)
-    kind = onnx_type(x.data.dtype)
+    kind = onnx_type(x.array.dtype)
     among = ops.ReduceMax(ops.Cast(meant, to=kind), ints(1), keepdims=1)
     right = ops.Unsqueeze(ops.GatherElements(x, safe, axis=1), ints(2))
     short = _positive_part(ops.Add(ops.Sub(ops.Unsqueeze(x, ints(1)), right), number(1.0, x)))
     short = ops.Mul(ops.Mul(short, ops.Cast(valid, to=kind)), ops.Sub(number(1.0, x), among))
     loss = ops.Div(ops.ReduceSum(short, ints(1, 2), keepdims=0), number(float(count), x))
-    return reduced(loss if target.data.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)
+    return reduced(loss if target.array.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)
 
 
 def multilabel_soft_margin_loss(

@@ -37,12 +37,12 @@ def batch_norm(
         momentum: the part of the new value in the running ones (1 less ONNX's momentum); a tensor of no dimensions
             for one that changes.
     """
-    x = input.data
+    x = input.array
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("batch_norm without training needs running_mean and running_var", where=place())
     given = next((t for t in (running_mean, weight, bias) if t is not None), None)
-    if x.ndim < 2 or (given is not None and x.shape[1] != given.data.shape[0]):
-        channels = x.shape[1] if given is None else given.data.shape[0]
+    if x.ndim < 2 or (given is not None and x.shape[1] != given.array.shape[0]):
+        channels = x.shape[1] if given is None else given.array.shape[0]
         raise ShapeError(
             f"BatchNormalization over {channels} channels does not fit {list(x.shape)}",
             where=place(),
@@ -50,14 +50,14 @@ def batch_norm(
             got=f"input {list(x.shape)}",
         )
     channels = x.shape[1]
-    if given is not None and x.dtype.itemsize > given.data.dtype.itemsize:
+    if given is not None and x.dtype.itemsize > given.array.dtype.itemsize:
         # the operator takes a type for the input and one for the rest, which is for halves
         raise DTypeError(
-            f"BatchNormalization over {given.data.dtype} does not take {x.dtype}",
+            f"BatchNormalization over {given.array.dtype} does not take {x.dtype}",
             where=place(),
-            expected=f"input {given.data.dtype}",
+            expected=f"input {given.array.dtype}",
             got=f"input {x.dtype}",
-            hint=f"x.to(ox.{given.data.dtype})",
+            hint=f"x.to(ox.{given.array.dtype})",
         )
     scale = filled(1.0, channels, x.dtype) if weight is None else weight
     shift = filled(0.0, channels, x.dtype) if bias is None else bias
@@ -112,7 +112,7 @@ def layer_norm(
 ) -> Tensor:
     """Normalise over the last dimensions, which must be `normalized_shape`. `torch.nn.functional.layer_norm`,
     ONNX LayerNormalization."""
-    x, shape = input.data, tuple(normalized_shape)
+    x, shape = input.array, tuple(normalized_shape)
     _check_tail("LayerNormalization", x, shape)
     if weight is None:
         weight = _ones(shape, x.dtype)
@@ -128,12 +128,12 @@ def rms_norm(
     Args:
         eps: added to the mean; default the smallest step at 1 of the type that is computed in (for halves float32).
     """
-    x, shape = input.data, tuple(normalized_shape)
+    x, shape = input.array, tuple(normalized_shape)
     floating("rms_norm", input)
     _check_tail("RMSNormalization", x, shape)
-    if weight is not None and weight.data.shape != shape:
+    if weight is not None and weight.array.shape != shape:
         raise ShapeError(
-            "a weight does not fit", where=place(), expected=f"{list(shape)}", got=str(list(weight.data.shape))
+            "a weight does not fit", where=place(), expected=f"{list(shape)}", got=str(list(weight.array.shape))
         )
     if weight is None:
         weight = _ones(shape, x.dtype)
@@ -162,7 +162,7 @@ def group_norm(
 ) -> Tensor:
     """Normalise each group of channels of each example of [N, C, ...], times weight [C] plus bias [C].
     `torch.nn.functional.group_norm`, ONNX GroupNormalization."""
-    x = input.data
+    x = input.array
     floating("group_norm", input)
     _check_channels("group_norm", input, weight, bias)
     if num_groups < 1 or x.shape[1] % num_groups:
@@ -177,18 +177,18 @@ def group_norm(
 
 def _check_channels(name: str, input: Tensor, *given: Tensor | None) -> None:
     """Raise unless the input is [N, C, ...] and what is given [C] of its type."""
-    x = input.data
+    x = input.array
     for t in given:
-        if x.ndim < 2 or (t is not None and t.data.shape != x.shape[1:2]):
+        if x.ndim < 2 or (t is not None and t.array.shape != x.shape[1:2]):
             raise ShapeError(
                 f"{name} takes input [N, C, ...] and one value a channel",
                 where=place(),
-                got=f"input {list(x.shape)}" + ("" if t is None else f", {list(t.data.shape)}"),
+                got=f"input {list(x.shape)}" + ("" if t is None else f", {list(t.array.shape)}"),
             )
 
 
 def _scale_and_shift(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    channels, dtype = input.data.shape[1], input.data.dtype
+    channels, dtype = input.array.shape[1], input.array.dtype
     return (
         filled(1.0, channels, dtype) if weight is None else weight,
         filled(0.0, channels, dtype) if bias is None else bias,
@@ -223,12 +223,12 @@ def instance_norm(
     count = product(shape[2:])
     if count == 1 and not isinstance(count, Dim):
         raise ShapeError(
-            "instance_norm needs more than one value a channel", where=place(), got=f"input {list(input.data.shape)}"
+            "instance_norm needs more than one value a channel", where=place(), got=f"input {list(input.array.shape)}"
         )
     scale, shift = _scale_and_shift(input, weight, bias)
     if running_mean is not None and running_var is not None:
         with switched(grad=False):
-            axes = ints(*range(2, input.data.ndim))
+            axes = ints(*range(2, input.array.ndim))
             mean = ops.ReduceMean(input.detach(), axes, keepdims=1)
             centered = ops.Sub(input.detach(), mean)
             var = ops.ReduceMean(ops.Mul(centered, centered), axes, keepdims=0)
@@ -244,11 +244,11 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     """input / (k + alpha·mean of the squares of `size` channels around)^beta; input [N, C, ...].
     `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions."""
     floating("local_response_norm", input)
-    if input.data.ndim < 3:
-        raise ShapeError("local_response_norm takes [N, C, ...]", where=place(), got=str(list(input.data.shape)))
+    if input.array.ndim < 3:
+        raise ShapeError("local_response_norm takes [N, C, ...]", where=place(), got=str(list(input.array.shape)))
     if size < 1:
         raise ArgumentError("a window has a size of 1 or more", where=place(), got=str(size))
-    if input.data.ndim == 4 and size % 2:
+    if input.array.ndim == 4 and size % 2:
         return ops.LRN(input, size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
     # an even window reaches one farther back than forward, ONNX's the other way
     squares = window_sum(ops.Mul(input, input), size // 2, size)

@@ -25,7 +25,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     """
     one_of(mode, "mode", tuple(MODES))
     amounts = [int(p) for p in pad]
-    shape, rank, count = input.data.shape, input.data.ndim, len(amounts) // 2
+    shape, rank, count = input.array.shape, input.array.ndim, len(amounts) // 2
     if len(amounts) % 2 or count > rank:
         raise ArgumentError(
             "pad takes a begin and an end for each dimension, last dimension first",

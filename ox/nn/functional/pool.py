@@ -263,15 +263,15 @@ def _max_unpool(
 ) -> Tensor:
     kernel, pads = several(kernel_size, rank, "kernel_size", 1), several(padding, rank, "padding", 0)
     strides = kernel if stride is None else several(stride, rank, "stride", 1)
-    if indices.data.shape != input.data.shape:
+    if indices.array.shape != input.array.shape:
         raise ShapeError(
             f"max_unpool{rank}d takes an index for each value",
             where=place(),
-            expected=f"indices {list(input.data.shape)}",
-            got=f"indices {list(indices.data.shape)}",
+            expected=f"indices {list(input.array.shape)}",
+            got=f"indices {list(indices.array.shape)}",
         )
-    if indices.data.dtype != "int64":
-        raise DTypeError("indices are int64", where=place(), got=str(indices.data.dtype))
+    if indices.array.dtype != "int64":
+        raise DTypeError("indices are int64", where=place(), got=str(indices.array.dtype))
     one = batched(input, f"MaxUnpool{rank}d", rank)
     x, at = (input, indices) if one is None else (one, ops.Unsqueeze(indices, ints(0)))
     usual = [(n - 1) * s + k - 2 * p for n, s, k, p in zip(x.shape[2:], strides, kernel, pads, strict=True)]

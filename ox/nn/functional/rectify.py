@@ -77,7 +77,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """
     if alpha == 0:
         raise ArgumentError("celu's alpha is not 0", where=place())
-    if input.data.dtype == float32:
+    if input.array.dtype == float32:
         result = ops.Celu(input, alpha=float(alpha))
     else:  # of which the opsets that runtimes read have no Celu
         scale = number(alpha, input)
@@ -107,7 +107,7 @@ def rrelu(
         raise ArgumentError("rrelu's lower is above upper", where=place(), got=f"{lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    drawn = cast(random.uniform(input.shape, generator=generator), input.data.dtype)
+    drawn = cast(random.uniform(input.shape, generator=generator), input.array.dtype)
     slope = ops.Add(ops.Mul(drawn, number(upper - lower, input)), number(lower, input))
     result = ops.Where(ops.Greater(input, number(0, input)), input, ops.Mul(input, slope))
     return written(input, result, inplace, "rrelu_")

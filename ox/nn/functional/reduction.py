@@ -34,12 +34,12 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 
 def same_shape(name: str, input: Tensor, target: Tensor) -> None:
     """Raise ShapeError unless both have one shape."""
-    if input.data.shape != target.data.shape:
+    if input.array.shape != target.array.shape:
         raise ShapeError(
             f"{name} compares values one by one",
             where=place(),
-            expected=f"target {list(input.data.shape)}",
-            got=f"target {list(target.data.shape)}",
+            expected=f"target {list(input.array.shape)}",
+            got=f"target {list(target.array.shape)}",
             hint="target.reshape(input.shape), or target.unsqueeze(1) for an output of one column",
         )
 
@@ -47,15 +47,15 @@ def same_shape(name: str, input: Tensor, target: Tensor) -> None:
 def floating(name: str, *inputs: Tensor) -> None:
     """Raise DTypeError unless all are floats."""
     for x in inputs:
-        if not is_floating(x.data.dtype):
+        if not is_floating(x.array.dtype):
             raise DTypeError(
-                f"{name} does not take {x.data.dtype}", where=place(), expected="a floating type", hint="x.float()"
+                f"{name} does not take {x.array.dtype}", where=place(), expected="a floating type", hint="x.float()"
             )
 
 
 def classes(name: str, target: Tensor, shape: Sequence[int], for_input: Sequence[int]) -> None:
     """Raise unless target holds integers and has the shape that belongs to the input's."""
-    t = target.data
+    t = target.array
     if t.dtype.kind not in "iu":
         raise DTypeError(
             f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"

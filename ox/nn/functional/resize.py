@@ -47,14 +47,14 @@ def interpolate(
         antialias: for "bilinear" and "bicubic": whether a smaller image is made of all elements that it covers.
     """
     one_of(mode, "mode", _MODES)
-    rank = input.data.ndim - 2
+    rank = input.array.ndim - 2
     if not 1 <= rank <= 3 or _RANKS.get(mode, rank) != rank:
         expected = f"{_RANKS[mode] + 2} dimensions for {mode!r}" if mode in _RANKS else "3, 4 or 5 dimensions"
         raise ShapeError(
             "interpolate takes [batch, channels, ...]",
             where=place(),
             expected=expected,
-            got=f"{list(input.data.shape)}",
+            got=f"{list(input.array.shape)}",
         )
     if align_corners is not None and mode not in _RANKS:
         raise ArgumentError(f"mode {mode!r} has no corners to align", where=place(), expected=", ".join(_RANKS))
@@ -81,8 +81,8 @@ def interpolate(
         wanted = [_scaled(n, s) for n, s in zip(sizes, scales, strict=True)]
         if any(n < 1 for n in wanted):
             raise ShapeError("interpolate would leave nothing", where=place(), got=f"size {[int(n) for n in wanted]}")
-    if not all(input.data.shape[1:]):
-        raise ShapeError("interpolate takes no empty images", where=place(), got=f"input {list(input.data.shape)}")
+    if not all(input.array.shape[1:]):
+        raise ShapeError("interpolate takes no empty images", where=place(), got=f"input {list(input.array.shape)}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[rank - 1](input, tuple(wanted))
     attributes = _attributes(mode, align_corners, antialias)

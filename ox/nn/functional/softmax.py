@@ -19,7 +19,7 @@ def _dim(name: str, input: Tensor, dim: int | None, stacklevel: int) -> int:
     if dim is not None:
         return dim
     warnings.warn(f"{name} without dim takes 0 or 1, by the rank; say which is meant", UserWarning, stacklevel)
-    return 0 if input.data.ndim in (0, 1, 3) else 1
+    return 0 if input.array.ndim in (0, 1, 3) else 1
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -49,10 +49,10 @@ def gumbel_softmax(
         generator: an `ox.Generator`; None for the default one.
     """
     only_floats("gumbel_softmax", logits)
-    dim = one_dim(dim, logits.data.ndim)
+    dim = one_dim(dim, logits.array.ndim)
     drawn = random.uniform(logits.shape, float32, generator)
     drawn = ops.Max(drawn, number(2.0**-25, drawn))  # a logarithm follows
-    noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.data.dtype)
+    noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.array.dtype)
     soft = ops.Softmax(ops.Div(ops.Add(logits, noise), number(tau, logits)), axis=dim)
     if not hard:
         return soft

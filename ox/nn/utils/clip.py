@@ -62,13 +62,13 @@ def get_total_norm(
         total = _fast_norm(chosen, norm_type) if _eager(chosen) else None
         if total is None:
             total = total_norm(chosen, float(norm_type))
-    if error_if_nonfinite and MODE.get().recording is None and not np.isfinite(float(total.data)):
+    if error_if_nonfinite and MODE.get().recording is None and not np.isfinite(float(total.array)):
         names = [i for i, g in enumerate(chosen) if not np.isfinite(np.asarray(g).sum())]
         raise GradientError(
             "the norm of the gradients is not finite",
             where=place(),
             expected="a finite norm",
-            got=f"{float(total.data)}, from parameters {names[:8]}",
+            got=f"{float(total.array)}, from parameters {names[:8]}",
             hint="a smaller learning rate, or look at the loss",
         )
     return total
@@ -78,18 +78,18 @@ def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale gradients by max_norm / total_norm where that is below 1. `torch.nn.utils.clip_grads_with_norm_`."""
-    tensors = _dense(_with_grad(parameters), lambda g: g * min(float(max_norm) / (float(total_norm.data) + 1e-6), 1.0))
+    tensors = _dense(_with_grad(parameters), lambda g: g * min(float(max_norm) / (float(total_norm.array) + 1e-6), 1.0))
     with switched(grad=False):
         if _eager([p.grad for p in tensors]):  # type: ignore[misc]
-            factor = min(float(max_norm) / (float(total_norm.data) + 1e-6), 1.0)
+            factor = min(float(max_norm) / (float(total_norm.array) + 1e-6), 1.0)
             if factor != 1:
                 _scale(tensors, factor)
             return
-        kind = total_norm.data.dtype
+        kind = total_norm.array.dtype
         factor_tensor = ops.Min(ops.Div(scalar(float(max_norm), kind), total_norm + 1e-6), scalar(1.0, kind))
         for p in tensors:
             grad: Any = p.grad
-            p.grad = ops.Mul(grad, cast(factor_tensor, grad.data.dtype))
+            p.grad = ops.Mul(grad, cast(factor_tensor, grad.array.dtype))
 
 
 def _dense(parameters: list[Tensor], clip: Callable[[Any], Any]) -> list[Tensor]:
@@ -101,12 +101,12 @@ def _dense(parameters: list[Tensor], clip: Callable[[Any], Any]) -> list[Tensor]
 
 
 def _eager(tensors: list[Tensor]) -> bool:
-    return MODE.get().recording is None and all(isinstance(t.data, np.ndarray) for t in tensors)
+    return MODE.get().recording is None and all(isinstance(t.array, np.ndarray) for t in tensors)
 
 
 def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
     """The 2-norm of float32 or float64 gradients in one pass each, without temporaries; None for others."""
-    arrays = [t.data for t in tensors]
+    arrays = [t.array for t in tensors]
     if norm_type != 2 or any(a.dtype.kind != "f" or a.dtype.itemsize < 4 for a in arrays):
         return None
     squares = 0.0
@@ -120,13 +120,13 @@ def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
 def _scale(tensors: list[Tensor], factor: float) -> None:
     """Gradients times a number: in place, but where two share memory or it cannot be written."""
     grads: list[Any] = [p.grad for p in tensors]
-    owners = [_owner(g.data) for g in grads]
+    owners = [_owner(g.array) for g in grads]
     shared = {owner for owner, count in Counter(owners).items() if count > 1}
     for p, grad, owner in zip(tensors, grads, owners, strict=True):
-        if owner in shared or not grad.data.flags.writeable:
-            p.grad = ops.Mul(grad, scalar(factor, grad.data.dtype))
+        if owner in shared or not grad.array.flags.writeable:
+            p.grad = ops.Mul(grad, scalar(factor, grad.array.dtype))
             continue
-        np.multiply(grad.data, factor, out=grad.data)
+        np.multiply(grad.array, factor, out=grad.array)
         version = grad._shared_version()
         version[0] += 1
         version[1] = "clip_grad_norm_"
@@ -151,14 +151,14 @@ def total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     parts = [ops.ReduceSum(_power(a, norm_type), keepdims=0) for a in sizes]
     total = parts[0]
     for part in parts[1:]:
-        total = ops.Add(total, cast(part, total.data.dtype))
+        total = ops.Add(total, cast(part, total.array.dtype))
     return ops.Sqrt(total) if norm_type == 2 else _power(total, 1 / norm_type)
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
     if exponent in (1, 2):
         return x if exponent == 1 else ops.Mul(x, x)
-    return ops.Pow(x, scalar(exponent, x.data.dtype))
+    return ops.Pow(x, scalar(exponent, x.array.dtype))
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:

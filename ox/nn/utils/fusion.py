@@ -69,7 +69,7 @@ def fuse_conv_bn_weights(
     """Weight and bias of the one convolution. `torch.nn.utils.fuse_conv_bn_weights`."""
     with switched(grad=False):
         scale, bias = _affine(conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
-        shape = [1] * conv_w.data.ndim
+        shape = [1] * conv_w.array.ndim
         shape[1 if transpose else 0] = -1
         weight = conv_w * scale.reshape(*shape)
     return _like(weight, conv_w), _like(bias, conv_w if conv_b is None else conv_b)
@@ -101,4 +101,4 @@ def _affine(
 
 
 def _like(value: Tensor, old: Tensor) -> Parameter:
-    return Parameter(value.to(old.data.dtype), old.requires_grad)
+    return Parameter(value.to(old.array.dtype), old.requires_grad)

@@ -32,7 +32,7 @@ class Orthogonal(Module):
     def forward(self, X: Tensor) -> Tensor:
         wide = self.shape[-2] < self.shape[-1]
         X = X.mT if wide else X
-        rows, columns = X.data.shape[-2:]
+        rows, columns = X.array.shape[-2:]
         if self.kind == "householder":
             A = lower(X, -1)
             Q = reflections(A, 2.0 / (1.0 + (A * A).sum(-2)))
@@ -41,7 +41,7 @@ class Orthogonal(Module):
         else:
             X = lower(X, 0)
             if rows != columns:
-                zeros = X.new_zeros(*X.data.shape[:-1], rows - columns)
+                zeros = X.new_zeros(*X.array.shape[:-1], rows - columns)
                 X = F.cat([X, zeros], -1)
             A = X - X.mT
             Q = (exponential(A) if self.kind == "matrix_exp" else cayley(A))[..., :columns]
@@ -50,15 +50,15 @@ class Orthogonal(Module):
         return Q.mT if wide else Q
 
     def right_inverse(self, Q: Tensor) -> Tensor:
-        if Q.data.shape != self.shape:
+        if Q.array.shape != self.shape:
             raise ShapeError(
                 "this is not the shape of the orthogonal tensor",
                 where=place(),
                 expected=str(list(self.shape)),
-                got=str(list(Q.data.shape)),
+                got=str(list(Q.array.shape)),
             )
         wide = self.shape[-2] < self.shape[-1]
-        array = np.asarray(Q.detach().cpu().data, np.float64)
+        array = np.asarray(Q.detach().cpu().array, np.float64)
         array = np.swapaxes(array, -1, -2) if wide else array
         rows, columns = array.shape[-2:]
         if not self.use_trivialization:
@@ -79,7 +79,7 @@ class Orthogonal(Module):
 
 
 def like(array: Any, tensor: Tensor) -> Tensor:
-    return make_tensor(np.ascontiguousarray(array).astype(tensor.data.dtype)).to(tensor.device)
+    return make_tensor(np.ascontiguousarray(array).astype(tensor.array.dtype)).to(tensor.device)
 
 
 def lower(X: Tensor, diagonal: int) -> Tensor:
@@ -88,12 +88,12 @@ def lower(X: Tensor, diagonal: int) -> Tensor:
 
 
 def eye(like: Tensor) -> Tensor:
-    return make_tensor(np.eye(like.data.shape[-1], dtype=like.data.dtype)).to(like.device)
+    return make_tensor(np.eye(like.array.shape[-1], dtype=like.array.dtype)).to(like.device)
 
 
 def diagonal(X: Tensor) -> Tensor:
     """[..., rows, columns] to [..., columns], for no fewer rows than columns."""
-    mask = np.eye(*X.data.shape[-2:], dtype=X.data.dtype)
+    mask = np.eye(*X.array.shape[-2:], dtype=X.array.dtype)
     return (X * make_tensor(mask).to(X.device)).sum(-2)  # type: ignore[no-any-return]
 
 
@@ -131,9 +131,9 @@ def cayley(A: Tensor) -> Tensor:
 
 def reflections(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns of H₁·H₂·..., Hᵢ = I - τᵢ·vᵢ·vᵢᵀ, with vᵢ the column i of A and 1 on the diagonal."""
-    rows, columns = A.data.shape[-2:]
-    identity = np.eye(rows, columns, dtype=A.data.dtype)
-    Q: Tensor = as_input(np.ascontiguousarray(np.broadcast_to(identity, A.data.shape))).to(A.device)
+    rows, columns = A.array.shape[-2:]
+    identity = np.eye(rows, columns, dtype=A.array.dtype)
+    Q: Tensor = as_input(np.ascontiguousarray(np.broadcast_to(identity, A.array.shape))).to(A.device)
     V = A + make_tensor(identity).to(A.device)
     for i in reversed(range(columns)):
         v = V[..., i : i + 1]

@@ -39,7 +39,7 @@ class _SpectralNorm(Module):
 
     def __init__(self, weight: Tensor, n_power_iterations: int, dim: int, eps: float) -> None:
         super().__init__()
-        rank = weight.data.ndim
+        rank = weight.array.ndim
         if not -rank <= dim < rank:
             raise BoundsError(f"dim {dim} is none of the weight's", where=place(), expected=f"{-rank} to {rank - 1}")
         if n_power_iterations < 1:
@@ -47,11 +47,11 @@ class _SpectralNorm(Module):
         self.n_power_iterations, self.dim, self.eps = n_power_iterations, dim % rank, eps
         if rank > 1:
             matrix = as_matrix(weight.detach(), self.dim)
-            self._u, self._v = (started(weight, size, eps) for size in matrix.data.shape)
+            self._u, self._v = (started(weight, size, eps) for size in matrix.array.shape)
             iterate(matrix, self._u, self._v, 15, eps, u_first=True)
 
     def forward(self, weight: Tensor) -> Tensor:
-        if weight.data.ndim == 1:
+        if weight.array.ndim == 1:
             return unit(weight, self.eps)
         matrix = as_matrix(weight, self.dim)
         if self.training:
@@ -84,13 +84,13 @@ def orthogonal(
         use_trivialization: start from the weight as it is (made orthogonal), by a fixed factor `base`.
     """
     weight = _existing(module, name)
-    if weight.data.ndim < 2:
-        raise ArgumentError("a matrix can be orthogonal", where=place(), got=f"shape {list(weight.data.shape)}")
-    square = weight.data.shape[-1] == weight.data.shape[-2]
+    if weight.array.ndim < 2:
+        raise ArgumentError("a matrix can be orthogonal", where=place(), got=f"shape {list(weight.array.shape)}")
+    square = weight.array.shape[-1] == weight.array.shape[-2]
     kind = orthogonal_map or ("matrix_exp" if square else "householder")
     if kind not in MAPS:
         raise ArgumentError(f"there is no orthogonal_map {kind!r}", where=place(), expected=", ".join(MAPS))
-    made = Orthogonal(weight.data.shape, kind, use_trivialization)
+    made = Orthogonal(weight.array.shape, kind, use_trivialization)
     return register_parametrization(module, name, made, unsafe=True)
 
 

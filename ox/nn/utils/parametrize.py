@@ -100,7 +100,7 @@ class ParametrizationList(ModuleList):
                     got=str(len(given)),
                 )
             for own, new in zip(self.originals(), given, strict=True):
-                if own.data.shape != new.data.shape and not self.unsafe:
+                if own.array.shape != new.array.shape and not self.unsafe:
                     _alike(own, new, "right_inverse")
                 _set(own, new)
 
@@ -120,18 +120,18 @@ def _set(own: Tensor, new: Tensor) -> None:
     if own is new:
         return
     own._shared_version()[0] += 1
-    own.data = new.detach().clone().data if new.data is own.data or new.node is not None else new.data
+    own.array = new.detach().clone().array if new.array is own.array or new.node is not None else new.array
 
 
 def _alike(own: Tensor, made: Any, what: str) -> None:
     if not isinstance(made, Tensor):
         raise ArgumentError(f"{what} does not return a tensor", where=place(), got=type(made).__name__)
-    if made.data.shape != own.data.shape or made.data.dtype != own.data.dtype:
+    if made.array.shape != own.array.shape or made.array.dtype != own.array.dtype:
         raise ShapeError(
             f"{what} changes the tensor's shape or type",
             where=place(),
-            expected=f"{own.data.dtype} {list(own.data.shape)}",
-            got=f"{made.data.dtype} {list(made.data.shape)}",
+            expected=f"{own.array.dtype} {list(own.array.shape)}",
+            got=f"{made.array.dtype} {list(made.array.shape)}",
             hint="unsafe=True allows that",
         )
 

@@ -40,7 +40,7 @@ class BasePruningMethod:
     def apply_mask(self, module: Module) -> Tensor:
         """The parameter with its pruned elements at 0."""
         original = getattr(module, f"{self.name}_orig")
-        return original * getattr(module, f"{self.name}_mask").to(original.data.dtype)  # type: ignore[no-any-return]
+        return original * getattr(module, f"{self.name}_mask").to(original.array.dtype)  # type: ignore[no-any-return]
 
     @classmethod
     def apply(
@@ -56,15 +56,15 @@ class BasePruningMethod:
         before = _methods(module, name)
         value = getattr(module, name) if before else module.get_parameter(name)
         scores = value if importance_scores is None else importance_scores
-        if scores.data.shape != value.data.shape:
+        if scores.array.shape != value.array.shape:
             raise ShapeError(
                 "importance_scores have another shape than the parameter",
                 where=place(),
-                expected=str(list(value.data.shape)),
-                got=str(list(scores.data.shape)),
+                expected=str(list(value.array.shape)),
+                got=str(list(scores.array.shape)),
             )
         with switched(grad=False):
-            held = getattr(module, f"{name}_mask") if before else make_tensor(np.ones_like(value.data))
+            held = getattr(module, f"{name}_mask") if before else make_tensor(np.ones_like(value.array))
             container = PruningContainer(*before, method)
             mask = container.compute_mask(scores.detach(), held)
         if before:
@@ -80,7 +80,7 @@ class BasePruningMethod:
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A tensor by itself with what this method chooses at 0."""
-        mask = make_tensor(np.ones_like(t.data)) if default_mask is None else default_mask
+        mask = make_tensor(np.ones_like(t.array)) if default_mask is None else default_mask
         return t * self.compute_mask(t if importance_scores is None else importance_scores, mask)  # type: ignore[no-any-return]
 
     def remove(self, module: Module) -> None:
@@ -123,7 +123,7 @@ class PruningContainer(BasePruningMethod):
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The last method's mask, on what is left of the tensor."""
         method = self.methods[-1]
-        mask = default_mask.data.astype(t.data.dtype)
+        mask = default_mask.array.astype(t.array.dtype)
         part: Any = ...
         if method.PRUNING_TYPE == "unstructured":
             part = mask == 1
@@ -131,7 +131,7 @@ class PruningContainer(BasePruningMethod):
             dim = method.dim % mask.ndim  # type: ignore[attr-defined]
             left = mask.any(tuple(i for i in range(mask.ndim) if i != dim))
             part = (*[slice(None)] * dim, left)
-        mask[part] = method.compute_mask(make_tensor(t.data[part]), make_tensor(mask[part].copy())).data
+        mask[part] = method.compute_mask(make_tensor(t.array[part]), make_tensor(mask[part].copy())).array
         return make_tensor(mask)
 
 
@@ -171,16 +171,16 @@ class RandomUnstructured(_Amount):
     """Any elements."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        drawn = random.uniform((t.data.size,)).cpu().data
-        return make_tensor(self._without(default_mask.data.reshape(-1), drawn).data.reshape(t.data.shape))
+        drawn = random.uniform((t.array.size,)).cpu().array
+        return make_tensor(self._without(default_mask.array.reshape(-1), drawn).array.reshape(t.array.shape))
 
 
 class L1Unstructured(_Amount):
     """The elements nearest to 0."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        sizes = np.abs(t.data).reshape(-1)
-        return make_tensor(self._without(default_mask.data.reshape(-1), sizes).data.reshape(t.data.shape))
+        sizes = np.abs(t.array).reshape(-1)
+        return make_tensor(self._without(default_mask.array.reshape(-1), sizes).array.reshape(t.array.shape))
 
 
 class _Structured(_Amount):
@@ -194,24 +194,24 @@ class _Structured(_Amount):
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        rank = t.data.ndim
+        rank = t.array.ndim
         if rank < 2 or not -rank <= self.dim < rank:
             raise ArgumentError(
                 "structured pruning takes slices of a tensor of two dimensions or more",
                 where=place(),
-                got=f"dim {self.dim} of {list(t.data.shape)}",
+                got=f"dim {self.dim} of {list(t.array.shape)}",
             )
-        slices = np.moveaxis(t.data, self.dim, 0)
-        mask = np.moveaxis(default_mask.data, self.dim, 0)
+        slices = np.moveaxis(t.array, self.dim, 0)
+        mask = np.moveaxis(default_mask.array, self.dim, 0)
         left = self._without(mask, self._importance(slices.reshape(len(slices), -1)))
-        return make_tensor(np.ascontiguousarray(np.moveaxis(left.data, 0, self.dim)))
+        return make_tensor(np.ascontiguousarray(np.moveaxis(left.array, 0, self.dim)))
 
 
 class RandomStructured(_Structured):
     """Any slices of one dimension."""
 
     def _importance(self, slices: Any) -> Any:
-        return random.uniform((len(slices),)).cpu().data
+        return random.uniform((len(slices),)).cpu().array
 
 
 class LnStructured(_Structured):
@@ -234,14 +234,14 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        if self.mask.data.shape != default_mask.data.shape:
+        if self.mask.array.shape != default_mask.array.shape:
             raise ShapeError(
                 "the mask has another shape than the parameter",
                 where=place(),
-                expected=str(list(default_mask.data.shape)),
-                got=str(list(self.mask.data.shape)),
+                expected=str(list(default_mask.array.shape)),
+                got=str(list(self.mask.array.shape)),
             )
-        return default_mask * self.mask.to(default_mask.data.dtype)  # type: ignore[no-any-return]
+        return default_mask * self.mask.to(default_mask.array.dtype)  # type: ignore[no-any-return]
 
 
 def _methods(module: Module, name: str) -> list[BasePruningMethod]:
@@ -298,10 +298,10 @@ def global_unstructured(
     if method.PRUNING_TYPE != "unstructured":
         raise TypeError(f"{pruning_method.__name__} is {method.PRUNING_TYPE}; global pruning is unstructured")
     values = [getattr(module, name) for module, name in pairs]
-    asked = [scores.get(pair, value).data.reshape(-1) for pair, value in zip(pairs, values, strict=True)]
+    asked = [scores.get(pair, value).array.reshape(-1) for pair, value in zip(pairs, values, strict=True)]
     held = [m._buffers.get(f"{name}_mask") for m, name in pairs]
     masks = [
-        np.ones(v.data.size, v.data.dtype) if m is None else m.data.reshape(-1)
+        np.ones(v.array.size, v.array.dtype) if m is None else m.array.reshape(-1)
         for m, v in zip(held, values, strict=True)
     ]
     whole = PruningContainer(method).compute_mask(
@@ -309,9 +309,9 @@ def global_unstructured(
     )
     start = 0
     for (module, name), value in zip(pairs, values, strict=True):
-        part = whole.data[start : start + value.data.size].reshape(value.data.shape)
+        part = whole.array[start : start + value.array.size].reshape(value.array.shape)
         custom_from_mask(module, name, make_tensor(part))
-        start += value.data.size
+        start += value.array.size
 
 
 def remove(module: M, name: str) -> M:

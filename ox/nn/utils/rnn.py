@@ -55,7 +55,7 @@ class PackedSequence(NamedTuple):
 
 def lengths_of(packed: PackedSequence) -> np.ndarray[Any, Any]:
     """int64 [N], in the order of the packing (longest first)."""
-    sizes = packed.batch_sizes.data
+    sizes = packed.batch_sizes.array
     return np.asarray((sizes[:, None] > np.arange(int(sizes[0]))).sum(0))
 
 
@@ -79,7 +79,7 @@ def _index(values: Any) -> Tensor:
 
 
 def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
-    values = np.asarray(getattr(lengths, "data", lengths)).astype(np.int64)
+    values = np.asarray(getattr(lengths, "array", lengths)).astype(np.int64)
     if values.shape != (count,):
         raise ShapeError(
             "pack_padded_sequence needs a length for each sequence",
@@ -105,8 +105,8 @@ def pack_padded_sequence(
         ShapeError: another number of lengths than sequences.
     """
     if batch_first:
-        input = ops.Transpose(input, perm=[1, 0, *range(2, input.data.ndim)])
-    steps, count = input.data.shape[:2]
+        input = ops.Transpose(input, perm=[1, 0, *range(2, input.array.ndim)])
+    steps, count = input.array.shape[:2]
     given = _lengths(lengths, count)
     if given.max(initial=0) > steps:
         raise ArgumentError(
@@ -127,7 +127,7 @@ def pack_padded_sequence(
         input = ops.Gather(input, _index(order), axis=1)
     longest = int(given[0])
     alive = np.arange(longest)[:, None] < given
-    flat = ops.Reshape(input, ints(-1, *input.data.shape[2:]), allowzero=0)
+    flat = ops.Reshape(input, ints(-1, *input.array.shape[2:]), allowzero=0)
     return PackedSequence(
         ops.Gather(flat, _index(np.flatnonzero(alive)), axis=0),
         _index(alive.sum(1)),
@@ -156,12 +156,12 @@ def pad_packed_sequence(
         )
     total = steps if total_length is None else total_length
     # a row of padding behind the data, for the places that no sequence fills
-    behind = full_like_shape(data, (1, *data.data.shape[1:]), padding_value)
-    places = np.full((total, len(lengths)), data.data.shape[0], np.int64)
+    behind = full_like_shape(data, (1, *data.array.shape[1:]), padding_value)
+    places = np.full((total, len(lengths)), data.array.shape[0], np.int64)
     alive = np.arange(steps)[:, None] < lengths
     places[:steps][alive] = np.arange(int(alive.sum()))
     if sequence.unsorted_indices is not None:
-        order = sequence.unsorted_indices.data
+        order = sequence.unsorted_indices.array
         places, lengths = places[:, order], lengths[order]
     padded = ops.Gather(cat([data, behind]), _index(places.T if batch_first else places), axis=0)
     return padded, _index(lengths)
@@ -181,12 +181,12 @@ def pad_sequence(
     own = list(sequences)
     if not own:
         raise ArgumentError("pad_sequence needs at least one sequence", where=users_line(2))
-    longest = max(x.data.shape[0] for x in own)
+    longest = max(x.array.shape[0] for x in own)
     padded = []
     for x in own:
-        missing = longest - x.data.shape[0]
+        missing = longest - x.array.shape[0]
         if missing:
-            padding = full_like_shape(x, (missing, *x.data.shape[1:]), padding_value)
+            padding = full_like_shape(x, (missing, *x.array.shape[1:]), padding_value)
             x = cat([x, padding] if padding_side == "right" else [padding, x])
         padded.append(x)
     return stack(padded, 0 if batch_first else 1)
@@ -194,16 +194,16 @@ def pad_sequence(
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
     """The sequences [T_i, *] of a padded tensor. `torch.nn.utils.rnn.unpad_sequence`."""
-    count = padded_sequences.data.shape[0 if batch_first else 1]
+    count = padded_sequences.array.shape[0 if batch_first else 1]
     return [
         (padded_sequences[i] if batch_first else padded_sequences[:, i])[: int(n)]
-        for i, n in zip(range(count), np.asarray(getattr(lengths, "data", lengths)), strict=True)
+        for i, n in zip(range(count), np.asarray(getattr(lengths, "array", lengths)), strict=True)
     ]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Sequences [T_i, *] packed, longest first unless `enforce_sorted` is False. `torch.nn.utils.rnn.pack_sequence`."""
-    lengths = np.array([x.data.shape[0] for x in sequences], np.int64)
+    lengths = np.array([x.array.shape[0] for x in sequences], np.int64)
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
@@ -215,4 +215,4 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The order that undoes an order. `torch.nn.utils.rnn.invert_permutation`."""
-    return None if permutation is None else _index(np.argsort(permutation.data))
+    return None if permutation is None else _index(np.argsort(permutation.array))

@@ -20,8 +20,8 @@ M = TypeVar("M", bound=Module)
 def as_matrix(weight: Tensor, dim: int) -> Tensor:
     """[size of `dim`, everything else]."""
     if dim:
-        weight = weight.permute(dim, *(d for d in range(weight.data.ndim) if d != dim))
-    return weight.reshape(weight.data.shape[0], -1)  # type: ignore[no-any-return]
+        weight = weight.permute(dim, *(d for d in range(weight.array.ndim) if d != dim))
+    return weight.reshape(weight.array.shape[0], -1)  # type: ignore[no-any-return]
 
 
 def unit(x: Tensor, eps: float) -> Tensor:
@@ -31,7 +31,7 @@ def unit(x: Tensor, eps: float) -> Tensor:
 def started(weight: Tensor, size: int, eps: float) -> Buffer:
     """A random direction, in the weight's type and on its device."""
     with switched(grad=False):
-        drawn = random.normal((size,)).to(weight.data.dtype).to(weight.device)
+        drawn = random.normal((size,)).to(weight.array.dtype).to(weight.device)
         return Buffer(unit(drawn, eps))
 
 
@@ -91,7 +91,7 @@ def spectral_norm(
     delattr(module, name)
     module.register_parameter(f"{name}_orig", weight)
     setattr(module, name, weight.detach())
-    for part, size in zip("uv", matrix.data.shape, strict=True):
+    for part, size in zip("uv", matrix.array.shape, strict=True):
         module.register_buffer(f"{name}_{part}", started(weight, size, eps))
     module.register_forward_pre_hook(hook)
     return module

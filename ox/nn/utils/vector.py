@@ -23,16 +23,16 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         ShapeError: another number of elements; nothing was changed.
     """
     params = list(parameters)
-    wanted = sum(p.data.size for p in params)
-    if vec.data.shape != (wanted,):
+    wanted = sum(p.array.size for p in params)
+    if vec.array.shape != (wanted,):
         raise ShapeError(
             "the vector does not fit the parameters",
             where=place(),
             expected=f"[{wanted}]",
-            got=str(list(vec.data.shape)),
+            got=str(list(vec.array.shape)),
         )
     start = 0
     with switched(grad=False):
         for p in params:
-            p.assign(vec[start : start + p.data.size].reshape(*p.data.shape), "vector_to_parameters")
-            start += p.data.size
+            p.assign(vec[start : start + p.array.size].reshape(*p.array.shape), "vector_to_parameters")
+            start += p.array.size

@@ -19,7 +19,7 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
     """The 2-norm over all dimensions but `dim` (None or -1: over all), which stay as ones."""
     if dim is None or dim == -1:
         return F.sqrt((v * v).sum())  # type: ignore[no-any-return]
-    rank = v.data.ndim
+    rank = v.array.ndim
     others = tuple(i for i in range(rank) if i != dim % rank)
     return F.sqrt((v * v).sum(others, keepdim=True)) if others else F.abs(v)  # type: ignore[no-any-return]
 
