@@ -81,8 +81,8 @@ def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
         tensor._grad = _added(before, g)
         return
     # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
-    memory = id(_owner(g.data))
-    tensor._grad = g.clone() if memory in taken or not _writable(g.data) else g
+    memory = id(_owner(g.array))
+    tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g
     taken.add(memory)
 
 
