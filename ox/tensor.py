@@ -76,7 +76,7 @@ class Tensor(Methods, Aliases):
                 expected=str(self.array.dtype), got=str(value.array.dtype), hint="model.to(dtype)",
             )  # fmt: skip
         self.array, self._version = value.array, value._shared_version()
-        self._base, self._viewed = value._base, value._viewed
+        self._base = self._viewed = self._origin = None
 
     @property
     def shape(self) -> tuple[int, ...]:

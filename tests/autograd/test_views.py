@@ -207,6 +207,23 @@ def test_view_is_never_a_copy() -> None:
         x.view(5)
 
 
+def test_data_is_the_memory_without_the_history() -> None:
+    x, w = inputs()
+    x.data[0] = 1.0
+    x.data.view(-1)[4:8].copy_(w)
+    assert (x.tolist()[0], x.tolist()[1]) == ([1, 1, 1, 1], w.tolist())
+    assert x.requires_grad
+    other = ox.zeros(3, 4, dtype=ox.float64)
+    row = x.detach()[0]
+    x.data = other[:]
+    x.data[2] = 5.0
+    assert other[2].tolist() == [5, 5, 5, 5]
+    assert row.tolist() == [1, 1, 1, 1]
+    assert not x._is_view()
+    (x * w).sum().backward()
+    assert x.grad[0].tolist() == w.tolist()
+
+
 def test_shapes_change_in_place() -> None:
     x, w = inputs()
     a = x * w
