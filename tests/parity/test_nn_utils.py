@@ -142,7 +142,7 @@ def test_weight_norm(layer: Any, dim: int | None, new: bool) -> None:
     run_both(here, there, shape)
     for p, q in zip(here.parameters(), there.parameters(), strict=True):
         p.array *= 1.5
-        q.array *= 1.5
+        q.data *= 1.5
     run_both(here, there, shape, 1)
     if new:
         ours.parametrize.remove_parametrizations(here, "weight")
@@ -195,7 +195,7 @@ def test_orthogonal(size: tuple[int, int], kind: str) -> None:
     if kind == "householder":  # the diagonal holds signs
         value[np.arange(min(size)), np.arange(min(size))] = [1, -1, 1, -1][: min(size)]
     here.parametrizations.weight.original.array[...] = value
-    there.parametrizations.weight.original.array[...] = torch.tensor(value)
+    there.parametrizations.weight.original.data[...] = torch.tensor(value)
     run_both(here, there, (2, size[0]))
     weight = here.weight.array if size[0] >= size[1] else here.weight.array.T
     assert np.allclose(weight @ weight.T, np.eye(len(weight)), atol=1e-5)
@@ -241,8 +241,8 @@ def test_fusion(case: Any, bias: bool, affine: bool) -> None:
     bn_there.running_mean[...] = torch.tensor(rng.standard_normal(features))
     bn_there.running_var[...] = torch.tensor(rng.random(features) + 0.5)
     if affine:
-        bn_there.weight.array[...] = torch.tensor(rng.standard_normal(features))
-        bn_there.bias.array[...] = torch.tensor(rng.standard_normal(features))
+        bn_there.weight.data[...] = torch.tensor(rng.standard_normal(features))
+        bn_there.bias.data[...] = torch.tensor(rng.standard_normal(features))
     copy(bn, bn_there)
     for m in (here, there, bn, bn_there):
         m.eval()

@@ -48,7 +48,7 @@ def test_averages(average: str) -> None:
         for p, q in zip(here.parameters(), there.parameters(), strict=True):
             value = rng.standard_normal(p.shape).astype(np.float32)
             p.array[...] = value
-            q.array[...] = torch.tensor(value)
+            q.data[...] = torch.tensor(value)
         x = rng.standard_normal((5, 3)).astype(np.float32)
         here(ox.tensor(x))
         there(torch.tensor(x))

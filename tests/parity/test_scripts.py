@@ -1,0 +1,62 @@
+"""Ordinary PyTorch training scripts, run as they are and run again with nothing but their imports changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
+
+
+def moved(text: str) -> str:
+    """The script with its imports changed, and nothing else."""
+    text = re.sub(r"^import torch$", "import ox as torch", text, flags=re.M)
+    return re.sub(
+        r"^(import|from) torch\.",
+        r"\1 ox.",
+        re.sub(r"^from torch import", "from ox import", text, flags=re.M),
+        flags=re.M,
+    )
+
+
+def run(text: str, name: str) -> list[float]:
+    scope: dict[str, Any] = {"__name__": name}
+    exec(compile(text, name, "exec"), scope)
+    return scope["main"](filler(scope["torch"]), stream())
+
+
+def stream() -> Callable[..., Any]:
+    generator = np.random.default_rng(11)
+    return lambda *shape: generator.standard_normal(shape).astype(np.float32)
+
+
+def filler(torch: Any) -> Callable[[Any], Any]:
+    """Gives every parameter the same numbers under either library."""
+    draw = stream()
+
+    def fill(model: Any) -> Any:
+        with torch.no_grad():
+            for name, parameter in sorted(model.named_parameters()):
+                vector = len(parameter.shape) == 1
+                scale, offset = (0.05, float("weight" in name)) if vector else (0.3, 0.0)
+                parameter.copy_(torch.from_numpy(draw(*parameter.shape) * scale + offset))
+        return model
+
+    return fill
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_moves_over(path: Path) -> None:
+    text = path.read_text()
+    expected = run(text, f"{path.stem} on torch")
+    got = run(moved(text), f"{path.stem} on ox")
+    assert "torch." not in "\n".join(line for line in moved(text).splitlines() if line.startswith(("import", "from")))
+    assert len(got) == len(expected) > 5
+    np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-4)
