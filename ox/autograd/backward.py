@@ -80,6 +80,9 @@ def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
     if before is not None:
         tensor._grad = _added(before, g)
         return
+    if g.is_sparse:
+        tensor._grad = g
+        return
     # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
     memory = id(_owner(g.array))
     tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g
