@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextvars import Token
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from ox.ops.mode import MODE, Mode
+from ox.ops.mode import MODE, Mode, changed
 
 
 class Switch:
@@ -24,7 +23,7 @@ class Switch:
         return self._changes
 
     def __enter__(self) -> None:
-        self._tokens.append(MODE.set(replace(MODE.get(), **self.changes())))
+        self._tokens.append(MODE.set(changed(MODE.get(), self.changes())))
 
     def __exit__(self, *error: object) -> None:
         MODE.reset(self._tokens.pop())

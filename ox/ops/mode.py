@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from ox.devices import executors
@@ -56,15 +55,38 @@ class Mode:
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
 
 
-@contextmanager
-def switched(**changes: Any) -> Iterator[Mode]:
-    """Run a block with some switches changed."""
-    mode = replace(MODE.get(), **changes)
-    token = MODE.set(mode)
-    try:
-        yield mode
-    finally:
-        MODE.reset(token)
+def changed(mode: Mode, changes: dict[str, Any]) -> Mode:
+    """A copy with some switches changed; a third of the time of `dataclasses.replace`."""
+    get = changes.get
+    made = Mode(
+        get("grad", mode.grad),
+        get("inference", mode.inference),
+        get("recording", mode.recording),
+        get("executor", mode.executor),
+        get("modules", mode.modules),
+        get("watch", mode.watch),
+    )
+    return made if changes.keys() <= _FIELDS else replace(made, **changes)  # which names the switch that is none
+
+
+_FIELDS = frozenset(field.name for field in fields(Mode))
+
+
+class switched:
+    """``with switched(grad=False):`` runs a block with some switches changed."""
+
+    __slots__ = ("_changes", "_token")
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def __enter__(self) -> Mode:
+        mode = changed(MODE.get(), self._changes)
+        self._token = MODE.set(mode)
+        return mode
+
+    def __exit__(self, *_: object) -> None:
+        MODE.reset(self._token)
 
 
 executors._switches[:] = [switched]
