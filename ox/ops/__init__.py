@@ -64,6 +64,7 @@ from ox.ops.grid import AffineGrid, GridSample
 from ox.ops.group_norm import GroupNormalization, InstanceNormalization, MeanVarianceNormalization
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
+from ox.ops.integer import ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul
 from ox.ops.linear import Gemm, MatMul
 from ox.ops.loop import Loop, Scan
 from ox.ops.loss import NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss
@@ -73,6 +74,7 @@ from ox.ops.norm import BatchNormalization, LayerNormalization
 from ox.ops.pad import Pad
 from ox.ops.plane import Atan2, Hypot, SignBit
 from ox.ops.pool import AveragePool, MaxPool
+from ox.ops.quantize import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
 from ox.ops.random import Philox, RandomNormal, RandomUniform
 from ox.ops.rectify import Celu, Elu, LeakyRelu, PRelu, Selu, Shrink, ThresholdedRelu
 from ox.ops.recurrent import GRU, LSTM, RNN
@@ -150,6 +152,7 @@ __all__ = [
     "Constant",
     "ConstantOfShape",
     "Conv",
+    "ConvInteger",
     "ConvTranspose",
     "Cos",
     "Cosh",
@@ -157,10 +160,12 @@ __all__ = [
     "CumSum",
     "CumulativeArgMax",
     "DepthToSpace",
+    "DequantizeLinear",
     "Det",
     "Digamma",
     "Div",
     "Dropout",
+    "DynamicQuantizeLinear",
     "Einsum",
     "Elu",
     "Equal",
@@ -211,6 +216,7 @@ __all__ = [
     "LpNormalization",
     "LpPool",
     "MatMul",
+    "MatMulInteger",
     "Max",
     "MaxPool",
     "MaxRoiPool",
@@ -238,6 +244,9 @@ __all__ = [
     "Philox",
     "Polygamma",
     "Pow",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
     "RMSNormalization",
     "RandomNormal",
     "RandomUniform",
