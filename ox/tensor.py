@@ -59,9 +59,13 @@ class Tensor(Methods, Aliases):
     def data(self) -> Tensor:
         """The same memory as a tensor outside the graph; the NumPy or CuPy array itself is `.array`.
 
-        Set to another tensor, this one shows that memory from now on, whatever followed it before.
+        What is written through it is not counted, as in PyTorch; under a recording it is, for a graph must know. Set to
+        another tensor, this one shows that memory from now on, whatever followed it before.
         """
-        return self.detach()
+        other = self.detach()
+        if MODE.get().recording is None:
+            other._version = None
+        return other
 
     @data.setter
     def data(self, value: Tensor) -> None:

@@ -262,3 +262,26 @@ def test_a_tensor_of_one_element_formats_as_its_number() -> None:
 def test_a_size_of_nothing_cannot_be_divided() -> None:
     with pytest.raises(ShapeError, match="leaves nothing"):
         ox.ones(3, 4).reshape(0, -1)
+
+
+def test_data_is_the_memory_outside_the_graph() -> None:
+    x = ox.ones(3, requires_grad=True)
+    y = (x * x).sum()
+    x.data.add_(1.0)  # not counted: the gradient is of what is there now
+    y.backward()
+    assert not x.data.requires_grad and x.tolist() == [2.0, 2.0, 2.0]
+    assert x.grad is not None and x.grad.tolist() == [4.0, 4.0, 4.0]
+    x.data.add_(x.grad, alpha=-0.5)
+    assert x.tolist() == [0.0, 0.0, 0.0] and x.is_leaf and x.requires_grad
+
+
+def test_data_can_be_another_tensor() -> None:
+    x, other = ox.ones(2, requires_grad=True), ox.zeros(2, 2)
+    x.data = other
+    assert x.shape == (2, 2) and x.requires_grad
+    other.fill_(5.0)
+    assert x.tolist() == [[5.0, 5.0], [5.0, 5.0]]
+    with pytest.raises(ArgumentError, match="is set to a tensor"):
+        x.data = 3.0  # type: ignore[assignment]
+    with pytest.raises(DTypeError, match="element type"):
+        x.data = ox.zeros(2, dtype=ox.float64)

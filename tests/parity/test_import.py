@@ -71,7 +71,7 @@ def test_exported_by_pytorch(name: str, opset: int, tmp_path: Path) -> None:
     make, inputs, _ = MODELS[name]
     model, x = make().eval(), inputs()
     for p in model.parameters():  # the exporter writes equal ones, all zeros say, once
-        p.array += 0.01 * torch.randn_like(p)
+        p.data += 0.01 * torch.randn_like(p)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
