@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-BATCH = 256
+BATCH = 64  # a file may need much memory for a sample
 
 
 def evaluate(

@@ -79,7 +79,7 @@ def open_source(given: Path | None, recipe: str | None = None) -> Source:
         page, model = train.restore(run)
         source = Source(str(run.folder), tuple(page.inputs), page.labels, page, model=model)
     if recipe is not None:
-        source.recipe = train.load(recipe)
+        source.recipe = train.load(recipe, needed=("data",))
     if source.labels is None and source.recipe is not None:
         source.labels = source.recipe.labels
     return source

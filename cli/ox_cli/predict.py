@@ -37,8 +37,7 @@ def predict(
         if scores.ndim != 1 or len(scores) < 2:
             typer.echo(json.dumps({"output": scores.tolist()}) if as_json else str(scores))
             continue
-        shares = np.exp(scores - scores.max())
-        shares = shares / shares.sum()
+        shares = _shares(scores)
         labels = (
             source.labels if source.labels and len(source.labels) == len(scores) else list(map(str, range(len(scores))))
         )
@@ -51,6 +50,15 @@ def predict(
             rest = ", ".join(f"{labels[i]} {shares[i]:.1%}" for i in order[1 : 1 + SHOWN])
             known = "" if truth is None else f" · the truth is {labels[int(truth)]}"
             typer.echo(f"{labels[order[0]]}  {shares[order[0]]:.1%}  (then {rest}){known}")
+
+
+def _shares(scores: Array) -> Array:
+    """The probabilities of the classes: a model's output may be these, or scores for a Softmax."""
+    if (scores >= 0).all() and abs(scores.sum(dtype=np.float64) - 1) < 1e-3:
+        return scores
+    powers = np.exp(scores - scores.max())
+    shares: Array = powers / powers.sum()
+    return shares
 
 
 def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:

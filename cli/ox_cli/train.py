@@ -69,7 +69,10 @@ def train(
             run = go_on(resume, show=show)
         elif from_file is not None:
             if recipe is not None or data is None:
-                raise _usage("--from needs --data and no recipe", hint="ox train --from model.onnx --data page.py")
+                raise _usage(
+                    "--from needs --data, and takes no recipe beside it",
+                    hint="ox train --from model.onnx --data page.py",
+                )
             run = begin(load_from(from_file, data, layers or "all"), out=out or Path("runs"), show=show, **flags)
         elif data is not None or layers is not None:
             raise _usage("--data and --layers go with --from", hint="ox train --from model.onnx --data page.py")

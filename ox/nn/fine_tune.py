@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ox.errors import ArgumentError, LoadError
+from ox.autograd import no_grad
+from ox.devices import cpu
+from ox.dtypes import is_floating
+from ox.errors import ArgumentError, LoadError, OxError
 from ox.graph.form import Graph, Node, Value
 from ox.graph.replay import call, replay
 from ox.nn.loaded import Loaded
@@ -18,7 +21,9 @@ from ox.ops.operator import make_tensor
 from ox.tensor import Tensor
 
 LAYERS = ("all", "head")
-PASSING = ("Identity", "Softmax", "LogSoftmax", "Sigmoid", "Reshape", "Flatten", "Squeeze", "Cast")
+ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Clip", "Where")  # may hold a number of a formula
+PASSING = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose")  # may follow a Softmax
+SIZES = ("Shape", "Size")  # what leads to them are sizes of a value, not the value
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,11 @@ class Head:
     `weight` is stored [in, out], or [out, in] where `transposed`; `bias` has its scores in the last dimension.
     """
 
-    node: Node
     weight: Value
     bias: Value | None
     transposed: bool
+    scores: int
+    width: int  # of what it reads
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,58 +49,79 @@ def find_head(net: Loaded) -> Head:
     """The head of a loaded file.
 
     Raises:
-        LoadError: the way back from the first output meets no MatMul or Gemm with trainable weights.
+        LoadError: on the way back from the first output, the first layer with weights is no MatMul or Gemm.
     """
-    makers, value = net.graph.producers(), net.graph.outputs[0]
-    waiting, seen = [value], set()
-    bias = None
+    makers, waiting, seen = net.graph.producers(), [net.graph.outputs[0]], set()
+    got = "no layer with weights"
     while waiting:
         node = makers.get(waiting.pop(0))
-        if node is None or id(node) in seen:
+        if node is None or id(node) in seen or node.op_type in SIZES:
             continue
         seen.add(id(node))
         trained = [v for v in node.inputs if v is not None and isinstance(net.state.get(v.name), Parameter)]
-        if node.op_type in ("MatMul", "Gemm") and trained and net.state[trained[0].name].ndim == 2:
-            gemm = node.op_type == "Gemm"
-            if gemm and len(trained) > 1:
-                bias = trained[1]
-            return Head(node, trained[0], bias, gemm and bool(node.attributes.get("transB")))
-        if node.op_type == "Add" and trained:
-            bias = trained[0]
+        if node.key in ("MatMul", "Gemm") and node.inputs[1] in trained and net.state[trained[0].name].ndim == 2:
+            return _head(net, node)
+        if trained and node.op_type not in ELEMENTWISE:
+            got = f"a {node.op_type} with '{trained[0].name}'"
+            break
         waiting += [v for v in node.inputs if v is not None]
-    raise LoadError(
-        "the file has no head that could learn", expected="a MatMul or Gemm with weights before its first output"
-    )
+    raise LoadError("the file has no head", expected="a MatMul or Gemm with weights before its first output", got=got)
+
+
+def _head(net: Loaded, node: Node) -> Head:
+    weight = node.inputs[1]
+    assert weight is not None
+    transposed = node.op_type == "Gemm" and bool(node.attributes.get("transB"))
+    shape = net.state[weight.name].shape
+    scores, width = int(shape[0 if transposed else 1]), int(shape[1 if transposed else 0])
+    adding = [other for other in net.graph.nodes if other.op_type == "Add" and node.outputs[0] in other.inputs]
+    offered = [*node.inputs[2:3], *(v for other in adding for v in other.inputs)]
+    fitting = [
+        v for v in offered
+        if v is not None and isinstance(net.state.get(v.name), Parameter) and net.state[v.name].shape[-1:] == (scores,)
+    ]  # fmt: skip
+    return Head(weight, fitting[0] if fitting else None, transposed, scores, width)
 
 
 class FineTuned(Module):
-    """A loaded file in training. Gives the scores that a loss wants: where the file ends in probabilities, those before
-    its Softmax, or else their logarithm. What is exported is the file with its new weights, its ends as they were.
+    """A loaded file in training. Gives the scores that a loss wants: where the file ends in probabilities, their
+    logarithm or what comes before their Softmax. What is exported is the file with its new weights, its ends as they
+    were.
+
+    Numbers of a formula, such as an epsilon, are parameters of the file, too: those of one element never learn, unless
+    they are the head's.
 
     Args:
         net: what `ox.export.load` gave.
         layers: ``all``, or ``head``: only the last layer learns, and all before it stays in eval mode.
         classes: a new head for so many, its weights drawn anew; None keeps the file's own.
-        example: inputs in the file's order, to see whether it ends in probabilities.
+        example: inputs in the file's order, on which it is tried.
 
     Raises:
-        ArgumentError: other layers. LoadError: no head, or a file that cannot give other scores.
+        ArgumentError, ShapeError, DTypeError: other layers, or inputs that the file does not take.
+        LoadError: no head, or a file that cannot give other scores.
     """
 
-    def __init__(
-        self, net: Loaded, layers: str = "all", classes: int | None = None, example: Sequence[Any] = ()
-    ) -> None:
+    def __init__(self, net: Loaded, layers: str, classes: int | None, example: Sequence[Any]) -> None:
         super().__init__()
         if layers not in LAYERS:
-            raise ArgumentError(f"there are no layers '{layers}'", expected=" or ".join(LAYERS), got=repr(layers))
-        self.net, self.layers = net, layers
+            raise ArgumentError(f"there are no layers '{layers}'", expected=" or ".join(LAYERS))
+        self.net, self.layers, self.classes = net, layers, classes
+        results = _run(net, example)
+        if not is_floating(results[0].dtype):
+            raise LoadError(
+                f"the file's first output, '{net.graph.outputs[0].name}', cannot learn",
+                expected="scores or probabilities", got=str(results[0].dtype),
+            )  # fmt: skip
         head = find_head(net) if classes is not None or layers == "head" else None
         if head is not None and classes is not None:
             new_head(net, head, classes)
-        if head is not None and layers == "head":
-            for name, parameter in net.named_parameters():
-                parameter.requires_grad = name in head.names
-        self._scores, self._logarithm = _scores(net, example)
+            results = _try(net, head, example)
+        named = head.names if head is not None else ()
+        for name, parameter in net.named_parameters():
+            parameter.requires_grad = name in named or (layers == "all" and parameter.numel() > 1)
+        self.shape = results[0].shape  # of the example's scores
+        self._scores, self._logarithm = _scores(net, example, results[0])
 
     def train(self, mode: bool = True) -> FineTuned:
         super().train(mode)
@@ -118,36 +145,15 @@ class FineTuned(Module):
 
 
 def new_head(net: Loaded, head: Head, classes: int) -> None:
-    """Give the head as many scores as there are classes, drawn as `ox.nn.Linear` draws them.
-
-    Raises:
-        LoadError: the file's scores are made in another way, too.
-    """
-    weight = net.state[head.weight.name]
-    old = weight.shape[0 if head.transposed else 1]
-    width = weight.shape[1 if head.transposed else 0]
+    """Give the head as many scores as there are classes, drawn as `ox.nn.Linear` draws them."""
     from ox import random
 
     def drawn(*shape: int) -> Any:
-        return ((random.uniform(shape).array * 2 - 1) / np.sqrt(width)).astype(weight.dtype)
+        return ((random.uniform(shape).array * 2 - 1) / np.sqrt(head.width)).astype(net.state[head.weight.name].dtype)
 
-    shape = (classes, width) if head.transposed else (width, classes)
-    _put(net, head.weight, drawn(*shape))
+    _put(net, head.weight, drawn(*((classes, head.width) if head.transposed else (head.width, classes))))
     if head.bias is not None:
-        before = net.state[head.bias.name].shape
-        if before[-1:] != (old,):
-            raise LoadError(
-                f"the bias '{head.bias.name}' is no row of scores", expected=f"[{old}]", got=str(list(before))
-            )
-        _put(net, head.bias, drawn(*before[:-1], classes))
-    for value in net.graph.outputs:
-        if value.dims and value.dims[-1] == old:
-            value.dims = (*value.dims[:-1], classes)
-    outputs = tuple(
-        replace(info, dims=(*info.dims[:-1], classes), labels=None) if info.dims and info.dims[-1] == old else info
-        for info in net.contract.outputs
-    )
-    net.contract = replace(net.contract, outputs=outputs)
+        _put(net, head.bias, drawn(*net.state[head.bias.name].shape[:-1], classes))
 
 
 def _put(net: Loaded, value: Value, array: Any) -> None:
@@ -157,33 +163,80 @@ def _put(net: Loaded, value: Value, array: Any) -> None:
     value.dims = value.shape = array.shape
 
 
-def _scores(net: Loaded, example: Sequence[Any]) -> tuple[Graph | None, bool]:
-    """The graph up to a final Softmax, if there is one; and whether what it gives are probabilities all the same."""
-    graph, makers = net.graph, net.graph.producers()
-    node = makers.get(graph.outputs[0])
-    while node is not None and node.op_type in ("Identity", "Cast"):
-        assert node.inputs[0] is not None
-        node = makers.get(node.inputs[0])
-    if node is not None and node.op_type in ("Softmax", "LogSoftmax") and node.inputs[0] is not None:
-        before = node.inputs[0]
-        return replace(graph, outputs=[before], nodes=_needed(graph, before)), False
-    if not len(example):
-        return None, False
+def _try(net: Loaded, head: Head, example: Sequence[Any]) -> list[Any]:
+    """Run the file with its new head, and note the sizes that its outputs now have.
+
+    Raises:
+        LoadError: something else in the file counts on the old ones.
+    """
+    try:
+        results = _run(net, example)
+    except OxError as error:
+        raise LoadError(
+            f"the file cannot give other than {head.scores} scores", where=error.where, got=error.what
+        ) from error
+    told = []
+    for value, info, array in zip(net.graph.outputs, net.contract.outputs, results, strict=True):
+        if value.dims is not None and len(value.dims) == array.ndim:
+            value.dims = tuple(n if isinstance(d, int) else d for d, n in zip(value.dims, array.shape, strict=True))
+        if len(info.dims) == array.ndim:
+            dims = tuple(n if isinstance(d, int) else d for d, n in zip(info.dims, array.shape, strict=True))
+            info = replace(info, dims=dims, labels=info.labels if dims == info.dims else None)
+        told.append(info)
+    net.contract = replace(net.contract, outputs=tuple(told))
+    return results
+
+
+def _run(net: Loaded, example: Sequence[Any]) -> list[Any]:
+    """The outputs for an example, in eval mode."""
     training = net.training
     try:
-        result = net.eval()(*map(make_tensor, example))
+        with no_grad():
+            results = net.eval()(*map(make_tensor, example))
     finally:
         net.train(training)
-    array = (result[0] if isinstance(result, tuple) else result).array.astype(np.float64)
-    sums = array.sum(-1) if array.ndim > 1 else np.zeros(1)
-    return None, bool((array >= 0).all() and np.allclose(sums, 1, atol=1e-3))
+    return [cpu(x.array) for x in (results if isinstance(results, tuple) else (results,))]
 
 
-def _needed(graph: Graph, value: Value) -> list[Node]:
-    """The nodes that `value` depends on, in the graph's order."""
+def _scores(net: Loaded, example: Sequence[Any], result: Any) -> tuple[Graph | None, bool]:
+    """The graph that gives scores, where it is not the file's own; and whether what runs gives probabilities."""
+    graph, makers = net.graph, net.graph.producers()
+    node = makers.get(graph.outputs[0])
+    while node is not None and node.op_type in PASSING and node.inputs[0] is not None:
+        node = makers.get(node.inputs[0])
+    if node is not None and node.key == "Softmax":
+        soft = replace(node, op_type="LogSoftmax")
+        graph = replace(graph, nodes=[soft if n is node else n for n in graph.nodes])
+        return _until(graph, graph.outputs[0]), False
+    if not _are_probabilities(result):
+        return None, False
+    before = _before_division(node, makers)
+    if before is not None:
+        cut = _until(graph, before)
+        with no_grad():
+            (scores,) = replay(cut, [*map(make_tensor, example)], net.state, call)
+        powers = np.exp(cpu(scores.array).astype(np.float64))
+        if powers.shape == result.shape and np.allclose(powers / powers.sum(-1, keepdims=True), result, atol=1e-5):
+            return cut, False
+    return None, True
+
+
+def _are_probabilities(array: Any) -> bool:
+    return array.ndim > 1 and bool((array >= 0).all() and np.allclose(array.astype(np.float64).sum(-1), 1, atol=1e-3))
+
+
+def _before_division(node: Node | None, makers: dict[Value, Node]) -> Value | None:
+    """What a Softmax that was written as ``exp(x) / sum(exp(x))`` is taken of."""
+    numerator = node.inputs[0] if node is not None and node.key == "Div" else None
+    power = makers.get(numerator) if numerator is not None else None
+    return power.inputs[0] if power is not None and power.key == "Exp" else None
+
+
+def _until(graph: Graph, value: Value) -> Graph:
+    """The graph that gives `value` only, with the nodes that it depends on."""
     wanted, nodes = {value}, []
     for node in reversed(graph.nodes):
         if wanted & set(node.outputs):
             nodes.append(node)
             wanted.update(v for v in node.inputs if v is not None)
-    return nodes[::-1]
+    return replace(graph, outputs=[value], nodes=nodes[::-1])

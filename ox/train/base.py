@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ox.errors import LoadError, RecipeError
+from ox.data import Subset, TensorDataset
+from ox.errors import ArgumentError, DTypeError, LoadError, RecipeError, ShapeError
+from ox.train.samples import batches, plain
 
 FILE = "base.onnx"  # what a run calls its copy
 
@@ -42,18 +44,55 @@ class Base:
         path: the file; a run keeps a copy.
         layers: which of them learn: ``all``, or ``head``, the last one.
         classes: how many scores a new head gives; None keeps the file's own head.
+        source: where a run's copy came from.
     """
 
     path: Path
     layers: str = "all"
     classes: int | None = None
+    source: Path | None = None
 
-    def model(self, example: list[np.ndarray[Any, Any]]) -> Any:
-        """The file as a module that gives scores; `example` shows whether it ends in probabilities."""
-        from ox.nn.fine_tune import FineTuned
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return (self.source or self.path).name
+
+    def model(self, parts: Mapping[str, Any]) -> Any:
+        """The file as a module that gives scores, tried on the first samples of the data's `parts`.
+
+        Raises:
+            RecipeError: the file does not take the data.
+            ArgumentError: other layers. LoadError: a file that cannot be trained so.
+        """
+        from ox.nn.fine_tune import LAYERS, FineTuned
         from ox.nn.loaded import load
 
-        return FineTuned(load(self.path), self.layers, self.classes, example)
+        if self.layers not in LAYERS:
+            raise ArgumentError(f"there are no layers '{self.layers}'", expected=" or ".join(LAYERS))
+        part = parts["validation"]
+        *inputs, _ = next(batches(Subset(part, range(min(2, len(part)))), 2))
+        try:
+            model = FineTuned(load(self.path), self.layers, self.classes, inputs)
+        except (ArgumentError, ShapeError, DTypeError) as error:
+            raise RecipeError(
+                f"the data do not fit {self.name}: {error.what}",
+                where=error.where, expected=error.expected, got=error.got, hint=error.hint,
+            ) from error  # fmt: skip
+        return model
+
+    def check(self, model: Any, parts: Mapping[str, Any]) -> None:
+        """Raise RecipeError where the data name a class that has no score."""
+        for name, part in parts.items():
+            targets = _targets(part)
+            if targets is None or targets.dtype.kind not in "iu" or targets.ndim != 1 or len(model.shape) != 2:
+                continue
+            scores = model.shape[1]
+            if targets.max() >= scores:
+                raise RecipeError(
+                    f"a target of the {name} data has no score",
+                    expected=f"0 to {scores - 1}: there are {scores} scores", got=str(targets.max()),
+                    hint="labels = [...] in the page, one a class, for a new head of so many",
+                )  # fmt: skip
 
     def to_table(self) -> dict[str, Any]:
         table: dict[str, Any] = {"file": FILE, "source": str(self.path.resolve()), "layers": self.layers}
@@ -62,7 +101,7 @@ class Base:
     @staticmethod
     def of_table(table: Mapping[str, Any], folder: Path) -> Base:
         """The base of a run, from its config."""
-        return Base(folder / FILE, table["layers"], table.get("classes"))
+        return Base(folder / FILE, table["layers"], table.get("classes"), Path(table["source"]))
 
     def keep(self, folder: Path) -> None:
         """A copy for the run, its weights inside."""
@@ -91,7 +130,15 @@ def scores_of(path: str | os.PathLike[str]) -> tuple[tuple[str, ...], int | None
         head = find_head(net)
     except LoadError:
         return names, None
-    return names, int(net.state[head.weight.name].shape[0 if head.transposed else 1])
+    return names, head.scores
+
+
+def _targets(part: Any) -> np.ndarray[Any, Any] | None:
+    """All targets of a dataset, where they can be had without reading each sample."""
+    if isinstance(part, Subset):
+        targets = _targets(part.dataset)
+        return None if targets is None else targets[part.indices]
+    return plain(part.tensors[-1]) if isinstance(part, TensorDataset) else None
 
 
 def arrays_page(path: Path, inputs: tuple[str, ...]) -> tuple[str, int]:

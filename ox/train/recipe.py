@@ -98,8 +98,8 @@ class Recipe:
         """What the page calls `name`, or None."""
         return getattr(self.page, name, None)
 
-    def model(self) -> Any:
-        """A new model.
+    def model(self, data: Data | None = None) -> Any:
+        """A new model. `data` is what an ONNX file is tried on; it is read where it is not given.
 
         Raises:
             RecipeError: model() returned something else.
@@ -107,7 +107,11 @@ class Recipe:
         from ox.nn import Module
 
         if self.base is not None:
-            return self.base.model(self.examples(2))
+            parts = (data or self.data()).parts()
+            base = self.base.model(parts)
+            if self.optional("step") is None:
+                self.base.check(base, parts)
+            return base
         model = self.page.model()
         if not isinstance(model, Module):
             raise RecipeError(

@@ -77,8 +77,7 @@ class Terminal(Silent):
             f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold")
         )
         sizes = ", ".join(f"{len(part):,} {name}" for name, part in trainer.data.parts().items())
-        name = type(trainer.model).__name__
-        self.print(f"{trainer.recipe.name}: {sizes} · {name}, {trainer.parameters:,} parameters")
+        self.print(f"{trainer.recipe.name}: {sizes} · {_learning(trainer)}")
         if progress.step:
             self.print(f"resumed after step {progress.step:,} of {trainer.steps:,}")
         if changed:
@@ -120,6 +119,20 @@ class Terminal(Silent):
             told = percent(held_back["accuracy"]) if "accuracy" in held_back else f"loss {held_back['loss']:.4g}"
             parts.append(f"held back {told}")
         self.print(" · ".join([*parts, f"curves {run.curves}", f"{result['seconds']:.1f} s"]))
+
+
+def _learning(trainer: Trainer) -> str:
+    """What learns: a recipe's own model, or which layers of a file."""
+    base = trainer.recipe.base
+    if base is None:
+        return f"{type(trainer.model).__name__}, {trainer.parameters:,} parameters"
+    head = "its head" if base.classes is None else f"a new head of {base.classes} classes"
+    of = sum(p.array.size for p in trainer.model.parameters())
+    if base.layers == "head":
+        layers = f"{head} learns"
+    else:
+        layers = "all layers learn" if base.classes is None else f"all layers and {head} learn"
+    return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters"
 
 
 def percent(share: float) -> str:

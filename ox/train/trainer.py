@@ -56,9 +56,10 @@ class Trainer:
         random.seed(options.seed)
         np.random.seed(options.seed % 2**32)
         self.device = _device(options.device)
-        self.model = recipe.model().to(self.device)
+        data = recipe.data() if recipe.base is not None else None
+        self.model = recipe.model(data).to(self.device)
         self.model.train()
-        self.data = _limited(recipe.data(), options.limit)
+        self.data = _limited(data or recipe.data(), options.limit)
         # a stream of its own for each purpose: augmenting more must not change the order of the samples
         self.order = Generator(options.seed + 1)
         self.augmentation = Generator(options.seed + 2)
@@ -84,7 +85,7 @@ class Trainer:
     @property
     def parameters(self) -> int:
         """How many numbers the model learns."""
-        return sum(p.array.size for p in self.model.parameters())
+        return sum(p.array.size for p in self.model.parameters() if p.requires_grad)
 
     def batches(self) -> Iterator[tuple[Any, ...]]:
         """The batches that are left of this epoch, augmented and on the device."""
@@ -142,7 +143,8 @@ class Trainer:
         Raises:
             TrainError: the loss is NaN or infinite.
         """
-        batches = DataLoader(part, batch_size=EVALUATION_BATCH)
+        # without a tape, four times the batch takes no more memory than a step does
+        batches = DataLoader(part, batch_size=min(EVALUATION_BATCH, 4 * self.options.batch_size))
         with np.errstate(all="ignore"):
             result = evaluate(self.model, self.loss, map(self._placed, batches))
         if not np.isfinite(result.loss):
