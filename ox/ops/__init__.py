@@ -28,6 +28,7 @@ from ox.ops.attention import Attention
 from ox.ops.bernoulli_loss import BinaryCrossEntropy
 from ox.ops.blocks import CenterCropPad, DepthToSpace, ReverseSequence, SpaceToDepth, Tile
 from ox.ops.branch import If
+from ox.ops.causal_conv import CausalConvWithState
 from ox.ops.choose import Compress, NonZero, OneHot
 from ox.ops.comparison import (
     And,
@@ -66,6 +67,7 @@ from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.integer import ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul
 from ox.ops.linear import Gemm, MatMul
+from ox.ops.linear_attention import LinearAttention
 from ox.ops.loop import Loop, Scan
 from ox.ops.loss import NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss
 from ox.ops.lp_pool import LpPool
@@ -141,6 +143,7 @@ __all__ = [
     "BlackmanWindow",
     "Cast",
     "CastLike",
+    "CausalConvWithState",
     "Ceil",
     "Celu",
     "CenterCropPad",
@@ -208,6 +211,7 @@ __all__ = [
     "Less",
     "LessOrEqual",
     "Lgamma",
+    "LinearAttention",
     "Log",
     "Log1p",
     "LogCumSumExp",

@@ -56,3 +56,22 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     "ox.ScaledAttention": _weighed,
     "ox.ScaledAttentionGradient": _weighed_gradient,
 }
+
+
+def _recurrent(rule: str, heads: int = 2, wide: bool = False, **more: Any) -> Sample:
+    decay = -np.abs(single(2, 4, 6 if wide else 2)) if "gated" in rule else None
+    beta = np.abs(single(2, 4, 1 if wide else 2)) * 0.5 if "delta" in rule else None
+    inputs = (single(2, 4, heads * 3), single(2, 4, 6) * 0.5, single(2, 4, 4), single(2, 2, 3, 2), decay, beta)
+    attributes = {"q_num_heads": heads, "kv_num_heads": 2, "update_rule": rule, **more}
+    return Sample(inputs, attributes, 2, "a sample of ours")
+
+
+MORE["LinearAttention"] = lambda: [
+    *[_recurrent(rule) for rule in ("linear", "gated", "delta", "gated_delta")],
+    _recurrent("gated_delta", 4, True, scale=0.3),
+]
+MORE["CausalConvWithState"] = lambda: [
+    call(single(2, 3, 5), single(3, 1, 3)),
+    call(single(2, 3, 5), single(3, 1, 4), single(3), single(2, 3, 3), activation="silu", outputs=2),
+    call(single(2, 3, 5), single(3, 1, 1), single(3), activation="swish"),
+]

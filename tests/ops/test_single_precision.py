@@ -36,6 +36,8 @@ def test_directional_derivatives(name: str) -> None:
     random = np.random.default_rng(5)
     for sample in samples(name):
         followed = chosen(name, sample)
+        if not followed:
+            continue  # a case in halves
 
         def total(inputs: list[Any], weights: list[Any], sample: Sample = sample) -> Any:
             result = OPS[name](*inputs, outputs=sample.outputs, **sample.attributes)
