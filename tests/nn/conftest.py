@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import pytest
 
 import ox
 from ox.tolerance import compare
-
-sys.path.insert(0, str(Path(__file__).parent))  # for elsewhere
 
 
 def same(got: Any, expected: Any, what: str = "") -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from optimizer_cases import CASES, MUON, Case, gradients, ids, run, same, start
 
 import ox
 from ox import optim
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "optim"))
-from optimizer_cases import CASES, MUON, Case, gradients, ids, run, same, start
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
 

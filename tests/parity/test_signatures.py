@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
-
-import from_pytorch  # noqa: E402
+import from_pytorch
 
 SPACES = (
     "torch.nn", "torch.nn.Module", "torch.nn.functional", "torch.nn.init", "torch.nn.utils", "torch.nn.utils.rnn",

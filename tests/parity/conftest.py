@@ -1,8 +1,0 @@
-"""Puts what the parity tests share (sides) on the path."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
