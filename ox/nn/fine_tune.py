@@ -113,7 +113,7 @@ class FineTuned(Module):
                 f"the file's first output, '{net.graph.outputs[0].name}', cannot learn",
                 expected="scores or probabilities", got=str(results[0].dtype),
             )  # fmt: skip
-        head = find_head(net) if classes is not None or layers == "head" else None
+        head = _head_if_needed(net, layers == "head" or classes is not None)
         if head is not None and classes is not None:
             new_head(net, head, classes)
             results = _try(net, head, example)
@@ -142,6 +142,15 @@ class FineTuned(Module):
     def exported(self) -> Loaded:
         """What a file of it holds."""
         return self.net
+
+
+def _head_if_needed(net: Loaded, needed: bool) -> Head | None:
+    try:
+        return find_head(net)
+    except LoadError:
+        if needed:
+            raise
+        return None
 
 
 def new_head(net: Loaded, head: Head, classes: int) -> None:
