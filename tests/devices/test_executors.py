@@ -68,6 +68,15 @@ LARGE: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     ),
     "GridSample": lambda: ([f(4, 3, 30, 28), f(4, 9, 8, 2)], {}),
     "GlobalAveragePool": lambda: ([f(8, 30, 9, 8)], {}),
+    **{
+        # weights [directions, gates * hidden, ...], small ones that keep the gates off their ends
+        name: (
+            lambda gates: (
+                lambda: ([f(30, 20, 64), f(1, gates * 32, 64) / 50, f(1, gates * 32, 32) / 50], {"hidden_size": 32})
+            )
+        )(gates)
+        for name, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+    },
 }
 
 
