@@ -14,7 +14,7 @@ from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int6
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import sizes_of
 from ox.operands import cast, scalar
-from ox.ops import dropout, operator
+from ox.ops import chance, operator
 from ox.ops.dim import size_tensor
 from ox.ops.mode import switched
 from ox.ops.operator import OPS
@@ -139,7 +139,7 @@ def _for_kernels(shape: Sequence[int]) -> Any:
         return uniform(shape, float32).array
 
 
-dropout.uniform = _for_kernels
+chance.source = _for_kernels
 
 
 def uniform(shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None) -> Tensor:

@@ -11,6 +11,7 @@ from ox.graph.form import Array, Graph, Node, Value
 from ox.graph.replay import call
 from ox.graph.trim import trim
 from ox.ops import operator
+from ox.ops.chance import DRAWING
 
 LARGEST_FOLD = 1 << 16  # elements; a larger constant is cheaper to compute than to store
 
@@ -58,7 +59,7 @@ def fold_constants(graph: Graph) -> bool:
     inner = [fold_constants(inside) for node in graph.nodes for _, inside in node.subgraphs()]
     with no_grad():
         for node in graph.nodes:
-            if node.domain or not all(v is None or v in foldable for v in node.inputs):
+            if node.domain or node.op_type in DRAWING or not all(v is None or v in foldable for v in node.inputs):
                 kept.append(node)
                 continue
             results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])

@@ -29,6 +29,7 @@ from ox.ops.bernoulli_loss import BinaryCrossEntropy
 from ox.ops.blocks import CenterCropPad, DepthToSpace, ReverseSequence, SpaceToDepth, Tile
 from ox.ops.branch import If
 from ox.ops.causal_conv import CausalConvWithState
+from ox.ops.chance import Bernoulli, Multinomial, RandomNormalLike, RandomUniformLike
 from ox.ops.choose import Compress, NonZero, OneHot
 from ox.ops.comparison import (
     And,
@@ -133,6 +134,7 @@ __all__ = [
     "Attention",
     "AveragePool",
     "BatchNormalization",
+    "Bernoulli",
     "BinaryCrossEntropy",
     "BitCast",
     "BitShift",
@@ -232,6 +234,7 @@ __all__ = [
     "Mish",
     "Mod",
     "Mul",
+    "Multinomial",
     "Ndtri",
     "Neg",
     "NegativeLogLikelihoodLoss",
@@ -253,7 +256,9 @@ __all__ = [
     "QuantizeLinear",
     "RMSNormalization",
     "RandomNormal",
+    "RandomNormalLike",
     "RandomUniform",
+    "RandomUniformLike",
     "Range",
     "Reciprocal",
     "ReduceL1",

@@ -1,13 +1,11 @@
 """Dropout as files have it. What ox trains with draws from its own counter instead (`ox.nn.functional.dropout`)."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ox.dtypes import FLOATS, bool_
 from ox.errors import ArgumentError
 from ox.ops.arithmetic import Div, Mul, Sub
+from ox.ops.chance import uniform
 from ox.ops.comparison import Where
 from ox.ops.norm import as_type
 from ox.ops.numeric import constant
@@ -16,9 +14,6 @@ from ox.ops.types import T1, T2, XP, T
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
-
-# Uniform numbers in [0, 1) from the default generator, which `ox.random`, a floor up, registers here
-uniform: Callable[[Sequence[int]], Any] = np.empty
 
 
 @operator("output mask", T=FLOATS, T1=FLOATS, T2=(bool_,))
@@ -33,8 +28,7 @@ def Dropout(
     if training_mode is None or not bool(training_mode) or part == 0:
         kept = data.copy()
         return kept if outputs == 1 else (kept, xp.ones(data.shape, bool))
-    drawn = uniform(data.shape) if seed is None else np.random.RandomState(seed).uniform(0, 1, data.shape)
-    mask = xp.asarray(drawn >= part)
+    mask = xp.asarray(uniform(data.shape, seed) >= part)
     scale = data.dtype.type(1 / (1 - part) if part < 1 else 0)
     made = xp.where(mask, data * scale, data.dtype.type(0))
     return made if outputs == 1 else (made, mask)
