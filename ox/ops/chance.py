@@ -19,8 +19,6 @@ from ox.ops.types import T1, T2, XP, Array, T
 DRAWING = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-    ["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"]
-)
 
 # Uniform numbers in [0, 1) from the default generator, which `ox.random`, a floor up, registers here
 source: Callable[[Sequence[int]], Any] = np.empty
