@@ -79,7 +79,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.head.reset_parameters()
         for tail in self.tail:
             for layer in tail.children():
-                layer.reset_parameters()  # type: ignore[operator]
+                layer.reset_parameters()
 
     def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
         """input [N, in_features] and target [N], or [in_features] and []."""
