@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ox.data import Subset, TensorDataset
 from ox.errors import ArgumentError, DTypeError, LoadError, RecipeError, ShapeError
 from ox.train.samples import batches, plain
 
+MOST = 1_000_000  # classes; a target beyond is a slip, and a head for it would not fit into memory
 FILE = "base.onnx"  # what a run calls its copy
 
 ARRAYS_PAGE = '''"""The arrays of {name}, to train a loaded file on."""
@@ -149,23 +151,30 @@ def arrays_page(path: Path, inputs: tuple[str, ...]) -> tuple[str, int]:
     """
     needed = [*inputs, "target"]
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [name for name in needed if name not in arrays]
-            if missing:
-                raise RecipeError(
-                    f"{path} has no array '{missing[0]}'", expected=", ".join(needed), got=", ".join(arrays.files)
-                )
-            target, lengths = arrays["target"], {name: len(arrays[name]) for name in needed}
-    except (OSError, ValueError) as error:
+        with open(path, "rb") as file:  # NumPy leaves a file open that it cannot read
+            read = np.load(file, allow_pickle=False)
+            if isinstance(read, np.ndarray):
+                raise ValueError("a single array, as in .npy")
+            missing = [name for name in needed if name not in read]
+            arrays = {} if missing else {name: read[name] for name in needed}
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise RecipeError(f"{path} cannot be read", expected="an .npz file of plain arrays", got=str(error)) from error
-    if target.ndim != 1 or target.dtype.kind not in "iu" or (target.size and target.min() < 0):
+    if missing:
         raise RecipeError(
-            f"'target' in {path} names no classes", expected="integers from 0, one a sample",
-            got=f"{target.dtype} {list(target.shape)}",
+            f"{path} has no array '{missing[0]}'", expected=", ".join(needed), got=", ".join(read.files) or "no array"
+        )
+    target, lengths = arrays["target"], {name: len(x) if x.ndim else None for name, x in arrays.items()}
+    classes = target.ndim == 1 and target.dtype.kind in "iu"
+    if not classes or (target.size and not 0 <= target.min() <= target.max() < MOST):
+        raise RecipeError(
+            f"'target' in {path} names no classes", expected=f"integers from 0 to {MOST - 1:,}, one a sample",
+            got=f"{target.dtype} {list(target.shape)}" + f" from {target.min()} to {target.max()}" * classes,
         )  # fmt: skip
-    if len(set(lengths.values())) > 1 or len(target) < 10:
+    if set(lengths.values()) != {len(target)} or len(target) < 10:
         raise RecipeError(
-            f"the arrays of {path} are no samples", expected="one length for all, at least 10", got=str(lengths)
+            f"the arrays of {path} are no samples",
+            expected="one length for all, at least 10",
+            got=", ".join(f"{name} {'a number' if n is None else n}" for name, n in lengths.items()),
         )
     text = ARRAYS_PAGE.format(name=path.name, path=str(path.resolve()), inputs=list(inputs))
     return text, int(target.max()) + 1
