@@ -16,7 +16,14 @@ __version__ = "0.1.0"
 
 from ox.tensor import Tensor  # isort: skip
 from ox import autograd, devices, errors, functions, ops, random
-from ox.autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from ox.autograd import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from ox.creation import (
     arange,
     as_tensor,
@@ -24,6 +31,7 @@ from ox.creation import (
     empty,
     eye,
     from_numpy,
+    frombuffer,
     full,
     linspace,
     logspace,
@@ -164,6 +172,7 @@ __all__ = [
     "float32",
     "float64",
     "from_numpy",
+    "frombuffer",
     "full",
     "functions",
     "get_default_dtype",
@@ -183,6 +192,7 @@ __all__ = [
     "inverse",
     "is_floating",
     "is_grad_enabled",
+    "is_inference_mode_enabled",
     "istft",
     "kaiser_window",
     "linspace",
@@ -246,6 +256,14 @@ _LAYERS = (
 _ELSEWHERE = {
     **dict.fromkeys(_LAYERS, "ox.nn.functional"),
     "from_dlpack": "ox.dlpack",
+    **dict.fromkeys(
+        (
+            "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+            "IntTensor", "LongTensor", "ShortTensor",
+        ),
+        "ox.typed",
+    ),
+    "vmap": "ox.func",
     "sparse_coo_tensor": "ox.sparse",
     **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
 }

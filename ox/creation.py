@@ -77,9 +77,9 @@ def _without_tensors(data: Any) -> Any:
 
 
 def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
-    from ox.tensor import Tensor
+    from ox.tensor import make_tensor
 
-    t: Any = Tensor(array)
+    t: Any = make_tensor(array)
     if device not in (None, "cpu"):
         t = t.to(device)
     t.requires_grad = requires_grad
@@ -96,6 +96,23 @@ def as_tensor(data: Any, *, dtype: DType | None = None, device: str | None = Non
     if hasattr(data, "node") and (dtype is None or data.dtype == dtype) and device in (None, data.device):
         return data  # type: ignore[no-any-return]
     return _finish(as_array(data, dtype), device, False)
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+    """A tensor over the memory of an object with the buffer protocol (bytes, bytearray, mmap). `torch.frombuffer`.
+
+    Args:
+        count: elements; -1 takes all to the end.
+        offset: bytes to pass over.
+
+    Raises:
+        ArgumentError: a buffer that does not hold so many whole elements.
+    """
+    try:
+        array = np.frombuffer(buffer, dtype, count, offset)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("no tensor over this buffer", where=users_line(2), got=str(error)) from error
+    return _finish(array, None, requires_grad)
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:

@@ -9,11 +9,25 @@ import numpy as np
 
 from ox import functions as F
 from ox.dlpack import Exchange
-from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int32, int64, is_floating, uint8
+from ox.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    is_floating,
+    uint8,
+)
 from ox.functions.dims import one_dim
 from ox.memory import take_format
 from ox.method import binary, function, in_place, infix
 from ox.methods_index import IndexMethods
+from ox.methods_matrix import MatrixMethods
 from ox.methods_memory import MemoryMethods
 from ox.methods_pointwise import PointwiseMethods
 from ox.methods_random import RandomMethods
@@ -22,6 +36,7 @@ from ox.methods_shape import ShapeMethods
 from ox.methods_sparse import SparseMethods
 from ox.operands import cast, no_such_type
 from ox.ops.operator import OPS
+from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -30,6 +45,7 @@ if TYPE_CHECKING:
 class Methods(
     Exchange,
     IndexMethods,
+    MatrixMethods,
     MemoryMethods,
     PointwiseMethods,
     RandomMethods,
@@ -145,7 +161,23 @@ class Methods(
             except TypeError:
                 raise no_such_type(dtype) from None
             x = cast(x, wanted)
-        return x.clone() if x is self and (copy or flags[1:] == [True]) else x  # type: ignore[no-any-return]
+        return x.clone() if x is self and (copy or flags[1:] == [True]) else x
+
+    def type(self: Any, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
+        """In another element type, which may be ``ox.LongTensor`` or its name; without one, PyTorch's name of its own.
+        `torch.Tensor.type`."""
+        from ox import typed
+
+        if dtype is None:
+            return typed.name_of(self.array.dtype, self.device)
+        kind = typed.named(dtype) if isinstance(dtype, str) and "Tensor" in dtype else dtype
+        return self.to(kind.kind, kind.dtype) if isinstance(kind, typed.Typed) else self.to(kind)
+
+    def new(self: Any, *data: Any) -> Tensor:
+        """A tensor of this type and device from sizes or from a sequence, as `ox.Tensor`. `torch.Tensor.new`."""
+        from ox import typed
+
+        return self.new_tensor(typed.typed_array(data, self.array.dtype, where=users_line(2)))  # type: ignore[no-any-return]
 
     def type_as(self: Any, other: Any) -> Tensor:
         return self.to(other)  # type: ignore[no-any-return]
@@ -167,6 +199,12 @@ class Methods(
 
     def long(self: Any) -> Tensor:
         return cast(self, int64)
+
+    def short(self: Any) -> Tensor:
+        return cast(self, int16)
+
+    def char(self: Any) -> Tensor:
+        return cast(self, int8)
 
     def byte(self: Any) -> Tensor:
         return cast(self, uint8)
@@ -196,9 +234,25 @@ class Methods(
             total = total * size
         return total
 
+    ndimension, nelement = dim, numel
+
     def element_size(self: Any) -> Any:
         """Bytes of one element."""
         return self.array.dtype.itemsize
+
+    @property
+    def itemsize(self: Any) -> Any:
+        """Bytes of one element."""
+        return self.array.dtype.itemsize
+
+    @property
+    def nbytes(self: Any) -> Any:
+        """Bytes of all elements."""
+        return self.array.nbytes
+
+    def get_device(self: Any) -> Any:
+        """The number of its GPU; -1 on the CPU."""
+        return -1 if self.device.index is None else self.device.index
 
     def is_floating_point(self: Any) -> Any:
         return is_floating(self.array.dtype)

@@ -11,7 +11,7 @@ from numpy import ndarray
 from ox.aliases import Aliases
 from ox.device_type import CPU
 from ox.device_type import device as Device
-from ox.dtypes import DType, is_floating
+from ox.dtypes import DType, get_default_dtype, is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, RecordError, ShapeError
 from ox.methods import Methods
 from ox.ops import operator
@@ -25,10 +25,8 @@ new = object.__new__
 class Tensor(Methods, Aliases):
     """A NumPy or CuPy array that remembers how it was computed. `torch.Tensor`.
 
-    Args:
-        data: anything `numpy.asarray` takes; an array is shared, not copied.
-        dtype: element type; None keeps the array's, and makes Python floats `ox.get_default_dtype()`.
-        requires_grad: whether `backward` fills `.grad`.
+    Called, it is PyTorch's older way of making one: of sizes, or of values that become `ox.get_default_dtype()`,
+    where an array of that type is shared; `ox.tensor` keeps the type that the values have.
     """
 
     array: Any
@@ -46,12 +44,10 @@ class Tensor(Methods, Aliases):
 
     __array_priority__ = 1000  # numpy_array + tensor asks the tensor
 
-    def __init__(self, data: Any, dtype: DType | None = None, *, requires_grad: bool = False) -> None:
-        from ox.creation import as_array
+    def __init__(self, *data: Any) -> None:
+        from ox.typed import typed_array
 
-        self.array = as_array(data, dtype)
-        if requires_grad:
-            self.requires_grad = True
+        self.array = typed_array(data, get_default_dtype(), where=users_line(2))
 
     # -- what it is --------------------------------------------------------------------------------------------
 
@@ -255,8 +251,8 @@ class Tensor(Methods, Aliases):
             raise RecordError(
                 f"{what} needs the value of a tensor, which a recording does not have",
                 where=users_line(3),
-                hint="ox.cond, ox.while_loop or ox.scan for control flow, ox.where(condition, a, b) for a choice of values;"
-                " shapes are known: x.shape[0]",
+                hint="ox.cond, ox.while_loop or ox.scan for control flow, ox.where(condition, a, b) for a choice of "
+                "values; shapes are known: x.shape[0]",
             )
 
     def item(self) -> Any:

@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import sys
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -123,7 +124,8 @@ def page(spaces: dict[str, list[str]], version: str) -> str:
         lines += ["", f"## {space}", ""]
         same = [e.name for e in listed if e.found == f"ox{space.removeprefix('torch')}.{e.name}"]
         other = [e for e in listed if e.found and e.name not in same]
-        lines.append("The same name: " + (", ".join(f"`{n}`" for n in same) or "none") + ".")
+        text = "The same name: " + (", ".join(f"`{n}`" for n in same) or "none") + "."
+        lines += textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
         if other:
             lines += ["", "| PyTorch | ox |", "|---|---|", *(f"| `{e.name}` | `{e.found}` |" for e in other)]
         reasons: dict[str, list[str]] = {}

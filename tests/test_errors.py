@@ -14,7 +14,8 @@ from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeErro
 
 BUILT_IN = {
     "ShapeError": ValueError, "DTypeError": TypeError, "ArgumentError": ValueError, "BoundsError": IndexError,
-    "GradientError": RuntimeError, "LinAlgError": RuntimeError, "DeviceError": RuntimeError, "RecordError": RuntimeError,
+    "GradientError": RuntimeError, "LinAlgError": RuntimeError, "DeviceError": RuntimeError,
+    "RecordError": RuntimeError,
     "ExportError": RuntimeError,
     "LoadError": ValueError, "WriteError": OSError, "TrainError": RuntimeError, "RecipeError": ValueError,
     "ServeError": RuntimeError,

@@ -166,3 +166,8 @@ def conj(input: Any) -> Tensor:
 
 conj_physical = resolve_conj = resolve_neg = conj
 true_divide = div
+
+
+def clone(input: Any, *, memory_format: Any = None) -> Tensor:
+    """A copy in memory of its own; gradients pass. `torch.clone`."""
+    return input.clone(memory_format=memory_format)  # type: ignore[no-any-return]

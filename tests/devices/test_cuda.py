@@ -8,7 +8,7 @@ import pytest
 from ox import devices
 from ox.devices import cuda
 from ox.errors import ArgumentError, DeviceError
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 
 
 def test_without_a_gpu_the_error_says_what_to_install() -> None:
@@ -20,7 +20,7 @@ def test_without_a_gpu_the_error_says_what_to_install() -> None:
     assert cuda.device_count() == 0
     assert not devices.cuda_in_use
     with pytest.raises(DeviceError):
-        Tensor(np.ones(2)).to("cuda")
+        make_tensor(np.ones(2)).to("cuda")
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda:x", "tpu"])
@@ -32,7 +32,7 @@ def test_names_that_are_no_cuda_device(name: str) -> None:
 @pytest.mark.gpu
 def test_there_and_back() -> None:
     x = np.arange(6, dtype="f").reshape(2, 3)
-    there = Tensor(x).to("cuda")
+    there = make_tensor(x).to("cuda")
     assert devices.cuda_in_use
     assert there.device.startswith("cuda:")
     assert np.array_equal((there + there).cpu().numpy(), x + x)
@@ -41,7 +41,7 @@ def test_there_and_back() -> None:
 
 @pytest.mark.gpu
 def test_tensors_of_two_devices_do_not_meet() -> None:
-    x = Tensor(np.ones(3, "f"))
+    x = make_tensor(np.ones(3, "f"))
     with pytest.raises(DeviceError, match="different devices"):
         x.to("cuda") + x
 
@@ -61,6 +61,6 @@ def test_memory_comes_back() -> None:
 
 @pytest.mark.gpu
 def test_a_forced_cpu_executor_refuses_cuda() -> None:
-    x = Tensor(np.ones(3, "f")).to("cuda")
+    x = make_tensor(np.ones(3, "f")).to("cuda")
     with devices.forced("numpy"), pytest.raises(DeviceError, match="forced"):
         x + x

@@ -15,7 +15,7 @@ from ox.devices import one_node, single_node, worth
 from ox.dtypes import bfloat16, float16, float32, float64, int64
 from ox.errors import ArgumentError, DeviceError, OxError, ShapeError
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
 R = np.random.default_rng(3)
@@ -28,6 +28,11 @@ def f(*shape: int) -> np.ndarray[Any, Any]:
 def ran_on_onnxruntime(y: Tensor) -> bool:
     """Its outputs lie in its arena, which NumPy sees as somebody else's memory."""
     return type(y.array.base).__name__ == "PyCapsule"
+
+
+def recurrent(gates: int) -> tuple[list[Any], dict[str, Any]]:
+    """Small weights, [directions, gates * hidden, ...], which keep the gates off their ends."""
+    return [f(30, 20, 64), f(1, gates * 32, 64) / 50, f(1, gates * 32, 32) / 50], {"hidden_size": 32}
 
 
 # one call above the size of every operator of the allow-list, made so that NumPy and ONNX Runtime can be compared
@@ -68,15 +73,9 @@ LARGE: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     ),
     "GridSample": lambda: ([f(4, 3, 30, 28), f(4, 9, 8, 2)], {}),
     "GlobalAveragePool": lambda: ([f(8, 30, 9, 8)], {}),
-    **{
-        # weights [directions, gates * hidden, ...], small ones that keep the gates off their ends
-        name: (
-            lambda gates: (
-                lambda: ([f(30, 20, 64), f(1, gates * 32, 64) / 50, f(1, gates * 32, 32) / 50], {"hidden_size": 32})
-            )
-        )(gates)
-        for name, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
-    },
+    "RNN": lambda: recurrent(1),
+    "GRU": lambda: recurrent(3),
+    "LSTM": lambda: recurrent(4),
 }
 
 
@@ -171,7 +170,7 @@ def test_forced_by_name() -> None:
 
 
 def test_forced_onnxruntime_says_when_it_has_no_kernel() -> None:
-    x = Tensor(np.ones((2, 2), bfloat16))
+    x = make_tensor(np.ones((2, 2), bfloat16))
     with (
         devices.forced("onnxruntime"),
         pytest.raises(devices.NoKernelError, match="no CPU kernel for MatMul in bfloat16"),
