@@ -1,4 +1,4 @@
-"""Bodies for what is not an `ai.onnx` operator: each distinct call of the domain ``ox`` becomes one function."""
+"""Bodies for what is not an `ai.onnx` operator, or not yet: each distinct call becomes one function."""
 
 from __future__ import annotations
 
@@ -6,39 +6,49 @@ from typing import Any
 
 import numpy as np
 
-from ox.graph.form import Graph, Node
+from ox.graph import opset as opsets
+from ox.graph.form import Array, Graph, Node, Value
 from ox.graph.passes import fold_constants, remove_dead
 from ox.graph.record import record
 from ox.ops import operator
 from ox.ops.operator import OPS
 
 
-def functions_of(graph: Graph) -> tuple[dict[str, Graph], dict[Node, str]]:
-    """The bodies by function name, and which one each node calls. Calls that differ only in values share one."""
+def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node, str]]:
+    """The bodies by function name, and which one each node calls. Calls that differ only in values share one.
+
+    Functions stand for the operators of the domain ``ox``, and for those that `opset` lacks and that have an expansion.
+    """
     functions: dict[str, Graph] = {}
     calls: dict[Node, str] = {}
     names: dict[Any, str] = {}
+    expandable = opsets.expandable(graph)
     for node in graph.all_nodes():
+        known: dict[Value, Array] = {}
         if node.domain != "ox":
-            continue
+            if node not in expandable or not opsets.obstacle(node, opset):
+                continue
+            known = expandable[node]
         key = (
             node.op_type,
             len(node.outputs),
             repr(sorted(node.attributes.items())),
             tuple(None if v is None else (v.dtype, len(v.shape or ())) for v in node.inputs),
+            tuple(array.tobytes() for array in known.values()),
         )
         if key not in names:
             # with a prefix, as onnx.reference takes a name of ai.onnx for that operator whatever the domain
             name = f"Ox{node.op_type}"
             name = name if name not in functions else f"{name}_{len(functions)}"
-            names[key], functions[name] = name, body_of(node)
+            names[key], functions[name] = name, body_of(node, known)
         calls[node] = names[key]
     return functions, calls
 
 
-def body_of(node: Node) -> Graph:
-    """Record the operator's body for inputs of these types and ranks, every size open."""
+def body_of(node: Node, known: dict[Value, Array]) -> Graph:
+    """Record the operator's body for inputs of these types and ranks, every size open; the known ones have values."""
     op: Any = OPS[node.key]
+    body = op.body if node.domain else op.expanded
     inputs = {
         f"input_{i}": operator.make_tensor(np.zeros(v.shape or (), v.dtype))
         for i, v in enumerate(node.inputs)
@@ -49,13 +59,14 @@ def body_of(node: Node) -> Graph:
     def run(*given: Any) -> Any:
         arguments: list[Any] = [None] * len(node.inputs)
         for i, tensor in zip(places, given, strict=True):
-            arguments[i] = tensor
-        result = op.body(*arguments, **node.attributes)
+            value: Any = node.inputs[i]
+            arguments[i] = operator.make_tensor(known[value]) if value in known else tensor
+        result = body(*arguments, **node.attributes)
         return result[: len(node.outputs)] if isinstance(result, tuple) else result
 
     dims = {name: [f"{name}_{axis}" for axis in range(t.array.ndim)] for name, t in inputs.items()}
-    body = record(run, inputs, dims=dims)
-    remove_dead(body)
-    fold_constants(body)
-    remove_dead(body)
-    return body
+    recorded = record(run, inputs, dims=dims)
+    remove_dead(recorded)
+    fold_constants(recorded)
+    remove_dead(recorded)
+    return recorded

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import onnx
 from onnx import defs
 
 from ox.errors import ExportError
-from ox.graph.form import Graph, Node
+from ox.graph.form import Array, Graph, Node, Value
+from ox.ops.operator import OPS
 
 LOWEST = 21  # of its own accord; whoever asks may get an older one
 LOWEST_ASKED = 13
@@ -80,18 +82,36 @@ def check_range(wanted: int | None) -> None:
         )
 
 
+def expandable(graph: Graph) -> dict[Node, dict[Value, Array]]:
+    """The nodes that a function of older operators can stand for, each with those of its inputs that the function
+    holds: host inputs, which must be numbers of the graph."""
+    found: dict[Node, dict[Value, Array]] = {}
+    for node in graph.nodes:
+        for _, inside in node.subgraphs():
+            found.update(expandable(inside))
+        op = OPS.get(node.key)
+        if op is not None and op.expanded is not None:
+            host = [v for i, v in enumerate(node.inputs) if v is not None and op.schema.input_at(i).host]
+            if all(v in graph.constants for v in host):
+                found[node] = {v: graph.constants[v] for v in host}
+    return found
+
+
 def choose(graph: Graph, wanted: int | None) -> int:
-    """The opset to write: the wanted one if every node fits it, else the lowest from 21 that they all fit.
+    """The opset to write: the wanted one if every node fits it, else the lowest from 21 that they all fit, or where
+    there is none, the lowest that they fit once some stand for functions.
 
     Raises:
         ExportError: out of range, or a node that the wanted opset cannot express (operator and line are named).
     """
     check_range(wanted)
     candidates = range(LOWEST, HIGHEST + 1) if wanted is None else [wanted]
-    for opset in candidates:
-        first = next((n for n in graph.all_nodes() if obstacle(n, opset)), None)
-        if first is None:
-            return opset
+    free: Container[Node] = ()
+    for free in ((), expandable(graph)):
+        for opset in candidates:
+            first = next((n for n in graph.all_nodes() if n not in free and obstacle(n, opset)), None)
+            if first is None:
+                return opset
     assert first is not None
     raise ExportError(
         f"{obstacle(first, opset)}",

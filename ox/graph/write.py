@@ -24,7 +24,7 @@ def to_model(
     graph: Graph, *, opset: int | None = None, metadata: Mapping[str, str] | None = None, weights: bool = True
 ) -> onnx.ModelProto:
     """Write a graph as a model. What the graph owns becomes initializers, its other constants Constant nodes, operators
-    of the domain ``ox`` model-local functions.
+    of the domain ``ox`` and those that only a newer opset has model-local functions.
 
     Args:
         opset: the `ai.onnx` opset; None takes the lowest from 21 that the graph needs.
@@ -36,8 +36,9 @@ def to_model(
     """
     from ox.graph.functions import functions_of
 
-    functions, calls = functions_of(graph)
-    chosen = max([opsets.choose(graph, opset), *(opsets.choose(body, opset) for body in functions.values())])
+    chosen = opsets.choose(graph, opset)
+    functions, calls = functions_of(graph, chosen)
+    chosen = max([chosen, *(opsets.choose(body, opset) for body in functions.values())])
     graph = replace(graph, nodes=shielded(graph))
     name_nodes(graph.nodes)
     owned = [(v, a) for v, a in graph.constants.items() if v in graph.owned]
@@ -104,7 +105,7 @@ def node_proto(node: Node, opset: int, calls: Mapping[Node, str], names: Names |
         ["" if v is None else known.get(v, v.name) for v in listed],
         [known.get(v, v.name) for v in node.outputs],
         name=node.name,
-        domain=node.domain,
+        domain="ox" if function else node.domain,
         doc_string=node.place,
     )
     outside = [known.get(v, v.name) for v in node.inputs[len(listed) :] if v is not None]

@@ -63,6 +63,36 @@ def CausalConvWithState(
     return y if outputs == 1 else (y, whole[:, :, length:].copy())
 
 
+@CausalConvWithState.expansion
+def _(
+    input: "Tensor",
+    weight: "Tensor",
+    bias: "Tensor | None" = None,
+    past_state: "Tensor | None" = None,
+    *,
+    activation: str = "none",
+) -> "tuple[Tensor, Tensor]":
+    """A Scan over the taps of the filter, whose number no attribute may hold."""
+    kind = input.dtype
+    x, w = as_type(input, float32), as_type(weight, float32)
+    past = zeros([*input.shape[:2], weight.shape[2] - 1], x) if past_state is None else as_type(past_state, float32)
+    whole = OPS["Concat"](past, x, axis=2)
+    length, along, one = OPS["Shape"](input, start=2, end=3), axes_tensor([2]), axes_tensor([1])
+
+    def tap(total: Any, place: Any, w_tap: Any) -> tuple[Any, ...]:
+        window = OPS["Slice"](whole, place, Add(place, length), along)
+        return Add(total, Mul(window, w_tap)), Add(place, one)
+
+    first = zeros(x.shape, x)
+    y, _ = OPS["Scan"](first, axes_tensor([0]), w, body=tap, num_scan_inputs=1, scan_input_axes=[2])
+    if bias is not None:
+        y = Add(y, OPS["Unsqueeze"](as_type(bias, float32), one))
+    if activation != "none":
+        y = Mul(y, Sigmoid(y))
+    state = OPS["Slice"](whole, length, axes_tensor([FAR]), along)
+    return as_type(y, kind), as_type(state, kind)
+
+
 @CausalConvWithState.gradient("input", "weight", "bias", "past_state")
 def _(
     g: "Tensor | None",

@@ -7,8 +7,9 @@ import numpy as np
 from ox.dtypes import FLOATS, NUMERIC, int32, int64, onnx_type
 from ox.ops import operator as called
 from ox.ops.arithmetic import Add, Div, Exp, Log, Mul, Neg, Sub
-from ox.ops.broadcast import axes_tensor
+from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.comparison import Equal, Greater, LessOrEqual, Where
+from ox.ops.dim import size_tensor
 from ox.ops.function import function
 from ox.ops.numeric import constant, number, widened
 from ox.ops.operator import OPS, operator
@@ -61,6 +62,29 @@ def _(g: "Tensor", axis: "Tensor", exclusive: int, reverse: int) -> "Tensor":
 def CumProd(xp: XP, x: T, axis: HostTind, *, exclusive: int = 0, reverse: int = 0) -> T:
     """Running product along an axis; `exclusive` leaves out the place itself. ONNX CumProd."""
     return _running(xp, xp.cumprod, 1, x, _along(axis, x.ndim), exclusive, reverse)
+
+
+@CumProd.expansion
+def _(x: "Tensor", axis: "Tensor", *, exclusive: int = 0, reverse: int = 0) -> "Tensor":
+    """A Scan whose state is the product so far. A further slice of ones moves an exclusive product by one place, and
+    lets ONNX Runtime, which cannot run a Scan without a step, take an axis of size 0."""
+    along = _along(axis.array, x.ndim)
+    order = [along, *(i for i in range(x.ndim) if i != along)]
+    moved = OPS["Transpose"](x, perm=order)
+    ones = beside(OPS["Expand"](constant(1, x), size_tensor([1, *moved.shape[1:]])), x)
+    whole = OPS["Concat"](*([ones, moved] if exclusive and not reverse else [moved, ones]), axis=0)
+
+    def step(before: "Tensor", now: "Tensor") -> "tuple[Tensor, Tensor]":
+        after = Mul(before, now)
+        return after, OPS["Identity"](after)
+
+    first = OPS["Squeeze"](ones, axes_tensor([0]))
+    directions = {"scan_input_directions": [reverse], "scan_output_directions": [reverse]}
+    _, y = OPS["Scan"](first, whole, body=step, num_scan_inputs=1, **directions)
+    ends = ([1], [2**62]) if exclusive and reverse else ([0], [-1])
+    cut = OPS["Slice"](y, *map(axes_tensor, ends), axes_tensor([0]))
+    made: Tensor = OPS["Transpose"](cut, perm=[order.index(i) for i in range(x.ndim)])
+    return made
 
 
 @CumProd.gradient("x")

@@ -172,6 +172,11 @@ def SwiGLU(xp: XP, A: T, B: T, *, alpha: float = 1.0) -> T:
     return _swish(xp, A, alpha) * B
 
 
+@SwiGLU.expansion
+def _(A: "Tensor", B: "Tensor", *, alpha: float = 1.0) -> "Tensor":
+    return Mul(Mul(A, Sigmoid(Mul(A, constant(alpha, A)))), B)
+
+
 @SwiGLU.gradient("A")
 def _(g: "Tensor", A: "Tensor", B: "Tensor", alpha: float) -> "Tensor":
     dx: Tensor = SwishGradient(Mul(g, B), A, alpha=alpha)

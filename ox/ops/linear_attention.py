@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ox.dtypes import bfloat16, float16, float32
+from ox.dtypes import bfloat16, float16, float32, onnx_type
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.arithmetic import Add, Exp, Mul, Sub
+from ox.ops.arithmetic import Add, Div, Exp, Mul, Sqrt, Sub
 from ox.ops.broadcast import axes_tensor, zeros
 from ox.ops.norm import as_type, widely
 from ox.ops.numeric import constant
@@ -91,6 +91,42 @@ def _check(query: Array, key: Array, value: Array, decay: Any, beta: Any, kv: in
         raise ShapeError("decay is one number a head, or one for each of its keys", got=str(list(decay.shape)))
     if beta is not None and beta.shape not in ((*shapes[0][:2], kv), (*shapes[0][:2], 1)):
         raise ShapeError("beta is one number a head, or one for all", got=str(list(beta.shape)))
+
+
+@LinearAttention.expansion
+def _(
+    query: "Tensor",
+    key: "Tensor",
+    value: "Tensor",
+    past_state: "Tensor | None" = None,
+    decay: "Tensor | None" = None,
+    beta: "Tensor | None" = None,
+    *,
+    kv_num_heads: int,
+    q_num_heads: int,
+    scale: float = 0.0,
+    **_: Any,
+) -> "tuple[Tensor, Tensor]":
+    heads, times = kv_num_heads, q_num_heads // kv_num_heads
+    q = _steps(query, [heads, times, -1])
+    given = [_steps(key, [heads, 1, -1]), _steps(value, [heads, 1, -1])]
+    if decay is not None:
+        given.append(Exp(_steps(decay, [heads, -1, 1])))
+    if beta is not None:
+        given.append(_steps(beta, [-1, 1, 1]))
+    width = OPS["Cast"](OPS["Shape"](q, start=4, end=5), to=onnx_type(float32))
+    q = Mul(q, constant(scale, q)) if scale else Div(q, Sqrt(width))
+    sizes = [query.shape[0], heads, given[0].shape[4], given[1].shape[4]]
+    first = zeros(sizes, q) if past_state is None else as_type(past_state, float32)
+
+    def step(states: list[Any], now: list[Any]) -> tuple[list[Any], list[Any]]:
+        _, u, decayed = _step(states[0], now[1:], decay is not None, beta is not None)
+        state = Add(decayed, OPS["MatMul"](_turned(now[1]), u))
+        return [state], [OPS["MatMul"](now[0], state)]
+
+    (state,), (out,) = over_time(step, [first], [q, *given], False)
+    flat = OPS["Reshape"](OPS["Transpose"](out, perm=[1, 0, 2, 3, 4]), axes_tensor([0, 0, -1]))
+    return as_type(flat, query.dtype), as_type(state, query.dtype if past_state is None else past_state.dtype)
 
 
 @LinearAttention.gradient("query", "key", "value", "past_state", "decay", "beta")

@@ -59,6 +59,7 @@ class Operator:
     keyword with the schema's defaults. Returns one tensor, or a tuple when ``outputs=n`` asks for more."""
 
     domain = ""
+    expanded: Callable[..., Any] | None = None  # what it is in older operators, for files of opsets that lack it
 
     def __init__(
         self, kernel: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]], view: bool
@@ -106,6 +107,13 @@ class Operator:
             return function
 
         return declare
+
+    def expansion(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare what the operator is in older ones: tensors, with every output. A file of an opset that lacks the
+        operator holds the body's recording as a model-local function; like that of `ox.ops.function`, it may not look
+        at values or plain sizes, except at values of host inputs, which then are numbers of the graph."""
+        self.expanded = body
+        return body
 
     @overload
     def __call__(self, *inputs: Any, outputs: int, **attributes: Any) -> Any: ...
