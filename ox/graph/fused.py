@@ -46,7 +46,7 @@ def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, 
     inputs = [kind and Value(f"input_{i}", kind[0], None, (1,) * kind[1]) for i, kind in enumerate(kinds)]
     outputs = [Value(name) for name in op.schema.outputs]
     with no_grad():
-        body = body_of(Node(op.name, op.domain, list(inputs), outputs, dict(attributes)))
+        body = body_of(Node(op.name, op.domain, list(inputs), outputs, dict(attributes)), {})
         return single_node.runtime().session(to_model(body).SerializeToString(), optimized=True)
 
 
