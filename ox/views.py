@@ -60,6 +60,17 @@ def show(made: Tensor, array: Any, base: Tensor, compute: Callable[[Tensor], Ten
         made._recorded.how = (lambda source, outputs: compute(source)), (base,), {}, 1, 0
 
 
+def apart(made: Tensor, x: Tensor) -> Tensor:
+    """`made`, computed from `x`, in memory of its own: for what PyTorch gives as a copy and an operator as a view, or
+    as `x` itself."""
+    if made is x:
+        return x.clone()
+    if made._base is not None:
+        made.array = made.array.copy()
+        made._base, made._origin, made._version = None, None, [made.version, ""]
+    return made
+
+
 # -- in eager code: nodes that know places ---------------------------------------------------------------------------
 
 

@@ -130,11 +130,11 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tenso
 
 
 def diag(x: Any, diagonal: int = 0) -> Tensor:
-    """A vector as a matrix with it on the diagonal, or the diagonal of a matrix. `torch.diag`."""
+    """A vector as a matrix with it on the diagonal, or a copy of the diagonal of a matrix. `torch.diag`."""
     if x.array.ndim == 1:
         return diag_embed(x, diagonal)
     if x.array.ndim == 2:
-        return _diagonal(x, diagonal)
+        return views.apart(_diagonal(x, diagonal), x)
     raise ShapeError("diag takes a vector or a matrix", where=users_line(2), got=str(list(x.array.shape)))
 
 

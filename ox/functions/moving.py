@@ -18,6 +18,7 @@ from ox.ops import operator
 from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.pad import positions
+from ox.views import apart
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
         if len(_listed(shifts)) != 1:
             raise ArgumentError("roll of the flattened tensor takes one shift", where=users_line(2), got=str(shifts))
         return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
-    amounts, along = _listed(shifts), _listed(dims)
+    made, amounts, along = x, _listed(shifts), _listed(dims)
     if len(amounts) != len(along):
         raise ArgumentError("roll needs a shift for each dimension", where=users_line(2), got=f"{shifts}, {dims}")
     for amount, dim in zip(amounts, along, strict=True):
@@ -52,11 +53,11 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
         if amount:
             # places counted from the end, so that the size itself is not needed
             parts = [
-                ops.Slice(x, axes_tensor([first]), axes_tensor([last]), axes_tensor([axis]))
+                ops.Slice(made, axes_tensor([first]), axes_tensor([last]), axes_tensor([axis]))
                 for first, last in ((-amount, _END), (0, -amount))
             ]
-            x = ops.Concat(*parts, axis=axis)
-    return x  # type: ignore[no-any-return]
+            made = ops.Concat(*parts, axis=axis)
+    return apart(made, x)
 
 
 def ravel(x: Any) -> Tensor:
@@ -90,7 +91,7 @@ def rot90(x: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         return flip(x, a, b)
     if quarter == 1:
         return transpose(flip(x, b), a, b)
-    return flip(transpose(x, a, b), b) if quarter else x
+    return flip(transpose(x, a, b), b) if quarter else apart(x, x)
 
 
 def movedim(x: Any, source: Any, destination: Any) -> Tensor:
@@ -160,7 +161,7 @@ def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, ou
         return reshape(repeat_interleave(reshape(x, 1), count, 0), -1)
     shape = x.shape
     wide = expand(unsqueeze(x, dim + 1), [*shape[: dim + 1], count, *shape[dim + 1 :]])
-    return reshape(wide, [*shape[:dim], shape[dim] * count, *shape[dim + 1 :]])
+    return apart(reshape(wide, [*shape[:dim], shape[dim] * count, *shape[dim + 1 :]]), x)
 
 
 def _places(counts: Any) -> Tensor:

@@ -14,6 +14,7 @@ from ox.functions.dims import Dims, one_dim, sizes_of, some_dims
 from ox.operands import cast
 from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
+from ox.views import apart
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -170,14 +171,15 @@ def repeat(x: Any, *counts: Any) -> Tensor:
             expected=f"{x.array.ndim} counts or more, of 0 or more",
             got=str(times),
         )
+    made = x
     for _ in range(len(times) - x.array.ndim):
-        x = unsqueeze(x, 0)
+        made = unsqueeze(made, 0)
     for d, count in enumerate(times):
         if count == 0:
-            x = narrow(x, d, 0, 0)
+            made = narrow(made, d, 0, 0)
         elif count != 1:
-            x = ops.Concat(*[x] * count, axis=d)
-    return x  # type: ignore[no-any-return]
+            made = ops.Concat(*[made] * count, axis=d)
+    return apart(made, x)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
@@ -270,7 +272,8 @@ def unbind(x: Any, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def flip(x: Any, *dims: Any) -> Tensor:
-    """Backwards along dimensions. `torch.flip`, ONNX Slice with steps of -1."""
+    """Backwards along dimensions, a copy. `torch.flip`, ONNX Slice with steps of -1."""
     chosen = some_dims(sizes_of(dims), x.array.ndim)
     last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
-    return ops.Slice(x, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
+    turned = ops.Slice(x, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
+    return apart(turned, x)

@@ -77,8 +77,9 @@ def _(g: "Tensor", B: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
 
 
 @Div.gradient("B")
-def _(g: "Tensor", C: "Tensor", B: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
-    return Neg(sum_to(Div(Mul(g, C), B), B_shape))
+def _(g: "Tensor", A: "Tensor", B: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
+    # A / B once more: kept, the quotient could not be written in place, as in `loss = a / b; loss += c`
+    return Neg(sum_to(Div(Mul(g, Div(A, B)), B), B_shape))
 
 
 @operator("Y", T=(*FLOATS, *SIGNED))
@@ -228,13 +229,13 @@ def _share(g: "Tensor", inputs: list["Tensor"], chosen: "Tensor") -> list["Tenso
 
 
 @Min.gradient("data_0")
-def _(g: "Tensor", data_0: list["Tensor"], min: "Tensor") -> list["Tensor"]:
-    return _share(g, data_0, min)
+def _(g: "Tensor", data_0: list["Tensor"]) -> list["Tensor"]:
+    return _share(g, data_0, Min(*data_0))
 
 
 @Max.gradient("data_0")
-def _(g: "Tensor", data_0: list["Tensor"], max: "Tensor") -> list["Tensor"]:
-    return _share(g, data_0, max)
+def _(g: "Tensor", data_0: list["Tensor"]) -> list["Tensor"]:
+    return _share(g, data_0, Max(*data_0))
 
 
 @operator("sum", T=FLOATS)
@@ -275,8 +276,8 @@ def Clip(xp: XP, input: T, min: T = None, max: T = None) -> T:
 
 
 @Clip.gradient("input")
-def _(g: "Tensor", input: "Tensor", output: "Tensor") -> "Tensor":
-    return Where(Equal(input, output), g, constant(0, g))
+def _(g: "Tensor", input: "Tensor", min: "Tensor | None", max: "Tensor | None") -> "Tensor":
+    return Where(Equal(input, Clip(input, min, max)), g, constant(0, g))
 
 
 @operator("C", T=NUMERIC, quiet=True)
@@ -291,6 +292,6 @@ def _(g: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
 
 
 @Mod.gradient("B")
-def _(g: "Tensor", A: "Tensor", B: "Tensor", C: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
-    whole = OPS["Round"](Div(Sub(A, C), B))  # how often B was taken away
+def _(g: "Tensor", A: "Tensor", B: "Tensor", fmod: int, B_shape: tuple[int, ...]) -> "Tensor":
+    whole = OPS["Round"](Div(Sub(A, Mod(A, B, fmod=fmod)), B))  # how often B was taken away
     return Neg(sum_to(Mul(g, whole), B_shape))

@@ -46,6 +46,20 @@ def test_a_write_to_what_no_gradient_needs_is_fine() -> None:
     assert x.grad.tolist() == [3.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    "result", ["x / w", "1 / w", "x.clamp(1.5, 4)", "ox.maximum(x, w)", "ox.min(x, w)", "x.fmod(w)"]
+)
+def test_a_result_that_pytorch_does_not_keep_may_be_written(result: str) -> None:
+    x, w = leaf(1.0, 2.0, 5.0), leaf(2.0, 1.0, 3.0)
+    given = {"x": x, "w": w, "ox": ox}
+    expected = ox.autograd.grad((eval(result, given) * 3 + 1).sum(), (x, w), allow_unused=True)
+    y = eval(result, given)
+    y *= 3
+    y += 1
+    got = ox.autograd.grad(y.sum(), (x, w), allow_unused=True)
+    assert [None if g is None else g.tolist() for g in got] == [None if e is None else e.tolist() for e in expected]
+
+
 def test_a_write_keeps_the_old_value_for_its_own_gradient() -> None:
     x, w = leaf(2.0), leaf(5.0)
     y = x * 1

@@ -104,3 +104,22 @@ def test_refused(call: Callable[..., Any]) -> None:
         call(ox.tensor(A))
     assert isinstance(caught.value, (ArgumentError, ShapeError, IndexError))
     assert "test_moving.py" in str(caught.value)
+
+
+COPIES = (
+    "x.flip(0)", "x.fliplr()", "x.rot90()", "x.rot90(4)", "x.roll(0, 0)", "x.roll(0)", "x.diag()", "x.repeat(1, 1)",
+    "x.tile(1)", "x.repeat_interleave(1, 0)", "ox.nn.functional.pad(x, (0, 0))", "ox.nn.functional.pad(x, (-1, 0))",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_what_is_a_copy_in_pytorch_is_no_view(copy: str) -> None:
+    x = ox.tensor(A)
+    eval(copy, {"x": x, "ox": ox}).mul_(7)
+    assert x.tolist() == A.tolist()
+    x.requires_grad_()
+    made = eval(copy, {"x": x, "ox": ox})
+    made *= 2
+    made.sum().backward()
+    assert x.grad is not None
+    assert x.grad.array.max() == 2

@@ -10,6 +10,7 @@ from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import ints, number, one_of
 from ox.ops.explain import place
 from ox.tensor import Tensor
+from ox.views import apart
 
 MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
@@ -41,7 +42,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if any(n + b + e < 0 for n, b, e in zip(shape, begin, end, strict=True)):
         raise ShapeError("padding crops more than there is", where=place(), got=f"pad {tuple(pad)} of {list(shape)}")
     if mode == "constant":
-        return ops.Pad(input, ints(*begin, *end), number(0 if value is None else value, input))
+        made = ops.Pad(input, ints(*begin, *end), number(0 if value is None else value, input))
+        return apart(made, input)
     if mode == "circular" and any(a < 0 for a in amounts):
         # what is cropped does not come round again
         input = ops.Pad(input, ints(*(min(a, 0) for a in (*begin, *end))))
