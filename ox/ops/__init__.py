@@ -52,6 +52,7 @@ from ox.ops.comparison import (
 )
 from ox.ops.conv import Conv, ConvTranspose
 from ox.ops.cumulative import CumProd, CumSum, CumulativeArgMax, LogCumSumExp
+from ox.ops.deform import DeformConv
 from ox.ops.det import Det
 from ox.ops.detection import NonMaxSuppression
 from ox.ops.dft import DFT
@@ -164,6 +165,7 @@ __all__ = [
     "CumProd",
     "CumSum",
     "CumulativeArgMax",
+    "DeformConv",
     "DepthToSpace",
     "DequantizeLinear",
     "Det",

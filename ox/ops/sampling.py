@@ -113,14 +113,24 @@ def axis_of(c: Tensor, n: int, mode: str, padding: str, align: int) -> Axis:
     for place, weight, steep in taps(p, mode):
         if each:
             place, _ = bounded(place, n, padding, align)
-        index = OPS["Cast"](place, to=onnx_type(int64))
-        first, last = _whole(0), OPS["Squeeze"](_size(n - 1), axes_tensor([0]))
-        inside = None
-        if padding == "zeros":
-            met = OPS["And"](OPS["GreaterOrEqual"](index, first), OPS["LessOrEqual"](index, last))
-            inside = OPS["Cast"](met, to=onnx_type(p.dtype))
-        found.append(Tap(OPS["Clip"](index, first, last), weight, steep, inside))
+        found.append(_tap(place, weight, steep, n, padding == "zeros"))
     return Axis(found, growth)
+
+
+def axis_between(p: Tensor, n: int) -> Axis:
+    """The two taps of places p [N, P] that lie between places of an axis, beyond which there are zeros."""
+    return Axis([_tap(*tap, n, True) for tap in taps(p, "linear")], 1.0)
+
+
+def _tap(place: Tensor, weight: Tensor | None, growth: Any, n: int, zeros_around: bool) -> Tap:
+    """A tap at a place that is a float."""
+    index = OPS["Cast"](place, to=onnx_type(int64))
+    first, last = _whole(0), OPS["Squeeze"](_size(n - 1), axes_tensor([0]))
+    inside = None
+    if zeros_around:
+        met = OPS["And"](OPS["GreaterOrEqual"](index, first), OPS["LessOrEqual"](index, last))
+        inside = OPS["Cast"](met, to=onnx_type(place.dtype))
+    return Tap(OPS["Clip"](index, first, last), weight, growth, inside)
 
 
 def _whole(value: int) -> Tensor:
@@ -216,6 +226,12 @@ def sampled_back(g: Tensor, shape: Sequence[int], axes: Sequence[Axis]) -> Tenso
 
 def moved(g: Tensor, X: Tensor, axes: Sequence[Axis], shape: Sequence[int]) -> Tensor:
     """The same for the grid, whose shape is given."""
+    parts = [OPS["Unsqueeze"](pull, axes_tensor([2])) for pull in reversed(pulls(g, X, axes))]
+    return reshape_to(OPS["Concat"](*parts, axis=2), shape)
+
+
+def pulls(g: Tensor, X: Tensor, axes: Sequence[Axis]) -> list[Tensor]:
+    """The same for the coordinates [N, P] of each axis."""
     sizes, rank = X.shape[2:], len(axes)
     images = reshape_to(X, [*X.shape[:2], product_of(sizes)])
     g = reshape_to(g, [*X.shape[:2], product_of(g.shape[2:])])
@@ -225,5 +241,4 @@ def moved(g: Tensor, X: Tensor, axes: Sequence[Axis], shape: Sequence[int]) -> T
         for i in range(rank):
             part = value * _weight(met, i)
             totals[i] = part if totals[i] is None else totals[i] + part
-    parts = [OPS["Unsqueeze"](t * a.growth, axes_tensor([2])) for t, a in zip(totals, axes, strict=True)]
-    return reshape_to(OPS["Concat"](*reversed(parts), axis=2), shape)
+    return [total * axis.growth for total, axis in zip(totals, axes, strict=True)]

@@ -35,6 +35,19 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
         *[call(normal(2, 2, 3), ints(2, 3, 4, 5), align_corners=a) for a in (0, 1)],
         call(normal(1, 3, 4), ints(1, 1, 2, 3, 2)),
     ],
+    "DeformConv": lambda: [
+        call(normal(2, 2, 5, 4), normal(3, 2, 2, 2), grid(2, 8, 4, 3)),
+        call(
+            *(normal(2, 4, 5, 4), normal(6, 2, 3, 2), grid(2, 24, 3, 3), normal(6), normal(2, 12, 3, 3)),
+            group=2,
+            offset_group=2,
+            strides=[2, 1],
+            pads=[1, 0, 1, 1],
+            dilations=[1, 2],
+        ),
+        Sample((normal(1, 2, 4), normal(2, 2, 2), grid(1, 2, 3), None, normal(1, 2, 3)), name="taps moved in 1-D"),
+        Sample((normal(1, 1, 3, 2, 3), normal(1, 1, 2, 1, 2), grid(1, 12, 2, 2, 2)), name="taps moved in 3-D"),
+    ],
     "RoiAlign": lambda: [
         call(normal(2, 2, 6, 5), _boxes, ints(0, 1, 1), output_height=2, output_width=3, spatial_scale=0.9, **a)
         for a in (
