@@ -16,7 +16,7 @@ from ox.nn.module import Module
 from ox.nn.parameter import Parameter
 from ox.operands import scalar
 from ox.ops.mode import switched
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 
 
 class RunningNorm(Module):
@@ -49,9 +49,9 @@ class RunningNorm(Module):
         self.register_parameter("weight", Parameter(np.ones(num_features, kind)) if affine else None)
         self.register_parameter("bias", Parameter(np.zeros(num_features, kind)) if affine and bias else None)
         track = track_running_stats
-        self.register_buffer("running_mean", Tensor(np.zeros(num_features, kind)) if track else None)
-        self.register_buffer("running_var", Tensor(np.ones(num_features, kind)) if track else None)
-        self.register_buffer("num_batches_tracked", Tensor(np.zeros((), np.int64)) if track else None)
+        self.register_buffer("running_mean", make_tensor(np.zeros(num_features, kind)) if track else None)
+        self.register_buffer("running_var", make_tensor(np.ones(num_features, kind)) if track else None)
+        self.register_buffer("num_batches_tracked", make_tensor(np.zeros((), np.int64)) if track else None)
 
     def _axis(self, rank: int) -> int:
         """Where the channels are."""

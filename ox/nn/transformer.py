@@ -19,7 +19,7 @@ from ox.nn.linear import Linear
 from ox.nn.module import Module
 from ox.nn.norm import LayerNorm
 from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 
 Activation = str | Callable[[Tensor], Tensor]
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -294,5 +294,5 @@ class Transformer(Module):
     def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: DType | None = None) -> Tensor:
         """[sz, sz] to add to scores: 0 where position t may see position s <= t, -inf elsewhere."""
         kind = dtype or get_default_dtype()
-        made = Tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1).astype(kind))
+        made = make_tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1).astype(kind))
         return made if device is None else made.to(device)
