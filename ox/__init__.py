@@ -105,7 +105,9 @@ from ox.random import (
 from ox.sampling import binomial, multinomial, normal, poisson
 from ox.settings import (
     are_deterministic_algorithms_enabled,
+    get_float32_matmul_precision,
     get_num_threads,
+    set_float32_matmul_precision,
     set_num_threads,
     set_printoptions,
     use_deterministic_algorithms,
@@ -176,6 +178,7 @@ __all__ = [
     "full",
     "functions",
     "get_default_dtype",
+    "get_float32_matmul_precision",
     "get_num_threads",
     "get_rng_state",
     "half",
@@ -225,6 +228,7 @@ __all__ = [
     "scalar_tensor",
     "seed",
     "set_default_dtype",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
     "set_num_threads",
     "set_printoptions",
@@ -243,8 +247,8 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "cuda", "data", "devices", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler", "serve", "signal",
-    "sparse", "special", "testing", "train", "utils",
+    "backends", "cuda", "data", "devices", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler",
+    "serve", "signal", "sparse", "special", "testing", "train", "utils",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (
@@ -258,13 +262,21 @@ _ELSEWHERE = {
     "from_dlpack": "ox.dlpack",
     **dict.fromkeys(
         (
-            "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
-            "IntTensor", "LongTensor", "ShortTensor",
+            "BFloat16Tensor",
+            "BoolTensor",
+            "ByteTensor",
+            "CharTensor",
+            "DoubleTensor",
+            "FloatTensor",
+            "HalfTensor",
+            "IntTensor",
+            "LongTensor",
+            "ShortTensor",
         ),
         "ox.typed",
     ),
     "vmap": "ox.func",
-    "sparse_coo_tensor": "ox.sparse",
+    **dict.fromkeys(("dsmm", "sparse_coo_tensor", "spmm"), "ox.sparse"),
     **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
 }
 __getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)

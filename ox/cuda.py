@@ -14,6 +14,7 @@ from ox import memory_use, random
 from ox.device_type import device as Device
 from ox.devices import cuda
 
+__path__: list[str] = []  # so that `import ox.cuda.amp` gets the answer of ox.doors
 is_available = cuda.available
 device_count = cuda.device_count
 empty_cache = cuda.empty_cache
@@ -122,3 +123,12 @@ def _ordinal(device: Any) -> int:
     if device is None:
         return current_device()
     return device if isinstance(device, int) else cuda.ordinal(str(Device(device)))
+
+
+def __getattr__(name: str) -> Any:
+    from ox import typed
+    from ox.doors import refusal
+
+    if name in typed.CUDA:
+        return typed.CUDA[name]
+    raise refusal(__name__, name)

@@ -9,21 +9,56 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 # What PyTorch has under a path and ox has elsewhere, or not at all: what an AttributeError then says.
+_COMPLEX = "ONNX operators compute with no complex numbers; ox.fft keeps the two parts in a last dimension"
+_PROCESSES = "training on several processes is not there yet"
 ELSEWHERE = {
     "ox.amp": "mixed precision is not there yet",
+    "ox.ao": "ox.ops has QuantizeLinear and its like where a file brings them",
     "ox.autocast": "mixed precision is not there yet",
-    "ox.backends": "ox.devices has the executors, and nothing needs to be switched on",
+    "ox.autograd.profiler": "ox.profiler",
+    "ox.cfloat": _COMPLEX,
     "ox.compile": "training is eager; ox.export.save writes a model as a graph",
-    "ox.distributed": "training on several processes is not there yet",
+    "ox.complex64": _COMPLEX,
+    "ox.complex128": _COMPLEX,
+    "ox.cuda.amp": "mixed precision is not there yet",
+    "ox.cuda.max_memory_allocated": "with ox.track_memory(), or ox.cuda.memory_stats()",
+    "ox.distributed": _PROCESSES,
+    "ox.hub": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",
     "ox.jit": "a model becomes a graph by ox.export.save, and a module again by ox.export.load",
     "ox.mps": "ox runs on cpu and cuda",
     "ox.multiprocessing": "the standard library's multiprocessing",
+    "ox.nn.DataParallel": _PROCESSES,
+    "ox.nn.SyncBatchNorm": _PROCESSES,
+    "ox.nn.parallel": _PROCESSES,
     "ox.onnx": "ox.export.save(model, 'model.onnx', example) and ox.export.load",
     "ox.quantization": "ox.ops has QuantizeLinear and its like where a file brings them",
+    "ox.set_default_device": "say device= where a tensor is made, and model.to(device)",
+    "ox.set_default_tensor_type": "ox.set_default_dtype(dtype), and device= where a tensor is made",
+    "ox.sparse_csr_tensor": "sparse tensors are COO: ox.sparse_coo_tensor",
+    "ox.utils.data.distributed": _PROCESSES,
+    "ox.utils.model_zoo": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",
     "ox.xpu": "ox runs on cpu and cuda",
     "ox.utils.cpp_extension": "an operator is written in Python; see ox.ops.operator",
     "ox.utils.mobile_optimizer": "the exported file runs in other runtimes as it is",
 }
+
+
+def refusal(package: str, name: str) -> AttributeError:
+    """The error for a name that is not there: what is there instead."""
+    hint = ELSEWHERE.get(f"{package}.{name}")
+    return AttributeError(f"module '{package}' has no attribute '{name}'" + (f": {hint}" if hint else ""))
+
+
+class _Closed:
+    """The last of Python's finders: `import` of a path that ox has not says what is there instead."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name in ELSEWHERE:
+            # no name=: Python passes over a missing module of that name in `from ox import ...`
+            raise ModuleNotFoundError(f"No module named '{name}': {ELSEWHERE[name]}")
+
+
+sys.meta_path.append(_Closed())
 
 
 def doors(
@@ -48,8 +83,7 @@ def doors(
             return importlib.import_module(f"{package}.{name}")
         if name in elsewhere:
             return getattr(importlib.import_module(elsewhere[name]), name)
-        hint = ELSEWHERE.get(f"{package}.{name}")
-        raise AttributeError(f"module '{package}' has no attribute '{name}'" + (f": {hint}" if hint else ""))
+        raise refusal(package, name)
 
     def __dir__() -> list[str]:
         return sorted({*vars(module), *rooms, *elsewhere})

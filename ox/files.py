@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import Any
+from tempfile import NamedTemporaryFile
+from typing import IO, Any
 
 import numpy as np
 
@@ -59,19 +61,23 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
         temporary.unlink(missing_ok=True)
 
 
-def save(value: Any, path: str | os.PathLike[str]) -> None:
+def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
     """Write nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools, None as one safetensors file.
+
+    Args:
+        f: its path, or a file opened for writing bytes.
 
     Raises:
         ArgumentError: something else is inside, or it contains itself; the message says where.
         WriteError: the file cannot be written.
     """
     from safetensors import SafetensorError
+    from safetensors.numpy import save as serialize
     from safetensors.numpy import save_file
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     try:
-        tree = json.dumps(_flatten(value, arrays, "value"))
+        tree = json.dumps(_flatten(obj, arrays, "value"))
     except RecursionError:
         raise ArgumentError("ox.save cannot write a value that is nested too deep, or contains itself") from None
 
@@ -81,25 +87,49 @@ def save(value: Any, path: str | os.PathLike[str]) -> None:
         except SafetensorError as error:  # a full disk, among others
             raise OSError(str(error)) from error
 
-    write_whole(path, write)
+    if isinstance(f, (str, os.PathLike)):
+        write_whole(f, write)
+    else:
+        f.write(serialize(arrays, metadata={_KEY: tree}))
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(
+    f: str | os.PathLike[str] | IO[bytes],
+    map_location: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+) -> Any:
     """Read what `save` wrote. Nothing in the file is executed.
+
+    Args:
+        f: its path, or a file opened for reading bytes.
+        map_location: the device that the tensors go to; None, a dict or a function of PyTorch's storages: the CPU.
+        weights_only, mmap: taken for PyTorch's sake; there is never more than weights and plain values.
 
     Raises:
         LoadError: the file is missing, damaged, or was not written by `save`.
     """
+    device = str(map_location) if isinstance(map_location, str) and map_location != "cpu" else None
+    if isinstance(f, (str, os.PathLike)):
+        return _read(os.fspath(f), device)
+    with NamedTemporaryFile() as copy:  # the reader wants a name
+        shutil.copyfileobj(f, copy)
+        copy.flush()
+        return _read(copy.name, device)
+
+
+def _read(path: str, device: str | None) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(os.fspath(path), framework="numpy") as f:
+        with safe_open(path, framework="numpy") as f:
             tree = (f.metadata() or {}).get(_KEY)
             if tree is None:
                 raise LoadError(
                     f"{path} was not written by ox.save", hint="safetensors.numpy.load_file reads plain files"
                 )
-            return _unflatten(json.loads(tree), f)
+            return _unflatten(json.loads(tree), f, device)
     except LoadError:
         raise
     except OSError as error:
@@ -151,17 +181,17 @@ def _name(where: str, taken: dict[str, Any]) -> str:
     return name if name not in taken and name != "__metadata__" else f"{name}#{len(taken)}"
 
 
-def _unflatten(tree: Any, f: Any) -> Any:
+def _unflatten(tree: Any, f: Any, device: str | None) -> Any:
     if tree is None or isinstance(tree, (bool, int, str)):
         return tree
     ((kind, content),) = tree.items()
     if kind == "float":
         return float.fromhex(content)
     if kind in ("list", "tuple"):
-        values = [_unflatten(v, f) for v in content]
+        values = [_unflatten(v, f, device) for v in content]
         return values if kind == "list" else tuple(values)
     if kind == "dict":
-        return {_unflatten(k, f): _unflatten(v, f) for k, v in content}
+        return {_unflatten(k, f, device): _unflatten(v, f, device) for k, v in content}
     if kind not in ("tensor", "array"):
         raise ValueError(f"an unknown kind '{kind}'")
     name, dtype, shape = content
@@ -172,6 +202,6 @@ def _unflatten(tree: Any, f: Any) -> Any:
     array = array.reshape(shape)
     if kind == "array":
         return array
-    from ox.tensor import Tensor
+    from ox.tensor import make_tensor
 
-    return Tensor(array)
+    return make_tensor(array) if device is None else make_tensor(array).to(device)

@@ -69,6 +69,15 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     `torch.use_deterministic_algorithms`."""
 
 
+def set_float32_matmul_precision(precision: str) -> None:
+    """Nothing to switch: float32 is multiplied in float32. `torch.set_float32_matmul_precision`."""
+
+
+def get_float32_matmul_precision() -> str:
+    """``highest``: there is no other."""
+    return "highest"
+
+
 def are_deterministic_algorithms_enabled() -> bool:
     """True: there are no others."""
     return True

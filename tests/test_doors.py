@@ -31,6 +31,60 @@ def test_a_closed_door_says_what_is_there() -> None:
         ox.onnx  # noqa: B018
     with pytest.raises(AttributeError, match=r"^module 'ox' has no attribute 'nothing'$"):
         ox.nothing  # noqa: B018
+    assert not hasattr(ox, "amp")
+
+
+@pytest.mark.parametrize(
+    "line, answer",
+    [
+        ("import ox.amp", "mixed precision"),
+        ("from ox.cuda.amp import GradScaler", "mixed precision"),
+        ("from ox import autocast", "mixed precision"),
+        ("from ox.nn.parallel import DistributedDataParallel", "several processes"),
+        ("from ox.nn import DataParallel", "several processes"),
+        ("import ox.hub", r"ox\.export\.load"),
+    ],
+)
+def test_a_closed_door_says_so_to_an_import_too(line: str, answer: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=answer):
+        exec(line)
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'ox\.nothing'$"):
+        import ox.nothing  # noqa: F401
+
+
+def test_switches_may_be_set() -> None:
+    import ox.backends.cudnn as cudnn
+
+    before = cudnn.benchmark
+    ox.backends.cudnn.benchmark = True
+    assert cudnn.benchmark is True
+    cudnn.benchmark = before
+    assert not ox.backends.mps.is_available()
+    ox.backends.cuda.matmul.allow_tf32 = False
+    ox.set_float32_matmul_precision("high")
+    assert ox.get_float32_matmul_precision() == "highest"
+
+
+def test_the_files_that_older_scripts_name() -> None:
+    from ox.autograd import Variable
+    from ox.nn.modules.batchnorm import _BatchNorm
+    from ox.nn.modules.conv import Conv2d
+    from ox.nn.modules.loss import _Loss
+    from ox.nn.modules.utils import _pair, _triple
+    from ox.optim.lr_scheduler import _LRScheduler
+    from ox.utils.data.dataloader import default_collate
+    from ox.utils.data.dataset import random_split
+    from ox.utils.data.sampler import SubsetRandomSampler
+
+    assert Conv2d is ox.nn.Conv2d and isinstance(ox.nn.BatchNorm2d(2), _BatchNorm)
+    assert isinstance(ox.nn.MSELoss(), _Loss) and _LRScheduler is ox.optim.lr_scheduler.LRScheduler
+    assert (default_collate, random_split, SubsetRandomSampler) == (
+        ox.data.default_collate, ox.data.random_split, ox.data.SubsetRandomSampler,
+    )  # fmt: skip
+    assert _pair(3) == (3, 3) and _triple((1, 2, 3)) == (1, 2, 3)
+    assert Variable(ox.ones(2), requires_grad=True).requires_grad and isinstance(ox.ones(2), Variable)
+    assert ox.utils.data.get_worker_info() is None
+    assert ox.vmap is ox.func.vmap
 
 
 def test_a_device_is_a_string_with_parts() -> None:

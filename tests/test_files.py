@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -207,3 +208,15 @@ def test_a_special_file_is_never_replaced_and_a_link_is_followed(tmp_path: Path)
     ox.save({"a": 2}, link)
     assert link.is_symlink()
     assert ox.load(real) == {"a": 2}
+
+
+def test_an_open_file_serves_as_well(tmp_path: Path) -> None:
+    value = {"epoch": 3, "model": {"weight": ox.randn(2, 3)}}
+    buffer = io.BytesIO()
+    ox.save(value, buffer)
+    buffer.seek(0)
+    assert same(ox.load(buffer, map_location=lambda storage, place: storage, weights_only=True), value)
+    with open(tmp_path / "x.pt", "wb") as file:
+        ox.save(value, file)
+    assert same(ox.load(tmp_path / "x.pt", map_location=ox.device("cpu")), value)
+    assert same(ox.load(tmp_path / "x.pt", "cpu"), value)

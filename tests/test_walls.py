@@ -25,6 +25,7 @@ FLOORS = {
     "ox.optim": 5,
     "ox.data": 5,
     "ox.graph": 4,
+    "ox.backends": 4,
     "ox.profiler": 4,
     "ox.tensor": 3,
     "ox.autograd": 3,

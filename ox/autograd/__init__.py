@@ -14,6 +14,7 @@ from ox.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from ox.autograd.variable import Variable
 from ox.doors import doors
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
@@ -38,4 +40,4 @@ __all__ = [
     "set_grad_enabled",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("checkpoint", "functional", "graph"))
+__getattr__, __dir__ = doors(__name__, ("checkpoint", "functional", "graph"), {"profiler": "ox"})

@@ -11,7 +11,7 @@ from ox.data.dataset import (
     TensorDataset,
     random_split,
 )
-from ox.data.loader import DataLoader
+from ox.data.loader import DataLoader, get_worker_info
 from ox.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -38,5 +38,6 @@ __all__ = [
     "WeightedRandomSampler",
     "default_collate",
     "default_convert",
+    "get_worker_info",
     "random_split",
 ]

@@ -17,6 +17,10 @@ from ox.errors import ArgumentError, LoadError
 from ox.ops.explain import place
 
 
+def get_worker_info() -> None:
+    """None: batches are made in this process. `torch.utils.data.get_worker_info`."""
+
+
 class DataLoader:
     """Batches of a dataset. `torch.utils.data.DataLoader` in one process.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.creation import tensor
 from ox.dtypes import ALL
 from ox.errors import ArgumentError
 from ox.graph.contract import Contract
@@ -129,7 +130,7 @@ def _array(x: Any) -> Array:
         got = f"{type(x).__name__} of {array.dtype}"
         raise ArgumentError("an example is a tensor or array of numbers, or a tuple or dict of them", got=got)
     # Python's own numbers become what ox.tensor makes of them
-    return array if hasattr(x, "dtype") else Tensor(x).array
+    return array if hasattr(x, "dtype") else tensor(x).array
 
 
 def argument_names(model: Any, count: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.creation import as_array
 from ox.tensor import Tensor
 
 
@@ -16,7 +17,7 @@ class Parameter(Tensor):
     """
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
-        super().__init__(data)
+        self.array = as_array(data, None)
         if requires_grad:
             self.requires_grad = True
 
@@ -40,7 +41,7 @@ class Buffer(Tensor):
     persistent: bool
 
     def __init__(self, data: Any, *, persistent: bool = True) -> None:
-        super().__init__(data)
+        self.array = as_array(data, None)
         self.persistent = persistent
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Buffer:

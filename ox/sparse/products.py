@@ -40,6 +40,9 @@ def mm(mat1: SparseTensor, mat2: Any, reduce: str = "sum") -> Any:
     return F.index_add(picked.new_zeros(mat1.shape[0], *shape[1:]), 0, rows, picked)
 
 
+spmm = dsmm = mm  # `torch.spmm`, as older scripts say
+
+
 def addmm(mat: Any, mat1: SparseTensor, mat2: Any, beta: float = 1.0, alpha: float = 1.0) -> Any:
     """beta·mat + alpha·(mat1 @ mat2). `torch.sparse.addmm`."""
     product = mm(mat1, mat2)

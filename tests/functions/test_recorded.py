@@ -66,14 +66,14 @@ def check(expression: str, followed: bool) -> None:
         return x, random.uniform(0.2, 0.9, size=4).astype(np.float32)
 
     x, v = arrays(3)
-    graph = record(step, {"x": Tensor(x), "v": Tensor(v)}, dims={"x": ["n", 4], "v": [4]})
+    graph = record(step, {"x": ox.from_numpy(x), "v": ox.from_numpy(v)}, dims={"x": ["n", 4], "v": [4]})
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(to_model(graph).SerializeToString(), options)
     for rows in (3, 5):
         x, v = arrays(rows)
         feeds = {name: a for name, a in (("x", x), ("v", v)) if name in {i.name for i in session.get_inputs()}}
-        eager = step(Tensor(x.copy()), Tensor(v.copy()))
+        eager = step(ox.from_numpy(x.copy()), ox.from_numpy(v.copy()))
         for got, expected in zip(session.run(None, feeds), eager, strict=True):
             assert got.dtype == expected.array.dtype
             difference = compare(got, expected.array)

@@ -10,7 +10,7 @@ import onnxruntime
 
 from ox.graph.record import record
 from ox.graph.write import to_model
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
 
@@ -26,13 +26,13 @@ def holds_elsewhere(function: Callable[..., Any], first: tuple[int, ...], second
         assert x.grad is not None
         return [*(o.detach() for o in outputs), x.grad]
 
-    example = Tensor(random.uniform(0.1, 1, first).astype(np.float32))
+    example = make_tensor(random.uniform(0.1, 1, first).astype(np.float32))
     names = [f"size_{i}" for i in range(len(first))]
     model = to_model(record(step, {"x": example}, dims={"x": names}))
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for shape in (first, second):
         x = random.uniform(0.1, 1, shape).astype(np.float32)
-        for got, expected in zip(session.run(None, {"x": x}), step(Tensor(x)), strict=True):
+        for got, expected in zip(session.run(None, {"x": x}), step(make_tensor(x)), strict=True):
             difference = compare(got, expected.array)
             assert difference.ok, f"{list(shape)}: {difference}"
     return True

@@ -18,7 +18,7 @@ from ox.errors import LoadError, OxError
 from ox.graph.backend import prepare
 from ox.graph.read import from_model
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
 COMPUTED = frozenset(ALL)
@@ -36,7 +36,7 @@ class Case:
 
     def call(self, inputs: Any = None) -> tuple[Any, ...]:
         given = self.inputs if inputs is None else inputs
-        tensors = [x if x is None or isinstance(x, Tensor) else Tensor(x) for x in given]
+        tensors = [x if x is None or isinstance(x, Tensor) else make_tensor(x) for x in given]
         result = OPS[self.op](*tensors, outputs=len(self.outputs), **self.attributes)
         return result if isinstance(result, tuple) else (result,)
 

@@ -9,12 +9,12 @@ from sample import Sample, call, ints, normal, single
 
 from ox.ops.operator import OPS
 from ox.ops.window import Window
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 
 
 def _unpool(size: int, **attributes: object) -> Sample:
     x = single(2, 2, size, size)
-    y, places = (t.array for t in OPS["MaxPool"](Tensor(x), outputs=2, **attributes))
+    y, places = (t.array for t in OPS["MaxPool"](make_tensor(x), outputs=2, **attributes))
     return call(y.astype(np.float64), places, **attributes)
 
 

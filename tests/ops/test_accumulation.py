@@ -19,7 +19,7 @@ from ox.dtypes import float32
 from ox.graph.record import record
 from ox.graph.write import to_model
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 
 MANY, WIDE, FEW = 20_000, 64, 50
 R = np.random.default_rng(11)
@@ -101,9 +101,9 @@ def test_eager(name: str, executor: str | None) -> None:
     call, data, cotangent, exact = CASES[name]
     expected = exact()
     for _ in range(3):
-        x = Tensor(data).requires_grad_()
+        x = make_tensor(data).requires_grad_()
         with devices.forced(executor):
-            call(x).backward(Tensor(cotangent))
+            call(x).backward(make_tensor(cotangent))
         assert x.grad is not None
         check(x.grad.array, expected)
 
@@ -116,7 +116,7 @@ def test_recorded(name: str) -> None:
         (found,) = grad(call(x.requires_grad_()), x, g)
         return found
 
-    graph = record(step, {"x": Tensor(data), "g": Tensor(cotangent)})
+    graph = record(step, {"x": make_tensor(data), "g": make_tensor(cotangent)})
     model = to_model(graph)
     assert not [n for n in model.graph.node if n.op_type == "ScatterND"]
     options = onnxruntime.SessionOptions()

@@ -7,15 +7,15 @@ import pytest
 
 from ox import devices
 from ox.ops.batch_norm_gradient import BatchNormalizationGradient, by_channels
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 from ox.tolerance import compare
 
 
 @pytest.mark.parametrize("shape", [(8, 5, 40, 41), (600, 70), (3, 300, 60), (2, 3, 30, 20, 11), (70, 1, 500)])
 def test_large_arrays_give_what_the_body_gives(shape: tuple[int, ...]) -> None:
     random = np.random.default_rng(0)
-    g, x = (Tensor((random.standard_normal(shape) * 2 + 1).astype(np.float32)) for _ in range(2))
-    scale = Tensor(random.standard_normal(shape[1]).astype(np.float32))
+    g, x = (make_tensor((random.standard_normal(shape) * 2 + 1).astype(np.float32)) for _ in range(2))
+    scale = make_tensor(random.standard_normal(shape[1]).astype(np.float32))
     assert x.array.size >= 1 << 15, "so large that the kernel for large arrays runs"
     fast = BatchNormalizationGradient(g, x, scale, epsilon=1e-3)
     with devices.forced("numpy"):
@@ -30,6 +30,6 @@ def test_in_float64_both_are_the_same() -> None:
     g, x = random.standard_normal((2, 4, 5, 3, 2))
     scale = random.standard_normal(5)
     fast = by_channels(np, g, x, scale)
-    slow = BatchNormalizationGradient(Tensor(g), Tensor(x), Tensor(scale))
+    slow = BatchNormalizationGradient(make_tensor(g), make_tensor(x), make_tensor(scale))
     for a, b in zip(fast, slow, strict=True):
         assert compare(a, b.array).ok

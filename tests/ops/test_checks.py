@@ -22,7 +22,7 @@ from ox.dtypes import FLOATS, NUMERIC, float32, float64
 from ox.errors import ArgumentError, GradientError
 from ox.ops.operator import OPS, Operator, operator
 from ox.ops.types import XP, T
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_rule_that_bakes_in_what_only_eager_knows() -> None:
 
     @Tanh.gradient("input")
     def _(g: Tensor, output: Tensor) -> Tensor:
-        return g * Tensor(g.array * 0 + 1 - output.array**2)
+        return g * make_tensor(g.array * 0 + 1 - output.array**2)
 
     sample = samples("Tanh")[0]
     with_other_cotangents = problems("Tanh", sample, with_gradient=True)
@@ -103,14 +103,14 @@ def test_a_rule_that_bakes_in_what_only_eager_knows() -> None:
     from ox.graph.record import record
 
     def step(x: Tensor) -> Tensor:
-        (found,) = grad(OPS["Tanh"](x.requires_grad_()), x, Tensor(np.ones(x.array.shape, x.dtype)))
+        (found,) = grad(OPS["Tanh"](x.requires_grad_()), x, make_tensor(np.ones(x.array.shape, x.dtype)))
         return found
 
     def run(values: Any) -> Any:
         from ox.graph.replay import replay
 
-        graph = record(step, {"x": Tensor(sample.inputs[0])})
-        return replay(graph, [Tensor(values)])[0].array, step(Tensor(values)).array
+        graph = record(step, {"x": make_tensor(sample.inputs[0])})
+        return replay(graph, [make_tensor(values)])[0].array, step(make_tensor(values)).array
 
     replayed, eager = run(sample.inputs[0] * 2)
     assert with_other_cotangents or not np.allclose(replayed, eager)
@@ -157,12 +157,12 @@ def test_the_right_ones_pass() -> None:
 
 
 def double(*shape: int) -> Tensor:
-    return Tensor(np.random.default_rng(5).standard_normal(shape)).requires_grad_()
+    return make_tensor(np.random.default_rng(5).standard_normal(shape)).requires_grad_()
 
 
 def test_gradcheck_names_the_worst_element() -> None:
     x = double(3)
-    weights = Tensor(np.array([0.0, 1.0, 0.0]))
+    weights = make_tensor(np.array([0.0, 1.0, 0.0]))
 
     def wrong_at_one(a: Tensor) -> Tensor:
         return a * a + weights * a.detach()
@@ -187,9 +187,9 @@ def test_gradgradcheck_of_a_linear_function() -> None:
 
 def test_gradcheck_asks_for_float64_and_a_gradient() -> None:
     with pytest.raises(ArgumentError, match="float64"):
-        gradcheck(lambda a: a, [Tensor(np.ones(2, float32)).requires_grad_()])
+        gradcheck(lambda a: a, [make_tensor(np.ones(2, float32)).requires_grad_()])
     with pytest.raises(ArgumentError, match="requires a gradient"):
-        gradcheck(lambda a: a, [Tensor(np.ones(2))])
+        gradcheck(lambda a: a, [make_tensor(np.ones(2))])
 
 
 def test_gradcheck_sees_a_missing_path() -> None:

@@ -10,7 +10,7 @@ import pytest
 from ox import devices
 from ox.ops.conv_weights import ConvWeights
 from ox.ops.window import Window
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 from ox.tolerance import compare
 
 CASES: list[tuple[tuple[int, ...], int, dict[str, Any]]] = [
@@ -29,8 +29,8 @@ def test_large_arrays_give_what_the_body_gives(shape: Any, channels: int, option
     random, rank = np.random.default_rng(0), len(shape) - 2
     attributes = {"dilations": [1] * rank, "pads": [0] * (2 * rank), "strides": [1] * rank, **options}
     window = Window(**{"kernel" if k == "kernel_shape" else k: v for k, v in attributes.items()})
-    x = Tensor(random.standard_normal(shape).astype(np.float32))
-    g = Tensor(random.standard_normal((shape[0], channels, *window.outputs(shape[2:]))).astype(np.float32))
+    x = make_tensor(random.standard_normal(shape).astype(np.float32))
+    g = make_tensor(random.standard_normal((shape[0], channels, *window.outputs(shape[2:]))).astype(np.float32))
     assert x.array.size >= 1 << 15, "so large that the kernel for large arrays runs"
     fast = ConvWeights(x, g, **attributes)
     with devices.forced("numpy"):
@@ -41,7 +41,7 @@ def test_large_arrays_give_what_the_body_gives(shape: Any, channels: int, option
 
 
 def test_no_images() -> None:
-    x, g = Tensor(np.zeros((0, 2, 5, 5), np.float32)), Tensor(np.zeros((0, 3, 3, 3), np.float32))
+    x, g = make_tensor(np.zeros((0, 2, 5, 5), np.float32)), make_tensor(np.zeros((0, 3, 3, 3), np.float32))
     found = ConvWeights.large(np, x.array, g.array, dilations=[1, 1], kernel_shape=[3, 3], pads=[0] * 4, strides=[1, 1])  # type: ignore[misc]
     assert found.shape == (3, 2, 3, 3)
     assert not found.any()

@@ -13,7 +13,7 @@ from test_gradients import DIFFERENTIABLE, tensors
 from ox import devices
 from ox.dtypes import float32
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 from ox.tolerance import compare
 
 pytestmark = pytest.mark.gpu
@@ -52,7 +52,7 @@ def test_gradient(name: str) -> None:
         for own in (here, there):
             for y in run(name, sample, own)[:1]:
                 if y.requires_grad:
-                    ones = Tensor(np.ones(y.array.shape, y.dtype))
+                    ones = make_tensor(np.ones(y.array.shape, y.dtype))
                     y.backward(ones if own is here else ones.to("cuda"))
         for a, b in zip(there, here, strict=True):
             if b is not None and b.grad is not None:

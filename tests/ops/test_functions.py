@@ -13,7 +13,7 @@ from ox import devices
 from ox.graph.record import record
 from ox.graph.write import to_model
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 from ox.tolerance import compare
 
 # (a factorization has no body, and refuses to be recorded)
@@ -27,7 +27,9 @@ def outputs_of(result: Any) -> list[np.ndarray[Any, Any]]:
 def by_body(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
     body: Any = OPS[name]
     with devices.forced("numpy"):
-        return outputs_of(body.body(*(None if x is None else Tensor(x) for x in sample.inputs), **sample.attributes))
+        return outputs_of(
+            body.body(*(None if x is None else make_tensor(x) for x in sample.inputs), **sample.attributes)
+        )
 
 
 def by_kernel(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
@@ -37,7 +39,7 @@ def by_kernel(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
 
 def by_onnxruntime(name: str, sample: Sample) -> list[np.ndarray[Any, Any]]:
     schema = OPS[name].schema
-    tensors = [None if x is None else Tensor(x) for x in sample.inputs]
+    tensors = [None if x is None else make_tensor(x) for x in sample.inputs]
     given = [i for i, x in enumerate(tensors) if x is not None and not schema.input_at(i).host]
 
     def step(*inputs: Any) -> Any:

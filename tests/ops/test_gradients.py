@@ -13,7 +13,7 @@ from ox.autograd import grad, gradcheck
 from ox.dtypes import float32, float64, is_floating
 from ox.errors import GradientError
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 
 DIFFERENTIABLE = [name for name in operators() if OPS[name].rules]
 ELEMENTS = 6  # of each input, drawn anew for each sample; one wrong rule is wrong nearly everywhere
@@ -34,9 +34,9 @@ def tensors(name: str, sample: Sample, dtype: Any = float64) -> list[Any]:
     return [
         x
         if x is None
-        else Tensor(x.astype(dtype)).requires_grad_()
+        else make_tensor(x.astype(dtype)).requires_grad_()
         if i in wanted
-        else Tensor(x.astype(dtype) if x.dtype == float64 else x)
+        else make_tensor(x.astype(dtype) if x.dtype == float64 else x)
         for i, x in enumerate(sample.inputs)
     ]
 
@@ -104,7 +104,7 @@ def test_gradients_keep_the_type(name: str) -> None:
         result = OPS[name](*inputs, outputs=sample.outputs, **sample.attributes)
         outputs = [y for y in (result if isinstance(result, tuple) else (result,)) if y.requires_grad]
         for y in outputs[:1]:
-            y.backward(Tensor(np.ones(y.shape, y.dtype)))
+            y.backward(make_tensor(np.ones(y.shape, y.dtype)))
         for x in inputs:
             if x is not None and x.requires_grad and x.grad is not None:
                 assert x.grad.dtype == float32
@@ -123,7 +123,7 @@ def test_outputs_that_were_not_used(name: str) -> None:
         floating = [i for i, y in enumerate(result) if y.requires_grad]
         leaves = [x for x in whole if x is not None and x.requires_grad]
         for i in floating if leaves else []:
-            ones = [Tensor(np.full(result[k].shape, float(k == i), result[k].dtype)) for k in floating]
+            ones = [make_tensor(np.full(result[k].shape, float(k == i), result[k].dtype)) for k in floating]
             alone = grad(result[i], leaves, ones[floating.index(i)], retain_graph=True, allow_unused=True)
             beside = grad([result[k] for k in floating], leaves, ones, retain_graph=True, allow_unused=True)
             for a, b in zip(alone, beside, strict=True):
@@ -141,7 +141,7 @@ def test_some_inputs_only(name: str) -> None:
             continue
         every = tensors(name, sample)
         first = _first(OPS[name](*every, outputs=sample.outputs, **sample.attributes))
-        cotangent = Tensor(np.random.default_rng(1).standard_normal(first.array.shape))
+        cotangent = make_tensor(np.random.default_rng(1).standard_normal(first.array.shape))
         expected = grad(first, [every[i] for i in wanted], cotangent, allow_unused=True)
         for i, g in zip(wanted, expected, strict=True):
             alone = [x if x is None else x.detach().requires_grad_(k == i) for k, x in enumerate(every)]

@@ -20,14 +20,14 @@ from ox.graph.record import record
 from ox.graph.replay import replay
 from ox.graph.write import to_model
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 from ox.tolerance import compare
 
 
 def as_float32(name: str, sample: Sample) -> tuple[list[Any], list[int]]:
     """Tensors of a sample, and which of them become graph inputs; host inputs stay constants of the graph."""
     schema = OPS[name].schema
-    tensors = [x if x is None else Tensor(x.astype(float32) if x.dtype == float64 else x) for x in sample.inputs]
+    tensors = [x if x is None else make_tensor(x.astype(float32) if x.dtype == float64 else x) for x in sample.inputs]
     return tensors, [i for i, x in enumerate(tensors) if x is not None and not schema.input_at(i).host]
 
 
@@ -50,13 +50,13 @@ def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
         followed_outputs = [y for y in outputs if y.requires_grad]
         if not followed_outputs:
             return outputs
-        cotangents = [Tensor(weights.standard_normal(y.array.shape).astype(y.dtype)) for y in followed_outputs]
+        cotangents = [make_tensor(weights.standard_normal(y.array.shape).astype(y.dtype)) for y in followed_outputs]
         found = grad(followed_outputs, [own[i] for i in wanted], cotangents, allow_unused=True)
         return [*(y.detach() for y in outputs), *(g for g in found if g is not None)]
 
     names = [f"in{i}" for i in given]
     inputs = dict(zip(names, (tensors[i] for i in given), strict=True))
-    fresh = [Tensor(tensors[i].array) for i in given]
+    fresh = [make_tensor(tensors[i].array) for i in given]
     eager = step(*fresh)
     weights = np.random.default_rng(3)
     dims = {n: [f"{n}_{axis}" for axis in range(t.ndim)] for n, t in inputs.items()}
@@ -65,7 +65,9 @@ def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
     onnx.checker.check_model(model, full_check=False)
     feeds = {n: np.array(t.array) for n, t in inputs.items()}
     bad = []
-    for i, (value, expected) in enumerate(zip(replay(graph, [Tensor(f) for f in feeds.values()]), eager, strict=True)):
+    for i, (value, expected) in enumerate(
+        zip(replay(graph, [make_tensor(f) for f in feeds.values()]), eager, strict=True)
+    ):
         if not np.array_equal(value.array, expected.array, equal_nan=value.array.dtype.kind == "f"):
             bad.append(f"replay: output {i} differs by {compare(value.array, expected.array).max_abs:.3g}")
     options = onnxruntime.SessionOptions()

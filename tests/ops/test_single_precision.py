@@ -11,7 +11,7 @@ from samples import Sample, samples
 from ox.autograd import grad
 from ox.dtypes import float32, float64
 from ox.ops.operator import OPS
-from ox.tensor import Tensor
+from ox.tensor import make_tensor
 
 OPERATORS = [
     name
@@ -43,11 +43,11 @@ def test_directional_derivatives(name: str) -> None:
             result = OPS[name](*inputs, outputs=sample.outputs, **sample.attributes)
             outputs = result if isinstance(result, tuple) else (result,)
             if not weights:
-                weights += [Tensor(random.standard_normal(y.array.shape).astype(y.dtype)) for y in outputs]
+                weights += [make_tensor(random.standard_normal(y.array.shape).astype(y.dtype)) for y in outputs]
             return sum((y * w).sum() for y, w in zip(outputs, weights, strict=True))
 
         weights: list[Any] = []
-        inputs = [x if x is None else Tensor(x) for x in sample.inputs]
+        inputs = [x if x is None else make_tensor(x) for x in sample.inputs]
         for i in followed:
             inputs[i].requires_grad_()
         first = grad(total(inputs, weights), [inputs[i] for i in followed])
@@ -56,7 +56,7 @@ def test_directional_derivatives(name: str) -> None:
             ends = []
             for sign in (1, -1):
                 moved = list(inputs)
-                moved[i] = Tensor(sample.inputs[i] + sign * STEP * way)
+                moved[i] = make_tensor(sample.inputs[i] + sign * STEP * way)
                 ends.append(float(total(moved, weights).item()))
             slope = (ends[0] - ends[1]) / (2 * STEP)
             found = float((g.array * way).sum())

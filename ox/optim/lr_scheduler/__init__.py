@@ -17,6 +17,8 @@ from ox.optim.lr_scheduler.factor import (
 from ox.optim.lr_scheduler.one_cycle import OneCycleLR
 from ox.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
+_LRScheduler = LRScheduler  # as older scripts say
+
 __all__ = [
     "ChainedScheduler",
     "ConstantLR",

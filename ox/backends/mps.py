@@ -1,0 +1,9 @@
+"""`torch.backends.mps`."""
+
+
+def is_available() -> bool:
+    """False: ox runs on cpu and cuda."""
+    return False
+
+
+is_built = is_available
