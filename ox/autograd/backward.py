@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.errors import ArgumentError, GradientError, ShapeError
+from ox.errors import ArgumentError, GradientError, RecordError, ShapeError
 from ox.operands import cast
-from ox.ops import control, operator
+from ox.ops import operator, pullback
 from ox.ops.broadcast import zeros
 from ox.ops.mode import MODE, switched
 from ox.ops.node import AFTER, BEFORE, Leaf, Node
@@ -19,10 +19,12 @@ from ox.ops.operator import OPS
 from ox.where import users_line
 
 if TYPE_CHECKING:
+    from ox.ops.pullback import Tape
     from ox.tensor import Tensor
 
 # Where a cotangent waits: a Node or Leaf for its first output, (node, port) for the others
 Edge = Any
+Spans = Sequence[tuple[float, float]]
 
 
 def _edge(node: Any, port: int) -> Edge:
@@ -202,8 +204,10 @@ def walk(
     retain_graph: bool | None,
     create_graph: bool,
     into: list[Edge] | None,
+    spans: Spans | None = None,
 ) -> dict[Edge, Tensor]:
-    """Gradients by edge: of every leaf reached, or with `into` of those edges only."""
+    """Gradients by edge: of every leaf reached, or with `into` of those edges only; with `spans`, through the nodes of
+    these numbers only, of every edge where such a node is left."""
     if retain_graph is None:
         retain_graph = create_graph
     pending: dict[Edge, Tensor] = {}
@@ -220,7 +224,7 @@ def walk(
                 )
             edge, g = _edge(t.node, t.port), _start(t, g)
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
-        order = _order([t.node for t in tensors], into)
+        order = _order([t.node for t in tensors], into, spans)
         for node in order:
             if direct and node.hooks is None and node.op.single_output:
                 g = pending.pop(node, None)
@@ -243,6 +247,8 @@ def walk(
                     pending[edge] = g if before is None else _added(before, g)
             if not retain_graph:
                 node.saved = None
+        if spans is not None:
+            return pending
         if wanted is None:
             pending = {edge: g for edge, g in pending.items() if isinstance(edge, Leaf)}
         for edge, g in pending.items():
@@ -327,13 +333,16 @@ def _start(t: Tensor, g: Tensor | None) -> Tensor:
     return g
 
 
-def _order(roots: Sequence[Any], into: list[Edge] | None) -> list[Any]:
-    """Every node that can be reached, newest first; with `into`, only those on a path to it."""
+def _order(roots: Sequence[Any], into: list[Edge] | None, spans: Spans | None) -> list[Any]:
+    """Every node that can be reached, newest first; with `into`, only those on a path to it; with `spans`, only those
+    of these numbers, and what they alone lead to."""
     found: dict[int, Node] = {}
     stack = list(roots)
     while stack:
         node = stack.pop()
         number = node.sequence
+        if spans is not None and not any(start <= number < end for start, end in spans):
+            continue
         if number >= 0 and number not in found:  # a leaf has no number
             found[number] = node
             stack.extend(node.inputs)
@@ -364,4 +373,34 @@ def _run_leaf_hooks(hooks: list[Any], g: Tensor) -> Tensor:
     return g
 
 
-control.differentiate = grad
+def through(
+    tape: Tape, results: Sequence[Tensor], cotangents: Sequence[Tensor], ends: Sequence[Any], *, create_graph: bool
+) -> list[Tensor | None]:
+    """The gradients of a recorded body's results by its `ends`: leaves of its formals, and tensors from outside.
+
+    The walk takes the nodes that the body made, first those of the body that it continues, if any: where that one's
+    inputs are, the walk goes on from what stands for them.
+    """
+    found = walk(results, cotangents, retain_graph=True, create_graph=create_graph, into=None, spans=tape.spans)
+    for bound in tape.bound:
+        pairs = [(x, found.pop(leaf)) for leaf, x in bound.items() if leaf in found and x.node is not None]
+        if pairs:
+            xs, gs = [x for x, _ in pairs], [g for _, g in pairs]
+            more = walk(xs, gs, retain_graph=True, create_graph=create_graph, into=None, spans=tape.spans)
+            with switched(grad=create_graph):
+                for edge, g in more.items():
+                    found[edge] = _added(found[edge], g) if edge in found else g
+    edges = [None if x is None else _edge(x.node, x.port) if hasattr(x, "node") else x for x in ends]
+    for edge in found:
+        node = edge[0] if isinstance(edge, tuple) else edge
+        if not isinstance(node, Leaf) and edge not in edges:
+            raise RecordError(
+                "a gradient leaves a recorded branch or loop to a tensor that nothing in it has read",
+                where=users_line() or None,
+                got=node.name(),
+            )
+    return [None if edge is None else found.get(edge) for edge in edges]
+
+
+pullback.differentiate = grad
+pullback.through = through

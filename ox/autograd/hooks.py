@@ -44,7 +44,7 @@ def register(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Handle:
     hooks, entry = _hooks_of(tensor), (tensor.port, hook)
     recording = MODE.get().recording
     if recording is not None:
-        recording.custom()
+        recording.hooked(tensor.node)
     # whoever keeps the gradient sees what the other hooks made of it
     at = next((i for i, (_, other) in enumerate(hooks) if isinstance(other, _Retain)), len(hooks))
     hooks.insert(at, entry)
@@ -60,6 +60,9 @@ def register_after(tensor: Tensor, hook: Callable[[Tensor], None]) -> Handle:
             where=users_line(3),
             hint="x.requires_grad_(), or register_hook for a tensor that is no leaf",
         )
+    recording = MODE.get().recording
+    if recording is not None:
+        recording.hooked(leaf)
     if leaf.after is None:
         leaf.after = []
     leaf.after.append(hook)

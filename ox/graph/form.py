@@ -11,6 +11,7 @@ import numpy as np
 from ox.dtypes import DType
 
 Array = np.ndarray[Any, Any]
+Key = tuple[Any, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +81,7 @@ class Graph:
     name: str = "ox"
     captures: list[Value] = field(default_factory=list)
     overridable: list[Value] = field(default_factory=list)  # what is owned, and listed as an input all the same
+    tape: Any = None  # of a body that was recorded from Python code; ox.ops.pullback. A copy has none
 
     def producers(self) -> dict[Value, Node]:
         """Which node makes each value."""
@@ -140,20 +142,27 @@ class Graph:
         return replay(self, inputs)
 
     def emit(self, values: Sequence[Value]) -> None:
-        """Make these values outputs as well, each by a node of its own."""
+        """Make these inputs outputs as well, each by a node of its own."""
         for v in values:
             made = Value(f"{v.name}/kept", v.dtype, v.dims, v.shape)
+            if self.tape is not None:
+                self.tape.results.append(self.tape.formals[self.inputs.index(v)])
             self.nodes.append(Node("Identity", "", [v], [made]))
             self.outputs.append(made)
 
-    def share(self, stand_for: Sequence[Value], outside: Sequence[Value]) -> None:
+    def loose(self) -> set[int]:
+        """The outputs that no gradient follows: the Python code that was recorded let none pass."""
+        results = () if self.tape is None else self.tape.results
+        return {i for i, y in enumerate(results) if y.node is None}
+
+    def share(self, stand_for: Sequence[Key], outside: Sequence[Key]) -> None:
         """List one capture for each value of `outside`, in that order.
 
         Args:
-            stand_for: the value outside of each capture until now; two captures may stand for one.
+            stand_for: the value outside of each capture until now, first in its key; two captures may stand for one.
         """
-        own: dict[Value, Value] = {}
-        for capture, v in zip(self.captures, stand_for, strict=True):
-            if own.setdefault(v, capture) is not capture:
-                self.replace(capture, own[v])
-        self.captures = [own.get(v) or Value(v.name, v.dtype, v.dims, v.shape) for v in outside]
+        own: dict[Key, Value] = {}
+        for capture, key in zip(self.captures, stand_for, strict=True):
+            if own.setdefault(key, capture) is not capture:
+                self.replace(capture, own[key])
+        self.captures = [own.get(key) or replace(key[0]) for key in outside]

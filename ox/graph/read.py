@@ -157,7 +157,7 @@ class Reader:
         if subgraphs:
             outside = list(dict.fromkeys(v for _, inner in sorted(subgraphs.items()) for v in inner.captured))
             for name, inner in subgraphs.items():
-                inner.graph.share(list(inner.captured), outside)
+                inner.graph.share([(v,) for v in inner.captured], [(v,) for v in outside])
                 node.attributes[name] = inner.graph
             node.inputs += outside
         node.outputs = [scope.new(name, f"{n.op_type} {n.name}") if name else Value("") for name in n.output]

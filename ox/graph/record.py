@@ -59,6 +59,7 @@ class Recording:
         self._constants: dict[int, tuple[Any, Value, int]] = {}  # by array, which is kept, so its id stays its own
         self._touched: list[Tensor] = []
         self._names: dict[str, Value] = {}
+        self._inside: list[Recording] = []  # recordings of branches and bodies
 
     def _name(self, value: Value, wanted: str) -> Value:
         """Give `value` a name that is free: the wanted one, or with a number behind it."""
@@ -104,7 +105,7 @@ class Recording:
         known = self._constants.get(id(array))
         if known is not None:
             if known[2] != tensor.version:
-                raise _stale(tensor)
+                raise stale(tensor)
             return known[1]
         value = Value("", array.dtype, array.shape, array.shape)
         if name is None:
@@ -123,9 +124,9 @@ class Recording:
         recorded = tensor._recorded
         if recorded is not None and recorded.recording is self:
             if recorded.version != tensor.version:
-                raise _stale(tensor)
+                raise stale(tensor)
             return recorded.value  # type: ignore[no-any-return]
-        if recorded is not None and recorded.recording.covers(self):
+        if recorded is not None and recorded.recording.root() is self.root():
             raise RecordError(
                 "a tensor that a branch or a loop's body made is used outside of it",
                 where=users_line(3) or None,
@@ -137,6 +138,10 @@ class Recording:
         """Whether a recording is this one or one that this one is inside of: its tensors can be read here."""
         return recording is self or (self.outer is not None and self.outer.covers(recording))
 
+    def root(self) -> Recording:
+        """The outermost one around this one."""
+        return self if self.outer is None else self.outer.root()
+
     def holds(self, tensor: Tensor) -> Value | None:
         """The constant that the tensor's memory already is, here or further out."""
         known = self._constants.get(id(tensor.array))
@@ -145,12 +150,21 @@ class Recording:
         return None if self.outer is None else self.outer.holds(tensor)
 
     def body(
-        self, function: Callable[..., Any], inputs: Sequence[tuple[str, Any, tuple[bool, ...]]] = ()
+        self, function: Callable[..., Any], inputs: Sequence[tuple[str, Any, tuple[bool, ...], bool]] = ()
     ) -> tuple[Graph, list[Tensor], list[tuple[bool, ...]]]:
         """Record `function` as a graph of its own inside this one; see `ox.graph.nested.body`."""
         from ox.graph.nested import body
 
         return body(self, function, inputs)
+
+    def resume(self, tape: Any, inputs: Sequence[Tensor]) -> None:
+        """Write down here what a body did, so that its tensors can be read; see `ox.graph.nested.Nested`."""
+        raise NotImplementedError
+
+    def stands_for(self, tensor: Tensor, other: Tensor) -> None:
+        """`tensor` is from now on the value that `other` is, of whatever size."""
+        value = self.value(other)
+        tensor._recorded = Recorded(self, value, (True,) * tensor.array.ndim or _SCALAR, tensor.version)
 
     def changing(self, tensor: Tensor) -> tuple[bool, ...]:
         """Which sizes of a tensor may change from run to run."""
@@ -208,6 +222,13 @@ class Recording:
     def custom(self) -> None:
         """A gradient was declared that is not that of the operators; a graph holds operators only."""
 
+    def hooked(self, node: Any) -> None:
+        """A hook is set on a node or leaf."""
+        self.custom()
+
+    def follows(self, sources: Iterable[Tensor]) -> None:
+        """A node that no operator made follows these tensors."""
+
     def alias(self, new: Tensor, old: Tensor) -> None:
         """`new` was written in place and is now what `old` is."""
         recorded = old._recorded
@@ -233,12 +254,14 @@ class Recording:
 
     def forget(self) -> None:
         """Let tensors that outlive the recording be ordinary tensors again."""
+        for inside in self._inside:
+            inside.forget()
         for tensor in self._touched:
             if tensor._recorded is not None and tensor._recorded.recording is self:
                 tensor._recorded = None
 
 
-def _stale(tensor: Tensor) -> RecordError:
+def stale(tensor: Tensor) -> RecordError:
     return RecordError(
         "a view is read after its memory was written in place, which a graph cannot follow",
         where=users_line(4) or None,

@@ -53,5 +53,5 @@ def _uncapture(node: Node, graphs: list[Graph]) -> None:
         )
     )
     for graph in graphs:
-        graph.share(outside, kept)
+        graph.share([(v,) for v in outside], [(v,) for v in kept])
     node.inputs[start:] = kept

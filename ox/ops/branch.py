@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ox.dtypes import ALL, is_floating
-from ox.ops.control import alike, call, control, is_graph, pullback, truth
+from ox.ops.control import Closed, alike, call, control, is_graph, truth
+from ox.ops.pullback import pullback
 from ox.ops.types import Bool, V
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ def If(cond: Bool, *captures: V, else_branch: Any, then_branch: Any) -> tuple[V]
 
 
 @If.recorder
-def _(
-    recording: "Recorder", inputs: "list[Tensor]", attributes: dict[str, Any], followed: bool
-) -> tuple[list[Any], dict[str, Any], int, set[int]]:
+def _(recording: "Recorder", inputs: "list[Tensor]", attributes: dict[str, Any], followed: bool) -> Closed:
     cond, *operands = inputs
     graphs, outside = [], []
     for name in ("then_branch", "else_branch"):
@@ -38,23 +37,24 @@ def _(
         outside.append(captured)
     then, other = graphs
     alike("the two branches do not give the same", ("the true one", "the false one"), then.outputs, other.outputs)
-    union: dict[Any, Tensor] = {}
+    union: dict[Any, Any] = {}
+
+    def key(tensor: "Tensor") -> tuple[Any, ...]:  # one value can have two histories: x and x.detach()
+        return recording.value(tensor), tensor.node, tensor.port
+
     for captured in outside:
         for tensor in captured:
-            union.setdefault(recording.value(tensor), tensor)
+            union.setdefault(key(tensor), tensor)
     for graph, captured in zip(graphs, outside, strict=True):
-        graph.share([recording.value(tensor) for tensor in captured], list(union))
+        graph.share([key(tensor) for tensor in captured], list(union))
     grown = {
         i
         for i, (v, w) in enumerate(zip(then.outputs, other.outputs, strict=True))
         if v.shape is None or v.shape != w.shape
     }
-    return (
-        [cond, *union.values()],
-        {"else_branch": other, "then_branch": then},
-        len(then.outputs),
-        grown,
-    )
+    attributes = {"else_branch": other, "then_branch": then}
+    loose = then.loose() & other.loose()
+    return Closed([cond, *union.values()], attributes, len(then.outputs), grown, loose)
 
 
 def _closed(branch: Callable[..., Any], operands: "list[Tensor]") -> Callable[[], Any]:
@@ -69,7 +69,7 @@ def _(
     wanted = [is_floating(x.array.dtype) and x.node is not None for x in captures]
 
     def backward(branch: Any) -> Callable[[], Any]:
-        return lambda: tuple(pullback(lambda *xs: branch.run(xs), captures, wanted, cotangents))
+        return lambda: tuple(pullback(branch, captures, wanted, cotangents))
 
     found = iter(If(cond, then_branch=backward(then_branch), else_branch=backward(else_branch)))
     return [next(found) if want else None for want in wanted]

@@ -8,30 +8,35 @@ them; and the call is one node whose gradient rule makes an If or a Scan again.
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ox.dtypes import DType, is_floating
+from ox.dtypes import DType
 from ox.errors import ArgumentError, OxError, RecordError
 from ox.ops import explain, operator
-from ox.ops.broadcast import zeros
 from ox.ops.mode import MODE, switched
 from ox.ops.operator import OPS, Operator
 from ox.where import users_line
 
-# ox.autograd, one floor up, registers `grad` here
-differentiate: Any = None
+
+class Closed(NamedTuple):
+    """A call that is ready for a recording."""
+
+    inputs: list[Any]  # the captured ones behind
+    attributes: dict[str, Any]  # its functions are graphs
+    wanted: int  # how many outputs the caller sees
+    grown: set[int]  # outputs whose sizes may change though those of no input do
+    loose: set[int]  # outputs that no gradient follows
 
 
 class Control(Operator):
     """A callable operator over graphs. Returns a tuple, however many outputs there are.
 
-    `close`, set by `recorder`, makes a call ready for a recording: (recording, inputs, attributes, tracked) → inputs
-    with the captured ones behind, attributes whose functions are graphs, and how many outputs the caller sees.
+    `close`, set by `recorder`, makes a call ready for a recording: (recording, inputs, attributes, tracked) → Closed.
     """
 
-    close: Callable[..., tuple[list[Any], dict[str, Any], int, set[int]]]
+    close: Callable[..., Closed]
 
     def __init__(self, body: Callable[..., Any], outputs: str, types: dict[str, tuple[DType, ...]]) -> None:
         self.body = body
@@ -49,7 +54,7 @@ class Control(Operator):
         if any(isinstance(x, list) for x in given):
             raise RecordError(f"a sequence that goes through {self.name} cannot be recorded", where=explain.place())
         followed = mode.grad and any(x is not None and x.node is not None for x in given)
-        given, attributes, wanted, grown = self.close(mode.recording, given, attributes, followed)
+        given, attributes, wanted, grown, loose = self.close(mode.recording, given, attributes, followed)
         arrays = [None if x is None else x.array for x in given]
         try:
             with switched(recording=None, grad=False):
@@ -67,6 +72,8 @@ class Control(Operator):
             node = self._remember(given, attributes, made, tracked)
             if mode.watch is not None:
                 mode.watch.made(node)
+            for i in loose:
+                made[i].node, made[i].port = None, 0
         return made[:wanted]
 
 
@@ -147,31 +154,3 @@ def alike(what: str, names: tuple[str, str], first: Sequence[Any], second: Seque
             got=f"{names[0]} {show(first)}; {names[1]} {show(second)}",
             expected="as many tensors from both, of the same element types and ranks",
         )
-
-
-def pullback(
-    function: Callable[..., list[Any]], inputs: Sequence[Any], wanted: Sequence[bool], cotangents: Sequence[Any]
-) -> list[Any]:
-    """The cotangents of the wanted inputs of `function(*inputs)`, zeros where nothing reaches them.
-
-    Args:
-        cotangents: one for each output, None where there is none.
-    """
-    twice = MODE.get().grad
-    with switched(grad=True):
-        # an Identity keeps what these were computed from, and each other, out of this function's gradient
-        own = [OPS["Identity"](x) if want else x for x, want in zip(inputs, wanted, strict=True)]
-        leaves = [x for x, want in zip(own, wanted, strict=True) if want]
-        for x in leaves:
-            if x.node is None:
-                x.requires_grad_()
-        pairs = [
-            (y, g)
-            for y, g in zip(function(*own), cotangents, strict=True)
-            if g is not None and is_floating(y.array.dtype) and y.node is not None
-        ]
-        found: Sequence[Any] = [None] * len(leaves)
-        if pairs and leaves:
-            ys, gs = [y for y, _ in pairs], [g for _, g in pairs]
-            found = differentiate(ys, leaves, gs, create_graph=twice, allow_unused=True)
-    return [zeros(x.shape, x) if g is None else g for x, g in zip(leaves, found, strict=True)]

@@ -8,9 +8,10 @@ import numpy as np
 from ox.dtypes import ALL
 from ox.errors import ArgumentError, OxError, ShapeError
 from ox.ops import explain, operator
-from ox.ops.control import alike, call, control, is_graph, truth
+from ox.ops.control import Closed, alike, call, control, is_graph, truth
 from ox.ops.mode import switched
 from ox.ops.operator import OPS
+from ox.ops.pullback import pullback
 from ox.ops.reverse import Sliced, reverse
 from ox.ops.types import Bool, HostInt64, V
 from ox.where import users_line
@@ -179,7 +180,12 @@ def _shapes(example: Callable[[], list[Any]], body: Any, start: int) -> list[tup
 
 
 def _recorded(
-    recording: "Recorder", body: Any, leading: list[Any], carried: "list[Tensor]", slices: list[Any], skip: int
+    recording: "Recorder",
+    body: Any,
+    leading: list[Any],
+    carried: "list[Tensor]",
+    slices: list[Any],
+    skip: int,
 ) -> tuple[Any, list[Any], set[int]]:
     """The body as a graph, its captured tensors, and which carried values may change their sizes.
 
@@ -190,7 +196,7 @@ def _recorded(
     """
     flags = [recording.changing(x) for x in carried]
     while True:
-        formals = [(f"carried_{i}", x.array, flags[i]) for i, x in enumerate(carried)]
+        formals = [(f"carried_{i}", x.array, flags[i], True) for i, x in enumerate(carried)]
         graph, captured, changing = recording.body(body, [*leading, *formals, *slices])
         after = graph.outputs[skip : skip + len(carried)]
         if len(after) < len(carried):
@@ -208,9 +214,7 @@ def _recorded(
 
 
 @Loop.recorder
-def _(
-    recording: "Recorder", inputs: list[Any], attributes: dict[str, Any], followed: bool
-) -> tuple[list[Any], dict[str, Any], int, set[int]]:
+def _(recording: "Recorder", inputs: list[Any], attributes: dict[str, Any], followed: bool) -> Closed:
     (M, cond), rest, body = [*inputs, None, None][:2], inputs[2:], attributes["body"]
     captured: list[Any] = []
     if is_graph(body):
@@ -219,20 +223,20 @@ def _(
         grown = set(range(count))
     else:
         number, state = (np.asarray(v) for v in (np.int64(0), np.bool_(True)))
-        leading = [("iteration", number, SCALAR), ("cond", state, SCALAR)]
+        leading = [("iteration", number, SCALAR, False), ("cond", state, SCALAR, False)]
         graph, captured, grown = _recorded(recording, body, leading, rest, [], 1)
         count = len(rest)
     wanted = len(graph.outputs) - 1
     grown |= set(range(count, wanted))
     if followed or any(x.node is not None for x in captured):
         graph.emit([graph.inputs[0], *graph.inputs[2:]])
-    return [M, cond, *rest, *captured], {"body": graph}, wanted, grown | set(range(wanted, len(graph.outputs) - 1))
+    grown |= set(range(wanted, len(graph.outputs) - 1))
+    loose = _loose(rest[:count], {i - 1 for i in graph.loose()})
+    return Closed([M, cond, *rest, *captured], {"body": graph}, wanted, grown, loose)
 
 
 @Scan.recorder
-def _(
-    recording: "Recorder", inputs: list[Any], attributes: dict[str, Any], followed: bool
-) -> tuple[list[Any], dict[str, Any], int, set[int]]:
+def _(recording: "Recorder", inputs: list[Any], attributes: dict[str, Any], followed: bool) -> Closed:
     body, count = attributes["body"], attributes["num_scan_inputs"]
     states, sliced, captured = _parts(
         inputs, body, count, attributes.get("scan_input_axes"), attributes.get("scan_input_directions")
@@ -242,7 +246,8 @@ def _(
         graph, captured = body.copy(), []
     else:
         slices = [
-            (f"slice_{i}", s.example(), _without(recording.changing(s.tensor), s.axis)) for i, s in enumerate(sliced)
+            (f"slice_{i}", s.example(), _without(recording.changing(s.tensor), s.axis), s.tensor.node is not None)
+            for i, s in enumerate(sliced)
         ]
         graph, captured, grown = _recorded(recording, body, [], states, slices, 0)
     wanted = len(graph.outputs)
@@ -252,7 +257,12 @@ def _(
         for name in ("scan_output_axes", "scan_output_directions"):
             if attributes.get(name) is not None:
                 attributes[name] = [*attributes[name], *[0] * len(states)]
-    return [*inputs, *captured], attributes, wanted, grown
+    return Closed([*inputs, *captured], attributes, wanted, grown, _loose(states, graph.loose()))
+
+
+def _loose(carried: "Sequence[Tensor]", loose: set[int]) -> set[int]:
+    """Of the outputs that no gradient follows in the body, those that none follows after no step either."""
+    return {i for i in loose if i >= 0 and (i >= len(carried) or carried[i].node is None)}
 
 
 def _without(changing: tuple[bool, ...], axis: int) -> tuple[bool, ...]:
@@ -269,13 +279,13 @@ def _(
     outputs = v_final_and_scan_outputs
     numbers, *history = outputs[len(outputs) - count - 1 :]
 
-    def step(states: Sequence[Any], slices: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
+    def back(states: list[Any], slices: list[Any], captured: list[Any], wanted: list[bool], gs: list[Any]) -> list[Any]:
         go = operator.make_tensor(np.asarray(True))
-        results: list[Any] = body.run([slices[0], go, *states, *captured])
-        return results[1:]
+        given = [slices[0], go, *states, *captured]  # the one slice is the number of the step
+        return pullback(body, given, [False, False, *wanted[:count], *wanted[count + 1 :]], [None, *gs])
 
     return reverse(
-        step,
+        back,
         history,
         [Sliced(numbers)],
         v_initial[count:],
@@ -306,12 +316,11 @@ def _(
     width = len(outputs) - count
     axes, directions = scan_output_axes or [0] * width, scan_output_directions or [0] * width
 
-    def step(states: Sequence[Any], slices: Sequence[Any], captured: Sequence[Any]) -> list[Any]:
-        results: list[Any] = body.run([*states, *slices, *captured])
-        return results
+    def back(states: list[Any], slices: list[Any], captured: list[Any], wanted: list[bool], gs: list[Any]) -> list[Any]:
+        return pullback(body, [*states, *slices, *captured], wanted, gs)
 
     ends, xs = reverse(
-        step,
+        back,
         outputs[len(outputs) - count :],
         sliced,
         captured,

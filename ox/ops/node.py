@@ -46,6 +46,9 @@ class Hookable:
 
     def _hook(self, kind: int, hook: Callable[..., Any]) -> Handle:
         own: Any = self
+        recording = MODE.get().recording
+        if recording is not None:
+            recording.hooked(own)
         if own.hooks is None:
             own.hooks = []
         entry = (kind, hook)
@@ -152,9 +155,11 @@ class HandMade(Node):
         self.outputs = outputs
         self.saved = getattr(self, "saved", ())
         self.sequence = next(sequence)
-        watch = MODE.get().watch
-        if watch is not None:
-            watch.made(self)
+        mode = MODE.get()
+        if mode.recording is not None:
+            mode.recording.follows(sources)
+        if mode.watch is not None:
+            mode.watch.made(self)
 
     def rule(self, *cotangents: Any) -> Any:
         raise NotImplementedError

@@ -10,7 +10,6 @@ from ox.dtypes import is_floating
 from ox.errors import ShapeError
 from ox.ops import operator
 from ox.ops.broadcast import zeros
-from ox.ops.control import pullback
 from ox.ops.operator import OPS
 from ox.where import users_line
 
@@ -60,7 +59,7 @@ class Sliced:
 
 
 def reverse(
-    step: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]],
+    back: Callable[[list[Any], list[Any], list[Any], list[bool], list[Any]], list[Any]],
     history: "Sequence[Tensor]",
     sliced: Sequence[Sliced],
     captured: "Sequence[Tensor]",
@@ -72,7 +71,8 @@ def reverse(
     """Cotangents of the first states and of what is captured, then of the sliced inputs; None where none is wanted.
 
     Args:
-        step: one step: (states, slices, captured) → next states, then what is stacked.
+        back: one step backwards: (states, slices, captured, which of them are wanted, the cotangents of the next states
+            and of what is stacked) → the cotangents of the wanted ones.
         history: the states at the beginning of each step, stacked.
         sliced: the inputs that are sliced.
         finals: the last states.
@@ -91,18 +91,14 @@ def reverse(
 
     def backward(*given: Any) -> Any:
         now, totals = given[: len(first)], given[len(first) : len(first) + len(sums)]
-        states = given[len(first) + len(sums) :][: len(history)]
-        slices = given[len(first) + len(sums) + len(history) :][: len(sliced)]
+        states = list(given[len(first) + len(sums) :][: len(history)])
+        slices = list(given[len(first) + len(sums) + len(history) :][: len(sliced)])
         came = iter(given[len(given) - len(arriving) :] if arriving else ())
         ready = iter(now)
         cotangents = [next(ready) if c else None for c in carried]
         cotangents += [None if s.tensor is None else next(came) for s in from_outputs]
 
-        def run(*xs: Any) -> list[Any]:
-            a, b = len(states), len(states) + len(slices)
-            return step(xs[:a], xs[a:b], xs[b:])
-
-        found = pullback(run, [*states, *slices, *captured], wanted, cotangents)
+        found = back(states, slices, list(captured), wanted, cotangents)
         a, b = len(first), len(first) + sum(slices_wanted)
         new_sums = [OPS["Add"](total, g) for total, g in zip(totals, found[b:], strict=True)]
         return (*found[:a], *new_sums, *found[a:b])
