@@ -16,7 +16,7 @@ from ox.operands import cast, scalar
 from ox.ops.explain import place
 from ox.ops.mode import MODE, switched
 from ox.sparse.tensor import SparseTensor
-from ox.tensor import Tensor
+from ox.tensor import Tensor, make_tensor
 
 
 def _with_grad(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -57,7 +57,7 @@ def get_total_norm(
     given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     chosen = [t.coalesce().values() if isinstance(t, SparseTensor) else t for t in given]
     if not chosen:
-        return Tensor(np.zeros((), np.float32))
+        return make_tensor(np.zeros((), np.float32))
     with switched(grad=False):
         total = _fast_norm(chosen, norm_type) if _eager(chosen) else None
         if total is None:
@@ -114,7 +114,7 @@ def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
         for a in arrays:
             flat = a.reshape(-1)
             squares += float(np.dot(flat, flat))
-    return Tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
+    return make_tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
 
 
 def _scale(tensors: list[Tensor], factor: float) -> None:
