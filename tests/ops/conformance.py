@@ -143,6 +143,15 @@ def differentiable() -> tuple[int, int]:
     return sum(name in OPS and bool(OPS[name].rules) for name in declared), len(declared)
 
 
+def totals(found: dict[str, dict[str, list[tuple[str, str | None]]]]) -> tuple[dict[str, int], int]:
+    """How many cases each runtime passes, and how many there are."""
+    passed: dict[str, int] = {}
+    for row in found.values():
+        for name, results in row.items():
+            passed[name] = passed.get(name, 0) + sum(why is None for _, why in results)
+    return passed, sum(len(next(iter(row.values()))) for row in found.values())
+
+
 def main(arguments: list[str]) -> None:
     if "--failing" in arguments:
         for op, row in sorted(scores({"ox": on_ox}).items()):
@@ -152,15 +161,10 @@ def main(arguments: list[str]) -> None:
         return
     found = scores(RUNTIMES)
     print(f"{'operator':34}{'cases':>6}" + "".join(f"{name:>16}" for name in RUNTIMES))
-    passed = dict.fromkeys(RUNTIMES, 0)
-    total = 0
+    passed, total = totals(found)
     for op, row in sorted(found.items()):
         good = {name: sum(why is None for _, why in results) for name, results in row.items()}
-        count = len(row["ox"])
-        total += count
-        for name in RUNTIMES:
-            passed[name] += good[name]
-        print(f"{op:34}{count:>6}" + "".join(f"{good[name]:>16}" for name in RUNTIMES))
+        print(f"{op:34}{len(row['ox']):>6}" + "".join(f"{good[name]:>16}" for name in RUNTIMES))
     print(f"{'all':34}{total:>6}" + "".join(f"{passed[name]:>16}" for name in RUNTIMES))
     print(f"{'':34}{'':>6}" + "".join(f"{100 * passed[name] / total:>14.1f} %" for name in RUNTIMES))
     with_gradient, declared = differentiable()

@@ -1,4 +1,5 @@
-"""The two tables of docs/operators.md, made from the definitions and from what the generated tests run and skip.
+"""The tables of docs/operators.md, made from the definitions and from what the generated tests run and skip, and the
+totals of the scoreboard.
 
 python tests/ops/table.py        rewrites them in the page
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+import conformance  # noqa: E402
 import known  # noqa: E402
 import onnx  # noqa: E402
 import onnxruntime  # noqa: E402
@@ -100,15 +102,32 @@ def _count(
     names.setdefault(key, set()).add(op)
 
 
+def scoreboard() -> list[str]:
+    passed, total = conformance.totals(conformance.scores(conformance.RUNTIMES))
+    with_gradient, declared = conformance.differentiable()
+    return [
+        *(score(name, count, total) for name, count in passed.items()),
+        f"- operators with a gradient: {with_gradient} of the {declared} that declare a differentiable input",
+    ]
+
+
+def score(name: str, passed: int, total: int) -> str:
+    return f"- {name}: {passed:,} of {total:,} cases ({100 * passed / total:.1f} %)"
+
+
 def written(page: str) -> str:
     """The page with its tables made anew."""
     for title, table in (("operators", operator_table()), ("skipped", skip_table())):
-        start, end = f"<!-- table: {title} -->\n", "<!-- end of table -->"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        page = f"{before}{start}\nMade with {VERSIONS}.\n\n" + "\n".join(table) + f"\n\n{end}{after}"
+        page = replaced(page, title, table)
     return page
 
 
+def replaced(page: str, title: str, lines: list[str]) -> str:
+    start, end = f"<!-- table: {title} -->\n", "<!-- end of table -->"
+    before, _, rest = page.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\nMade with {VERSIONS}.\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
+
+
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    PAGE.write_text(replaced(written(PAGE.read_text()), "scoreboard", scoreboard()))
