@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ox.errors import ArgumentError, OxError
+from ox.nn.factory import placed
 from ox.nn.hooks import EVERYWHERE, NONE
 from ox.nn.moving import Moving
 from ox.nn.parameter import Buffer, Parameter
@@ -24,6 +25,11 @@ class Module(Moving, Stateful):
 
     training: bool = True
     _transient: set[str]  # buffers that state_dict leaves out
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("ox.nn.") and "__init__" in vars(cls):
+            cls.__init__ = placed(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)

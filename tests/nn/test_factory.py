@@ -1,0 +1,43 @@
+"""Every layer takes `device=` and `dtype=`, whoever calls its constructor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ox
+from ox import nn
+
+LAYERS: dict[str, tuple[Any, ...]] = {
+    "Linear": (2, 3), "Bilinear": (2, 3, 4), "Embedding": (3, 4), "Conv2d": (1, 2, 3), "ConvTranspose1d": (1, 2, 3),
+    "BatchNorm2d": (3,), "GroupNorm": (2, 4), "LayerNorm": (3,), "RMSNorm": (3,), "LSTM": (2, 3), "GRUCell": (2, 3),
+    "MultiheadAttention": (4, 2), "TransformerEncoderLayer": (8, 2), "PReLU": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_made_in_a_type_and_on_a_device(name: str) -> None:
+    layer = getattr(nn, name)(*LAYERS[name], device="cpu", dtype=ox.float64)
+    assert {p.dtype for p in layer.parameters()} == {ox.float64}
+    assert {p.dtype for p in getattr(nn, name)(*LAYERS[name], device=None).parameters()} == {ox.float32}
+
+
+def test_counts_stay_integers() -> None:
+    buffers = dict(nn.BatchNorm2d(3, dtype=ox.float64).named_buffers())
+    assert buffers["running_mean"].dtype == ox.float64 and buffers["num_batches_tracked"].dtype == ox.int64
+
+
+def test_a_subclass_passes_them_on() -> None:
+    class Own(nn.Linear):
+        def __init__(self, device: Any = None, dtype: Any = None) -> None:
+            super().__init__(2, 3, device=device, dtype=dtype)
+
+    assert Own(dtype=ox.float64).weight.dtype == ox.float64
+
+
+def test_other_arguments_are_refused_as_before() -> None:
+    with pytest.raises(TypeError, match="devise"):
+        nn.Linear(2, 3, devise="cpu")  # type: ignore[call-arg]
+    with pytest.raises(ox.OxError):
+        nn.Linear(2, 3, device="gpu")
