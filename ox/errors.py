@@ -16,13 +16,14 @@
     ├── RecipeError         (ValueError)     a page that is not a recipe
     └── ServeError          (RuntimeError)   a request or model that the server refuses (carries an HTTP status)
 
-Each is also the built-in class in brackets, so code that catches `ValueError` or `TypeError` keeps working.
+Each is also the built-in class in brackets, so code that catches `ValueError` or `TypeError` keeps working, and a
+`RuntimeError`, which is what most errors of PyTorch are.
 """
 
 from __future__ import annotations
 
 
-class OxError(Exception):
+class OxError(RuntimeError):
     """What happened, where, what was expected, what came, and what to try.
 
     Args:

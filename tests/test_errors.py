@@ -35,6 +35,7 @@ def test_the_tree_of_classes_is_the_docstrings() -> None:
     drawn = dict(re.findall(r"── (\w+) +\((\w+)\)", errors.__doc__ or ""))
     for name, kind in found.items():
         assert kind.__doc__
+        assert issubclass(kind, RuntimeError)
         if name in BUILT_IN:
             assert issubclass(kind, BUILT_IN[name])
             assert drawn[name] == BUILT_IN[name].__name__

@@ -54,13 +54,13 @@ def backward(
         GradientError: nothing requires a gradient, the graph was freed, or a saved tensor changed in place.
         ArgumentError: another number of cotangents than of tensors, or no inputs.
     """
-    tensors = _listed(tensors)
-    cotangents = _cotangents(len(tensors), grad_tensors)
+    tensors = listed(tensors)
+    cotangents = cotangents_of(len(tensors), grad_tensors)
     if inputs is None:
         found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
         named = [(leaf.tensor(), g) for leaf, g in found.items()]
     else:
-        chosen = _listed(inputs)
+        chosen = listed(inputs)
         if not chosen:
             raise ArgumentError("backward's inputs are none", where=users_line(2), hint="inputs=None for all leaves")
         edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
@@ -104,11 +104,11 @@ def _run_hooks_of_accumulation(tensor: Tensor, leaf: Leaf, g: Tensor) -> None:
             hook((), (g,))
 
 
-def _listed(tensors: Any) -> list[Tensor]:
+def listed(tensors: Any) -> list[Tensor]:
     return [tensors] if hasattr(tensors, "node") else list(tensors)
 
 
-def _cotangents(count: int, given: Any) -> list[Tensor | None]:
+def cotangents_of(count: int, given: Any) -> list[Tensor | None]:
     cotangents = [None] * count if given is None else [given] if hasattr(given, "node") else list(given)
     if len(cotangents) != count:
         raise ArgumentError(
@@ -147,6 +147,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -154,6 +155,7 @@ def grad(
     """The gradients of `outputs` with respect to `inputs`, without touching `.grad`. `torch.autograd.grad`.
 
     Args:
+        only_inputs: of an older PyTorch; `.grad` is never touched.
         allow_unused: None for inputs that the outputs do not depend on, instead of an error.
         is_grads_batched: `grad_outputs` have a leading dimension, of which each entry is one backward; so have the
             results.
@@ -163,15 +165,17 @@ def grad(
         GradientError: an input does not require a gradient, or was not used and `allow_unused` is False.
     """
     if is_grads_batched:
-        return _each(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
-    listed = _listed(inputs)
-    edges = [_edge(x.node, x.port) for x in _tracked(listed)]
-    outputs = _listed(outputs)
-    cotangents = _cotangents(len(outputs), grad_outputs)
+        from ox.autograd.batched import each
+
+        return each(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    wanted = listed(inputs)
+    edges = [_edge(x.node, x.port) for x in _tracked(wanted)]
+    outputs = listed(outputs)
+    cotangents = cotangents_of(len(outputs), grad_outputs)
     found = walk(outputs, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
     result = [found.get(edge) for edge in edges]
     if materialize_grads:
-        result = [zeros(x.shape, x) if g is None else g for x, g in zip(listed, result, strict=True)]
+        result = [zeros(x.shape, x) if g is None else g for x, g in zip(wanted, result, strict=True)]
     elif not allow_unused and None in [r if r is None else 0 for r in result]:
         raise GradientError(
             f"input {[r is None for r in result].index(True)} was not used to compute the outputs",
@@ -179,22 +183,6 @@ def grad(
             hint="allow_unused=True gives None for it",
         )
     return tuple(result)  # type: ignore[arg-type]
-
-
-def _each(
-    outputs: Any, inputs: Any, batched: Any, retain: bool | None, create: bool, unused: bool | None, materialize: bool
-) -> tuple[Any, ...]:
-    """One backward for each entry of the leading dimension of the cotangents, the gradients stacked."""
-    from ox.functions import stack
-
-    several = _cotangents(len(_listed(outputs)), batched)
-    count = next((g.array.shape[0] for g in several if g is not None), 0)
-    rows = []
-    for k in range(count):
-        last = k == count - 1 and not (create if retain is None else retain)
-        chosen = [None if g is None else g[k] for g in several]
-        rows.append(grad(outputs, inputs, chosen, not last, create, unused, materialize_grads=materialize))
-    return tuple(None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True))
 
 
 def walk(
@@ -381,6 +369,8 @@ def through(
     The walk takes the nodes that the body made, first those of the body that it continues, if any: where that one's
     inputs are, the walk goes on from what stands for them.
     """
+    if tape.bound:
+        _refuse_hooks(results, tape.spans)
     found = walk(results, cotangents, retain_graph=True, create_graph=create_graph, into=None, spans=tape.spans)
     for bound in tape.bound:
         pairs = [(x, found.pop(leaf)) for leaf, x in bound.items() if leaf in found and x.node is not None]
@@ -400,6 +390,19 @@ def through(
                 got=node.name(),
             )
     return [None if edge is None else found.get(edge) for edge in edges]
+
+
+def _refuse_hooks(results: Sequence[Tensor], spans: Spans) -> None:
+    """Hooks on what another body made: here and in that body's own gradient each would see a part of what it sees in
+    eager code, which is the same only for a hook that is linear."""
+    for node in _order([y.node for y in results], None, spans):
+        if node.hooks and any(start <= node.sequence < end for start, end in spans[1:]):
+            raise RecordError(
+                "a gradient of second order goes through a hook inside a recorded branch or loop",
+                where=users_line() or None,
+                got=f"a hook on {node.name()}",
+                hint="an ox.autograd.Function in place of the hook",
+            )
 
 
 pullback.differentiate = grad

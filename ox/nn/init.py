@@ -32,7 +32,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
-def _fans(tensor: Tensor) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
+    """What a unit of this weight takes in and gives out. PyTorch's name, which layers that people write call."""
     shape = tensor.array.shape
     if len(shape) < 2:
         raise ArgumentError("a fan needs two dimensions or more", where=place(), got=f"shape {list(shape)}")
@@ -114,19 +115,19 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform in ±gain·sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
-    bound = gain * math.sqrt(6 / sum(_fans(tensor)))
+    bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Normal with standard deviation gain·sqrt(2 / (fan_in + fan_out))."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans(tensor))), generator)
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f"mode is not {mode!r}", where=place(), expected="'fan_in' or 'fan_out'")
-    return calculate_gain(nonlinearity, a) / math.sqrt(_fans(tensor)[mode == "fan_out"])
+    return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"])
 
 
 def kaiming_uniform_(
@@ -184,7 +185,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Orthonormal rows or columns (Saxe et al., 2013), of the tensor as [shape[0], rest]."""
-    _fans(tensor)
+    _calculate_fan_in_and_fan_out(tensor)
     rows = tensor.array.shape[0]
     with switched(grad=False):
         drawn = random.normal((rows, tensor.array.size // rows), generator=generator).cpu().array
@@ -196,7 +197,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
 
 def linear_defaults_(weight: Tensor, bias: Tensor | None) -> None:
     """PyTorch's default for Linear and Conv: both uniform in ±1/sqrt(fan_in)."""
-    fan_in, _ = _fans(weight)
+    fan_in, _ = _calculate_fan_in_and_fan_out(weight)
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     uniform_(weight, -bound, bound)
     if bias is not None:

@@ -73,6 +73,13 @@ def test_grad_leaves_grad_alone_and_takes_cotangents() -> None:
     assert y.grad is None
 
 
+def test_grad_takes_its_arguments_in_pytorchs_order() -> None:
+    x = leaf(2.0)
+    (slope,) = ox.autograd.grad(x**3, x, ox.ones(1), True, True, True, True)
+    (again,) = ox.autograd.grad(outputs=slope, inputs=x, only_inputs=True)
+    assert (slope.item(), again.item()) == (12.0, 12.0)
+
+
 def test_grad_of_what_was_not_used() -> None:
     x, y = leaf(1.0), leaf(2.0)
     with pytest.raises(GradientError, match="input 1 was not used") as caught:

@@ -29,7 +29,6 @@ KNOWN = {
     "torch.nn.Hardtanh": {"min_value", "max_value"},  # deprecated
     "torch.utils.data.random_split": {"generator"},  # None is the default generator
     "torch.autograd.backward": {"grad_variables"},  # deprecated
-    "torch.autograd.grad": {"only_inputs"},  # deprecated
     "torch.autograd.enable_grad": {"orig_func"},
     # ox has its own, which checks what PyTorch's does and names other things
     "torch.autograd.gradcheck": {"*"},
