@@ -39,7 +39,21 @@ def ReduceSum(xp: XP, data: T, axes: HostInt64 = None, *, keepdims: int = 1, noo
     dtype = data.dtype
     if dtype in HALVES:
         return narrowed(data.sum(axis=chosen, keepdims=bool(keepdims), dtype=float32), dtype)
+    if len(chosen) == 1 and dtype == float32:
+        data, chosen = _in_stages(data, chosen[0])
     return data.sum(axis=chosen, keepdims=bool(keepdims), dtype=dtype)
+
+
+def _in_stages(data: Any, axis: int) -> tuple[Any, tuple[int, ...]]:
+    """The sums of 16 neighbours along a long axis that is not the last, and the axis to sum them over.
+
+    NumPy adds along such an axis one row after the other, so that rounding grows with its length; in pairs it adds
+    only along the last one.
+    """
+    length, shape = data.shape[axis], data.shape
+    if length < 256 or length % 16 or axis == data.ndim - 1 or not data.flags.c_contiguous:
+        return data, (axis,)
+    return data.reshape(*shape[:axis], length // 16, 16, *shape[axis + 1 :]).sum(axis=axis + 1), (axis,)
 
 
 def undo_reduction(g: "Tensor", shape: Sequence[int], chosen: tuple[int, ...], keepdims: int) -> "Tensor":
