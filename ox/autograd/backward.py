@@ -87,7 +87,8 @@ def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
         return
     # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
     memory = id(_owner(g.array))
-    tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g
+    # and in row-major order, as PyTorch's is: p.grad.view(-1) is a view of it
+    tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g.contiguous()
     taken.add(memory)
 
 
@@ -182,7 +183,7 @@ def grad(
             where=users_line(2),
             hint="allow_unused=True gives None for it",
         )
-    return tuple(result)  # type: ignore[arg-type]
+    return tuple([None if g is None else g.contiguous() for g in result])  # type: ignore[misc]
 
 
 def walk(

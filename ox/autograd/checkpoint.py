@@ -57,7 +57,8 @@ class _Run:
         return number
 
     def unpack(self, number: _Number) -> Tensor:
-        if number not in self.made:
+        made = self.made.get(number)
+        if made is None or _elsewhere(made[0]):
             self._run_again()
         if number not in self.made:
             raise GradientError(
@@ -107,6 +108,11 @@ class _Run:
         finally:
             if self.random is not None:
                 generator.key, generator.counter, generator._seed = now
+
+
+def _elsewhere(tensor: Tensor) -> bool:
+    """Whether the tensor was recorded inside another branch or loop than what is recorded now."""
+    return tensor._recorded is not None and not tensor._recorded.active()
 
 
 _CALL = SimpleNamespace(op=SimpleNamespace(name="checkpoint"))  # who asks, in the error of a changed argument

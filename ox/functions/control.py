@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ox.creation import tensor
 from ox.errors import ArgumentError, RecordError
 from ox.ops import operator
 from ox.ops.operator import OPS
@@ -134,7 +135,7 @@ def flatten(value: Any) -> tuple[list[Any], Any]:
     elif value is None:
         return [], None
     else:
-        return [value if hasattr(value, "node") else operator.tensor_class(value)], "tensor"
+        return [value if hasattr(value, "node") else tensor(value)], "tensor"
     return [leaf for leaves, _ in parts for leaf in leaves], form
 
 

@@ -9,7 +9,6 @@ from ox.dtypes import ALL
 from ox.errors import ArgumentError, OxError, ShapeError
 from ox.ops import explain, operator
 from ox.ops.control import Closed, alike, call, control, is_graph, truth
-from ox.ops.mode import switched
 from ox.ops.operator import OPS
 from ox.ops.pullback import pullback
 from ox.ops.reverse import Sliced, reverse
@@ -167,8 +166,7 @@ def _stacks(
 def _shapes(example: Callable[[], list[Any]], body: Any, start: int) -> list[tuple[tuple[int, ...], Any]]:
     """Shape and type of each scan output of one step."""
     try:
-        with switched(grad=False):
-            return [(y.array.shape, y.array.dtype) for y in example()]
+        return [(y.array.shape, y.array.dtype) for y in example()]
     except OxError:
         if not is_graph(body):
             raise

@@ -117,14 +117,15 @@ def _pairs(results: Sequence[Any], cotangents: Sequence[Any]) -> tuple[list[Any]
     for y, g in zip(results, cotangents, strict=True):
         if g is not None and is_floating(y.array.dtype) and y.node is not None:
             ys.append(y)
-            gs.append(g if g.array.shape == y.array.shape else _sized(g, y))
+            # the branch that is not taken in this run may give other sizes
+            gs.append(g if g.array.shape == y.array.shape else with_sizes(g, y.array.shape))
     return ys, gs
 
 
-def _sized(g: Any, y: Any) -> Any:
-    """The cotangent of the branch that is not taken in this run, whose result has other sizes: any numbers do."""
+def with_sizes(x: Any, shape: tuple[int, ...]) -> Any:
+    """A recorded tensor as if it had other sizes in this run, to record what does not happen in it; any numbers do."""
     recording: Any = MODE.get().recording
-    made = operator.make_tensor(np.zeros(y.array.shape, g.array.dtype))
-    made.node, made.port = g.node, g.port
-    recording.stands_for(made, g)
+    made = operator.make_tensor(np.zeros(shape, x.array.dtype))
+    made.node, made.port = x.node, x.port
+    recording.stands_for(made, x)
     return made

@@ -11,6 +11,7 @@ from ox.errors import ShapeError
 from ox.ops import operator
 from ox.ops.broadcast import zeros
 from ox.ops.operator import OPS
+from ox.ops.pullback import with_sizes
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ class Sliced:
         if array.shape[axis]:
             return array[(slice(None),) * axis + (-1 if self.direction else 0,)]
         return np.zeros(array.shape[:axis] + array.shape[axis + 1 :], array.dtype)
+
+    def or_one_row(self) -> "Sliced":
+        """Where there is no step in this run, as if there were one."""
+        shape = list(self.tensor.array.shape)
+        if shape[self.axis]:
+            return self
+        shape[self.axis] = 1
+        return Sliced(with_sizes(self.tensor, tuple(shape)), self.axis, self.direction)
 
     def blank(self) -> Any:
         return operator.make_tensor(self.example())
@@ -108,7 +117,7 @@ def reverse(
 
         def numbered(i: Any, go: Any, *given: Any) -> Any:
             t = last - i
-            return (go, *backward(*given, *(OPS["Gather"](s.tensor, t, axis=s.axis) for s in scanned)))
+            return (go, *backward(*given, *(OPS["Gather"](s.or_one_row().tensor, t, axis=s.axis) for s in scanned)))
 
         results = OPS["Loop"](last + 1, None, *first, *sums, body=numbered)
         ready = iter(results)
