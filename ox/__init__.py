@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import builtins
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
@@ -112,6 +111,7 @@ from ox.settings import (
     set_printoptions,
     use_deterministic_algorithms,
 )
+from ox.size import Size
 from ox.spectrum import (
     bartlett_window,
     blackman_window,
@@ -131,7 +131,6 @@ if TYPE_CHECKING:
     from ox import serve as serve
     from ox import train as train
 
-Size = tuple[builtins.int, ...]  # what `Tensor.shape` is
 devices.accelerators.append(_fused.offer)  # graph lies above devices, so the top introduces them
 
 __all__ = [
@@ -247,7 +246,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "backends", "cuda", "data", "devices", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler",
+    "backends", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler",
     "serve", "signal", "sparse", "special", "testing", "train", "utils",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional

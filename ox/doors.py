@@ -41,6 +41,17 @@ ELSEWHERE = {
     "ox.utils.cpp_extension": "an operator is written in Python; see ox.ops.operator",
     "ox.utils.mobile_optimizer": "the exported file runs in other runtimes as it is",
 }
+ELSEWHERE |= dict.fromkeys(
+    (
+        f"ox.distributions.{name}"
+        for name in (
+            "Beta", "Binomial", "Cauchy", "Chi2", "Dirichlet", "Gamma", "Geometric", "Gumbel", "HalfNormal",
+            "MixtureSameFamily", "Multinomial", "OneHotCategorical", "Poisson", "RelaxedBernoulli",
+            "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "VonMises", "Weibull", "transforms",
+        )
+    ),
+    "dir(ox.distributions) lists those there; a subclass of ox.distributions.Distribution makes another",
+)  # fmt: skip
 
 
 def refusal(package: str, name: str) -> AttributeError:

@@ -66,10 +66,11 @@ def test_switches_may_be_set() -> None:
 
 
 def test_the_files_that_older_scripts_name() -> None:
-    from ox.autograd import Variable
     from ox.nn.modules.batchnorm import _BatchNorm
     from ox.nn.modules.conv import Conv2d
     from ox.nn.modules.loss import _Loss
+
+    from ox.autograd import Variable
     from ox.nn.modules.utils import _pair, _triple
     from ox.optim.lr_scheduler import _LRScheduler
     from ox.utils.data.dataloader import default_collate

@@ -29,6 +29,7 @@ FLOORS = {
     "ox.profiler": 4,
     "ox.tensor": 3,
     "ox.autograd": 3,
+    "ox.distributions": 3,
     "ox.functions": 3,
     "ox.linalg": 3,
     "ox.signal": 3,

@@ -1,0 +1,55 @@
+"""Yes or no."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox import functions as F
+from ox.autograd.modes import no_grad
+from ox.distributions.categorical import log_of, one_of
+from ox.distributions.distribution import Distribution, require, together
+from ox.random import bernoulli
+
+
+class Bernoulli(Distribution):
+    """1 with a probability, else 0. `torch.distributions.Bernoulli`.
+
+    Args:
+        probs: of a 1.
+        logits: their log-odds instead.
+
+    Raises:
+        ArgumentError: both or neither, or values that cannot be.
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
+        one_of("Bernoulli", probs, logits)
+        (given,) = together(probs if logits is None else logits)
+        super().__init__(given.shape, (), validate_args)
+        if self.validate and logits is None:
+            require("probs", given, (given >= 0) & (given <= 1), "numbers from 0 to 1")
+        elif self.validate:
+            require("logits", given, given == given, "numbers")
+        if logits is None:
+            self.probs, self.logits = given, log_of(given) - log_of(1 - given)
+        else:
+            self.logits, self.probs = given, F.sigmoid(given)
+
+    @property
+    def mean(self) -> Any:
+        return self.probs
+
+    @property
+    def variance(self) -> Any:
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with no_grad():
+            return bernoulli(F.broadcast_to(self.probs, self._extended(sample_shape)))
+
+    def log_prob(self, value: Any) -> Any:
+        x = self.logits
+        return x * value - F.clamp(x, min=0) - F.log1p((-x.abs()).exp())
+
+    def entropy(self) -> Any:
+        return -self.log_prob(self.probs)
