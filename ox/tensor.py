@@ -17,6 +17,7 @@ from ox.methods import Methods
 from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node
+from ox.size import Size
 from ox.where import users_line
 
 new = object.__new__
@@ -79,10 +80,10 @@ class Tensor(Methods, Aliases):
         self._base = self._viewed = self._origin = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Size:
         """Sizes; under a recording those that can depend on an input are `ox.Dim`."""
         recorded = self._recorded
-        return self.array.shape if recorded is None else recorded.shape_of(self)  # type: ignore[no-any-return]
+        return Size(self.array.shape if recorded is None else recorded.shape_of(self))
 
     @property
     def dtype(self) -> DType:
@@ -316,8 +317,8 @@ class Tensor(Methods, Aliases):
         return float(self.item())
 
     def __format__(self, spec: str) -> str:
-        """``f"{loss:.3f}"`` formats the number of a tensor of one element."""
-        return format(self.item(), spec) if spec else str(self)
+        """``f"{loss}"`` and ``f"{loss:.3f}"`` format the number of a tensor of no dimensions, or of one element."""
+        return format(self.item(), spec) if spec or (not self.array.ndim and type(self) is Tensor) else str(self)
 
     def __len__(self) -> int:
         if not self.array.ndim:
