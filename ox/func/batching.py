@@ -21,6 +21,7 @@ from ox.graph.passes import remove_dead
 from ox.graph.record import Recording
 from ox.ops import operator
 from ox.ops.mode import switched
+from ox.ops.node import Leaf
 from ox.ops.operator import OPS
 
 if TYPE_CHECKING:
@@ -28,26 +29,28 @@ if TYPE_CHECKING:
 
 
 class _ForOne(Recording):
-    """A recording that remembers which tensors its constants are, and where the function cut a history off (`detach`,
-    `no_grad`): gradients go through all examples as they would through one."""
+    """A recording that remembers as which tensor each call read a constant, and where the function cut a history off
+    (`detach`, `no_grad`): gradients go through all examples as they would through one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tensors: dict[Value, Tensor] = {}
         self.examples: list[Tensor] = []
-        self.cuts: dict[Node, list[bool]] = {}
+        self.reads: dict[Node, list[Tensor | None]] = {}
 
     def add(self, op: Any, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
         super().add(op, inputs, attributes, outputs)
-        self.cuts[self.graph.nodes[-1]] = [x is not None and x.node is None for x in inputs]
+        self.reads[self.graph.nodes[-1]] = [None if x is None else self._followed(x) for x in inputs]
+
+    def _followed(self, x: Tensor) -> Tensor:
+        """The tensor without a history that begins inside the function."""
+        inside = isinstance(x.node, Leaf) and x._recorded is not None and x._recorded.recording is self
+        return x.detach() if inside or x._origin == INSIDE else x
+
+    def cut(self, x: Tensor) -> bool:
+        return self._followed(x).node is None
 
     def custom(self) -> None:
         raise Cannot  # a gradient that operators do not know
-
-    def constant(self, tensor: Tensor, name: str | None = None) -> Value:
-        value = super().constant(tensor, name)
-        self.tensors.setdefault(value, tensor.detach() if tensor._origin == INSIDE else tensor)
-        return value
 
     def alias(self, new: Tensor, old: Tensor) -> None:
         if new._recorded is None or new._recorded.recording is not self or any(new is x for x in self.examples):
@@ -65,7 +68,7 @@ def together(
         Cannot: there is an operator without a rule, or the function looks at values.
     """
     recording, cut, rebuild, moved = _recorded(one, leaves, dims)
-    graph, tensors = recording.graph, recording.tensors
+    graph = recording.graph
     remove_dead(graph)
     if any(node.key not in RULES for node in graph.nodes):
         raise Cannot
@@ -75,12 +78,9 @@ def together(
     for value, (x, d) in zip(graph.inputs, mapped, strict=True):
         order = [d, *(i for i in range(x.array.ndim) if i != d)]
         known[value] = Item(x if d == 0 else x.permute(order), True, value.shape)
-    for value in graph.constants:
-        known[value] = Item(tensors[value], False, value.shape)
     for node in graph.nodes:
-        cuts = recording.cuts.get(node, [])
-        inputs = [None if v is None else known[v] for v in node.inputs]
-        inputs = [_cut(x) if x is not None and i < len(cuts) and cuts[i] else x for i, x in enumerate(inputs)]
+        reads = recording.reads.get(node) or [None] * len(node.inputs)  # what `finish` adds reads no constants
+        inputs = [None if v is None else _read(v, x, known) for v, x in zip(node.inputs, reads, strict=False)]
         shapes = [v.shape for v in node.outputs]
         if any(x is not None and x.batched for x in inputs):
             made = RULES[node.key](Batch(OPS[node.key], inputs, dict(node.attributes), shapes, count))
@@ -92,6 +92,14 @@ def together(
             known[value] = Item(y, batched, value.shape)
     items = [_cut(known[v]) if end else known[v] for v, end in zip(graph.outputs, cut, strict=True)]
     return [(item.tensor, item.batched) for item in items], rebuild, moved
+
+
+def _read(value: Value, x: Any, known: dict[Value, Item]) -> Item:
+    """What a call reads: the value of all examples, or what is the same for all, with the history that it had here."""
+    item = known.get(value)
+    if item is None:
+        return Item(x, False, value.shape)
+    return _cut(item) if x is not None and x.node is None else item
 
 
 def _cut(item: Item) -> Item:
@@ -126,9 +134,13 @@ def _recorded(
         with switched(recording=recording):
             results, rebuild = flatten(one(examples))
             named = {f"output_{k}": check_result(y) for k, y in enumerate(results)}
+            for name, y in named.items():
+                if recording.value(y) in recording.graph.constants:
+                    named[name] = OPS["Identity"](y)
             recording.finish(named)
+        cut = [recording.cut(y) for y in results]
     except RecordError:
         raise Cannot from None
     finally:
         recording.forget()
-    return recording, [y.node is None for y in results], rebuild, random.default_generator.counter is not before
+    return recording, cut, rebuild, random.default_generator.counter is not before

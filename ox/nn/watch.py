@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ox.ops.mode import MODE
 from ox.ops.node import HandMade
 from ox.tensor import Tensor
 from ox.views import passed_on
@@ -83,6 +84,9 @@ class Passage(HandMade):
 
     def __init__(self, values: list[Tensor], seen: Callable[[Grads], Grads]) -> None:
         self.seen = seen
+        recording = MODE.get().recording
+        if recording is not None:
+            recording.custom()
         self.connect(values, len(values))
 
     def rule(self, *grads: Any) -> Grads:

@@ -143,6 +143,12 @@ class Straight(ox.autograd.Function):
         return g * 7
 
 
+def watched(x: Any) -> Any:
+    layer = ox.nn.Identity()
+    layer.register_full_backward_hook(lambda module, given, arrived: (given[0] * 3,))
+    return layer(x) * x
+
+
 def hooked(x: Any) -> Any:
     y = x * 2
     y.register_hook(lambda g: g * 5)
@@ -160,6 +166,8 @@ def hooked(x: Any) -> Any:
         Straight.apply,
         hooked,
         lambda x: grad(lambda u: (u * x.detach() + u.detach() * x).sum())(x) * x,
+        lambda x: ox.autograd.grad(((v := x.detach().requires_grad_()) ** 3).sum(), v, create_graph=True)[0] * x,
+        watched,
     ],
 )
 def test_where_a_history_ends(function: Any) -> None:
@@ -169,6 +177,23 @@ def test_where_a_history_ends(function: Any) -> None:
     if together.requires_grad:
         a, b = (ox.autograd.grad((y * V).sum(), x)[0] for y in (together, apart))
         np.testing.assert_allclose(a.numpy(), b.numpy())
+
+
+def test_one_value_around_with_two_histories() -> None:
+    w = ox.full(X.shape[1:], 0.5).requires_grad_()
+    other = Straight.apply(w)
+    for function in (
+        lambda x: x * w.detach() + x * w,
+        lambda x: x * w + x * w.detach(),
+        lambda x: x * w * other,
+        lambda x: (x * w.detach(), w.detach(), w, other),
+    ):
+        found = []
+        for run in (vmap(function), lambda x, f=function: one_by_one(f, x)):
+            y = run(X)
+            y = sum(y) if isinstance(y, tuple) else y
+            found.append(ox.autograd.grad((y * y).sum(), w, retain_graph=True)[0])
+        np.testing.assert_allclose(*(g.numpy() for g in found), rtol=1e-4)
 
 
 def test_dimensions_in_and_out() -> None:
