@@ -5,12 +5,13 @@
   is started in the background, waited for until it prints its address, and stopped at the end of the page.
 - other fences show text and are not run, except that ```bash and ```sh need a marker like blocks that cannot run.
 
-Markers, as HTML comments on the line before a block (or anywhere on the page for the last two):
+Markers, as HTML comments on the line before a block (or anywhere on the page for the last three):
 
     <!-- not run: REASON -->     the block is left out; pytest's summary lists it with its reason
     <!-- raises: ShapeError -->  the block (python), or its last command (console), must end in that error
     <!-- first: COMMAND -->      an `ox` command that the page silently needs
     <!-- slow page -->           this page belongs to `make test-all` only
+    <!-- needs: PACKAGE -->      this page is skipped where the package is not installed
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,9 @@ def slow_pages() -> list[object]:
 
 @pytest.mark.parametrize("page", slow_pages())
 def test_page_runs(page: Path, tmp_path: Path) -> None:
+    for package in re.findall(r"<!-- needs: *(\w+) *-->", page.read_text()):
+        if find_spec(package) is None:
+            pytest.skip(f"{page.name} needs {package}, which is not installed")
     environment = {**os.environ, "MPLBACKEND": "Agg"}
     words = [sys.executable, "-W", "error", __file__, str(page)]
     done = subprocess.run(

@@ -105,7 +105,8 @@ def test_the_base_install_names_no_runtime() -> None:
         "cuda12",
         "cuda13",
     }
-    assert project["tool"]["uv"]["conflicts"] == [[{"extra": "cpu"}, {"extra": "cuda13"}, {"extra": "cuda12"}]]
+    gpu = [{"extra": "cuda13"}, {"extra": "cuda12"}]
+    assert project["tool"]["uv"]["conflicts"] == [[{"extra": "cpu"}, *gpu], [{"extra": "files"}, *gpu]]
 
 
 def test_the_digits_are_the_original_ones() -> None:
