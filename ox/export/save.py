@@ -207,11 +207,14 @@ def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], go
     """What is run eagerly, to be compared: rows of the example, and the golden samples."""
     batch, start = example.batch, 0
     cases: list[Case] = []
-    other = recording_sizes(example)[1]  # where there is no batch, a second run shows what varies
-    for rows in PROOF_ROWS if batch else (None, *([None] if other else [])):
-        sizes = example.sizes | ({batch: rows} if batch and rows else other if cases else {})
-        arrays = example.cut(sizes, start)
-        cases.append(Case(rows, arrays, _eager(model, example, arrays, names)))
+    own, near, far = _variations(example)
+    varied = [own, near, far] if near else [own]  # without a batch and without open sizes one run says it all
+    for rows, others in zip(PROOF_ROWS, [own, near, far], strict=True) if batch else [(None, o) for o in varied]:
+        arrays, outputs = _run(model, example, others | ({batch: rows} if batch and rows else {}), start, names)
+        if outputs is None:  # too small for the model, and nobody said that it is not
+            arrays, outputs = _run(model, example, near | ({batch: rows} if batch and rows else {}), start, names)
+        assert outputs is not None
+        cases.append(Case(rows, arrays, outputs))
         start += rows or 0
     for sample in samples.rows(example, golden):
         outputs = _eager(model, example, sample, names)
@@ -219,6 +222,28 @@ def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], go
             break  # an output that has no row of its own for each row of the input cannot be a golden answer
         cases.append(Case(1, sample, outputs, shown=False))
     return cases
+
+
+def _run(
+    model: Callable[..., Any], example: Example, sizes: Sizes, start: int, names: Sequence[str]
+) -> tuple[dict[str, Array], dict[str, Array] | None]:
+    """Inputs of these sizes and what the model makes of them; None where it refuses sizes far from the example's."""
+    arrays = example.cut(example.sizes | sizes, start)
+    try:
+        return arrays, _eager(model, example, arrays, names)
+    except Exception:
+        if sizes.items() >= _variations(example)[2].items() > set():
+            return arrays, None
+        raise
+
+
+def _variations(example: Example) -> tuple[Sizes, Sizes, Sizes]:
+    """The sizes besides the batch in the runs of the proof: the example's own, those of the second recording, and far
+    from them, so that an output that varies with them is seen to vary, also behind a stride."""
+    others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
+    near = {dim: size for dim, size in recording_sizes(example)[1].items() if dim in others}
+    far = {dim: size // 2 + 1 if size > 4 else 2 * size + 1 for dim, size in others.items()}
+    return {}, near, far
 
 
 def _eager(

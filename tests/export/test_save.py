@@ -341,3 +341,30 @@ def test_no_model_and_no_path_are_refused(net: Net, tmp_path: Path) -> None:
         ox.export.save(None, tmp_path / "m.onnx", images(2))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="path"):
         ox.export.save(net, images(2), "m.onnx")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "dims", "expected"),
+    [
+        (nn.Conv1d(4, 2, 3, padding=1), (3, 4, 6), ["b", 4, "n"], ("b", 2, "n")),
+        (nn.MaxPool2d(2), (3, 6, 8, 8), ["b", 6, "h", "w"], ("b", 6, "output_2", "output_3")),
+        (nn.AvgPool2d(4), (3, 1, 9, 9), ["b", 1, "h", "w"], ("b", 1, "output_2", "output_3")),
+        (lambda x: x.roll(1, 1), (3, 6, 4), ["b", "n", 4], ("b", "n", 4)),
+        (lambda x: x[:, 1:], (3, 6, 4), ["b", "n", 4], ("b", "output_1", 4)),
+        (lambda x: ox.cat([x, x], 1), (3, 6, 4), ["b", "n", 4], ("b", "output_1", 4)),
+        (lambda x: x.sum(1), (3, 6, 4), ["b", "n", 4], ("b", 4)),
+    ],
+)
+def test_a_size_that_varies_is_declared_so(
+    tmp_path: Path, model: Any, shape: tuple[int, ...], dims: list[Any], expected: tuple[Any, ...]
+) -> None:
+    name = "input" if isinstance(model, nn.Module) else "x"
+    report = ox.export.save(model, tmp_path / "m.onnx", ox.randn(*shape), dims={name: dims})
+    assert report.contract.outputs[0].dims == expected
+    assert dims_of(onnx.load(tmp_path / "m.onnx").graph.output) == [list(expected)]
+
+
+def test_sizes_that_are_too_small_for_the_model_are_not_tried(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv1d(1, 2, 6), nn.ReLU(), nn.AvgPool1d(2))
+    report = ox.export.save(model, tmp_path / "m.onnx", ox.randn(3, 1, 8), dims={"input": ["b", 1, "n"]})
+    assert len(report.rows) == 3
