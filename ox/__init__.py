@@ -246,8 +246,8 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "backends", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn", "optim", "profiler",
-    "serve", "signal", "sparse", "special", "testing", "train", "utils",
+    "backends", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn", "optim",
+    "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (

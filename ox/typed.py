@@ -11,6 +11,7 @@ from ox.device_type import device as Device
 from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 from ox.errors import ArgumentError, DTypeError
 from ox.ops.dim import Dim
+from ox.size import Size
 from ox.where import users_line
 
 
@@ -22,6 +23,8 @@ def typed_array(data: tuple[Any, ...], dtype: DType, *, where: str | None = None
     Raises:
         ArgumentError: a number with a fraction, which is neither a size nor a sequence.
     """
+    if len(data) == 1 and isinstance(data[0], Size):
+        data = tuple(data[0])
     if all(type(d) in (int, Dim) or isinstance(d, np.integer) for d in data):
         return np.zeros([int(d) for d in data] or 0, dtype)
     if len(data) > 1 or type(data[0]) in (float, bool):

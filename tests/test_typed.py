@@ -13,6 +13,7 @@ def test_a_tensor_of_sizes_or_of_values() -> None:
     assert ox.Tensor(2, 3).shape == (2, 3)
     assert ox.Tensor(4).shape == (4,)
     assert ox.Tensor().shape == (0,)
+    assert ox.Tensor(ox.ones(2, 3).size()).shape == (2, 3) and ox.Tensor((2, 3)).tolist() == [2, 3]
     assert ox.Tensor([1, 2]).dtype == ox.Tensor(np.ones(2)).dtype == ox.Tensor((1, 2)).dtype == ox.float32
     shared = np.ones(2, np.float32)
     assert ox.Tensor(shared).array is shared
