@@ -116,6 +116,19 @@ class MemoryMethods:
 
     swapaxes_ = swapdims_ = transpose_
 
+    @property
+    def is_cuda(self: Any) -> bool:
+        """Whether it lies on a GPU."""
+        return not isinstance(self.array, np.ndarray)
+
+    @property
+    def is_cpu(self: Any) -> bool:
+        """Whether it lies in ordinary memory."""
+        return isinstance(self.array, np.ndarray)
+
+    # what tensors of PyTorch can be besides
+    is_meta = is_mps = is_nested = is_quantized = is_xpu = False
+
 
 def _become(x: Any, view: Tensor, operation: str) -> Tensor:
     """`x` is from now on what a view of it is: another shape of the same memory.

@@ -323,7 +323,7 @@ class Tensor(Methods, Aliases):
     def __len__(self) -> int:
         if not self.array.ndim:
             raise NoLengthError("a tensor of no dimensions has no length", where=users_line(2), hint="x.item()")
-        return self.shape[0]
+        return self.shape[0]  # type: ignore[no-any-return]
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))

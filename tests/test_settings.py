@@ -21,9 +21,9 @@ def printing_as_it_was() -> Iterator[None]:
 
 def test_how_tensors_print() -> None:
     x = ox.tensor([1.23456789, 1000.0])
-    assert repr(x) == "tensor([   1.2346, 1000.    ])"
+    assert repr(x) == "tensor([   1.2346, 1000.0000])"
     ox.set_printoptions(precision=2)
-    assert repr(x) == "tensor([   1.23, 1000.  ])"
+    assert repr(x) == "tensor([   1.23, 1000.00])"
     ox.set_printoptions(sci_mode=True)
     assert repr(x) == "tensor([1.23e+00, 1.00e+03])"
     ox.set_printoptions(profile="full")
@@ -32,6 +32,31 @@ def test_how_tensors_print() -> None:
     assert "..." in repr(ox.zeros(5000))
     with pytest.raises(ArgumentError, match="no profile"):
         ox.set_printoptions(profile="wide")
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1.0, -2.0], "[ 1., -2.]"),
+        ([0.1, 22.75], "[ 0.1000, 22.7500]"),
+        ([0.1, 22.75, 300.0], "[1.0000e-01, 2.2750e+01, 3.0000e+02]"),
+        ([1e-5], "[1.0000e-05]"),
+        ([1.5, float("nan"), 0.0, float("-inf")], "[1.5000,    nan, 0.0000,   -inf]"),
+        (3.5, "3.5000"),
+        ([2.0e9], "[2.0000e+09]"),
+    ],
+)
+def test_floats_print_as_in_pytorch(values: list[float], text: str) -> None:
+    assert repr(ox.tensor(values)) == f"tensor({text})"
+
+
+def test_the_default_type_is_not_printed() -> None:
+    ox.set_default_dtype(ox.float64)
+    try:
+        assert repr(ox.tensor([1.5])) == "tensor([1.5000])"
+        assert repr(ox.tensor([1.5], dtype=ox.float32)) == "tensor([1.5000], dtype=ox.float32)"
+    finally:
+        ox.set_default_dtype(ox.float32)
 
 
 def test_threads_are_set_before_they_start() -> None:

@@ -195,7 +195,7 @@ def test_what_python_cannot_have() -> None:
 
 
 def test_repr() -> None:
-    assert repr(ox.tensor([1.0, 2.5])) == "tensor([1. , 2.5])"
+    assert repr(ox.tensor([1.0, 2.5])) == "tensor([1.0000, 2.5000])"
     assert repr(ox.tensor(3)) == "tensor(3)"
     assert repr(ox.tensor([True])) == "tensor([ True])"
     assert repr(ox.zeros(2, dtype=ox.float16)) == "tensor([0., 0.], dtype=ox.float16)"
@@ -254,7 +254,7 @@ def test_a_dimension_that_is_not_there(call: str) -> None:
 def test_a_tensor_of_one_element_formats_as_its_number() -> None:
     loss = ox.tensor(1.23456, requires_grad=True)
     assert f"{loss:.3f} {loss.detach():8.1e}" == "1.235  1.2e+00"
-    assert f"{loss}" == str(loss)
+    assert f"{loss}" == str(loss.item())
     with pytest.raises(ArgumentError, match="one element"):
         format(ox.ones(2), ".3f")
 
@@ -285,3 +285,23 @@ def test_data_can_be_another_tensor() -> None:
         x.data = 3.0  # type: ignore[assignment]
     with pytest.raises(DTypeError, match="element type"):
         x.data = ox.zeros(2, dtype=ox.float64)
+
+
+def test_a_shape_knows_how_many_elements_it_makes() -> None:
+    x = ox.zeros(2, 3, 4)
+    assert x.shape == (2, 3, 4) and repr(x.shape) == "(2, 3, 4)"
+    assert x.shape.numel() == 24 and x.shape[1:].numel() == 12 and x.shape[:1] + x.shape[1:] == x.shape
+    assert isinstance(x.shape, ox.Size) and isinstance(x.size()[:1], ox.Size) and ox.Size([2, 3]) == (2, 3)
+    assert ox.zeros(x.shape[:2]).shape == (2, 3)
+
+
+def test_where_a_tensor_lies() -> None:
+    x = ox.ones(2)
+    assert x.is_cpu and not x.is_cuda and not x.is_quantized
+
+
+def test_a_number_is_formatted_as_a_number() -> None:
+    loss = ox.tensor(1.5, requires_grad=True) * 2
+    assert f"{loss} {loss:.2f}" == "3.0 3.00"
+    assert f"{ox.tensor([1.5])}" == "tensor([1.5000])"
+    assert f"{ox.nn.Parameter(ox.tensor(1.5))}".startswith("Parameter containing")

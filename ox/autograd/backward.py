@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ox.autograd.accumulation import accumulate, accumulating, added, owner, run_hooks_of_accumulation
 from ox.errors import ArgumentError, GradientError, RecordError, ShapeError
 from ox.operands import cast
 from ox.ops import operator, pullback
@@ -29,9 +29,6 @@ Spans = Sequence[tuple[float, float]]
 
 def _edge(node: Any, port: int) -> Edge:
     return (node, port) if port else node
-
-
-_accumulating = Lock()  # threads that run backward into one leaf take turns at its `.grad`
 
 
 def backward(
@@ -66,43 +63,15 @@ def backward(
         edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
         found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
         named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
-    taken = {id(_owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
+    taken = {id(owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
     with switched(grad=create_graph):
-        with _accumulating:
+        with accumulating:
             for tensor, g in named:
                 if tensor is not None:
-                    _accumulate(tensor, g, taken)
+                    accumulate(tensor, g, taken)
         for tensor, g in named:
             if tensor is not None and isinstance(leaf := tensor.node, Leaf) and (leaf.after or leaf.hooks):
-                _run_hooks_of_accumulation(tensor, leaf, g)
-
-
-def _accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
-    before = tensor._grad
-    if before is not None:
-        tensor._grad = _added(before, g)
-        return
-    if g.is_sparse:
-        tensor._grad = g
-        return
-    # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
-    memory = id(_owner(g.array))
-    # and in row-major order, as PyTorch's is: p.grad.view(-1) is a view of it
-    tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g.contiguous()
-    taken.add(memory)
-
-
-def _added(a: Any, b: Any) -> Any:
-    """Two gradients of one thing; a sparse one knows itself how it adds."""
-    return a + b if a.is_sparse or b.is_sparse else OPS["Add"](a, b)
-
-
-def _run_hooks_of_accumulation(tensor: Tensor, leaf: Leaf, g: Tensor) -> None:
-    for hook in list(leaf.after or ()):
-        hook(tensor)
-    for kind, hook in list(leaf.hooks):
-        if kind == AFTER:
-            hook((), (g,))
+                run_hooks_of_accumulation(tensor, leaf, g)
 
 
 def listed(tensors: Any) -> list[Tensor]:
@@ -128,18 +97,6 @@ def _tracked(inputs: Sequence[Tensor]) -> Sequence[Tensor]:
                 f"input {i} does not require a gradient", where=users_line(3), hint="x.requires_grad_()"
             )
     return inputs
-
-
-def _writable(array: Any) -> bool:
-    """Whether each element has memory of its own that may be written; an expanded array's has not."""
-    return not isinstance(array, np.ndarray) or array.flags.writeable
-
-
-def _owner(array: Any) -> Any:
-    """The array whose memory this one looks at."""
-    while isinstance(array.base, type(array)):
-        array = array.base
-    return array
 
 
 def grad(
@@ -233,7 +190,7 @@ def walk(
                     source = node.inputs[i]
                     edge = (source, ports[i]) if ports[i] else source
                     before = pending.get(edge)
-                    pending[edge] = g if before is None else _added(before, g)
+                    pending[edge] = g if before is None else added(before, g)
             if not retain_graph:
                 node.saved = None
         if spans is not None:
@@ -380,7 +337,7 @@ def through(
             more = walk(xs, gs, retain_graph=True, create_graph=create_graph, into=None, spans=tape.spans)
             with switched(grad=create_graph):
                 for edge, g in more.items():
-                    found[edge] = _added(found[edge], g) if edge in found else g
+                    found[edge] = added(found[edge], g) if edge in found else g
     edges = [None if x is None else _edge(x.node, x.port) if hasattr(x, "node") else x for x in ends]
     for edge in found:
         node = edge[0] if isinstance(edge, tuple) else edge

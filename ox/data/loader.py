@@ -86,6 +86,7 @@ class DataLoader:
         self.batch_sampler: Any = batch_sampler
         self.batch_size, self.drop_last = batch_size, drop_last
         self.collate_fn = collate_fn
+        self.num_workers, self.pin_memory, self.worker_init_fn = num_workers, pin_memory, worker_init_fn
         self._position = 0  # batches given in the epoch that runs
         self._running = False
         self._resume = 0  # batches to pass over at the start of the next epoch

@@ -137,6 +137,22 @@ class ModuleList(_Numbered):
         super().__init__()
         self.extend(modules or ())
 
+    def __repr__(self) -> str:
+        """Children in a row that look alike in one line: ``(0-3): 4 x Linear(...)``."""
+        runs: list[list[Any]] = []
+        for place, text in enumerate(map(repr, self._modules.values())):
+            if runs and runs[-1][2] == text:
+                runs[-1][1] = place
+            else:
+                runs.append([place, place, text])
+        if not runs:
+            return f"{self._get_name()}()"
+        lines = [
+            f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}"
+            for first, last, text in runs
+        ]
+        return f"{self._get_name()}(\n  " + "\n".join(lines).replace("\n", "\n  ") + "\n)"
+
 
 class ModuleDict(Module):
     """A dict of modules, whose parameters count as this module's. `torch.nn.ModuleDict`."""

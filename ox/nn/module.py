@@ -163,10 +163,14 @@ class Module(Moving, Stateful):
         """What stands in the brackets of the repr."""
         return ""
 
+    def _get_name(self) -> str:
+        """The name in its repr, PyTorch's for those who write another one."""
+        return type(self).__name__
+
     def __repr__(self) -> str:
         extra = self.extra_repr()
         children = [f"({name}): " + repr(m).replace("\n", "\n  ") for name, m in self._modules.items()]
         if not children:
-            return f"{type(self).__name__}({extra})"
+            return f"{self._get_name()}({extra})"
         lines = [*(extra.split("\n") if extra else []), *children]
-        return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines) + "\n)"

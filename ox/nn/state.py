@@ -27,6 +27,12 @@ class IncompatibleKeys(NamedTuple):
     missing_keys: list[str]
     unexpected_keys: list[str]
 
+    def __repr__(self) -> str:
+        missing, unexpected = self
+        if not missing and not unexpected:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={missing}, unexpected_keys={unexpected})"
+
 
 class Stateful(Tree, HookRegistry):
     """Mixed into Module."""

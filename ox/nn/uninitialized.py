@@ -11,6 +11,7 @@ from ox.dtypes import DType, get_default_dtype
 from ox.errors import ArgumentError
 from ox.nn.parameter import Buffer, Parameter
 from ox.ops.explain import place
+from ox.size import Size
 
 
 class _Uninitialized:
@@ -20,7 +21,7 @@ class _Uninitialized:
     _becomes: type
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Size:
         raise ArgumentError(
             f"an {type(self).__name__} has no shape yet",
             where=place(),

@@ -73,6 +73,16 @@ def test_grad_leaves_grad_alone_and_takes_cotangents() -> None:
     assert y.grad is None
 
 
+def test_gradients_lie_in_row_major_order() -> None:
+    x = ox.ones(1, 1, 4, 4, requires_grad=True)
+    w = ox.ones(3, 2, requires_grad=True)
+    (slope,) = ox.autograd.grad(ox.nn.functional.pad(x, (1, 1, 1, 1)).square().sum(), x, create_graph=True)
+    assert slope.view(-1).shape == (16,) and slope.requires_grad
+    (w.t() * ox.arange(6.0).reshape(2, 3)).sum().backward()
+    w.grad.view(-1).mul_(2)
+    assert w.grad.tolist() == [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
+
+
 def test_grad_takes_its_arguments_in_pytorchs_order() -> None:
     x = leaf(2.0)
     (slope,) = ox.autograd.grad(x**3, x, ox.ones(1), True, True, True, True)

@@ -461,3 +461,27 @@ def test_strict_refuses_a_missing_and_an_unexpected_name_alone() -> None:
         with pytest.raises(LoadError, match=name):
             model.load_state_dict(wrong)
         model.load_state_dict(wrong, strict=False)
+
+
+def test_repeated_blocks_print_once() -> None:
+    class Block(nn.Linear):
+        def _get_name(self) -> str:
+            return "Named"
+
+    blocks = nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1), nn.Sequential(nn.ReLU()), Block(1, 2)])
+    assert repr(blocks).split("\n") == [
+        "ModuleList(",
+        "  (0-1): 2 x Linear(in_features=1, out_features=1, bias=True)",
+        "  (2): Sequential(",
+        "    (0): ReLU()",
+        "  )",
+        "  (3): Named(in_features=1, out_features=2, bias=True)",
+        ")",
+    ]
+    assert repr(nn.ModuleList()) == "ModuleList()"
+
+
+def test_loading_says_that_all_names_were_there() -> None:
+    net = nn.Linear(1, 1)
+    assert repr(net.load_state_dict(net.state_dict())) == "<All keys matched successfully>"
+    assert "missing_keys=['bias']" in repr(net.load_state_dict({"weight": net.weight}, strict=False))
