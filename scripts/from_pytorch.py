@@ -148,10 +148,10 @@ over with its imports changed: `import ox as torch`, `from ox import nn`, `impor
 Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them. Two
 differences run through everything:
 
-- **No complex numbers**, for ONNX operators have none. Where PyTorch gives or takes a complex tensor (`fft`, `stft`), ox
-  has pairs in a last dimension of 2, as `torch.view_as_real` lays them out. `abs`, `angle` and `*` of such a tensor work
-  number by number: the modulus is `x.square().sum(-1).sqrt()`. `ox.fft.fft` takes a real tensor whose last size is 2 for
-  pairs.
+- **No complex numbers**, for ONNX operators have none. Where PyTorch gives or takes a complex tensor (`fft`, `stft`),
+  ox has pairs in a last dimension of 2, as `torch.view_as_real` lays them out. `abs`, `angle` and `*` of such a tensor
+  work number by number: the modulus is `x.square().sum(-1).sqrt()`. `ox.fft.fft` takes a real tensor whose last size
+  is 2 for pairs.
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.
 """
 
