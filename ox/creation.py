@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.dtypes import ALL, DType, get_default_dtype, int64
-from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -160,8 +160,13 @@ def _filled(shape: Sequence[Any], value: Any, dtype: DType | None, device: str |
     number = as_array(value, dtype) if hasattr(value, "dtype") else scalar(value, dtype).array
     if any(isinstance(s, Dim) for s in sizes):
         return OPS["ConstantOfShape"](size_tensor(sizes), value=number.reshape(1))
-    # zeros come as untouched pages, which is far cheaper than writing them
-    array = np.zeros(sizes, dtype) if value == 0 else np.full(sizes, number, dtype)
+    try:
+        # zeros come as untouched pages, which is far cheaper than writing them
+        array = np.zeros(sizes, dtype) if value == 0 else np.full(sizes, number, dtype)
+    except (MemoryError, OverflowError, ValueError) as error:
+        raise DeviceError(
+            "there is no memory for this tensor", where=users_line(3), got=f"{dtype} {list(sizes)}: {error}"
+        ) from None
     return _finish(array, device, requires_grad)
 
 
@@ -208,7 +213,13 @@ def arange(
         dtype = int64 if all(isinstance(v, (int, np.integer)) for v in (start, end, step)) else get_default_dtype()
     dtype = _element_type(dtype)
     if any(isinstance(v, Dim) for v in (start, end, step)):
-        return OPS["Range"](*(scalar(v, dtype) for v in (start, end, step)))
+        if step > 0 and not isinstance(start, Dim) and start >= 0:
+            return OPS["Range"](*(scalar(v, dtype) for v in (start, end, step)))
+        # counted from 0 and moved: ONNX Runtime makes a Slice of Gather over a Range, to which negative ends are others
+        span, move = (end - start, OPS["Add"]) if step > 0 else (start - end, OPS["Sub"])
+        return move(
+            scalar(start, dtype), OPS["Range"](*(scalar(v, dtype) for v in (0, span, step if step > 0 else -step)))
+        )
     return _finish(np.arange(start, end, step).astype(dtype), device, requires_grad)
 
 

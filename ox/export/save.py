@@ -31,6 +31,7 @@ from ox.nn.loaded import Loaded
 from ox.nn.module import Module
 from ox.ops.mode import MODE
 from ox.tensor import Tensor
+from ox.where import users_line
 
 PROOF_ROWS = (1, 2, 7)
 
@@ -50,6 +51,15 @@ class Report:
     data: Path | None = None  # external data
     metadata: dict[str, str] | None = None
 
+    def __str__(self) -> str:
+        """The file, its inputs and outputs, and how it was proven; all of it is in the fields."""
+        nodes = f"{self.nodes} node" + "s" * (self.nodes != 1)
+        lines = [f"{self.path}: {self.model}, {nodes}, opset {self.opset}, {self.size:,} bytes", f"  {self.dims}"]
+        for row in self.rows:
+            at = "the example" if row.batch is None else f"batch {row.batch}"
+            lines.append(f"  {row.runtime}, {at}: max |Δ| {row.max_abs:.1e}, at most {row.allowed:.1e}")
+        return "\n".join(lines)
+
     @property
     def rows(self) -> tuple[Row, ...]:
         return self.proof.rows
@@ -67,7 +77,7 @@ def save(
     model: Callable[..., Any],
     path: str | os.PathLike[str],
     example: Any,
-    *,
+    *further: Any,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     dims: Dims | None = None,
@@ -112,6 +122,13 @@ def save(
         raise ArgumentError(
             "the path is none", got=type(path).__name__, hint="ox.export.save(model, 'model.onnx', example)"
         )
+    if further:
+        raise ArgumentError(
+            "save takes one example, which may be a tuple",
+            where=users_line(2) or None,
+            got=f"{1 + len(further)} of them",
+            hint="ox.export.save(model, path, (x, n))",
+        )
     path = Path(path)
     with _noted(path), _quiet(model):
         files.check_writable(path)
@@ -124,6 +141,7 @@ def save(
         graph = record_twice(subject)
         if isinstance(model, Loaded):
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
+            graph.listed = model.graph.listed
         _check_weights(graph)
         names = [v.name for v in graph.outputs]
         cases = _cases(model, given, names, golden)

@@ -13,6 +13,7 @@ from ox.errors import DTypeError
 from ox.operands import cast, scalar, scalar_type
 from ox.ops import operator
 from ox.ops.numeric import HALVES
+from ox.taken import not_tensors
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ Named = TypeVar("Named", bound=Callable[..., Any])
 
 
 def numpy_names(function: Named) -> Named:
-    """A function over dimensions that takes NumPy's names for `dim` and `keepdim`, too, as PyTorch's do."""
+    """A function over dimensions that takes NumPy's names for `dim` and `keepdim`, too, as PyTorch's do; of what is no
+    tensor it says so."""
 
     @wraps(function)
     def renamed(*args: Any, **kwargs: Any) -> Any:
@@ -106,6 +108,12 @@ def numpy_names(function: Named) -> Named:
                 kwargs["dim"] = kwargs.pop("axis")
             if "keepdims" in kwargs:
                 kwargs["keepdim"] = kwargs.pop("keepdims")
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except AttributeError as error:
+            told = not_tensors(function.__name__, error)
+            if told is None:
+                raise
+            raise told from None
 
     return renamed  # type: ignore[return-value]

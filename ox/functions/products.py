@@ -18,6 +18,7 @@ from ox.operands import cast, meet
 from ox.ops import operator
 from ox.ops.broadcast import beside
 from ox.ops.einsum import letters_of
+from ox.taken import takes_tensors
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ mm, bmm, mv, dot = _product("mm", 2, 2), _product("bmm", 3, 3), _product("mv", 2
 vdot = dot
 
 
+@takes_tensors
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Products of elements, summed over the letters that the output does not name. `torch.einsum`, ONNX Einsum.
 

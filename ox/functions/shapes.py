@@ -14,6 +14,7 @@ from ox.functions.dims import Dims, one_dim, sizes_of, some_dims
 from ox.operands import cast
 from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
+from ox.taken import takes_tensors
 from ox.views import apart
 from ox.where import users_line
 
@@ -211,6 +212,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
 concat = concatenate = cat
 
 
+@takes_tensors
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """Joined along a new dimension. `torch.stack`."""
     return cat([unsqueeze(one, dim) for one in tensors], dim)

@@ -28,7 +28,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
-        raise ArgumentError(f"no gain is known for {nonlinearity!r}", expected=", ".join([*_GAINS, "leaky_relu"]))
+        raise ArgumentError(
+            f"no gain is known for {nonlinearity!r}", where=place(), expected=", ".join([*_GAINS, "leaky_relu"])
+        )
     return _GAINS[nonlinearity]
 
 

@@ -13,6 +13,7 @@ from ox.nn.parameter import Buffer, Parameter
 from ox.nn.state import Stateful
 from ox.ops.explain import place
 from ox.ops.mode import MODE, Mode
+from ox.taken import not_tensors
 from ox.tensor import Tensor
 
 
@@ -51,6 +52,11 @@ class Module(Moving, Stateful):
             return (self._hooks or NONE).run(self, args, kwargs)
         except OxError as error:
             raise self._explained(error, args) from error.__cause__
+        except AttributeError as error:
+            told = not_tensors(type(self).__name__, error)
+            if told is None:
+                raise
+            raise told from None
         finally:
             MODE.reset(token)
 

@@ -56,12 +56,16 @@ class Optimizer(Hooked):
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor):
-            raise ArgumentError("an optimizer takes an iterable of tensors", got="one Tensor", hint="[tensor]")
+            raise ArgumentError(
+                "an optimizer takes an iterable of tensors", where=place(), got="one Tensor", hint="[tensor]"
+            )
         if isinstance(params, set):
-            raise ArgumentError("an optimizer takes its parameters in an order", got="a set", hint="a list")
+            raise ArgumentError(
+                "an optimizer takes its parameters in an order", where=place(), got="a set", hint="a list"
+            )
         groups = list(params)
         if not groups:
-            raise ArgumentError(f"{type(self).__name__} got no parameters", hint="model.parameters()")
+            raise ArgumentError(f"{type(self).__name__} got no parameters", where=place(), hint="model.parameters()")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
@@ -71,6 +75,13 @@ class Optimizer(Hooked):
         Raises:
             ArgumentError: no tensors, not leaves, or in a group already; a setting out of range.
         """
+        if "params" not in param_group:
+            raise ArgumentError(
+                "a group has no parameters",
+                where=place(),
+                expected="{'params': [...], ...}",
+                got=", ".join(map(repr, param_group)) or "an empty dict",
+            )
         given = param_group["params"]
         named = [p if isinstance(p, tuple) else (None, p) for p in ([given] if isinstance(given, Tensor) else given)]
         params = [p for _, p in named]

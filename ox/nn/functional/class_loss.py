@@ -15,9 +15,11 @@ from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
 from ox.operands import meet
 from ox.ops.explain import place
 from ox.ops.mode import MODE
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 
+@takes_tensors
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -52,6 +54,7 @@ def cross_entropy(
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
 
+@takes_tensors
 def nll_loss(
     input: Tensor,
     target: Tensor,

@@ -10,6 +10,7 @@ from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import batched, ints, several
 from ox.ops.explain import place
 from ox.ops.operator import OPS
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 Size = int | Sequence[int]
@@ -80,6 +81,7 @@ def _kernel(rank: int, name: str, weight: Tensor) -> tuple[int, ...]:
     return tuple(shape[2:])
 
 
+@takes_tensors
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -94,6 +96,7 @@ def conv1d(
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@takes_tensors
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -108,6 +111,7 @@ def conv2d(
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@takes_tensors
 def conv3d(
     input: Tensor,
     weight: Tensor,

@@ -19,9 +19,11 @@ from ox.ops.mode import MODE
 from ox.ops.pad import positions
 from ox.sparse.rows import SparseRows
 from ox.sparse.rows import rows as sparse_rows
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 
+@takes_tensors
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -202,6 +204,7 @@ def _gathered(rows: Tensor, which: Tensor | None, bags: Any, start: float) -> Te
     return ops.ScatterElements(empty, grid, rows, reduction="max" if start else "add")
 
 
+@takes_tensors
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 [..., classes], 1 at the place that each index names; as many classes as the largest index asks for when
     -1. `torch.nn.functional.one_hot`, ONNX OneHot.

@@ -6,13 +6,17 @@ from ox import ops
 from ox.errors import ShapeError
 from ox.nn.functional.common import ints, shaped
 from ox.ops.explain import place
+from ox.taken import not_tensors
 from ox.tensor import Tensor
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input [..., in] times weight [out, in] transposed, plus bias [out]: [..., out]. `torch.nn.functional.linear`,
     ONNX Gemm (on [rows, in]: one product whatever the leading dimensions, here and in the gradient)."""
-    x = input.array
+    try:
+        x = input.array
+    except AttributeError as error:
+        raise not_tensors("linear", error) or error from None
     if x.shape[-1:] != weight.array.shape[1:] or x.ndim < 1:
         out, features = weight.array.shape
         raise ShapeError(

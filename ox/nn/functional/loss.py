@@ -12,6 +12,7 @@ from ox.operands import meet
 from ox.ops.bernoulli_loss import BinaryCrossEntropy
 from ox.ops.explain import place
 from ox.ops.mode import MODE
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 
@@ -25,6 +26,7 @@ def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     return ops.Div(total, ops.ReduceSum(weight, keepdims=0)) if reduction == "mean" else total
 
 
+@takes_tensors
 def mse_loss(
     input: Tensor,
     target: Tensor,

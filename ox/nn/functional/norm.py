@@ -16,9 +16,11 @@ from ox.ops.explain import place
 from ox.ops.mode import switched
 from ox.ops.norm import computed_type
 from ox.ops.scale_norm import window_sum
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 
+@takes_tensors
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -103,6 +105,7 @@ def _follow(running: Tensor, now: Tensor, part: Tensor) -> None:
     running.assign(ops.Add(running, ops.Mul(ops.Sub(now, running), part)), "BatchNorm.running")
 
 
+@takes_tensors
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -157,6 +160,7 @@ def _ones(shape: tuple[int, ...], dtype: DType) -> Tensor:
     return ops.Reshape(ones, ints(*shape)) if len(shape) > 1 else ones
 
 
+@takes_tensors
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -256,6 +260,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     return ops.Div(input, ops.Pow(divisor, number(beta, input)))
 
 
+@takes_tensors
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
     """Divide by the p-norm along `dim`, or by eps where that is larger. `torch.nn.functional.normalize`."""
     if out is not None:

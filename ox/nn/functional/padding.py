@@ -9,12 +9,14 @@ from ox import ops
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import ints, number, one_of
 from ox.ops.explain import place
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 from ox.views import apart
 
 MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
+@takes_tensors
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Pad or, where negative, crop the last dimensions, innermost first: (left, right, top, bottom, ...).
     `torch.nn.functional.pad`, ONNX Pad.

@@ -17,6 +17,7 @@ from ox.ops.dim import Dim, size_tensor
 from ox.ops.explain import place
 from ox.ops.numeric import number
 from ox.ops.operator import as_input
+from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 Size = int | Sequence[int]
@@ -26,6 +27,7 @@ _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 _MODES = ("nearest", "nearest-exact", "area", *_RANKS)
 
 
+@takes_tensors
 def interpolate(
     input: Tensor,
     size: Size | None = None,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ox import ops
-from ox.errors import ArgumentError, ShapeError
+from ox.errors import ArgumentError, RecordError, ShapeError
 from ox.functions import cat, full_like_shape, stack
 from ox.nn.functional.common import ints
 from ox.ops import operator
@@ -79,6 +79,16 @@ def _index(values: Any) -> Tensor:
 
 
 def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
+    recorded = getattr(lengths, "_recorded", None)
+    if recorded is not None and recorded.active():
+        raise RecordError(
+            "packing needs the values of the lengths, which a recording does not have",
+            where=users_line(3),
+            expected="lengths that are numbers, the same in every run",
+            got="a tensor of the recording",
+            hint="run the padded batch and mask what lies behind a length: "
+            "ox.where(ox.arange(y.shape[1]) < lengths[:, None], ...), or export with fixed lengths",
+        )
     values = np.asarray(getattr(lengths, "array", lengths)).astype(np.int64)
     if values.shape != (count,):
         raise ShapeError(
@@ -102,6 +112,7 @@ def pack_padded_sequence(
 
     Raises:
         ArgumentError: a length below 1 or above T, or lengths that do not fall while `enforce_sorted`.
+        RecordError: lengths that a recording computes or takes: how much is packed depends on their values.
         ShapeError: another number of lengths than sequences.
     """
     if batch_first:

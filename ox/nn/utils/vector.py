@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ox.errors import ShapeError
+from ox.errors import DTypeError, ShapeError
 from ox.functions import cat
 from ox.ops.explain import place
 from ox.ops.mode import switched
@@ -13,7 +13,11 @@ from ox.tensor import Tensor
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All elements in one dimension, parameter after parameter. `torch.nn.utils.parameters_to_vector`."""
-    return cat([p.reshape(-1) for p in parameters])
+    params = list(parameters)
+    for p in params:
+        if not isinstance(p, Tensor):
+            raise DTypeError("parameters_to_vector takes tensors", where=place(), got=type(p).__name__)
+    return cat([p.reshape(-1) for p in params])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
