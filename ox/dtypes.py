@@ -49,9 +49,21 @@ def get_default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Make Python floats become `dtype` from now on; `torch.set_default_dtype`."""
+    """Make Python floats become `dtype` from now on; `torch.set_default_dtype`.
+
+    Raises:
+        DTypeError: no floating type.
+    """
     global _default
-    _default = np.dtype(dtype)
+    chosen = np.dtype(dtype)
+    if chosen not in FLOATING:
+        from ox.errors import DTypeError
+        from ox.where import users_line
+
+        raise DTypeError(
+            "the default is a floating type", where=users_line(2), expected="ox.float32 and its like", got=str(chosen)
+        )
+    _default = chosen
 
 
 def promote(a: DType, b: DType) -> DType:

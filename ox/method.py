@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -> Any:
-    """The method of an operator, and for two bools a function, as ONNX does not add, multiply or order them."""
+def binary(name: str, *, reflected: bool = False, on_bools: str | None = None, numbers: bool = False) -> Any:
+    """The method of an operator, and for two bools a function, as ONNX does not add, multiply or order them; with
+    `numbers` bools are refused beside numbers, too."""
     op: Operator = OPS[name]
 
     def method(self: Any, other: Any) -> Any:
         if type(self) is type(other) and self.array.dtype is other.array.dtype:
             a, b = self, other
         else:
+            if numbers and (_of_bools(self) or _of_bools(other)):
+                raise DTypeError("bools are not subtracted", where=users_line(2), hint="~mask, a ^ b, or mask.int()")
             try:
                 a, b = meet(self, other)
             except TypeError:
@@ -38,6 +41,10 @@ def binary(name: str, *, reflected: bool = False, on_bools: str | None = None) -
 
     method.__doc__ = op.__doc__
     return method
+
+
+def _of_bools(x: Any) -> bool:
+    return isinstance(x, bool) or getattr(getattr(x, "array", x), "dtype", None) == bool_
 
 
 def infix(name: str, *, reflected: bool = False) -> Any:

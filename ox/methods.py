@@ -57,7 +57,7 @@ class Methods(
 
     __add__ = binary("Add", on_bools="logical_or")
     __radd__ = binary("Add", reflected=True, on_bools="logical_or")
-    __sub__, __rsub__ = binary("Sub"), binary("Sub", reflected=True)
+    __sub__, __rsub__ = binary("Sub", numbers=True), binary("Sub", reflected=True, numbers=True)
     __mul__ = binary("Mul", on_bools="logical_and")
     __rmul__ = binary("Mul", reflected=True, on_bools="logical_and")
     __eq__ = binary("Equal")

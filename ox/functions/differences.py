@@ -67,16 +67,22 @@ def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
 def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The area under `y` along `dim` by the rule of trapezoids, at places `x` or at distances `dx`.
     `torch.trapezoid`."""
-    dim = one_dim(dim, y.array.ndim)
+    dim = _some_line(y, dim)
     _one_of(x, dx)
     return sum(_areas(y, x, dx, dim), dim) / 2  # type: ignore[no-any-return]
 
 
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
     """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
-    dim = one_dim(dim, y.array.ndim)
+    dim = _some_line(y, dim)
     _one_of(x, dx)
     return ops.CumSum(_areas(y, x, dx, dim), scalar(dim, int64)) / 2  # type: ignore[no-any-return]
+
+
+def _some_line(y: Any, dim: int) -> int:
+    if not y.array.ndim:
+        raise ShapeError("trapezoid needs a dimension", where=users_line(3), got="[]")
+    return one_dim(dim, y.array.ndim)
 
 
 def _one_of(x: Any, dx: Any) -> None:

@@ -14,7 +14,7 @@ from ox.functions.indices import together
 from ox.functions.pointwise import maximum, where
 from ox.functions.reductions import amax, sum
 from ox.functions.shapes import transpose, unsqueeze
-from ox.operands import cast, meet, scalar
+from ox.operands import meet, scalar
 from ox.ops import operator
 from ox.ops.broadcast import beside
 from ox.where import users_line
@@ -31,7 +31,7 @@ def _length(x: Any, p: float, dim: int, keepdim: bool = False) -> Tensor:
     if p == float("inf"):
         return amax(size, dim, keepdim)
     if p == 0:
-        return sum(cast(size != 0, x.array.dtype), dim, keepdim)
+        return sum(ops.Where(size != 0, scalar(1, x.array.dtype), size), dim, keepdim)  # its gradient is 0
     if p == 1:
         return sum(size, dim, keepdim)
     if p == 2:

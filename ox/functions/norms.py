@@ -42,7 +42,8 @@ def vector_norm(
     if ord in (inf, -inf):
         return (amax if ord > 0 else amin)(size, dim, keepdim)
     if ord == 0:
-        return sum(cast(size != 0, input.array.dtype), dim, keepdim)
+        # not a Cast, which no gradient follows: this one's is 0
+        return sum(ops.Where(size != 0, scalar(1, input.array.dtype), size), dim, keepdim)
     if input.node is None:
         return pow(sum(pow(size, ord), dim, keepdim), 1 / ord)
     # the power of 0 has a slope of 0 or infinity; where it is infinite PyTorch's gradient is 0, too

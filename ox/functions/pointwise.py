@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
-from ox.dtypes import bool_, int64, is_floating
-from ox.errors import ArgumentError, ShapeError
+from ox.dtypes import UNSIGNED, bool_, int32, int64, is_floating, uint8
+from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.comparing import ne
 from ox.functions.operand import floating, like, unary, unary_float
 from ox.operands import cast, meet, scalar, scalar_type
@@ -19,8 +19,27 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-neg, abs, relu, sign = map(unary, (ops.Neg, ops.Abs, ops.Relu, ops.Sign))
+abs = unary(ops.Abs)
 reciprocal = unary_float(ops.Reciprocal)
+
+
+def neg(input: Any) -> Tensor:
+    """-input; of unsigned numbers around the end of their type. `torch.neg`, ONNX Neg."""
+    dtype = input.array.dtype
+    return ops.Sub(scalar(0, dtype), input) if dtype in UNSIGNED else ops.Neg(input)
+
+
+def relu(input: Any) -> Tensor:
+    """max(input, 0). `torch.relu`, ONNX Relu."""
+    return ops.Identity(input) if input.array.dtype in UNSIGNED else ops.Relu(input)
+
+
+def sign(input: Any) -> Tensor:
+    """-1, 0 or 1; 0 of NaN. `torch.sign`, ONNX Sign, which leaves NaN."""
+    dtype = input.array.dtype
+    if not is_floating(dtype):
+        return ops.Sign(input)
+    return ops.Where(ops.IsNaN(input), scalar(0, dtype), ops.Sign(input))
 
 
 def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
@@ -151,7 +170,11 @@ def square(input: Any) -> Tensor:
 
 def matmul(input: Any, other: Any) -> Tensor:
     """Matrix product of the last two dimensions, the others broadcast. `torch.matmul`, ONNX MatMul."""
-    return ops.MatMul(input, like(other, input))
+    other = like(other, input)
+    dtype = input.array.dtype
+    if dtype.itemsize < 4 and dtype.kind in "iu" and other.array.dtype == dtype:  # ONNX multiplies wider ones only
+        return cast(ops.MatMul(cast(input, int32), cast(other, int32)), dtype)
+    return ops.MatMul(input, other)
 
 
 def _extreme(op: Any, on_bools: Any) -> Any:
@@ -184,8 +207,15 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
     low, high = [None if b is None else cast(b, input.array.dtype) for b in bounds]
     if all_plain(low, high):
         return ops.Clip(input, low, high)
-    input = input if low is None else maximum(input, low)
-    return input if high is None else minimum(input, high)  # type: ignore[no-any-return]
+    if all(x is None or x.node is None for x in (input, low, high)):
+        input = input if low is None else maximum(input, low)
+        return input if high is None else minimum(input, high)  # type: ignore[no-any-return]
+    # on a bound the whole gradient is the input's, where Max and Min would share it
+    if low is not None:
+        input = ops.Where(ops.Or(ops.Less(input, low), ops.IsNaN(low)), low, input)
+    if high is not None:
+        input = ops.Where(ops.Or(ops.Less(high, input), ops.IsNaN(high)), high, input)
+    return input  # type: ignore[no-any-return]
 
 
 def all_plain(*bounds: Any) -> bool:
@@ -195,7 +225,11 @@ def all_plain(*bounds: Any) -> bool:
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """`input` where `condition`, else `other`; they meet in one type. Without them the places where it holds, one
-    tensor a dimension. `torch.where`, ONNX Where, NonZero."""
+    tensor a dimension. `torch.where`, ONNX Where, NonZero.
+
+    Raises:
+        DTypeError: a condition of numbers (uint8, the bools of old, is taken).
+    """
     if input is None and other is None:
         from ox.functions.picking import nonzero
 
@@ -204,6 +238,10 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
         from ox.creation import as_tensor
 
         input = as_tensor(input)
+    if condition.array.dtype not in (bool_, uint8):
+        raise DTypeError(
+            "where's condition is of bools", where=users_line(2), got=str(condition.array.dtype), hint="condition != 0"
+        )
     return ops.Where(cast(condition, bool_), *meet(input, other))
 
 

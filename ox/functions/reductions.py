@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
-from ox.dtypes import DType, bool_, int64, is_floating
+from ox.dtypes import DType, bool_, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError
 from ox.functions.comparing import isclose, isnan
 from ox.functions.dims import Dims, one_dim, some_dims
@@ -193,14 +193,20 @@ def count_nonzero(input: Any, dim: Dims = None) -> Tensor:
 
 @numpy_names
 def all(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether every element is true or not zero. `torch.all`."""
-    return ops.Not(any(ops.Not(cast(input, bool_)), dim, keepdim))
+    """Whether every element is true or not zero; uint8 answers in uint8. `torch.all`."""
+    found = ops.Not(_some(ops.Not(cast(input, bool_)), dim, keepdim))
+    return cast(found, uint8) if input.array.dtype == uint8 else found
 
 
 @numpy_names
 def any(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether some element is true or not zero. `torch.any`."""
-    return cast(sum(cast(cast(input, bool_), int64), dim, keepdim), bool_)
+    """Whether some element is true or not zero; uint8 answers in uint8. `torch.any`."""
+    found = _some(cast(input, bool_), dim, keepdim)
+    return cast(found, uint8) if input.array.dtype == uint8 else found
+
+
+def _some(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    return cast(sum(cast(truth, int64), dim, keepdim), bool_)
 
 
 @numpy_names

@@ -18,6 +18,7 @@ from ox.functions.reductions import all, any, argmax, count_nonzero, mean, sum
 from ox.functions.shapes import broadcast_to, permute, reshape, squeeze, unsqueeze
 from ox.functions.sorting import sort
 from ox.operands import cast, scalar
+from ox.ops.dim import Dim
 from ox.results import ValuesIndices
 from ox.where import users_line
 
@@ -61,10 +62,10 @@ def var_mean(
     centred = ops.Sub(input, middle)
     total = sum(ops.Mul(centred, centred), dim, keepdim)
     count: Any = 1
-    for d in some_dims(dim, input.array.ndim):
+    for d in some_dims(dim, input.array.ndim) if input.array.ndim else ():
         count = count * input.shape[d]
-    left = scalar(count, input.array.dtype) - correction
-    spread = div(total, maximum(left, 0.0) if isinstance(correction, float) or correction > 1 else left)
+    left: Any = scalar(count, input.array.dtype) - correction if isinstance(count, Dim) else count - correction
+    spread = div(total, maximum(left, 0.0) if isinstance(count, Dim) else scalar(max(left, 0), input.array.dtype))
     return spread, middle if keepdim else reshape(middle, *spread.shape)
 
 

@@ -127,7 +127,7 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
     dtype = x.array.dtype
     if eps is not None:
         x = ops.Clip(x, scalar(eps, dtype), scalar(1 - eps, dtype))
-    return ops.Log(ops.Div(x, ops.Sub(scalar(1, dtype), x)))
+    return ops.Sub(ops.Log(x), ops.Log(ops.Sub(scalar(1, dtype), x)))  # a quotient has no slope at 0 and 1
 
 
 def sinc(input: Any) -> Tensor:

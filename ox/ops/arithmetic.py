@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ox.dtypes import FLOATS, NUMERIC, SIGNED, DType, float32, float64, int32, int64, onnx_type
 from ox.ops.broadcast import sum_to
-from ox.ops.comparison import Equal, Where
+from ox.ops.comparison import Equal, Where, nothing
 from ox.ops.numeric import HALVES, constant, narrowed, widened
 from ox.ops.operator import OPS, operator
 from ox.ops.types import T1, XP, T
@@ -112,7 +112,7 @@ def Sign(xp: XP, input: T) -> T:
 
 @Sign.gradient("input")
 def _(g: "Tensor") -> "Tensor":
-    return Mul(g, constant(0, g))
+    return nothing(g)
 
 
 @operator("Y", T=FLOATS, quiet=True)

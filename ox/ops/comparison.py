@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ox.dtypes import ALL, FLOATS, INTEGERS, NUMERIC, bool_
 from ox.ops.broadcast import sum_to
-from ox.ops.numeric import constant
+from ox.ops.numeric import constant, number
 from ox.ops.operator import operator
 from ox.ops.types import T1, XP, Bool, T
 
@@ -98,6 +98,11 @@ def _(g: "Tensor", condition: "Tensor", X_shape: tuple[int, ...]) -> "Tensor":
 @Where.gradient("Y")
 def _(g: "Tensor", condition: "Tensor", Y_shape: tuple[int, ...]) -> "Tensor":
     return sum_to(Where(condition, constant(0, g), g), Y_shape)
+
+
+def nothing(g: "Tensor") -> "Tensor":
+    """The gradient of steps: 0 in the shape of `g` whatever that holds, where 0 · NaN would be NaN."""
+    return Where(number(True, bool_), constant(0, g), g)
 
 
 @operator("Y", T=INTEGERS)

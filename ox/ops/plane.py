@@ -53,12 +53,19 @@ def _(xp: XP, A: Array, B: Array) -> Array:
 
 @Atan2.gradient("A")
 def _(g: "Tensor", A: "Tensor", B: "Tensor", A_shape: tuple[int, ...]) -> "Tensor":
-    return sum_to(Mul(g, Div(B, Add(Mul(A, A), Mul(B, B)))), A_shape)
+    return sum_to(Mul(g, _per_square(B, A, B)), A_shape)
 
 
 @Atan2.gradient("B")
 def _(g: "Tensor", A: "Tensor", B: "Tensor", B_shape: tuple[int, ...]) -> "Tensor":
-    return Neg(sum_to(Mul(g, Div(A, Add(Mul(A, A), Mul(B, B)))), B_shape))
+    return Neg(sum_to(Mul(g, _per_square(A, A, B)), B_shape))
+
+
+def _per_square(x: "Tensor", a: "Tensor", b: "Tensor") -> "Tensor":
+    """x / (a² + b²), and 0 where both are 0: the angle of no direction does not turn."""
+    square = Add(Mul(a, a), Mul(b, b))
+    none = Equal(square, constant(0, x))
+    return Div(Where(none, constant(0, x), x), Where(none, constant(1, x), square))
 
 
 @function("C", T=FLOATS)

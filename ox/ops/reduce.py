@@ -179,7 +179,10 @@ def _(
     shape = data.shape
     chosen = reduced_axes(None if axes is None else axes.array, noop_with_empty_axes, len(shape))
     extreme = undo_reduction(reduced, shape, chosen, keepdims)
-    mask = OPS["Cast"](Equal(data, extreme), to=onnx_type(g.dtype))
+    greatest = Equal(data, extreme)
+    if data.array.dtype in FLOATS:
+        greatest = OPS["Or"](greatest, OPS["IsNaN"](data))  # NaN is the extreme of all among which it is
+    mask = OPS["Cast"](greatest, to=onnx_type(g.dtype))
     count = ReduceSum(mask, axes, keepdims=1, noop_with_empty_axes=noop_with_empty_axes)
     return Mul(Div(undo_reduction(g, shape, chosen, keepdims), count), mask)
 

@@ -116,12 +116,18 @@ def _nll(
     factor = counted if weight is None else ops.Mul(ops.Gather(weight, safe, axis=0), counted)
     picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
     loss = ops.Neg(ops.Mul(picked, factor))
-    spread = None
     if smoothing:
         # the mean over classes of -log p, each class with its weight
         every = logp if weight is None else ops.Mul(logp, _along(weight, logp, axis))
         spread = ops.Neg(ops.Mul(ops.ReduceMean(every, ints(axis), keepdims=0), counted))
-        loss = ops.Add(ops.Mul(loss, number(1 - smoothing, loss)), ops.Mul(spread, number(smoothing, loss)))
+        # each part has its own mean, so that a total weight of 0 gives NaN whatever the other part is
+        loss, spread = _summed(loss, factor, reduction), _summed(spread, factor, reduction)
+        return ops.Add(ops.Mul(loss, number(1 - smoothing, loss)), ops.Mul(spread, number(smoothing, loss)))
+    return _summed(loss, factor, reduction)
+
+
+def _summed(loss: Tensor, factor: Tensor, reduction: str) -> Tensor:
+    """The loss, its sum, or its mean by the weights of what is counted."""
     if reduction == "none":
         return loss
     total = ops.ReduceSum(loss, keepdims=0)

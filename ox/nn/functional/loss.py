@@ -38,7 +38,9 @@ def mse_loss(
     """(input - target)², of equal shapes; with a `weight` of that shape the mean is a weighted one.
     `torch.nn.functional.mse_loss`."""
     same_shape("mse_loss", input, target)
-    difference = ops.Sub(*meet(input, target))
+    x, t = meet(input, target)
+    floating("mse_loss", x)
+    difference = ops.Sub(x, t)
     return _weighted(ops.Mul(difference, difference), weight, legacy(size_average, reduce, reduction))
 
 
@@ -72,7 +74,9 @@ def smooth_l1_loss(
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     same_shape("smooth_l1_loss", input, target)
-    difference = ops.Sub(*meet(input, target))
+    x, t = meet(input, target)
+    floating("smooth_l1_loss", x)
+    difference = ops.Sub(x, t)
     size = ops.Abs(difference)
     square = ops.Mul(difference, difference)
     near = ops.Mul(square, number(0.5 / beta, size))
@@ -87,7 +91,9 @@ def huber_loss(
     if delta <= 0:
         raise ArgumentError("delta is more than 0", where=place(), got=str(delta))
     same_shape("huber_loss", input, target)
-    difference = ops.Sub(*meet(input, target))
+    x, t = meet(input, target)
+    floating("huber_loss", x)
+    difference = ops.Sub(x, t)
     size = ops.Abs(difference)
     near = ops.Mul(ops.Mul(difference, difference), number(0.5, size))
     far = ops.Mul(ops.Sub(size, number(0.5 * delta, size)), number(delta, size))
@@ -111,8 +117,8 @@ def binary_cross_entropy(
     """
     reduction = legacy(size_average, reduce, reduction)
     same_shape("binary_cross_entropy", input, target)
+    floating("binary_cross_entropy", input, target)
     x, t = meet(input, target)
-    floating("binary_cross_entropy", x)
     if MODE.get().recording is None and x.array.size:
         low, high = float(x.array.min()), float(x.array.max())
         if low < 0 or high > 1:
@@ -145,6 +151,7 @@ def binary_cross_entropy_with_logits(
     """
     reduction = legacy(size_average, reduce, reduction)
     same_shape("binary_cross_entropy_with_logits", input, target)
+    floating("binary_cross_entropy_with_logits", input, target)
     x, t = meet(input, target)
     # -log σ(x) = ops.Softplus(-x) = softplus(x) - x, so the loss is (1 - t)·x + f·(softplus(x) - x), f = 1 + (p - 1)·t
     positive = ops.Softplus(ops.Neg(x))
@@ -169,8 +176,8 @@ def kl_div(
         reduction: also "batchmean", the sum divided by the first size, which is the divergence itself.
     """
     reduction = one_of(legacy(size_average, reduce, reduction), "reduction", ("batchmean", *REDUCTIONS))
+    floating("kl_div", input, target)
     x, t = meet(input, target)
-    floating("kl_div", x)
     if log_target:
         loss = ops.Mul(ops.Exp(t), ops.Sub(t, x))
     else:

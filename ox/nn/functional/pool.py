@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -225,6 +226,11 @@ def _lp_pool(
 ) -> Tensor:
     if norm_type == 0:
         raise ArgumentError("there is no 0-norm to pool by", where=place())
+    if math.isinf(norm_type):
+        # the power that all others tend to: the greatest size, or the smallest
+        size = ops.Abs(input) if norm_type > 0 else ops.Neg(ops.Abs(input))
+        most: Tensor = _max_pool(rank, size, kernel_size, stride, 0, 1, ceil_mode, False)
+        return most if norm_type > 0 else ops.Neg(most)
     means = _avg_pool(rank, ops.Pow(input, number(norm_type, input)), kernel_size, stride, 0, ceil_mode, True)
     sums = ops.Mul(means, number(product(several(kernel_size, rank, "kernel_size", 1)), means))
     return ops.Pow(sums, number(1 / norm_type, sums))

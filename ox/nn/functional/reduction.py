@@ -28,6 +28,7 @@ def legacy(size_average: bool | None, reduce: bool | None, reduction: str) -> st
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """The mean, the sum, or the loss as it is."""
     if reduction == "mean":
+        floating("a mean", loss)
         return ops.ReduceMean(loss, keepdims=0)
     return ops.ReduceSum(loss, keepdims=0) if one_of(reduction, "reduction", REDUCTIONS) == "sum" else loss
 
