@@ -22,6 +22,9 @@ Each is also the built-in class in brackets, so code that catches `ValueError` o
 
 from __future__ import annotations
 
+from re import sub
+from typing import Any
+
 
 class OxError(RuntimeError):
     """What happened, where, what was expected, what came, and what to try.
@@ -109,7 +112,19 @@ class ExportError(OxError, RuntimeError):
 
 
 class LoadError(OxError, ValueError):
-    """A file is damaged, hostile, or of another kind than expected."""
+    """A file is damaged, hostile, or of another kind than expected. A long string of the file is shown by its start."""
+
+    def __init__(self, what: str, **fields: Any) -> None:
+        super().__init__(_shortened(what), **fields)
+
+    def fields(self) -> dict[str, str]:
+        return {label: _shortened(text) for label, text in super().fields().items()}
+
+
+def _shortened(text: str) -> str:
+    """Without the ends of very long words, and of a text that is very long all the same."""
+    text = sub(r"(\S{200})\S{20,}", r"\1…", text)
+    return text if len(text) <= 2000 else text[:2000] + "…"
 
 
 class WriteError(OxError, OSError):

@@ -28,10 +28,10 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise LoadError(f"there is no file {path}", hint=_others(path)) from error
     except OSError as error:
         raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
-    except UnicodeDecodeError as error:
-        raise LoadError(f"{path} is not an ONNX file, or damaged", got=str(error)) from error
+    except ValueError as error:  # a zero byte in the name
+        raise LoadError(f"{str(path)!r} is no path", got=str(error)) from error
     if not model.graph.output:
         raise LoadError(f"{path} is not an ONNX file, or damaged", got="a graph without outputs")
     return model
@@ -100,8 +100,14 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
         return None
     location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
     folder = path.parent.resolve()
-    target = (folder / location).resolve()
     where = f"tensor '{tensor.name}'"
+    try:
+        target = (folder / location).resolve()
+        there = target.is_file()
+    except (OSError, ValueError) as error:
+        raise LoadError(
+            f"{path} keeps data in what is no file", where=where, expected=f"a file inside {folder}", got=repr(location)
+        ) from error
     if not location or Path(location).is_absolute() or ".." in Path(location).parts or folder not in target.parents:
         raise LoadError(
             f"{path} keeps data outside its folder",
@@ -110,7 +116,7 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
             got=location or "no location",
             hint="ox export, which puts the data beside the model",
         )
-    if not target.is_file():
+    if not there:
         raise LoadError(
             f"{path} lacks its external data", where=where, expected=str(target), hint="copy that file beside the model"
         )

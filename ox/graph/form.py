@@ -81,6 +81,7 @@ class Graph:
     name: str = "ox"
     captures: list[Value] = field(default_factory=list)
     overridable: list[Value] = field(default_factory=list)  # what is owned, and listed as an input all the same
+    listed: tuple[str, ...] = ()  # names of both, in the file's order; empty: what is overridable comes last
     tape: Any = None  # of a body that was recorded from Python code; ox.ops.pullback. A copy has none
 
     def producers(self) -> dict[Value, Node]:
@@ -133,6 +134,7 @@ class Graph:
             self.name,
             [made[v] for v in self.captures],
             [made[v] for v in self.overridable],
+            self.listed,
         )
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:

@@ -28,6 +28,7 @@ class Old:
     node: onnx.NodeProto
     version: int
     type_of: Callable[[str], onnx.TypeProto | None]  # what shape inference knows of a value
+    constant_of: Callable[[str], Any]  # the array of a constant, else None
 
     def __post_init__(self) -> None:
         self.made: list[onnx.NodeProto] = []
@@ -155,10 +156,9 @@ def _batch_normalization(old: Old) -> list[onnx.NodeProto]:
     if not old.take("spatial", 1):
         raise _refused(old, "BatchNormalization with statistics for every position (spatial=0)")
     given = [name for name in old.outputs if name]
-    if len(given) > 3:
-        raise _refused(old, "BatchNormalization with the saved statistics of a training pass (saved_mean, saved_var)")
     if len(given) > 1:
         old.put("training_mode", 1)
+    del old.outputs[3:]  # saved_mean and saved_var, which were for a gradient
     return old.finish()
 
 
@@ -169,13 +169,43 @@ def _upsample(old: Old) -> list[onnx.NodeProto]:
 
 
 def _resize_10(old: Old) -> list[onnx.NodeProto]:
-    return _resized(old, old.inputs[1])
+    """The nearest value was the one before where an axis grew, the one behind where it shrank, as in ONNX Runtime."""
+    scales = old.inputs[1]
+    factors = old.constant_of(scales)
+    blends = "mode" in old.attributes and old.attributes["mode"].s != b"nearest"
+    if blends or (factors is not None and (factors >= 1).all()):
+        return _resized(old, scales)
+    if factors is not None and (factors <= 1).all():
+        return _resized(old, scales, "ceil")
+    one = old.constant(1, np.float32)
+    grown = old.add(
+        "Resize", [old.inputs[0], "", old.add("Max", [scales, one])],
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    )  # fmt: skip
+    old.inputs[0] = grown
+    return _resized(old, old.add("Min", [scales, one]), "ceil")
 
 
-def _resized(old: Old, scales: str) -> list[onnx.NodeProto]:
+def _resize_12(old: Old) -> list[onnx.NodeProto]:
+    mode = "tf_half_pixel_for_nn"
+    given = old.attributes.get("coordinate_transformation_mode")
+    if given is not None and given.s == mode.encode():
+        raise _refused(old, f"Resize with coordinate_transformation_mode {mode}, which opset 13 took away")
+    return [old.node]
+
+
+def _stft(old: Old) -> list[onnx.NodeProto]:
+    """Signals of two dimensions, as runtimes take them: the standard wants real or complex numbers in a third."""
+    if old.rank() != 2:
+        return [old.node]
+    old.inputs[0] = old.add("Unsqueeze", [old.inputs[0], old.constant([-1])])
+    return old.finish()
+
+
+def _resized(old: Old, scales: str, nearest: str = "floor") -> list[onnx.NodeProto]:
     old.inputs = [old.inputs[0], "", scales]
     old.put("coordinate_transformation_mode", "asymmetric")
-    old.put("nearest_mode", "floor")
+    old.put("nearest_mode", nearest)
     old.put("mode", {"bilinear": "linear"}.get(mode := old.take("mode", "nearest"), mode))
     return old.finish("Resize")
 
@@ -256,8 +286,9 @@ ADAPTERS: dict[str, list[tuple[int, Adapter]]] = {
     "Hardmax": [(13, _softmax)],
     "LogSoftmax": [(13, _softmax)],
     "Pad": [(11, _pad)],
-    "Resize": [(11, _resize_10)],
+    "Resize": [(11, _resize_10), (13, _resize_12)],
     "RoiAlign": [(16, _roi_align)],
+    "STFT": [(1000, _stft)],
     "Scan": [(9, _scan_8)],
     "Scatter": [(1000, _scatter)],
     "Slice": [(10, _slice)],
@@ -273,7 +304,12 @@ def needs(node: onnx.NodeProto, version: int) -> Adapter | None:
     return next((adapter for first, adapter in ADAPTERS.get(node.op_type, ()) if version < first), None)
 
 
-def lifted(node: onnx.NodeProto, version: int, type_of: Callable[[str], onnx.TypeProto | None]) -> list[onnx.NodeProto]:
+def lifted(
+    node: onnx.NodeProto,
+    version: int,
+    type_of: Callable[[str], onnx.TypeProto | None],
+    constant_of: Callable[[str], Any],
+) -> list[onnx.NodeProto]:
     """The node as the newest opset writes it, with what it needs before and behind it.
 
     Raises:
@@ -283,7 +319,7 @@ def lifted(node: onnx.NodeProto, version: int, type_of: Callable[[str], onnx.Typ
     if adapter is None:
         return [node]
     try:
-        return adapter(Old(node, version, type_of))
+        return adapter(Old(node, version, type_of, constant_of))
     except (IndexError, TypeError, ValueError) as error:
         if isinstance(error, LoadError):
             raise

@@ -50,6 +50,7 @@ class Reader:
         if written_out(proto.node, self.functions, {}) > MOST_NODES:
             raise LoadError(f"the model has more than {MOST_NODES:,} nodes when its functions are written out")
         self._initializers(proto, scope)
+        scope.graph.listed = tuple(info.name for info in proto.input)
         for info in proto.input:
             known = scope.known.get(info.name)
             if known is not None and known in scope.graph.owned:
@@ -112,7 +113,7 @@ class Reader:
             self._inline(function, version, n, scope)
             return
         if n.domain in ("", "ai.onnx"):
-            for newer in lift.lifted(n, scope.version, lambda name: self._type_of(name, scope)):
+            for newer in lift.lifted(n, scope.version, lambda name: self._type_of(name, scope), scope.constant):
                 self._plain(newer, scope, NEWEST if newer is not n else scope.version)
         else:
             self._plain(n, scope, scope.version)
@@ -183,7 +184,7 @@ class Reader:
         inputs: list[Value | None] = []
         for name in n.input:
             value = scope.find(name) if name else None
-            if name and value is None:
+            if name and value is None and not scope.leaves_out(name):
                 raise LoadError(
                     f"{n.op_type} reads '{name}', which nothing before it makes", where=n.doc_string or n.name or None
                 )
@@ -219,12 +220,12 @@ class Reader:
             raise LoadError(f"the function {function.name} calls itself", where=place)
         given = _resolved(call, scope)
         attributes = {a.name: a for a in function.attribute_proto} | given
-        inside = Scope(
-            scope.graph, version, caller=scope, attributes=attributes, ends=frozenset(function.output),
-            active=scope.active | {key},
-        )  # fmt: skip
         inputs = self._inputs(call, scope)
-        inside.known = {name: v for name, v in zip(function.input, inputs, strict=False) if v is not None}
+        known = {name: v for name, v in zip(function.input, inputs, strict=False) if v is not None}
+        inside = Scope(
+            scope.graph, version, caller=scope, attributes=attributes, absent=frozenset(function.input) - set(known),
+            ends=frozenset(function.output), active=scope.active | {key}, known=known,
+        )  # fmt: skip
         inside.formals = dict(zip(function.input, call.input, strict=False))
         graph, first, constants = scope.graph, len(scope.graph.nodes), set(scope.graph.constants)
         ends = {*graph.inputs, *graph.captures, *constants, *(v for v in inputs if v is not None)}
@@ -261,6 +262,8 @@ class Reader:
         if not self.inferred:
             self.inferred = True
             self.top.types = _infer(self.model)
+        if not name or scope.leaves_out(name):
+            return onnx.TypeProto()  # how a body that depends on types is told that an input is not there
         at: Scope | None = scope
         while at is not None:
             if name in at.types:

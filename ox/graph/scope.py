@@ -21,6 +21,7 @@ class Scope:
         caller: for a function's body, the scope of the call, into whose graph it is written.
         attributes: of the function call, for the attributes of its body that refer to them.
         formals: for a function's body, what the call names where the body names its inputs.
+        absent: for a function's body, its inputs that the call leaves out.
         ends: names that the graph or body gives as outputs.
         active: the functions that are being written out here, lest one calls itself.
     """
@@ -31,6 +32,7 @@ class Scope:
     caller: Scope | None = None
     attributes: dict[str, onnx.AttributeProto] = field(default_factory=dict)
     formals: dict[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
     ends: frozenset[str] = frozenset()
     active: frozenset[Any] = frozenset()
     known: dict[str, Value] = field(default_factory=dict)
@@ -59,6 +61,15 @@ class Scope:
                 value = self._capture(outside, name)
                 self.known[name] = value
         return value
+
+    def constant(self, name: str) -> Array | None:
+        """The array of a name, where it is known and nobody may give another."""
+        value = self.known.get(name)
+        return None if value is None or value in self.graph.overridable else self.graph.constants.get(value)
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a name is an input of the function around, which its call leaves out."""
+        return name in self.absent or (self.around is not None and self.around.leaves_out(name))
 
     def _capture(self, outside: Value, name: str) -> Value:
         if outside not in self.captured:

@@ -1,9 +1,10 @@
-"""Weights that an exporter wrote as Constant nodes: they become what the model owns, and so can be trained."""
+"""Which constants of a file are weights: those in Constant nodes become what the model owns, and some can learn."""
 
 from __future__ import annotations
 
 from ox.dtypes import is_floating
 from ox.graph.form import Graph, Node, Value
+from ox.ops.operator import OPS
 
 # which inputs of an operator are weights when they are constant; None for any
 WEIGHTS: dict[str, tuple[int, ...] | None] = {
@@ -23,6 +24,36 @@ def adopt(graph: Graph) -> None:
     """Make the floating constants that feed an operator as its weights owned by the graph, those of subgraphs too."""
     taken = {v.name for v in graph.values()}
     graph.owned.update(v for v in _weights(graph, taken) if v in graph.constants)
+
+
+def trained(graph: Graph) -> set[Value]:
+    """What of a graph's own can learn: floating, where a gradient reaches it on the way from an output. A tensor of one
+    element is a setting (an epsilon, a bound, an exponent), unless a layer takes it as its weight or bias."""
+    weights = _weights(graph, {v.name for v in graph.values()})
+    floating = {v for v in graph.owned if is_floating(graph.constants[v].dtype)}
+    return {v for v in floating & _reached(graph) if graph.constants[v].size != 1 or v in weights}
+
+
+def _reached(graph: Graph) -> set[Value]:
+    """The values that a gradient reaches from the outputs. It goes past an operator that has none at all, such as
+    ArgMax, to what was computed: the file is trained on what comes before."""
+    reached = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        op = OPS.get(node.key)
+        if op is None or not op.rules:
+            reached.update(v for v in node.inputs if v is not None and v not in graph.constants)
+            continue
+        if reached.isdisjoint(node.outputs):
+            continue
+        places = {place for rule in op.rules for place in rule.positions}
+        rest = min((rule.positions[0] for rule in op.rules if rule.variadic), default=len(node.inputs))
+        own = len(node.inputs) - node.captured
+        reached.update(v for i, v in enumerate(node.inputs[:own]) if v is not None and (i in places or i >= rest))
+        for _, inside in node.subgraphs():
+            found = _reached(inside)
+            outside = zip(inside.captures, node.inputs[own:], strict=True)
+            reached.update(v for capture, v in outside if v is not None and capture in found)
+    return reached
 
 
 def _weights(graph: Graph, taken: set[str]) -> set[Value]:

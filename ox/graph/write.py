@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,7 @@ def to_model(
     proto = helper.make_graph(
         [*constant_nodes(graph), *(node_proto(n, chosen, calls, inside) for n in graph.nodes)],
         graph.name,
-        [value_info(v) for v in [*graph.inputs, *(graph.overridable if weights else (v for v, _ in owned))]],
+        [value_info(v) for v in _inputs(graph, graph.overridable if weights else [v for v, _ in owned])],
         [value_info(v) for v in graph.outputs],
         [tensor_proto(array, v.name) for v, array in owned if weights],
     )
@@ -63,6 +63,12 @@ def to_model(
     )
     helper.set_model_props(model, dict(metadata or {}))
     return model
+
+
+def _inputs(graph: Graph, further: Sequence[Value]) -> list[Value]:
+    """What a file lists as its inputs, in the order of the file that the graph was read from."""
+    place = {name: i for i, name in enumerate(graph.listed)}
+    return sorted([*graph.inputs, *further], key=lambda v: place.get(v.name, len(place)))
 
 
 def constant_nodes(graph: Graph, names: Names | None = None) -> list[onnx.NodeProto]:
@@ -196,7 +202,8 @@ def value_info(value: Value, names: Names | None = None) -> onnx.ValueInfoProto:
     dims = value.dims
     if dims is None and value.shape is not None:
         dims = (None,) * len(value.shape)  # type: ignore[assignment]
-    return helper.make_tensor_value_info(name, onnx_type(value.dtype), None if dims is None else list(dims))
+    sizes = None if dims is None else [None if d == "?" else d for d in dims]
+    return helper.make_tensor_value_info(name, onnx_type(value.dtype), sizes)
 
 
 def function_proto(name: str, body: Graph, opset: int) -> onnx.FunctionProto:

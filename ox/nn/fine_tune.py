@@ -88,8 +88,7 @@ class FineTuned(Module):
     logarithm or what comes before their Softmax. What is exported is the file with its new weights, its ends as they
     were.
 
-    Numbers of a formula, such as an epsilon, are parameters of the file, too: those of one element never learn, unless
-    they are the head's.
+    Parameters of one element never learn, unless they are the head's: they may be numbers of a formula.
 
     Args:
         net: what `ox.export.load` gave.
@@ -122,6 +121,7 @@ class FineTuned(Module):
             parameter.requires_grad = name in named or (layers == "all" and parameter.numel() > 1)
         self.shape = results[0].shape  # of the example's scores
         self._scores, self._logarithm = _scores(net, example, results[0])
+        self.train()
 
     def train(self, mode: bool = True) -> FineTuned:
         super().train(mode)
@@ -135,8 +135,7 @@ class FineTuned(Module):
             result = self.net(*inputs)
             first: Tensor = result[0] if isinstance(result, tuple) else result
         else:
-            run = self.net.run_training if self.net.training else call
-            (first,) = replay(self._scores, [*inputs], self.net.state, run)
+            (first,) = replay(self._scores, [*inputs], self.net.state, self.net.run)
         return first.clamp(min=1e-12).log() if self._logarithm else first
 
     def exported(self) -> Loaded:

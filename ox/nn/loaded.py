@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, LoadError, OxError, ShapeError
+from ox.functions import ones_like
 from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name, show_dims
 from ox.graph.file import metadata_of, opset_of
 from ox.graph.form import Graph, Node, Value
@@ -17,6 +19,7 @@ from ox.graph.opset import NEWEST
 from ox.graph.read import from_model
 from ox.graph.replay import call, replay
 from ox.graph.source import read_model
+from ox.graph.weights import trained
 from ox.nn.functional import dropout
 from ox.nn.module import Module
 from ox.nn.parameter import Buffer, Parameter
@@ -27,11 +30,13 @@ OLDEST = 7  # opset; before it operators broadcast by an attribute
 
 
 class Loaded(Module):
-    """A module that runs the graph of a file. Floating initializers are its parameters, the others its buffers, under
-    the file's own names.
+    """A module that runs the graph of a file. Initializers are its parameters or, where they cannot learn, its buffers,
+    under the file's own names. A parameter is floating, a gradient reaches it, and it has more than one element or is a
+    layer's weight or bias: bounds, scales of a Resize, epsilons and running statistics are buffers.
 
-    In train mode a BatchNormalization normalises by its batch and moves its running statistics, and a Dropout that the
-    file leaves to its runtime drops, by the generator of `ox.manual_seed`; other operators do the same in both modes.
+    In train mode a BatchNormalization normalises by its batch and moves its running statistics, and a Dropout drops, by
+    the generator of `ox.manual_seed`; in eval mode neither does, even where the file was written in training mode.
+    Other operators do the same in both modes.
 
     Attributes:
         graph: what runs; `ox.graph.form.Graph`.
@@ -47,6 +52,7 @@ class Loaded(Module):
         self.graph, self.contract, self.opset = graph, contract, opset
         self.metadata = {key: text for key, text in metadata.items() if key not in (CONTRACT, GOLDEN, RUN, VERSION)}
         buffers = set(metadata.get("ox.buffers", "").split("\n"))
+        learning = graph.owned if VERSION in metadata else trained(graph)  # ox says itself what is a buffer
         self.overridable = tuple(v.name for v in graph.overridable)
         self.state: dict[str, Tensor] = {}
         statistics = set(_statistics(graph))
@@ -54,8 +60,8 @@ class Loaded(Module):
             if value not in graph.owned:
                 continue
             array = graph.constants[value]
-            trained = is_floating(array.dtype) and value.name not in buffers and value not in statistics
-            tensor = Parameter(array) if trained else Buffer(array)
+            learns = value in learning and value.name not in buffers and value not in statistics
+            tensor = Parameter(array) if learns and is_floating(array.dtype) else Buffer(array)
             _place(self, value.name, tensor)
             self.state[value.name] = tensor
 
@@ -78,7 +84,7 @@ class Loaded(Module):
         tensors = self._arguments(inputs, named)
         for value, x in zip(self.graph.inputs, tensors, strict=True):
             _check(value, x)
-        results = replay(self.graph, tensors, state, self.run_training if self.training else call)
+        results = replay(self.graph, tensors, state, self.run)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _arguments(self, inputs: Sequence[Any], named: dict[str, Any]) -> list[Tensor]:
@@ -92,30 +98,58 @@ class Loaded(Module):
             )
         return [as_input(given[name]) for name in names]
 
-    def run_training(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        """Run a node as training wants it."""
-        if node.key == "Dropout" and len(node.outputs) == 1 and (len(inputs) < 3 or inputs[2] is None):
-            (x, *ratio) = inputs
-            assert x is not None
-            return (dropout(x, 0.5 if not ratio or ratio[0] is None else float(ratio[0].array)),)
-        if node.key != "BatchNormalization" or node.attributes.get("training_mode"):
-            return call(node, inputs)
+    def run(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        """Run a node as training or evaluation wants it."""
+        if node.key == "BatchNormalization":
+            return self._normalise(node, inputs)
+        if node.key == "Dropout":
+            return self._drop(node, inputs)
+        return call(node, inputs)
+
+    def _normalise(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        if not self.training:
+            if not node.attributes.get("training_mode"):
+                return call(node, inputs)
+            settled = replace(node, attributes={**node.attributes, "training_mode": 0}, outputs=node.outputs[:1])
+            statistics = [x for x in inputs[3:5] if x is not None]
+            return (*call(settled, inputs), *statistics)[: len(node.outputs)]
         attributes = {**node.attributes, "training_mode": 1}
         y, mean, variance = OPS["BatchNormalization"](*inputs, outputs=3, **attributes)
         for kept, new in zip(inputs[3:5], (mean, variance), strict=True):
-            if kept is not None:
+            if isinstance(kept, Buffer):
                 kept.copy_(new.detach())
-        return (y,)
+        return (y, mean, variance)[: len(node.outputs)]
+
+    def _drop(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        """A call's own say, an input of the file, stands above the mode."""
+        told = node.inputs[2] if len(node.inputs) > 2 else None
+        if told in self.graph.inputs:
+            return call(node, inputs)
+        if not self.training:
+            return call(replace(node, inputs=node.inputs[:2]), inputs[:2])
+        if told is not None:
+            return call(node, inputs)
+        (x, *given) = inputs
+        assert x is not None
+        ratio = 0.5 if not given or given[0] is None else float(given[0].array)
+        if len(node.outputs) == 1:
+            return (dropout(x, ratio),)
+        kept = dropout(ones_like(x), ratio)
+        return x * kept, kept != 0
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
     """Read an ONNX file as a module: named parameters, differentiable, trainable, and `ox.export.save` writes it back
-    with the same names and the same interface.
+    with the same names and the same interface. It comes in eval mode: a call computes what the file computes, and
+    moves no statistics; `.train()` revives BatchNormalization and Dropout.
 
     Raises:
+        ArgumentError: `path` is no path.
         LoadError: missing, damaged or hostile files, external data outside the file's folder, and operators,
             attributes or element types that ox does not have.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError("the path is none", got=type(path).__name__, hint="ox.export.load('model.onnx')")
     try:
         model = read_model(path)
     except LoadError as error:
@@ -141,7 +175,7 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         raise LoadError(f"{path} nests its functions too deeply") from error
     if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
         contract = Contract(tuple(map(_told, graph.inputs)), tuple(map(_told, graph.outputs)))
-    return Loaded(graph, contract, metadata, opset)
+    return Loaded(graph, contract, metadata, opset).eval()
 
 
 def _check_ends(graph: Graph) -> None:

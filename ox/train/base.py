@@ -166,9 +166,10 @@ def arrays_page(path: Path, inputs: tuple[str, ...]) -> tuple[str, int]:
     target, lengths = arrays["target"], {name: len(x) if x.ndim else None for name, x in arrays.items()}
     classes = target.ndim == 1 and target.dtype.kind in "iu"
     if not classes or (target.size and not 0 <= target.min() <= target.max() < MOST):
+        reach = f" from {target.min()} to {target.max()}" if classes else ""
         raise RecipeError(
             f"'target' in {path} names no classes", expected=f"integers from 0 to {MOST - 1:,}, one a sample",
-            got=f"{target.dtype} {list(target.shape)}" + f" from {target.min()} to {target.max()}" * classes,
+            got=f"{target.dtype} {list(target.shape)}{reach}",
         )  # fmt: skip
     if set(lengths.values()) != {len(target)} or len(target) < 10:
         raise RecipeError(

@@ -80,7 +80,8 @@ def branches() -> onnx.ModelProto:
 
 def test_weights_of_branches(tmp_path: Path) -> None:
     net = loaded(branches(), tmp_path)
-    assert {n for n, _ in net.named_parameters()} == {"shared", "zero", "w", "w_1"}
+    assert {n for n, _ in net.named_parameters()} == {"shared", "w", "w_1"}
+    assert {n for n, _ in net.named_buffers()} == {"zero"}, "one number of a formula is a setting"
     net(ox.tensor(-X * np.sign(X.sum()))).sum().backward()
     assert net.get_parameter("w_1").grad is not None and net.get_parameter("w").grad is None
     ox.export.save(net, tmp_path / "again.onnx", X)
@@ -200,6 +201,100 @@ def test_initializers_that_may_be_given(tmp_path: Path) -> None:
     onnx.save(old, tmp_path / "old.onnx")
     with pytest.raises(ArgumentError):  # before IR 4 every initializer was listed so
         ox.export.load(tmp_path / "old.onnx")(X, w=other)
+
+
+def test_the_order_of_inputs_is_kept(tmp_path: Path) -> None:
+    model = file([helper.make_node("Add", ["x", "w"], ["y"])], [array("w", 4)], [info("w", 4)])
+    model.graph.input.reverse()
+    net = loaded(model, tmp_path)
+    ox.export.save(net, tmp_path / "again.onnx", X)
+    assert [i.name for i in onnx.load(tmp_path / "again.onnx").graph.input] == ["w", "x"]
+    ox.export.save(ox.export.load(tmp_path / "again.onnx"), tmp_path / "third.onnx", X)
+    assert onnx.load(tmp_path / "third.onnx").graph == onnx.load(tmp_path / "again.onnx").graph
+
+
+@pytest.mark.parametrize(("given", "low", "high"), [(["x"], -9, 9), (["x", "lo"], 0, 9), (["x", "", "hi"], -9, 0.5)])
+def test_an_input_that_a_call_leaves_out(given: list[str], low: float, high: float, tmp_path: Path) -> None:
+    """It is missing inside the function, too, in a function that it calls and in a branch."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    names = ["a", "lo", "hi"]
+    clip = helper.make_function("own", "C", names, ["b"], [helper.make_node("Clip", names, ["b"])], opsets)
+    inner = helper.make_node("C", names, ["t"], domain="own")
+    branches = {key: helper.make_graph([inner], key, [], [info("t")]) for key in ("then_branch", "else_branch")}
+    outer = helper.make_function(
+        "own", "D", ["c", *names], ["b"], [helper.make_node("If", ["c"], ["b"], **branches)], opsets
+    )
+    numbers = [numpy_helper.from_array(np.float32(v), name) for name, v in (("lo", 0), ("hi", 0.5))]
+    numbers.append(numpy_helper.from_array(np.array(True), "yes"))
+    nodes = [
+        helper.make_node("C", given, ["h"], domain="own"),
+        helper.make_node("D", ["yes", "h", *given[1:]], ["y"], domain="own"),
+    ]
+    onnx.save(file(nodes, numbers, functions=[clip, outer]), tmp_path / "m.onnx")
+    net = ox.export.load(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(net(X).detach().numpy(), X.clip(low, high))
+
+
+def test_settings_are_no_parameters(tmp_path: Path) -> None:
+    """Bounds, scales, ratios, epsilons and exponents take no gradient, so they are buffers; weights of layers learn."""
+    numbers = {"lo": -1.0, "hi": 1.0, "epsilon": 1e-5, "half": 0.5, "two": 2.0, "ratio": 0.1, "roi": [], "fill": 0.5}
+    numbers |= {"scales": [1.0, 2.0], "half_of": [0.5, 1.0], "old": [3.0, 4.0]}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h0"]),
+        helper.make_node("Add", ["h0", "b"], ["h1"]),
+        helper.make_node("Clip", ["h1", "lo", "hi"], ["h2"]),
+        helper.make_node("Pow", ["h2", "two"], ["h3"]),
+        helper.make_node("Add", ["h3", "epsilon"], ["h4"]),
+        helper.make_node("Mul", ["h4", "half"], ["h5"]),
+        helper.make_node("Dropout", ["h5", "ratio"], ["h6"]),
+        helper.make_node("Div", ["scales", "half_of"], ["doubled"]),  # computed, and a setting all the same
+        helper.make_node("Resize", ["h6", "roi", "doubled"], ["h7"], mode="linear"),
+        helper.make_node("Pad", ["h7", "pads", "fill"], ["h8"]),
+        helper.make_node("Mul", ["h8", "gain"], ["y"]),
+        helper.make_node("ArgMax", ["y"], ["best"], axis=1),
+    ]
+    weights = [array("w", 4, 1), array("b", 1), array("gain", 4)]
+    weights += [numpy_helper.from_array(np.array(v, np.float32), name) for name, v in numbers.items()]
+    weights.append(numpy_helper.from_array(np.array([0, 1, 0, 1]), "pads"))
+    model = file(nodes, weights)
+    model.graph.output.append(helper.make_tensor_value_info("best", TensorProto.INT64, None))
+    net = loaded(model, tmp_path)
+    assert {n for n, _ in net.named_parameters()} == {"w", "b", "gain"}
+    net.train()(X)[0].sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+
+
+def test_weights_before_an_operator_without_a_gradient(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ArgMax", ["h"], ["y"], axis=1)]
+    model = file(nodes, [array("w", 4, 3)])
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert [n for n, _ in loaded(model, tmp_path).named_parameters()] == ["w"]
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_a_file_in_training_mode(opset: int, tmp_path: Path) -> None:
+    """It rests in eval mode, and does what it says in train mode; its running statistics move."""
+    extra = {} if opset < 14 else {"training_mode": 1}
+    outputs = ["n", "m2", "v2", *(["sm", "sv"] if opset < 14 else [])]
+    nodes = [helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], outputs, momentum=0.5, **extra)]
+    nodes.append(helper.make_node("Dropout", ["n", "ratio", "on"] if opset > 12 else ["n"], ["y", "mask"]))
+    weights = {"s": np.ones(4), "b": np.zeros(4), "m": np.full(4, 2.0), "v": np.full(4, 4.0), "ratio": np.float32(0.5)}
+    stored = [numpy_helper.from_array(np.asarray(a, np.float32), name) for name, a in weights.items()]
+    model = file(nodes, [*stored, numpy_helper.from_array(np.array(True), "on")], outputs=("y", "m2"))
+    model.opset_import[0].version = opset
+    onnx.save(model, tmp_path / "m.onnx")
+    net = ox.export.load(tmp_path / "m.onnx")
+    y, mean = net(X)
+    np.testing.assert_allclose(y.detach().numpy(), (X - 2) / np.sqrt(4 + 1e-5), rtol=1e-4)
+    np.testing.assert_array_equal(mean.numpy(), np.full(4, 2.0))
+    np.testing.assert_array_equal(net.get_buffer("m").numpy(), np.full(4, 2.0))
+    ox.manual_seed(0)
+    y, mean = net.train()(X)
+    expected = 1 + X.mean(0) / 2
+    np.testing.assert_allclose(mean.detach().numpy(), expected, rtol=1e-4)
+    np.testing.assert_allclose(net.get_buffer("m").numpy(), expected, rtol=1e-4)
+    assert (y.detach().numpy() == 0).any(), "Dropout drops"
+    y.sum().backward()
 
 
 def sparse(indices: Any, dims: list[int], values: Any = (1.0, 2.0)) -> Any:

@@ -83,6 +83,23 @@ def test_it_computes_what_the_file_computes(path: Path) -> None:
     np.testing.assert_array_equal(by_name[0].detach().numpy(), net(images(5))[0].detach().numpy())
 
 
+def test_it_rests_in_eval_mode(path: Path) -> None:
+    net = ox.export.load(path)
+    assert not any(module.training for module in net.modules())
+    mean = net.get_buffer("stem.1.running_mean").numpy().copy()
+    for got, expected in zip(net(images(5)), run(path), strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
+    np.testing.assert_array_equal(net.get_buffer("stem.1.running_mean").numpy(), mean)
+    net.train()(images(5))
+    assert not np.array_equal(net.get_buffer("stem.1.running_mean").numpy(), mean)
+
+
+@pytest.mark.parametrize("path", [None, b"m.onnx", 3])
+def test_no_path(path: Any) -> None:
+    with pytest.raises(ArgumentError, match="the path is none"):
+        ox.export.load(path)
+
+
 def test_it_trains(path: Path, tmp_path: Path) -> None:
     net = ox.export.load(path).train()
     optimizer, loss_of = ox.optim.SGD(net.parameters(), lr=0.1), nn.CrossEntropyLoss()
@@ -212,6 +229,9 @@ HOSTILE: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "parent inside": (lambda: tiny(weights=[external("a/../../secret")]), "outside its folder"),
     "symbolic link": (lambda: tiny(weights=[external("link")]), "outside its folder"),
     "no location": (lambda: tiny(weights=[external("")]), "outside its folder"),
+    "a place with a zero byte": (lambda: tiny(weights=[external("a\0b")]), "what is no file"),
+    "a place without end": (lambda: tiny(weights=[external("a" * 5000)]), "what is no file"),
+    "a name without end": (lambda: tiny([add("x", "w" * 10**6, "y")]), "nothing before it makes"),
     "missing data": (lambda: tiny(weights=[external("gone")]), "lacks its external data"),
     "beyond the data": (lambda: tiny(weights=[external("short", offset=4, length=8)]), "does not hold the data"),
     "negative offset": (lambda: tiny(weights=[external("short", offset=-8, length=8)]), "does not hold the data"),
@@ -248,6 +268,7 @@ def test_hostile_files(name: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=says) as caught:
         ox.export.load(folder / "m.onnx")
     assert "m.onnx" in str(caught.value)
+    assert len(str(caught.value)) < 2500
 
 
 def test_damaged_files(path: Path, tmp_path: Path) -> None:
@@ -257,7 +278,7 @@ def test_damaged_files(path: Path, tmp_path: Path) -> None:
         target.write_bytes(content)
         with pytest.raises(LoadError):
             ox.export.load(target)
-    for place in (tmp_path / "gone.onnx", tmp_path):
+    for place in (tmp_path / "gone.onnx", tmp_path, "a\0b.onnx", tmp_path / ("a" * 5000)):
         with pytest.raises(LoadError):
             ox.export.load(place)
 

@@ -280,6 +280,7 @@ def refused(here: Path, capsys: pytest.CaptureFixture[str], *arguments: object) 
         (["--from", "four.onnx", "--data", "other.npz"], 1, "RecipeError: other.npz has no array 'point'"),
         (["--from", "four.onnx", "--data", "targetless.npz"], 1, "RecipeError: targetless.npz has no array 'target'"),
         (["--from", "four.onnx", "--data", "float.npz"], 1, "RecipeError: 'target' in float.npz names no classes"),
+        (["--from", "four.onnx", "--data", "words.npz"], 1, "RecipeError: 'target' in words.npz names no classes"),
         (["--from", "four.onnx", "--data", "negative.npz"], 1, "RecipeError: 'target' in negative.npz names no"),
         (["--from", "four.onnx", "--data", "huge.npz"], 1, "RecipeError: 'target' in huge.npz names no classes"),
         (["--from", "four.onnx", "--data", "uneven.npz"], 1, "RecipeError: the arrays of uneven.npz are no samples"),
@@ -317,6 +318,7 @@ def test_one_clear_error(
     arrays("other.npz", point=None, points=np.zeros((60, 2)))
     arrays("targetless.npz", target=None)
     arrays("float.npz", target=np.zeros(60))
+    arrays("words.npz", target=np.array(["cat", "dog"] * 30))
     arrays("negative.npz", target=np.full(60, -1))
     arrays("huge.npz", target=np.full(60, 2**40))
     arrays("uneven.npz", point=np.zeros((59, 2), np.float32))
