@@ -127,3 +127,18 @@ def test_cuda_names_on_a_device() -> None:
     assert ox.cuda.get_device_name()
     with ox.cuda.device(0):
         assert ox.cuda.current_device() == 0
+
+
+def test_the_bases_that_people_ask_for() -> None:
+    from ox.nn.modules.batchnorm import _BatchNorm
+    from ox.nn.modules.conv import _ConvNd
+    from ox.nn.modules.dropout import _DropoutNd
+
+    nn = ox.nn
+    for base, kinds in {
+        _ConvNd: (nn.Conv1d(1, 1, 1), nn.ConvTranspose2d(1, 1, 1)),
+        _BatchNorm: (nn.BatchNorm2d(1), nn.BatchNorm3d(1)),
+        _DropoutNd: (nn.Dropout(0.1), nn.Dropout2d(0.1)),
+    }.items():
+        assert all(isinstance(module, base) for module in kinds)
+        assert not isinstance(nn.Linear(1, 1), base)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ox.ops.mode import MODE
 from ox.ops.node import AFTER, Leaf
 from ox.ops.operator import OPS
 
@@ -19,7 +20,12 @@ accumulating = Lock()  # threads that run backward into one leaf take turns at i
 def accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
     before = tensor._grad
     if before is not None:
-        tensor._grad = added(before, g)
+        if _in_place(before, g):
+            with np.errstate(all="ignore"):
+                before.array += g.array  # as in PyTorch, whoever holds the gradient sees the sum
+            before.wrote("backward")
+        else:
+            tensor._grad = added(before, g)
         return
     if g.is_sparse:
         tensor._grad = g
@@ -29,6 +35,13 @@ def accumulate(tensor: Tensor, g: Tensor, taken: set[int]) -> None:
     # and in row-major order, as PyTorch's is: p.grad.view(-1) is a view of it
     tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g.contiguous()
     taken.add(memory)
+
+
+def _in_place(before: Tensor, g: Tensor) -> bool:
+    mode = MODE.get()
+    if mode.grad or mode.recording is not None or before.is_sparse or g.is_sparse:
+        return False
+    return before.node is None and _writable(before.array)
 
 
 def added(a: Any, b: Any) -> Any:

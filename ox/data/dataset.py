@@ -29,6 +29,10 @@ class Dataset:
     def __len__(self) -> int:
         raise ArgumentError(f"{type(self).__name__} has no __len__", hint="def __len__(self): ...")
 
+    def __add__(self, other: Any) -> ConcatDataset:
+        """This one, and behind it another one."""
+        return ConcatDataset([self, other])
+
 
 class TensorDataset(Dataset):
     """Samples along the first dimension of one or more tensors or arrays. `torch.utils.data.TensorDataset`.
@@ -75,6 +79,9 @@ class IterableDataset(Dataset):
 
     def __iter__(self) -> Iterator[Any]:
         raise ArgumentError(f"{type(self).__name__} has no __iter__", hint="def __iter__(self): yield ...")
+
+    def __add__(self, other: Any) -> ChainDataset:  # type: ignore[override]
+        return ChainDataset([self, other])
 
     def __len__(self) -> int:
         raise NoCountError(

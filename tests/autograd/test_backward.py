@@ -73,6 +73,18 @@ def test_grad_leaves_grad_alone_and_takes_cotangents() -> None:
     assert y.grad is None
 
 
+def test_gradients_add_up_in_place() -> None:
+    x = leaf(1.0, 2.0)
+    (x * 2).sum().backward()
+    held = x.grad
+    (x * 3).sum().backward()
+    ox.nn.utils.clip_grad_value_([x], 4.0)
+    assert x.grad is held and held.tolist() == [4.0, 4.0]
+    x.grad = ox.ones(1).expand(2)
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [4.0, 4.0]
+
+
 def test_gradients_lie_in_row_major_order() -> None:
     x = ox.ones(1, 1, 4, 4, requires_grad=True)
     w = ox.ones(3, 2, requires_grad=True)

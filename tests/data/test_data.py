@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -269,3 +270,13 @@ def test_workers_are_announced_as_missing() -> None:
     with pytest.warns(UserWarning, match="num_workers has no effect"):
         loader = DataLoader(numbers(4), 2, True, None, None, 2, None, True, True)
     assert len(loader) == 2
+
+
+def test_datasets_add_up() -> None:
+    class Count(IterableDataset):
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(2))
+
+    both = TensorDataset(np.arange(3)) + TensorDataset(np.arange(2))
+    assert isinstance(both, ConcatDataset) and len(both) == 5
+    assert list(Count() + Count()) == [0, 1, 0, 1]

@@ -168,4 +168,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, f
             _with_grad(parameters), lambda g: g.coalesce()._with(g.coalesce().values().clamp(-clip_value, clip_value))
         ):
             grad: Any = p.grad
-            p.grad = ops.Clip(grad, number(-clip_value, grad), number(clip_value, grad))
+            clipped = ops.Clip(grad, number(-clip_value, grad), number(clip_value, grad))
+            if MODE.get().recording is None:
+                grad.assign(clipped, "clip_grad_value_")  # in place: whoever holds the gradient sees it
+            else:
+                p.grad = clipped
