@@ -65,7 +65,7 @@ def copysign(input: Any, other: Any) -> Tensor:
 
 def sgn(input: Any) -> Tensor:
     """As `sign`, for no tensor of ox is complex. `torch.sgn`."""
-    return sign(input)  # type: ignore[no-any-return]
+    return sign(input)
 
 
 def nan_to_num(

@@ -22,13 +22,15 @@ sin(x) cos(x) tan(v) asin(v) acos(v) atan(x) sinh(x) cosh(x) tanh(x) asinh(x) ac
 log1p(v) log2(v) log10(v) erf(x) erfc(x) erfinv(v) lgamma(v) digamma(v) polygamma(1,v) mvlgamma(v+2,2) sinc(x)
 logit(v) deg2rad(x) rad2deg(x) sigmoid(x) rsqrt(v) atan2(x,v) hypot(x,v) logaddexp(x,v) logaddexp2(x,v)
 lerp(x,v,0.3) addcmul(x,v,x,value=2) addcdiv(x,x,v) copysign(x,-v) xlogy(x,v) fmod(x,v) remainder(x,v) frac(x)
-clamp_min(x,v) clamp(x,-0.5,0.5) fmax(x,v) fmin(x,v) maximum(x,v) nan_to_num(x) float_power(v,x) true_divide(x,v)
+clamp_min(x,v) clamp(x,-0.5,0.5) clamp(x,v-0.5,v) norm(x*1.0,0,0)*x floor(x*3)*x sign(x)*x
+fmax(x,v) fmin(x,v) maximum(x,v) nan_to_num(x) float_power(v,x) true_divide(x,v)
 ldexp(x,v) rsub(x,v) prod(x,1) prod(x,0) logsumexp(x,0) logsumexp(x,(0,1)) nansum(x,0) nanmean(x,0) amin(x,0)
 amax(x,1) var(x,0) var(x) std(x,0) std(x,1,correction=0) norm(x) norm(x,1,0) norm(x,3,0) norm(x,1.5)
 norm(x,float('inf'),0) dist(x,v) renorm(x,2,0,1.0) cumsum(x,0) cumsum(x,1) cumprod(x,0) cumprod(x,1)
 logcumsumexp(x,0) logcumsumexp(x,1) cummax(x,0).values cummin(x,1).values median(x,0).values median(x,1).values
 median(x) nanmedian(x,0).values quantile(x,0.3,0) quantile(x,0.7,1) nanquantile(x,0.4,0) mode(x,0).values
 softmax(x,0) log_softmax(x,1) mean(x,0) x.abs() x.square() x**3 v**x x.where(x>0,v) F.relu6(x) F.selu(x)
+F.lp_pool1d(x,float('inf'),2)
 F.celu(x,2.0) F.elu(x,0.5) F.leaky_relu(x,0.2) F.hardtanh(x) F.hardswish(x) F.hardsigmoid(x) F.silu(x) F.mish(x)
 F.gelu(x) F.softplus(x) F.softplus(x,2,1.0) F.logsigmoid(x) F.softsign(x) F.tanhshrink(x) F.hardshrink(x)
 F.softshrink(x) F.glu(x,1) F.prelu(x,v) F.threshold(x,0.1,2.0) F.softmin(x,0) F.rrelu(x) F.relu(x*1.0,inplace=True)
