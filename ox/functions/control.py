@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox.creation import tensor
+from ox.dtypes import int64
 from ox.errors import ArgumentError, RecordError
+from ox.operands import scalar
 from ox.ops import operator
+from ox.ops.dim import Dim
+from ox.ops.mode import MODE
 from ox.ops.operator import OPS
-from ox.where import users_line
+from ox.where import line_of, users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -22,11 +27,34 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     recording holds both as an If. Results are tensors, or tuples, lists and dicts of them. `torch.cond`.
 
     Raises:
-        RecordError: under a recording, the two give different structures, element types or ranks.
-        ArgumentError: `pred` is no single bool.
+        RecordError: under a recording, the two give different structures, element types or ranks, or `pred` is a bool
+            of Python, which would decide once and for all: a comparison of a size is one.
+        ArgumentError: `pred` is no single bool, or a branch no function of the operands.
     """
-    if not hasattr(pred, "node"):
+    if not isinstance(operands, (tuple, list)):
+        raise ArgumentError(
+            "the operands of cond are a tuple or list",
+            where=users_line(1) or None, got=type(operands).__name__, hint="ox.cond(pred, f, g, (x,))",
+        )  # fmt: skip
+    _takes("true_fn", true_fn, len(operands))
+    _takes("false_fn", false_fn, len(operands))
+    if isinstance(pred, np.ndarray) and pred.dtype == np.bool_ and pred.size == 1:
+        pred = bool(pred.reshape(()))
+    if isinstance(pred, (bool, np.bool_)):
+        if MODE.get().recording is not None:
+            raise RecordError(
+                f"cond on a bool of Python, here {bool(pred)}: the recording would hold one branch only, for all sizes",
+                where=users_line(1) or None,
+                expected="a tensor of one bool, which decides in every run",
+                hint="ox.ops.Shape(x)[0] > 3 for a size; a plain if, where it is to be decided once",
+            )
         return true_fn(*operands) if pred else false_fn(*operands)
+    if not hasattr(pred, "node"):
+        raise ArgumentError(
+            "cond decides by a bool", where=users_line(1) or None, expected="a bool, or a tensor of one bool",
+            got=f"{type(pred).__name__} {pred!r:.200}",
+            hint="x.any(), x.all() or x > 0",
+        )  # fmt: skip
     forms: list[Any] = []
 
     def branch(function: Callable[..., Any]) -> Callable[[], Any]:
@@ -56,7 +84,16 @@ def while_loop(
 
     Raises:
         RecordError: under a recording, `body_fn` gives other structures, element types or ranks than it takes.
+        ArgumentError: one of the two is no function of what is carried.
     """
+    if not isinstance(carried_inputs, (tuple, list)):
+        raise ArgumentError(
+            "while_loop carries a tuple or list",
+            where=users_line(1) or None, got=type(carried_inputs).__name__,
+            hint="ox.while_loop(cond_fn, body_fn, (x,))",
+        )  # fmt: skip
+    _takes("cond_fn", cond_fn, len(carried_inputs))
+    _takes("body_fn", body_fn, len(carried_inputs))
     start, form = flatten(tuple(carried_inputs))
 
     def go(flat: Sequence[Any]) -> Tensor:
@@ -86,8 +123,9 @@ def scan(
 
     Raises:
         RecordError: under a recording, the carry changes its structure, element type or rank.
-        ArgumentError: no xs, or a `combine_fn` that does not return two things.
+        ArgumentError: no xs, or a `combine_fn` that does not take and return two things.
     """
+    _takes("combine_fn", combine_fn, 2)
     states, form = flatten(init)
     slices, slice_form = flatten(xs)
     if not slices:
@@ -127,14 +165,17 @@ def scan(
 def flatten(value: Any) -> tuple[list[Any], Any]:
     """The tensors inside tuples, lists and dicts, and the structure without them; numbers become tensors."""
     if isinstance(value, dict):
-        parts = [flatten(v) for v in value.values()]
-        form: Any = ("dict", [(k, f) for k, (_, f) in zip(value, parts, strict=True)])
+        names = sorted(value, key=repr)  # one order, whatever the order in which entries were made
+        parts = [flatten(value[name]) for name in names]
+        form: Any = ("dict", [(k, f) for k, (_, f) in zip(names, parts, strict=True)])
     elif isinstance(value, (tuple, list)):
         parts = [flatten(v) for v in value]
         form = (type(value).__name__ if isinstance(value, list) else "tuple", [f for _, f in parts])
     elif value is None:
         return [], None
     else:
+        if isinstance(value, Dim):
+            return [scalar(value, int64)], "tensor"
         return [value if hasattr(value, "node") else tensor(value)], "tensor"
     return [leaf for leaves, _ in parts for leaf in leaves], form
 
@@ -151,6 +192,26 @@ def unflatten(form: Any, leaves: Iterable[Any]) -> Any:
         return {k: unflatten(f, left) for k, f in parts}
     made = [unflatten(f, left) for f in parts]
     return made if kind == "list" else tuple(made)
+
+
+def _takes(name: str, function: Any, count: int) -> None:
+    """Raise ArgumentError for what cannot be called with so many arguments."""
+    if not callable(function):
+        raise ArgumentError(
+            f"{name} is no function", where=users_line(2) or None, got=f"{function!r:.200}",
+            expected=f"a function of {count} arguments" if count else "a function without arguments",
+        )  # fmt: skip
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions of C do not tell
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{name} takes other arguments than it is given", where=line_of(function), expected=f"{count} by position",
+            got=f"{signature}: {error}", extra={"called at": users_line(2)},
+        ) from error  # fmt: skip
 
 
 def _same(name: str, expected: Any, got: Any) -> None:

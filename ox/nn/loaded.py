@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -175,7 +176,24 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         raise LoadError(f"{path} nests its functions too deeply") from error
     if [i.name for i in contract.inputs] != [v.name for v in graph.inputs]:
         contract = Contract(tuple(map(_told, graph.inputs)), tuple(map(_told, graph.outputs)))
+    for node in graph.all_nodes():
+        _warn_of_corners(graph, node, path)
     return Loaded(graph, contract, metadata, opset).eval()
+
+
+def _warn_of_corners(graph: Graph, node: Node, path: str | os.PathLike[str]) -> None:
+    """The standard aligns corners by the size before rounding, PyTorch and ONNX Runtime by the rounded one."""
+    if node.key != "Resize" or node.attributes.get("coordinate_transformation_mode") != "align_corners":
+        return
+    scales = node.inputs[2] if len(node.inputs) > 2 else None
+    factors = None if scales is None else graph.constants.get(scales)
+    if factors is not None and (factors % 1 != 0).any():
+        warnings.warn(
+            f"{path}: {node.name or node.place or 'a Resize'} aligns corners by the scales {factors.tolist()}: where a "
+            "size times its scale is not whole, ONNX Runtime and PyTorch give other values than the standard and ox; "
+            "sizes instead of scales give the same everywhere",
+            stacklevel=3,
+        )
 
 
 def _check_ends(graph: Graph) -> None:

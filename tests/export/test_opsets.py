@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_resize_of_opset_10(mode: str, scales: list[float], given: bool, tmp_pat
     if given:  # unknown when the file is read, for a call may give others
         file.graph.input.append(helper.make_tensor_value_info("scales", TensorProto.FLOAT, [4]))
     same(file, tmp_path)
+
+
+@pytest.mark.parametrize(("scale", "warned"), [(2.5, True), (2.0, False)])
+def test_corners_of_fractional_scales(scale: float, warned: bool, tmp_path: Path) -> None:
+    made = node("Resize", "", "scales", mode="linear", coordinate_transformation_mode="align_corners")
+    made.name = "up/Resize"
+    onnx.save(model([made], 17, weights={"scales": np.array([1, 1, scale, scale], np.float32)}), tmp_path / "m.onnx")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ox.export.load(tmp_path / "m.onnx")
+    assert [("up/Resize" in str(w.message), Path(w.filename).name) for w in caught] == [
+        (True, "test_opsets.py")
+    ] * warned
 
 
 def test_signals_of_two_dimensions(tmp_path: Path) -> None:

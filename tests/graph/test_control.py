@@ -256,3 +256,47 @@ def test_a_size_of_many_decides(tmp_path: Any) -> None:
     assert [n.op_type for n in onnx.load(tmp_path / "fixed.onnx").graph.node] == ["Constant", "Mul"]
     ox.export.save(net, tmp_path / "open.onnx", x(5).numpy(), dims={"x": ["n", "m"]})
     assert "If" in [n.op_type for n in onnx.load(tmp_path / "open.onnx").graph.node]
+
+
+@pytest.mark.parametrize("pred", [None, "a", 1.5, 1, np.ones(2, bool), np.ones(1)])
+def test_what_decides_nothing(pred: Any) -> None:
+    with pytest.raises(ArgumentError, match="decides by a bool") as caught:
+        ox.cond(pred, lambda: x(2), lambda: x(3))
+    assert "test_control.py" in str(caught.value)
+
+
+def test_bools_decide_in_eager_code() -> None:
+    for pred in (True, np.bool_(True), np.array([True]), ox.tensor(True)):
+        assert ox.cond(pred, lambda a: a + 1, lambda a: a, (x(2),)).shape == x(2).shape
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ox.cond(ox.tensor(True), 3, 4), "true_fn is no function"),
+        (lambda: ox.cond(True, lambda: 1, 4), "false_fn is no function"),
+        (lambda: ox.cond(ox.tensor(True), lambda a: a, lambda: 1), "true_fn takes other arguments"),
+        (lambda: ox.cond(True, lambda a: a, lambda a, b: a, (x(2),)), "false_fn takes other arguments"),
+        (lambda: ox.cond(True, lambda a: a, lambda a: a, 3), "operands of cond"),
+        (lambda: ox.while_loop(lambda: True, lambda a: a, (x(2),)), "cond_fn takes other arguments"),
+        (lambda: ox.while_loop(lambda a: a.sum() < 3, lambda a, b: a, (x(2),)), "body_fn takes other arguments"),
+        (lambda: ox.while_loop(lambda a: a.sum() < 3, None, (x(2),)), "body_fn is no function"),
+        (lambda: ox.while_loop(lambda a: a.sum() < 3, lambda a: a, 3), "while_loop carries"),
+        (lambda: ox.scan(lambda a: a, x(2), x(2)), "combine_fn takes other arguments"),
+    ],
+)
+def test_functions_of_other_arguments(call: Any, says: str) -> None:
+    with pytest.raises(ArgumentError, match=says) as caught:
+        call()
+    assert "test_control.py" in str(caught.value)
+
+
+def test_a_branch_on_a_size_is_recorded_as_a_tensor() -> None:
+    def by_size(x: Any) -> Any:
+        return ox.cond(x.shape[0] > 3, lambda: x * 2, lambda: x)
+
+    with pytest.raises(RecordError, match="bool of Python") as caught:
+        record(by_size, {"x": x(2)})
+    assert "test_control.py" in str(caught.value) and "ox.ops.Shape" in str(caught.value)
+    assert np.array_equal(by_size(x(2)).numpy(), x(2).numpy())
+    check(lambda x: ox.cond(ox.ops.Shape(x)[0] > 3, lambda: x * 2, lambda: x), (x(2),), (x(5),), (x(3),))
