@@ -16,7 +16,7 @@ from ox.functions.dims import sizes_of
 from ox.operands import cast, scalar
 from ox.ops import chance, operator
 from ox.ops.dim import size_tensor
-from ox.ops.mode import switched
+from ox.ops.mode import MODE, switched
 from ox.ops.operator import OPS
 from ox.where import users_line
 
@@ -121,6 +121,9 @@ def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generat
             got=str(dtype),
             hint="ox.randint(low, high, size)",
         )
+    recording = MODE.get().recording
+    if recording is not None:
+        recording.draws()
     with no_grad():
         drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
         bits = _BITS.get(dtype) if op == "ox.RandomUniform" else None

@@ -99,6 +99,13 @@ class Nested(Recording):
             if self._from_outside(x):
                 self.value(x)
 
+    def draws(self) -> None:
+        raise RecordError(
+            "random numbers drawn inside a recorded branch or loop would be the same ones each time",
+            where=users_line(3) or None,
+            hint="draw them before, x = ox.rand(...), and read x inside",
+        )
+
     def hooked(self, node: Any) -> None:
         leaf = node.tensor() if isinstance(node, Leaf) else None
         if self.tape.outside(node) and (leaf is None or self._from_outside(leaf)):
@@ -217,11 +224,7 @@ def body(
         with switched(recording=nested):
             results = several(function(*given))
             if default_generator.counter is not counter:
-                raise RecordError(
-                    "random numbers drawn inside a recorded branch or loop would be the same ones each time",
-                    where=users_line(2) or None,
-                    hint="draw them before, x = ox.rand(...), and read x inside",
-                )
+                nested.draws()
             graph = nested.close(results)
             changing = [nested.changing(y) for y in results]
     except BaseException:

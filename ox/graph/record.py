@@ -226,6 +226,9 @@ class Recording:
         """A hook is set on a node or leaf."""
         self.custom()
 
+    def draws(self) -> None:
+        """A generator is about to draw random numbers."""
+
     def follows(self, sources: Iterable[Tensor]) -> None:
         """A node that no operator made follows these tensors."""
 

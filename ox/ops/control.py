@@ -15,6 +15,7 @@ import numpy as np
 from ox.dtypes import DType
 from ox.errors import ArgumentError, OxError, RecordError
 from ox.ops import explain, operator
+from ox.ops.dim import Dim, size_tensor
 from ox.ops.mode import MODE, switched
 from ox.ops.operator import OPS, Operator
 from ox.where import users_line
@@ -47,7 +48,7 @@ class Control(Operator):
         return function
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        given: list[Any] = [x if x is None or isinstance(x, list) else operator.as_input(x) for x in inputs]
+        given: list[Any] = [x if x is None or isinstance(x, list) else _as_input(x) for x in inputs]
         mode = MODE.get()
         if mode.recording is None:
             return tuple(self.body(*given, **attributes))
@@ -75,6 +76,11 @@ class Control(Operator):
             for i in loose:
                 made[i].node, made[i].port = None, 0
         return made[:wanted]
+
+
+def _as_input(x: Any) -> Any:
+    """A tensor; a size of a recording, such as a trip count, stays computed."""
+    return OPS["Reshape"](x.tensor, size_tensor(())) if isinstance(x, Dim) else operator.as_input(x)
 
 
 def as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
