@@ -51,12 +51,16 @@ class _Run:
         self.numbers: list[weakref.ref[_Number]] = []
         self.made: weakref.WeakKeyDictionary[_Number, tuple[Tensor, int]] = weakref.WeakKeyDictionary()
 
-    def pack(self, _: Tensor) -> _Number:
+    def pack(self, tensor: Tensor) -> Any:
+        if MODE.get().recording is not self.mode.recording:
+            return tensor, tensor.version  # inside a recorded branch or loop, which runs but once
         number = _Number()
         self.numbers.append(weakref.ref(number))
         return number
 
-    def unpack(self, number: _Number) -> Tensor:
+    def unpack(self, number: Any) -> Tensor:
+        if type(number) is tuple:
+            return unpack(_CALL, number)  # type: ignore[no-any-return, arg-type]
         made = self.made.get(number)
         if made is None or _elsewhere(made[0]):
             self._run_again()
@@ -69,10 +73,12 @@ class _Run:
         return unpack(_CALL, self.made[number])  # type: ignore[no-any-return, arg-type]
 
     def _run_again(self) -> None:
-        count = 0
+        count, recording = 0, MODE.get().recording
 
         def keep(tensor: Tensor) -> Any:
             nonlocal count
+            if MODE.get().recording is not recording:
+                return tensor
             if count >= len(self.numbers):
                 raise GradientError(
                     "a checkpointed function saved more tensors when it ran again than the first time",

@@ -213,6 +213,55 @@ def test_after_no_step() -> None:
     check(step, (x(2), number(2)), (x(3), number(0)))
 
 
+@pytest.mark.parametrize("body", ["a Function", "both ways", "checkpoint"])
+def test_a_checkpoint_around(body: str) -> None:
+    for place in ("cond", "cond in scan"):
+        run, calls = PLACES[place]
+        check(twice(lambda x, run=run: checkpoint(lambda x: run(BODIES[body], x), x)), *calls)
+
+
+def test_what_a_closure_reads_may_be_bound_anew() -> None:
+    def step(x: Any) -> Any:
+        for i in range(3):
+            x = ox.cond(x.sum() > 0, lambda: (x @ W).tanh() * (i + 1), lambda: x * 0.5 * (W[0] + i))  # noqa: B023
+        return x
+
+    check(twice(step), (x(2),), (-x(3),))
+
+
+def test_gradients_of_each_other() -> None:
+    """A gradient inside of what is outside, of a gradient inside, and by what lies between."""
+
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        h = (x @ W).tanh()
+        y = ox.cond(x.sum() > 0, lambda: Rounded.apply(h) * x.detach(), lambda: h.detach() * x + h)
+        between = grad((y * y).sum(), [h, x], create_graph=True)
+        inside = ox.cond(
+            h.sum() > 0,
+            lambda: grad((y * y).sum(), [x, W], create_graph=True),
+            lambda: grad(y.sum(), [x, W], create_graph=True),
+        )
+        return (*between, *grad(sum((g * g).sum() for g in (*between, *inside)), [x, W]))
+
+    check(step, (x(2),), (x(3),), (-x(3),))
+
+
+def test_learning_inside_a_loop() -> None:
+    def step(x: Any) -> Any:
+        def followed(i: Any, w: Any) -> Any:
+            return i + 1, w - 0.1 * grad(((x @ w).tanh() ** 2).sum(), [w], create_graph=True)[0]
+
+        def cut(i: Any, w: Any) -> Any:
+            w = w.detach().requires_grad_()
+            return i + 1, (w - 0.1 * grad(((x @ w).tanh() ** 2).sum(), [w])[0]).detach()
+
+        first, second = (ox.while_loop(lambda i, w: i < 2, f, (0, W * 1))[1] for f in (followed, cut))
+        return x @ first + x @ second
+
+    check(twice(step), (x(2),), (x(3),))
+
+
 def test_truncated_backpropagation() -> None:
     def step(x: Any) -> Any:
         return ox.scan(lambda h, a: (((h.detach() + a) @ W).tanh(), h * a), x[0] * 0, x)[1]
