@@ -13,7 +13,7 @@ from ox.memory import layout
 from ox.ops import operator
 from ox.ops.mode import MODE
 from ox.ops.node import Leaf, Node
-from ox.where import users_line
+from ox.where import line_at, users_line, users_place
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -52,7 +52,10 @@ class Aliases:
 
     def last_write(self) -> str:
         """The operation and line that last wrote in place."""
-        return self._version[1] if self._version else "nobody"
+        if not self._version:
+            return "nobody"
+        by = self._version[1]
+        return by if type(by) is str else f"{by[0]}, {line_at(by[1])}"
 
     def alias_of(self, base: Tensor) -> None:
         """Called on the output of a view operator: if it is the same memory, join the family of its root."""
@@ -204,4 +207,4 @@ class Aliases:
         """After a write: count it, and remember who it was."""
         version = self._shared_version()
         version[0] += 1
-        version[1] = f"{operation}, {users_line(2)}"
+        version[1] = operation, users_place(2)  # the text of the line is read when somebody asks

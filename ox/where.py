@@ -25,17 +25,34 @@ def _is_ours(name: str, folders: tuple[str, ...]) -> bool:
     return os.path.basename(name) in ("ox", "ox.exe") and name == sys.argv[0]  # the installed command
 
 
-def users_line(depth: int = 1) -> str:
-    """``train.py:31   x = self.fc1(x)``: the innermost frame outside ox, or an empty string when there is none."""
+_ours: dict[str, bool] = {}  # by file: judged once, when its code runs, for writes in place ask at every call
+
+
+def users_place(depth: int = 1) -> tuple[str, int] | None:
+    """File and line of the innermost frame outside ox; None when there is none."""
     frame: Any = sys._getframe(depth)
-    folders = _between()
     while frame is not None:
         name = frame.f_code.co_filename
-        if not _is_ours(name, folders):
-            text = linecache.getline(name, frame.f_lineno).strip()
-            return f"{os.path.basename(name)}:{frame.f_lineno}   {text}".rstrip()
+        ours = _ours.get(name)
+        if ours is None:
+            ours = _ours[name] = _is_ours(name, _between())
+        if not ours:
+            return name, frame.f_lineno
         frame = frame.f_back
-    return ""
+    return None
+
+
+def line_at(place: tuple[str, int] | None) -> str:
+    """``train.py:31   x = self.fc1(x)`` for what `users_place` gave; empty for None."""
+    if place is None:
+        return ""
+    name, line = place
+    return f"{os.path.basename(name)}:{line}   {linecache.getline(name, line).strip()}".rstrip()
+
+
+def users_line(depth: int = 1) -> str:
+    """``train.py:31   x = self.fc1(x)``: the innermost frame outside ox, or an empty string when there is none."""
+    return line_at(users_place(depth + 1))
 
 
 def line_of(function: Any) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch.set_num_threads(1)  # its threads spin, and take many times as long where they must share their cores
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 
