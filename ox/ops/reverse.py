@@ -1,7 +1,6 @@
 """The gradient of a loop: a loop backwards over the states that each step began with."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +17,15 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-@dataclass(frozen=True)
 class Sliced:
     """A tensor whose slices along an axis are what each step takes or gives; backwards with direction 1."""
 
-    tensor: Any
-    axis: int = 0
-    direction: int = 0
-
-    def __post_init__(self) -> None:
-        if self.tensor is not None and not -self.tensor.array.ndim <= self.axis < self.tensor.array.ndim:
+    def __init__(self, tensor: Any, axis: int = 0, direction: int = 0) -> None:
+        if tensor is not None and not -tensor.array.ndim <= axis < tensor.array.ndim:
             raise ShapeError(
-                f"there is no axis {self.axis} to slice along",
-                where=users_line() or None,
-                got=str(list(self.tensor.array.shape)),
+                f"there is no axis {axis} to slice along", where=users_line() or None, got=str(list(tensor.array.shape))
             )
+        self.tensor, self.axis, self.direction = tensor, axis, direction
 
     @property
     def length(self) -> int:

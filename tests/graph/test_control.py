@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import ox
 from ox.autograd import grad
-from ox.errors import ArgumentError, ExportError, OxError, RecordError
+from ox.errors import ArgumentError, ExportError, OxError, RecordError, ShapeError
 from ox.graph.compare import find_leak
 from ox.graph.infer import simplify
 from ox.graph.record import record
@@ -156,6 +156,7 @@ def test_eager_code_just_runs() -> None:
         (lambda x: ox.while_loop(lambda a: a.sum() < 3, lambda a: (a, a), (x,)), "does not return"),
         (lambda x: ox.while_loop(lambda a: a.sum() < 3, lambda a: a.sum(), (x,)), "does not return"),
         (lambda x: x if x.sum() > 0 else -x, "ox.cond"),
+        (lambda x: ox.scan(lambda h, a: (h.sum(), a), x[0], x), "given next"),
     ],
 )
 def test_what_a_recording_refuses(function: Any, says: str) -> None:
@@ -300,3 +301,10 @@ def test_a_branch_on_a_size_is_recorded_as_a_tensor() -> None:
     assert "test_control.py" in str(caught.value) and "ox.ops.Shape" in str(caught.value)
     assert np.array_equal(by_size(x(2)).numpy(), x(2).numpy())
     check(lambda x: ox.cond(ox.ops.Shape(x)[0] > 3, lambda: x * 2, lambda: x), (x(2),), (x(5),), (x(3),))
+
+
+def test_there_is_an_axis_to_scan() -> None:
+    for given, dim in ((x(3), 5), (x(3).sum(), 0)):
+        with pytest.raises(ShapeError, match="no axis") as caught:
+            ox.scan(lambda h, a: (h, a), x(3)[0], given, dim=dim)
+        assert "test_control.py" in (caught.value.where or "")
