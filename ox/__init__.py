@@ -104,8 +104,10 @@ from ox.random import (
 from ox.sampling import binomial, multinomial, normal, poisson
 from ox.settings import (
     are_deterministic_algorithms_enabled,
+    get_default_device,
     get_float32_matmul_precision,
     get_num_threads,
+    set_default_device,
     set_float32_matmul_precision,
     set_num_threads,
     set_printoptions,
@@ -176,6 +178,7 @@ __all__ = [
     "frombuffer",
     "full",
     "functions",
+    "get_default_device",
     "get_default_dtype",
     "get_float32_matmul_precision",
     "get_num_threads",
@@ -226,6 +229,7 @@ __all__ = [
     "save",
     "scalar_tensor",
     "seed",
+    "set_default_device",
     "set_default_dtype",
     "set_float32_matmul_precision",
     "set_grad_enabled",
@@ -247,7 +251,7 @@ __all__ = [
 
 _ROOMS = (
     "backends", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn", "optim",
-    "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils",
+    "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils", "version",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (

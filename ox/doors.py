@@ -34,7 +34,6 @@ ELSEWHERE = {
     "ox.polar": _COMPLEX,
     "ox.qr": "ox.linalg.qr",
     "ox.quantization": "ox.ops has QuantizeLinear and its like where a file brings them",
-    "ox.set_default_device": "say device= where a tensor is made, and model.to(device)",
     "ox.set_default_tensor_type": "ox.set_default_dtype(dtype), and device= where a tensor is made",
     "ox.sparse_csr_tensor": "sparse tensors are COO: ox.sparse_coo_tensor",
     "ox.svd": "ox.linalg.svd, which gives the transposed V",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.autograd.modes import no_grad
+from ox.device_type import CPU
+from ox.device_type import device as Device
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import sizes_of
@@ -31,9 +33,13 @@ class Generator:
 
     Args:
         seed: any int; the same seed gives the same numbers on every device.
+        device: may be given as in PyTorch, also as the first argument; one stream serves every device.
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | str | None = None, device: Any = None) -> None:
+        if isinstance(seed, str):
+            seed, device = None, seed
+        self.device = CPU if device is None else Device(str(device))
         self.manual_seed(secrets.randbits(63) if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -44,6 +50,10 @@ class Generator:
     def initial_seed(self) -> int:
         """The seed that the stream began with."""
         return int(self._seed)
+
+    def seed(self) -> int:
+        """Seed the stream from the operating system, and return that seed."""
+        return self.manual_seed(secrets.randbits(63)).initial_seed()
 
     def get_state(self) -> dict[str, int]:
         """Seed and counter: plain numbers that go into any file."""
@@ -85,8 +95,7 @@ def set_state(state: dict[str, int]) -> None:
 
 def seed() -> int:
     """Seed the default generator from the operating system, and return that seed. `torch.seed`."""
-    default_generator.manual_seed(secrets.randbits(63))
-    return default_generator.initial_seed()
+    return default_generator.seed()
 
 
 def initial_seed() -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.device_type import CPU
+from ox.device_type import device as Device
 from ox.devices import machine, single_node
 from ox.errors import ArgumentError
 from ox.where import users_line
@@ -62,6 +64,24 @@ def set_num_threads(count: int) -> None:
             hint=f"ox.set_num_threads({count}) before the first large operator",
         )
     machine.use(count)
+
+
+def set_default_device(device: Any) -> None:
+    """Where tensors are made without `device=`: on the CPU, and nowhere else yet. `torch.set_default_device`.
+
+    Raises:
+        ArgumentError: another device.
+    """
+    if device is not None and Device(str(device)).type != "cpu":
+        raise ArgumentError(
+            "tensors are made on the CPU where nothing is said", where=users_line(2), got=str(device),
+            hint="device= where a tensor is made, and model.to(device)",
+        )  # fmt: skip
+
+
+def get_default_device() -> Device:
+    """The CPU. `torch.get_default_device`."""
+    return CPU
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -205,3 +205,12 @@ def test_threads_with_generators_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert found == {seed: draws(ox.Generator(seed)) for seed in range(4)}
+
+
+def test_a_generator_may_be_given_a_device() -> None:
+    on_device, first, plain = ox.Generator(device="cpu"), ox.Generator("cpu"), ox.Generator(7)
+    for generator in (on_device, first):
+        assert generator.device == "cpu"
+        assert ox.rand(3, generator=generator.manual_seed(7)).tolist() == ox.rand(3, generator=plain).tolist()
+        plain.manual_seed(7)
+    assert first.seed() == first.initial_seed() != 7

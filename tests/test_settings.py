@@ -90,3 +90,16 @@ def test_random_state_comes_back() -> None:
         inside = ox.rand(4)
     assert np.array_equal(inside.array, ox.rand(4).array)
     assert ox.seed() == ox.initial_seed() != 3
+
+
+def test_the_default_device_is_the_cpu() -> None:
+    ox.set_default_device("cpu")
+    ox.set_default_device(ox.device("cpu"))
+    assert ox.get_default_device() == "cpu"
+    with pytest.raises(ArgumentError, match="on the CPU where nothing is said"):
+        ox.set_default_device("cuda")
+
+
+def test_versions() -> None:
+    assert ox.version.__version__ == ox.__version__
+    assert ox.version.cuda is None or float(ox.version.cuda) >= 12

@@ -92,7 +92,7 @@ class Module(Moving, Stateful):
                     f"cannot assign '{name}' before Module.__init__ has run",
                     hint="super().__init__() as the first line of __init__",
                 )
-            self._forget(name)
+            self._forget(name, but=fields[kind])
             fields.pop(name, None)
             if kind == "_buffers" and not value.persistent:
                 fields["_transient"].add(name)
@@ -128,10 +128,13 @@ class Module(Moving, Stateful):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
-    def _forget(self, name: str) -> bool:
+    def _forget(self, name: str, but: dict[str, Any] | None = None) -> bool:
+        """Whether something was registered under the name; it is gone, but for one kind, where what comes next takes
+        its place in the order."""
         held = [d for d in (self._parameters, self._buffers, self._modules) if name in d]
         for d in held:
-            del d[name]
+            if d is not but:
+                del d[name]
         self._transient.discard(name)
         return bool(held)
 
@@ -144,13 +147,13 @@ class Module(Moving, Stateful):
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter under a name; None reserves it."""
         self._free_name(name)
-        self._forget(name)
+        self._forget(name, but=self._parameters)
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is state but not trained; `persistent` puts it into `state_dict`."""
         self._free_name(name)
-        self._forget(name)
+        self._forget(name, but=self._buffers)
         self._buffers[name] = tensor
         if not persistent:
             self._transient.add(name)
@@ -158,7 +161,7 @@ class Module(Moving, Stateful):
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule under a name."""
         self._free_name(name)
-        self._forget(name)
+        self._forget(name, but=self._modules)
         self._modules[name] = module
 
     register_module = add_module

@@ -485,3 +485,16 @@ def test_loading_says_that_all_names_were_there() -> None:
     net = nn.Linear(1, 1)
     assert repr(net.load_state_dict(net.state_dict())) == "<All keys matched successfully>"
     assert "missing_keys=['bias']" in repr(net.load_state_dict({"weight": net.weight}, strict=False))
+
+
+def test_what_is_replaced_keeps_its_place() -> None:
+    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
+    net.add_module("last", nn.Tanh())
+    setattr(net, "0", nn.Linear(3, 2))
+    net.add_module("1", nn.GELU())
+    assert [type(m).__name__ for m in net.children()] == ["Linear", "GELU", "Linear", "Tanh"]
+    layer = nn.Linear(2, 2)
+    layer.weight = net[2].weight
+    layer.register_parameter("bias", None)
+    assert list(layer.state_dict()) == ["weight"] and next(iter(layer._parameters)) == "weight"
+    assert next(name for name, _ in nn.Sequential(layer, nn.Linear(1, 1)).named_parameters()) == "0.weight"
