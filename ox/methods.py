@@ -215,8 +215,10 @@ class Methods(
     def cpu(self: Any) -> Tensor:
         return self.to("cpu")  # type: ignore[no-any-return]
 
-    def cuda(self: Any) -> Tensor:
-        return self.to("cuda")  # type: ignore[no-any-return]
+    def cuda(self: Any, device: Any = None, non_blocking: builtins.bool = False, memory_format: Any = None) -> Tensor:
+        """On a GPU, by default the current one: ``x.cuda()``, ``x.cuda(1, non_blocking=True)``."""
+        where = "cuda" if device is None else f"cuda:{device}" if isinstance(device, builtins.int) else device
+        return self.to(where, memory_format=memory_format)  # type: ignore[no-any-return]
 
     # sizes
     def size(self: Any, dim: Any = None) -> Any:

@@ -126,6 +126,14 @@ class MemoryMethods:
         """Whether it lies in ordinary memory."""
         return isinstance(self.array, np.ndarray)
 
+    def pin_memory(self: Any, device: Any = None) -> Tensor:
+        """Itself: arrays stay in ordinary memory, from which a GPU copies too."""
+        return self  # type: ignore[no-any-return]
+
+    def is_pinned(self: Any, device: Any = None) -> bool:
+        """False."""
+        return False
+
     # what tensors of PyTorch can be besides
     is_meta = is_mps = is_nested = is_quantized = is_xpu = False
 

@@ -298,6 +298,7 @@ def test_a_shape_knows_how_many_elements_it_makes() -> None:
 def test_where_a_tensor_lies() -> None:
     x = ox.ones(2)
     assert x.is_cpu and not x.is_cuda and not x.is_quantized
+    assert x.pin_memory().to("cpu", non_blocking=True) is x and not x.is_pinned()
 
 
 def test_a_number_is_formatted_as_a_number() -> None:

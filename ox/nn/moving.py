@@ -10,6 +10,7 @@ import numpy as np
 from ox.dtypes import DType, bfloat16, float16, float32, float64, is_floating
 from ox.errors import ArgumentError
 from ox.functions import zeros_like
+from ox.memory import take_format
 from ox.nn.tree import Tree
 from ox.ops.mode import switched
 from ox.tensor import Tensor
@@ -36,13 +37,30 @@ class Moving(Tree):
     @overload
     def to(self: Self, *args: Any) -> Self: ...
     @overload
-    def to(self: Self, *, dtype: DType | None = None, device: str | None = None) -> Self: ...
+    def to(
+        self: Self,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Self: ...
 
-    def to(self: Self, *args: Any, dtype: Any = None, device: Any = None) -> Self:
+    def to(
+        self: Self,
+        *args: Any,
+        dtype: Any = None,
+        device: Any = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Self:
         """Another floating type for floating tensors, another device for all, or both, in place."""
+        take_format(memory_format)
         for arg in args:
             if isinstance(arg, Tensor):
                 dtype, device = arg.array.dtype, arg.device
+            elif isinstance(arg, bool):  # whether it may return early, which it does not
+                continue
             elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
                 device = arg
             else:
@@ -84,5 +102,5 @@ class Moving(Tree):
     def cpu(self: Self) -> Self:
         return self.to(device="cpu")
 
-    def cuda(self: Self, device: int | None = None) -> Self:
-        return self.to(device="cuda" if device is None else f"cuda:{device}")
+    def cuda(self: Self, device: int | str | None = None) -> Self:
+        return self.to(device="cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)

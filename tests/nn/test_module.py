@@ -498,3 +498,12 @@ def test_what_is_replaced_keeps_its_place() -> None:
     layer.register_parameter("bias", None)
     assert list(layer.state_dict()) == ["weight"] and next(iter(layer._parameters)) == "weight"
     assert next(name for name, _ in nn.Sequential(layer, nn.Linear(1, 1)).named_parameters()) == "0.weight"
+
+
+def test_moving_takes_pytorchs_arguments() -> None:
+    net = nn.Linear(1, 1).to("cpu", ox.float64, True).to(device="cpu", non_blocking=True)
+    assert net.to(memory_format=ox.contiguous_format).weight.dtype == ox.float64
+    if not ox.cuda.is_available():
+        for move in (lambda: net.cuda(0), lambda: net.cuda(ox.device("cuda:0")), lambda: net.weight.cuda(0, True)):
+            with pytest.raises(ox.errors.DeviceError):
+                move()
