@@ -289,6 +289,10 @@ class Tensor(Methods, Aliases):
         array = self.detach().cpu().array
         return np.array(array, dtype, copy=copy) if copy is not None else np.asarray(array, dtype)
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+        """What a function of NumPy made of this tensor, as a tensor: ``np.sqrt(x)``."""
+        return make_tensor(np.asarray(array))
+
     def __bool__(self) -> bool:
         self._refuse_under_recording("bool() (an `if` or `while`)")
         if self.array.size != 1:

@@ -295,6 +295,13 @@ def test_a_shape_knows_how_many_elements_it_makes() -> None:
     assert ox.zeros(x.shape[:2]).shape == (2, 3)
 
 
+def test_numpys_functions_give_tensors() -> None:
+    x = ox.tensor([1.0, 4.0])
+    assert isinstance(np.sqrt(x), ox.Tensor) and np.sqrt(x).tolist() == [1.0, 2.0]
+    assert isinstance(np.ones(2, np.float32) * x, ox.Tensor) and isinstance(np.float32(2) * x, ox.Tensor)
+    assert isinstance(np.concatenate([x, x]), np.ndarray)
+
+
 def test_where_a_tensor_lies() -> None:
     x = ox.ones(2)
     assert x.is_cpu and not x.is_cuda and not x.is_quantized
