@@ -55,7 +55,15 @@ class Old:
         return name
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
-        return self.add("Constant", [], value=numpy_helper.from_array(np.asarray(values, dtype)))
+        try:
+            array = np.asarray(values, dtype)
+        except OverflowError:
+            raise LoadError(
+                f"{self.node.op_type} '{self.node.name}' has a number that its element type cannot hold",
+                expected=f"a number of {np.dtype(dtype)}",
+                got=str(values),
+            ) from None
+        return self.add("Constant", [], value=numpy_helper.from_array(array))
 
     def input(self, position: int, name: str) -> None:
         """Set an input; those before it that are not there are left out."""

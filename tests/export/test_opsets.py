@@ -223,3 +223,10 @@ def test_the_newest_forms_need_no_adapter() -> None:
     for op in ADAPTERS:
         if op not in ("Scatter", "STFT", "Upsample"):  # STFT's signals may lack a dimension in every opset
             assert needs(helper.make_node(op, [], []), defs.onnx_opset_version()) is None
+
+
+def test_a_bound_that_the_type_cannot_hold(tmp_path: Path) -> None:
+    nodes = [node("Cast", outputs=("u",), to=TensorProto.UINT8), helper.make_node("Clip", ["u"], ["y"], min=-1)]
+    onnx.save(model(nodes, 10, np.zeros((1, 2), np.int64)), tmp_path / "m.onnx")
+    with pytest.raises(LoadError, match="cannot hold"):
+        ox.export.load(tmp_path / "m.onnx")
