@@ -51,9 +51,9 @@ clean: ## remove what the targets made, the virtual environment too
 
 # What each environment holds. `run` is what a user has; `dev` adds the tests; `parity` and `bench` add the peers.
 $(VENV)/.installed-run: EXTRAS := cpu
-$(VENV)/.installed-dev: EXTRAS := cpu,test,files,dev
-$(VENV)/.installed-parity: EXTRAS := cpu,test,dev,parity
-$(VENV)/.installed-bench: EXTRAS := cpu,test,dev,bench
+$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,test,files,dev
+$(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,test,dev,parity
+$(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,test,dev,bench
 
 $(VENV)/.installed-%: pyproject.toml
 	@$(PYTHON) scripts/python_version.py
