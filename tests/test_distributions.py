@@ -99,3 +99,15 @@ def test_a_formula_of_ones_own() -> None:
         D.Normal(0.0, ox.tensor([1.0, -1.0]))
     with pytest.raises(ImportError, match="Distribution makes another"):
         from ox.distributions import Beta  # noqa: F401
+
+
+def test_what_a_distribution_does_not_know_of_itself_is_one_clear_error() -> None:
+    class Mine(D.Distribution):
+        pass
+
+    for what in ("log_prob", "entropy", "mean", "variance"):
+        with pytest.raises(ox.errors.ArgumentError, match=f"Mine does not know its {what}") as caught:
+            found = getattr(Mine(), what)
+            found(ox.ones(1)) if what == "log_prob" else found()
+        assert isinstance(caught.value, NotImplementedError)
+        assert "test_distributions.py" in str(caught.value)

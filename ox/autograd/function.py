@@ -95,9 +95,7 @@ class FunctionCtx(HandMade):
     def name(self) -> str:
         return f"{self.function.__name__}Backward"
 
-    def gradients(self, cotangents: list[Any], differentiable: bool) -> list[Any]:
-        if self.saved is None:
-            raise self.released_error()
+    def rule(self, *cotangents: Any) -> list[Any]:
         given = []
         for g, form in zip(cotangents, self._forms, strict=True):
             given.append(zeros(form[0], form[1]) if g is None and form is not None and self._materialize else g)

@@ -31,6 +31,17 @@ def require(name: str, parameter: Tensor, valid: Tensor, what: str) -> None:
         )  # fmt: skip
 
 
+class UnknownError(ArgumentError, NotImplementedError):
+    """What a distribution does not know of itself; a NotImplementedError too, as in PyTorch."""
+
+    def __init__(self, distribution: Distribution, what: str) -> None:
+        super().__init__(
+            f"{type(distribution).__name__} does not know its {what}",
+            where=place(),
+            hint=f"def {what}(...) in a subclass of it",
+        )
+
+
 class Distribution:
     """The base: a batch of distributions over events. `torch.distributions.Distribution`.
 
@@ -66,19 +77,19 @@ class Distribution:
 
     def log_prob(self, value: Any) -> Any:
         """Logarithm of the density or probability at `value`, in the shape in which it meets the batch."""
-        raise NotImplementedError
+        raise UnknownError(self, "log_prob")
 
     def entropy(self) -> Any:
         """The entropy of each distribution, in nats."""
-        raise NotImplementedError
+        raise UnknownError(self, "entropy")
 
     @property
     def mean(self) -> Any:
-        raise NotImplementedError
+        raise UnknownError(self, "mean")
 
     @property
     def variance(self) -> Any:
-        raise NotImplementedError
+        raise UnknownError(self, "variance")
 
     @property
     def stddev(self) -> Any:

@@ -158,8 +158,8 @@ class Recording:
         return body(self, function, inputs)
 
     def resume(self, tape: Any, inputs: Sequence[Tensor]) -> None:
-        """Write down here what a body did, so that its tensors can be read; see `ox.graph.nested.Nested`."""
-        raise NotImplementedError
+        """Write down here what a body did, so that its tensors can be read: only a body, `Nested`, does."""
+        raise RecordError("only inside a branch or a loop can what another one did be read", where=users_line() or None)
 
     def stands_for(self, tensor: Tensor, other: Tensor) -> None:
         """`tensor` is from now on the value that `other` is, of whatever size."""

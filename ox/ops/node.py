@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
@@ -144,7 +145,7 @@ class Node(Hookable):
         )
 
 
-class HandMade(Node):
+class HandMade(Node, ABC):
     """A node that no operator made: `rule(*cotangents)` gives those of its inputs, in operators."""
 
     op = SimpleNamespace(name="HandMade", single_output=False)
@@ -161,8 +162,9 @@ class HandMade(Node):
         if mode.watch is not None:
             mode.watch.made(self)
 
+    @abstractmethod
     def rule(self, *cotangents: Any) -> Any:
-        raise NotImplementedError
+        """The cotangents of the inputs, None for one that gets none."""
 
     def gradients(self, cotangents: list[Any], differentiable: bool) -> list[Any]:
         if self.saved is None:

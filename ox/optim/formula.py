@@ -6,6 +6,7 @@ Eager training runs it on pieces of arrays that stay in the cache, a recording r
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from ox.tensor import Tensor
 Numbers = SimpleNamespace  # a group's numbers by name, and what `_derive` adds
 
 
-class Formula(Optimizer):
+class Formula(Optimizer, ABC):
     """A subclass names its state (`_moments`) and gives `_rule`, and `_derive` where numbers depend on the step."""
 
     _counts = True  # whether there is a step count in the state
@@ -39,9 +40,9 @@ class Formula(Optimizer):
     def _derive(self, xp: Any, n: Numbers, step: Any) -> None:
         """Add numbers to `n` that depend on the step; state of no dimensions is in `n` and changed there."""
 
+    @abstractmethod
     def _rule(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
         """The new parameter; new state is put into `s`. The gradient `g` has its sign and its weight decay."""
-        raise NotImplementedError
 
     def _decoupled(self, group: Group) -> bool:
         """Whether weight decay acts on the parameter itself rather than through the gradient."""

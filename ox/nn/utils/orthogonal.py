@@ -49,6 +49,11 @@ class Orthogonal(Module):
             Q = F.matmul(self.base, Q)
         return Q.mT if wide else Q
 
+
+class InvertibleOrthogonal(Orthogonal):
+    """One that finds what an orthogonal matrix is made of: of reflections, or relative to a base. The two other maps
+    without a base have no inverse in closed form, so setting the matrix is refused there, as in PyTorch."""
+
     def right_inverse(self, Q: Tensor) -> Tensor:
         if Q.array.shape != self.shape:
             raise ShapeError(
@@ -62,8 +67,6 @@ class Orthogonal(Module):
         array = np.swapaxes(array, -1, -2) if wide else array
         rows, columns = array.shape[-2:]
         if not self.use_trivialization:
-            if self.kind != "householder":
-                raise NotImplementedError(self.kind)
             packed = packed_reflections(array)
             return like(np.swapaxes(packed, -1, -2) if wide else packed, Q)
         if rows != columns:

@@ -7,7 +7,7 @@ from typing import Any
 from ox.errors import ArgumentError, BoundsError
 from ox.nn.module import Module
 from ox.nn.parameter import Buffer
-from ox.nn.utils.orthogonal import MAPS, Orthogonal
+from ox.nn.utils.orthogonal import MAPS, InvertibleOrthogonal, Orthogonal
 from ox.nn.utils.parametrize import register_parametrization
 from ox.nn.utils.spectral_norm import as_matrix, iterate, largest, output_dim, started, unit
 from ox.nn.utils.weight_norm import norm_except_dim
@@ -90,7 +90,8 @@ def orthogonal(
     kind = orthogonal_map or ("matrix_exp" if square else "householder")
     if kind not in MAPS:
         raise ArgumentError(f"there is no orthogonal_map {kind!r}", where=place(), expected=", ".join(MAPS))
-    made = Orthogonal(weight.array.shape, kind, use_trivialization)
+    invertible = use_trivialization or kind == "householder"
+    made = (InvertibleOrthogonal if invertible else Orthogonal)(weight.array.shape, kind, use_trivialization)
     return register_parametrization(module, name, made, unsafe=True)
 
 

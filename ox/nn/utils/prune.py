@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -183,15 +184,16 @@ class L1Unstructured(_Amount):
         return make_tensor(self._without(default_mask.array.reshape(-1), sizes).array.reshape(t.array.shape))
 
 
-class _Structured(_Amount):
+class _Structured(_Amount, ABC):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: float, dim: int = -1) -> None:
         super().__init__(amount)
         self.dim = dim
 
+    @abstractmethod
     def _importance(self, slices: Any) -> Any:
-        raise NotImplementedError
+        """A number for each of `slices`, the least of which goes first."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         rank = t.array.ndim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,14 +13,15 @@ from ox.optim.lr_scheduler.base import LRScheduler, per_group
 from ox.optim.optimizer import Optimizer
 
 
-class FactorLR(LRScheduler):
+class FactorLR(LRScheduler, ABC):
     """A subclass gives `_factor(epoch)`. While the rate is what this plan alone makes of `initial_lr`, it is computed
     from that, and does not gather rounding; once something else changed it, it moves by the ratio of two factors."""
 
     _keeps = True  # whether a resuming constructor leaves the rate as it is
 
+    @abstractmethod
     def _factor(self, epoch: int) -> float:
-        raise NotImplementedError
+        """What the first rate is multiplied by."""
 
     def _at_epoch(self) -> list[float]:
         return [lr * self._factor(self.last_epoch) for lr in self.base_lrs]
