@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.autograd.accumulation import accumulate, accumulating, added, owner, run_hooks_of_accumulation
+from ox.autograd.accumulation import accumulate, accumulating, added, run_hooks_of_accumulation
+from ox.autograd.arrival import Arrivals
 from ox.errors import ArgumentError, GradientError, RecordError, ShapeError
 from ox.operands import cast
 from ox.ops import operator, pullback
@@ -53,25 +54,32 @@ def backward(
     """
     tensors = listed(tensors)
     cotangents = cotangents_of(len(tensors), grad_tensors)
-    if inputs is None:
-        found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None)
-        named = [(leaf.tensor(), g) for leaf, g in found.items()]
-    else:
-        chosen = listed(inputs)
-        if not chosen:
-            raise ArgumentError("backward's inputs are none", where=users_line(2), hint="inputs=None for all leaves")
-        edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
-        found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
-        named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
-    taken = {id(owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
-    with switched(grad=create_graph):
-        with accumulating:
+    arrivals = Arrivals(cotangents, create_graph)
+    with arrivals.announced():
+        if inputs is None:
+            found = walk(
+                tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None, arrivals=arrivals
+            )
+            named = [(leaf.tensor(), g) for leaf, g in found.items()]
+        else:
+            chosen = listed(inputs)
+            if not chosen:
+                raise ArgumentError(
+                    "backward's inputs are none", where=users_line(2), hint="inputs=None for all leaves"
+                )
+            edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
+            arrivals.starts({x.node for x in chosen if isinstance(x.node, Leaf) and x.node.after})
+            found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
+            named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
+        taken = arrivals.given
+        with switched(grad=create_graph):
+            with accumulating:
+                for tensor, g in named:
+                    if tensor is not None:
+                        accumulate(tensor, g, taken)
             for tensor, g in named:
-                if tensor is not None:
-                    accumulate(tensor, g, taken)
-        for tensor, g in named:
-            if tensor is not None and isinstance(leaf := tensor.node, Leaf) and (leaf.after or leaf.hooks):
-                run_hooks_of_accumulation(tensor, leaf, g)
+                if tensor is not None and isinstance(leaf := tensor.node, Leaf) and (leaf.after or leaf.hooks):
+                    run_hooks_of_accumulation(tensor, leaf, g)
 
 
 def listed(tensors: Any) -> list[Tensor]:
@@ -151,9 +159,10 @@ def walk(
     create_graph: bool,
     into: list[Edge] | None,
     spans: Spans | None = None,
+    arrivals: Arrivals | None = None,
 ) -> dict[Edge, Tensor]:
     """Gradients by edge: of every leaf reached, or with `into` of those edges only; with `spans`, through the nodes of
-    these numbers only, of every edge where such a node is left."""
+    these numbers only, of every edge where such a node is left. Leaves that `arrivals` hands over are not in it."""
     if retain_graph is None:
         retain_graph = create_graph
     pending: dict[Edge, Tensor] = {}
@@ -171,7 +180,14 @@ def walk(
             edge, g = _edge(t.node, t.port), _start(t, g)
             pending[edge] = OPS["Add"](pending[edge], g) if edge in pending else g
         order = _order([t.node for t in tensors], into, spans)
+        if arrivals is not None:
+            order = arrivals.placed(order)
         for node in order:
+            if node.sequence < 0:
+                g = pending.pop(node, None)
+                if g is not None and arrivals is not None:
+                    arrivals.arrived(node, _run_leaf_hooks(node.hooks, g), pending.values())
+                continue
             if direct and node.hooks is None and node.op.single_output:
                 g = pending.pop(node, None)
                 if g is None:

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ox.autograd.arrival import awaited
 from ox.errors import GradientError
 from ox.ops.mode import MODE
 from ox.ops.node import Handle, Leaf
@@ -52,7 +53,8 @@ def register(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Handle:
 
 
 def register_after(tensor: Tensor, hook: Callable[[Tensor], None]) -> Handle:
-    """Call `hook(tensor)` when a backward has filled its `.grad`. Raises GradientError for what is no leaf."""
+    """Call `hook(tensor)` as soon as a backward has filled its `.grad`, while the rest of it goes on. Raises
+    GradientError for what is no leaf."""
     leaf = tensor.node
     if not isinstance(leaf, Leaf):
         raise GradientError(
@@ -66,6 +68,7 @@ def register_after(tensor: Tensor, hook: Callable[[Tensor], None]) -> Handle:
     if leaf.after is None:
         leaf.after = []
     leaf.after.append(hook)
+    awaited.add(leaf)
     return Handle(leaf.after, hook)
 
 

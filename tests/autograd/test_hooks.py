@@ -110,6 +110,61 @@ def test_hooks_after_accumulation() -> None:
             wrong.register_post_accumulate_grad_hook(print)
 
 
+def test_hooks_of_accumulation_run_while_the_walk_goes_on() -> None:
+    x, w, v = (ox.ones(2, requires_grad=True) for _ in range(3))
+    seen: list[str] = []
+    w.register_post_accumulate_grad_hook(lambda t: seen.append("w"))
+    v.register_post_accumulate_grad_hook(lambda t: seen.append("v"))
+    first = x * w
+    first.grad_fn.register_prehook(lambda gs: seen.append("first"))
+    ((first * v).exp() + w).sum().backward()  # w is needed again at the end: its gradient is whole only there
+    assert seen == ["v", "first", "w"]
+    seen.clear()
+    (x * w).sum().backward(inputs=[w])
+    assert seen == ["w"]
+
+
+def test_a_gradient_that_is_handed_over_early_has_memory_of_its_own() -> None:
+    """An Add hands one gradient to both its inputs; what a hook writes must not reach the other."""
+    x, w = ox.ones(2, requires_grad=True), ox.ones(2, requires_grad=True)
+    w.register_post_accumulate_grad_hook(lambda t: t.grad.zero_())
+    ((x * 3) + w).sum().backward()
+    assert (x.grad.tolist(), w.grad.tolist()) == ([3, 3], [0, 0])
+    given = ox.ones(2)
+    (w + 0).backward(given)
+    w.backward(given)
+    assert (given.tolist(), w.grad.tolist()) == ([1, 1], [0, 0])
+
+
+def test_followers_learn_of_every_backward() -> None:
+    from ox.autograd.arrival import followers
+
+    class Log:
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        def starts(self, leaves, create_graph: bool) -> None:  # type: ignore[no-untyped-def]
+            self.seen.append(len(leaves))
+
+        def ends(self, failed: bool) -> None:
+            self.seen.append(failed)
+
+    x, w = ox.ones(1, requires_grad=True), ox.ones(1, requires_grad=True)
+    w.register_post_accumulate_grad_hook(lambda t: None)
+    log = Log()
+    followers.add(log)
+    (x * w).backward()
+    (x * 2).backward()
+    y = x * w
+    y.register_hook(lambda g: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        y.backward()
+    (x * w).backward(inputs=[w])
+    ox.autograd.grad(x * w, w)  # fills no .grad
+    followers.discard(log)
+    assert log.seen == [1, False, 0, False, 1, True, 1, False]
+
+
 def test_a_hook_may_run_a_backward() -> None:
     x, y = ox.ones(1, requires_grad=True), ox.ones(1, requires_grad=True)
     x.register_post_accumulate_grad_hook(ox.enable_grad()(lambda t: (y * 3).backward()))

@@ -52,6 +52,14 @@ r.remove()
 (x * w).sum().backward()
 log(x.grad)
 """,
+    "post accumulate in the order of the walk": """
+x.register_post_accumulate_grad_hook(lambda t: log("x", t.grad))
+w.register_post_accumulate_grad_hook(lambda t: log("w", t.grad))
+h = x * 2
+h.grad_fn.register_prehook(lambda gs: log("h"))
+(h.exp() * w).sum().backward()
+log(x.grad, w.grad)
+""",
     "an optimizer in the hook": """
 def step(p):
     with T.no_grad():

@@ -1,0 +1,79 @@
+"""Leaves whose gradient somebody waits for: it is handed over as soon as it is whole, while the walk goes on.
+
+The last node of a walk that leads to such a leaf is known before the walk begins. The leaf takes its place in the order
+right behind that node.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ox.autograd.accumulation import accumulate, accumulating, owner, run_hooks_of_accumulation
+from ox.ops.node import Leaf
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+
+class Follower(Protocol):
+    """What is told of every backward that fills `.grad`."""
+
+    def starts(self, leaves: Collection[Leaf], create_graph: bool) -> None:
+        """Before the walk: the leaves with hooks of accumulation that it can reach."""
+
+    def ends(self, failed: bool) -> None:
+        """When every gradient is there, or when the backward raised."""
+
+
+awaited: weakref.WeakSet[Leaf] = weakref.WeakSet()  # leaves that ever had a hook of accumulation
+followers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Arrivals:
+    """The leaves of one backward that are handed over early."""
+
+    def __init__(self, cotangents: Iterable[Tensor | None], create_graph: bool) -> None:
+        self.create_graph = create_graph
+        self.followers = list(followers)
+        self.given = {id(owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
+
+    @contextmanager
+    def announced(self) -> Iterator[None]:
+        """Tells the followers of the end, come what may."""
+        with ExitStack() as ends:
+            for follower in self.followers:
+                ends.push(lambda kind, error, trace, f=follower: f.ends(kind is not None))
+            yield
+
+    def placed(self, order: list[Any]) -> list[Any]:
+        """The order with those leaves in it, each behind the last node that leads to it."""
+        last: dict[Any, Any] = {}
+        if awaited:
+            for node in order:
+                for source in node.inputs:
+                    if source.sequence < 0 and source.after:
+                        last[source] = node
+        self.starts(last)
+        if not last:
+            return order
+        behind: dict[Any, list[Any]] = {}
+        for leaf, node in last.items():
+            behind.setdefault(node, []).append(leaf)
+        return [each for node in order for each in (node, *behind.get(node, ()))]
+
+    def starts(self, leaves: Collection[Leaf]) -> None:
+        for follower in self.followers:
+            follower.starts(leaves, self.create_graph)
+
+    def arrived(self, leaf: Leaf, g: Tensor, pending: Iterable[Tensor]) -> None:
+        tensor = leaf.tensor()
+        if tensor is None:
+            return
+        # a gradient that is still on its way elsewhere must not be the memory that hooks may write to
+        elsewhere = {id(owner(x.array)) for x in pending if not x.is_sparse}
+        with accumulating:
+            accumulate(tensor, g, self.given | elsewhere)
+        run_hooks_of_accumulation(tensor, leaf, g)
