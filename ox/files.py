@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and `save` / `load` without pickle."""
+"""Files that are written whole or not at all, and `save` / `load` without pickle; `load` reads others' weights, too."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from ox.dtypes import ALL, bfloat16
+from ox.dtypes import ALL, DType, bfloat16
 from ox.errors import ArgumentError, LoadError, WriteError
 
 _KEY = "ox.tree"
+# the element types of safetensors that tensors can have; a bool is a byte
+_TYPES: dict[str, DType] = {
+    **{f"{letter}{8 * t.itemsize}": t for t in ALL for letter in t.kind.upper() if letter in "FIU"},
+    "BF16": bfloat16,
+    "BOOL": np.dtype(np.uint8),
+}
 # what a hostile or half-written file can make of the lines that read it
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -100,7 +106,8 @@ def load(
     weights_only: bool | None = None,
     mmap: bool | None = None,
 ) -> Any:
-    """Read what `save` wrote. Nothing in the file is executed.
+    """Read what `save` wrote, or any safetensors file, such as the weights that PyTorch programs share: a dict from
+    name to tensor, for `Module.load_state_dict`. Nothing in the file is executed.
 
     Args:
         f: its path, or a file opened for reading bytes.
@@ -108,7 +115,7 @@ def load(
         weights_only, mmap: taken for PyTorch's sake; there is never more than weights and plain values.
 
     Raises:
-        LoadError: the file is missing, damaged, or was not written by `save`.
+        LoadError: the file is missing, damaged, no safetensors file, or has an element type that ox has not.
     """
     device = str(map_location) if isinstance(map_location, str) and map_location != "cpu" else None
     if isinstance(f, (str, os.PathLike)):
@@ -125,19 +132,50 @@ def _read(path: str, device: str | None) -> Any:
     try:
         with safe_open(path, framework="numpy") as f:
             tree = (f.metadata() or {}).get(_KEY)
-            if tree is None:
-                raise LoadError(
-                    f"{path} was not written by ox.save", hint="safetensors.numpy.load_file reads plain files"
-                )
-            return _unflatten(json.loads(tree), f, device)
+            return _plain(path, f, device) if tree is None else _unflatten(json.loads(tree), f, device)
     except LoadError:
         raise
     except OSError as error:
         raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
     except (SafetensorError, *_DAMAGE) as error:
         raise LoadError(
-            f"{path} cannot be read", got=str(error), hint="an earlier checkpoint; this one is damaged"
+            f"{path} cannot be read",
+            expected="a safetensors file",
+            got="a pickle, which could run code" if _is_pickle(path) else str(error),
+            hint="the .safetensors file that most checkpoints have beside it"
+            if _is_pickle(path)
+            else "an earlier checkpoint; this one is damaged",
         ) from error
+
+
+def _is_pickle(path: str) -> bool:
+    """Whether the file is what torch.save writes: a zip archive, or before 1.6 a bare pickle."""
+    with open(path, "rb") as f:
+        return f.read(4).startswith((b"PK\x03\x04", b"\x80\x02"))
+
+
+def _plain(path: str, f: Any, device: str | None) -> dict[str, Any]:
+    """The tensors of a file that another program wrote, by name. `f` has checked that the header speaks the truth
+    about the file; its own NumPy reader knows no bfloat16, so the bytes are read here."""
+    from ox.tensor import make_tensor
+
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    tensors = {}
+    for name in f.keys():  # noqa: SIM118  a handle, no dict
+        entry = header[name]
+        if entry["dtype"] not in _TYPES:
+            raise LoadError(
+                f"{path} has tensors of a type that ox has not",
+                where=name,
+                expected=", ".join(_TYPES),
+                got=entry["dtype"],
+            )
+        begin, shape = entry["data_offsets"][0], entry["shape"]
+        array = np.fromfile(path, _TYPES[entry["dtype"]], prod(shape), offset=8 + length + begin).reshape(shape)
+        tensors[name] = make_tensor(array != 0 if entry["dtype"] == "BOOL" else array)
+    return tensors if device is None else {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) -> Any:
