@@ -46,6 +46,8 @@ FOREIGN = {
     "onnxruntime": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},
     "cupy": {"ox.devices", "ox.train.collective"},
     "cupyx": {"ox.devices", "ox.train.collective"},
+    "pyarrow": {"ox.data.datasets"},
+    "tokenizers": {"ox.data.datasets"},
     **dict.fromkeys(("torch", "pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"), NOWHERE),
 }
 # A file longer than 400 lines needs its reason here.

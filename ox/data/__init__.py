@@ -20,6 +20,7 @@ from ox.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from ox.doors import doors
 
 __all__ = [
     "BatchSampler",
@@ -41,3 +42,5 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+__getattr__, __dir__ = doors(__name__, ("datasets", "transforms"))
