@@ -8,7 +8,7 @@ from typing import Any
 from ox import ops, random
 from ox.dtypes import float32, int64, onnx_type
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.functional.common import batched, ints, number, product, several, shaped
+from ox.nn.functional.common import batched, ints, number, product, several, shaped, with_indices
 from ox.ops.broadcast import expand_to
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.explain import place
@@ -164,19 +164,9 @@ def adaptive_max_pool3d(input: Tensor, output_size: OutputSize, return_indices: 
     return _adaptive_max(3, input, output_size, return_indices)
 
 
-def adaptive_max_pool1d_with_indices(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Any:
-    """`adaptive_max_pool1d` that always says where each value stood."""
-    return _adaptive_max(1, input, output_size, True)
-
-
-def adaptive_max_pool2d_with_indices(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Any:
-    """`adaptive_max_pool2d` that always says where each value stood."""
-    return _adaptive_max(2, input, output_size, True)
-
-
-def adaptive_max_pool3d_with_indices(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Any:
-    """`adaptive_max_pool3d` that always says where each value stood."""
-    return _adaptive_max(3, input, output_size, True)
+adaptive_max_pool1d_with_indices = with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = with_indices(adaptive_max_pool3d)
 
 
 def _fractional(
@@ -264,25 +254,5 @@ def fractional_max_pool3d(
     return _fractional(3, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
-def fractional_max_pool2d_with_indices(
-    input: Tensor,
-    kernel_size: int | Sequence[int],
-    output_size: int | Sequence[int] | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """`fractional_max_pool2d` that always says where each value stood."""
-    return _fractional(2, input, kernel_size, output_size, output_ratio, True, _random_samples)
-
-
-def fractional_max_pool3d_with_indices(
-    input: Tensor,
-    kernel_size: int | Sequence[int],
-    output_size: int | Sequence[int] | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """`fractional_max_pool3d` that always says where each value stood."""
-    return _fractional(3, input, kernel_size, output_size, output_ratio, True, _random_samples)
+fractional_max_pool2d_with_indices = with_indices(fractional_max_pool2d)
+fractional_max_pool3d_with_indices = with_indices(fractional_max_pool3d)

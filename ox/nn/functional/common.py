@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -112,3 +113,18 @@ def shaped(x: Tensor, sizes: Sequence[int]) -> Tensor:
     if isinstance(sizes[0], Dim) and 0 not in sizes[1:]:
         sizes = [-1, *sizes[1:]]
     return ops.Reshape(x, size_tensor(sizes), allowzero=int(0 in sizes))
+
+
+def with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
+    """A pooling function that always says where each value stood, whatever its `return_indices` is told."""
+    accepted = signature(pool)
+
+    @wraps(pool)
+    def always(*args: Any, **kwargs: Any) -> Any:
+        given = accepted.bind(*args, **kwargs)
+        given.arguments["return_indices"] = True
+        return pool(*given.args, **given.kwargs)
+
+    always.__name__ = always.__qualname__ = f"{pool.__name__}_with_indices"
+    always.__doc__ = f"`{pool.__name__}` that always says where each value stood."
+    return always

@@ -8,7 +8,7 @@ from typing import Any
 
 from ox import ops
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.nn.functional.common import batched, ints, number, product, several, shaped
+from ox.nn.functional.common import batched, ints, number, product, several, shaped, with_indices
 from ox.ops.broadcast import zeros
 from ox.ops.dim import Dim
 from ox.ops.explain import place
@@ -100,43 +100,9 @@ def max_pool3d(
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
-def max_pool1d_with_indices(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`max_pool1d` that always says where each value stood."""
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
-
-
-def max_pool2d_with_indices(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`max_pool2d` that always says where each value stood."""
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
-
-
-def max_pool3d_with_indices(
-    input: Tensor,
-    kernel_size: Size,
-    stride: Size | None = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`max_pool3d` that always says where each value stood."""
-    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+max_pool1d_with_indices = with_indices(max_pool1d)
+max_pool2d_with_indices = with_indices(max_pool2d)
+max_pool3d_with_indices = with_indices(max_pool3d)
 
 
 def _avg_pool(
