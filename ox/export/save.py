@@ -16,24 +16,21 @@ from ox.autograd.modes import no_grad
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export import files
-from ox.export import golden as samples
-from ox.export.example import Dims, Example, Sizes, read, recording_sizes
-from ox.export.proof import Case, Proof, Row, prove
-from ox.export.twice import Subject, arrays_of, name_sizes, record_twice
+from ox.export.cases import run_cases, sizes_seen
+from ox.export.example import Dims, read
+from ox.export.proof import Proof, Row, prove
+from ox.export.twice import Subject, name_sizes, record_twice
 from ox.graph import opset as opsets
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
-from ox.graph.form import Array, Graph, Value
+from ox.graph.form import Graph, Value
 from ox.graph.infer import infer, simplify
 from ox.graph.names import rename
-from ox.graph.record import named_outputs
 from ox.graph.write import to_model
 from ox.nn.loaded import Loaded
 from ox.nn.module import Module
 from ox.ops.mode import MODE
 from ox.tensor import Tensor
 from ox.where import users_line
-
-PROOF_ROWS = (1, 2, 7)
 
 
 @dataclass(frozen=True)
@@ -144,8 +141,8 @@ def save(
             graph.listed = model.graph.listed
         _check_weights(graph)
         names = [v.name for v in graph.outputs]
-        cases = _cases(model, given, names, golden)
-        shapes = [_seen(given, {k: v.shape for k, v in case.outputs.items()}, case.inputs) for case in cases]
+        cases = run_cases(model, given, names, golden)
+        shapes = [sizes_seen(given, case) for case in cases]
         inferred = simplify(graph, opset)
         rename(graph)
         for v in graph.outputs:
@@ -219,70 +216,6 @@ def _buffers(model: Any, graph: Graph) -> dict[str, str]:
     kept = {v.name for v in graph.owned}
     names = [name for name, _ in model.named_buffers() if name in kept]
     return {"ox.buffers": "\n".join(names)} if names else {}
-
-
-def _cases(model: Callable[..., Any], example: Example, names: Sequence[str], golden: Any) -> list[Case]:
-    """What is run eagerly, to be compared: rows of the example, and the golden samples."""
-    batch, start = example.batch, 0
-    cases: list[Case] = []
-    own, near, far = _variations(example)
-    varied = [own, near, far] if near else [own]  # without a batch and without open sizes one run says it all
-    for rows, others in zip(PROOF_ROWS, [own, near, far], strict=True) if batch else [(None, o) for o in varied]:
-        arrays, outputs = _run(model, example, others | ({batch: rows} if batch and rows else {}), start, names)
-        if outputs is None:  # too small for the model, and nobody said that it is not
-            arrays, outputs = _run(model, example, near | ({batch: rows} if batch and rows else {}), start, names)
-        assert outputs is not None
-        cases.append(Case(rows, arrays, outputs))
-        start += rows or 0
-    for sample in samples.rows(example, golden):
-        outputs = _eager(model, example, sample, names)
-        if any(x.shape[:1] != (1,) for x in outputs.values()):
-            break  # an output that has no row of its own for each row of the input cannot be a golden answer
-        cases.append(Case(1, sample, outputs, shown=False))
-    return cases
-
-
-def _run(
-    model: Callable[..., Any], example: Example, sizes: Sizes, start: int, names: Sequence[str]
-) -> tuple[dict[str, Array], dict[str, Array] | None]:
-    """Inputs of these sizes and what the model makes of them; None where it refuses sizes far from the example's."""
-    arrays = example.cut(example.sizes | sizes, start)
-    try:
-        return arrays, _eager(model, example, arrays, names)
-    except Exception:
-        if sizes.items() >= _variations(example)[2].items() > set():
-            return arrays, None
-        raise
-
-
-def _variations(example: Example) -> tuple[Sizes, Sizes, Sizes]:
-    """The sizes besides the batch in the runs of the proof: the example's own, those of the second recording, and far
-    from them, so that an output that varies with them is seen to vary, also behind a stride."""
-    others = {dim: size for dim, size in example.sizes.items() if dim != example.batch}
-    near = {dim: size for dim, size in recording_sizes(example)[1].items() if dim in others}
-    far = {dim: size // 2 + 1 if size > 4 else 2 * size + 1 for dim, size in others.items()}
-    return {}, near, far
-
-
-def _eager(
-    model: Callable[..., Any], example: Example, arrays: Mapping[str, Array], names: Sequence[str]
-) -> dict[str, Array]:
-    result = example.call(model, list(example.tensors(arrays).values()))
-    outputs = arrays_of(named_outputs(result, None if isinstance(result, Mapping) else names))
-    return {name: outputs[name] for name in names}
-
-
-def _seen(
-    example: Example, outputs: dict[str, tuple[int, ...]], inputs: Mapping[str, Array]
-) -> tuple[Sizes, dict[str, tuple[int, ...]]]:
-    """The named sizes of a run, and the shapes that came out."""
-    sizes = {
-        d: n
-        for name, dims in example.dims.items()
-        for d, n in zip(dims, inputs[name].shape, strict=True)
-        if isinstance(d, str)
-    }
-    return sizes, outputs
 
 
 def _labels(
