@@ -250,7 +250,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "backends", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn", "optim",
+    "amp", "backends", "cpu", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn", "optim",
     "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils", "version",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
@@ -279,6 +279,20 @@ _ELSEWHERE = {
         "ox.typed",
     ),
     "vmap": "ox.func",
+    **dict.fromkeys(
+        (
+            "GradScaler",
+            "autocast",
+            "clear_autocast_cache",
+            "get_autocast_dtype",
+            "is_autocast_cache_enabled",
+            "is_autocast_enabled",
+            "set_autocast_cache_enabled",
+            "set_autocast_dtype",
+            "set_autocast_enabled",
+        ),
+        "ox.amp",
+    ),
     **dict.fromkeys(("dsmm", "sparse_coo_tensor", "spmm"), "ox.sparse"),
     **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
 }

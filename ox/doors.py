@@ -12,15 +12,12 @@ from typing import Any
 _COMPLEX = "ONNX operators compute with no complex numbers; ox.fft keeps the two parts in a last dimension"
 _PROCESSES = "training on several processes is not there yet"
 ELSEWHERE = {
-    "ox.amp": "mixed precision is not there yet",
     "ox.ao": "ox.ops has QuantizeLinear and its like where a file brings them",
-    "ox.autocast": "mixed precision is not there yet",
     "ox.autograd.profiler": "ox.profiler",
     "ox.cfloat": _COMPLEX,
     "ox.compile": "training is eager; ox.export.save writes a model as a graph",
     "ox.complex64": _COMPLEX,
     "ox.complex128": _COMPLEX,
-    "ox.cuda.amp": "mixed precision is not there yet",
     "ox.cuda.max_memory_allocated": "with ox.track_memory(), or ox.cuda.memory_stats()",
     "ox.distributed": _PROCESSES,
     "ox.hub": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",

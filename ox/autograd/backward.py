@@ -169,7 +169,8 @@ def walk(
     wanted = None if into is None else set(into)
     watch = MODE.get().watch
     direct = wanted is None and watch is None
-    with switched(grad=create_graph), np.errstate(all="ignore"):  # an infinite gradient is for the user to judge
+    # each gradient in the type of its forward; an infinite one is for the user to judge
+    with switched(grad=create_graph, autocast=None), np.errstate(all="ignore"):
         for t, g in zip(tensors, cotangents, strict=True):
             if t.node is None:
                 raise GradientError(
@@ -351,7 +352,7 @@ def through(
         if pairs:
             xs, gs = [x for x, _ in pairs], [g for _, g in pairs]
             more = walk(xs, gs, retain_graph=True, create_graph=create_graph, into=None, spans=tape.spans)
-            with switched(grad=create_graph):
+            with switched(grad=create_graph, autocast=None):
                 for edge, g in more.items():
                     found[edge] = added(found[edge], g) if edge in found else g
     edges = [None if x is None else _edge(x.node, x.port) if hasattr(x, "node") else x for x in ends]

@@ -44,7 +44,15 @@ class Module(Moving, Stateful):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         mode = MODE.get()
         token = MODE.set(
-            Mode(mode.grad, mode.inference, mode.recording, mode.executor, (*mode.modules, self), mode.watch)
+            Mode(
+                mode.grad,
+                mode.inference,
+                mode.recording,
+                mode.executor,
+                (*mode.modules, self),
+                mode.watch,
+                mode.autocast,
+            )
         )
         try:
             if self._hooks is None and not EVERYWHERE.count:

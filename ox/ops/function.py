@@ -51,6 +51,12 @@ class Function(Operator):
 
     def __call__(self, *inputs: Any, outputs: int | None = None, **attributes: Any) -> Any:
         wanted = len(self.schema.outputs) if outputs is None else outputs
+        mode = MODE.get()
+        if mode.autocast is not None:
+            inputs = mode.autocast(self, inputs)
+            if not self.fused or mode.recording is None:  # the policy is for the whole, not for what it is made of
+                with switched(autocast=None):
+                    return self(*inputs, outputs=wanted, **attributes)
         if self._unfolds(inputs):
             result = self.body(*(x if x is None else operator.as_input(x) for x in inputs), **attributes)
             if isinstance(result, tuple):
@@ -76,7 +82,7 @@ def _as_kernel(body: Callable[..., Any]) -> Callable[..., Any]:
     """The body as a kernel: arrays in, arrays out, unrecorded."""
 
     def kernel(xp: Any, *arrays: Any, **attributes: Any) -> Any:
-        with switched(recording=None, grad=False):
+        with switched(recording=None, grad=False, autocast=None):
             result = body(*(a if a is None else operator.make_tensor(a) for a in arrays), **attributes)
         return tuple(t.array for t in result) if isinstance(result, tuple) else result.array
 

@@ -38,7 +38,7 @@ def GridSample(
             expected=f"X [N, C, ...] that is not empty, grid [N, ..., {max(rank, 1)}] of {X.ndim} dimensions",
         )
     wide: Any = np.float32 if X.dtype in HALVES else X.dtype if is_floating(X.dtype) else np.float64
-    with switched(recording=None, grad=False, executor=None):
+    with switched(recording=None, grad=False, executor=None, autocast=None):
         data, at = (choke.make_tensor(a.astype(wide, copy=False)) for a in (X, grid))
         axes = prepared(at, X.shape[2:], mode, padding_mode, align_corners)
         made = sample(data, axes, grid.shape[1:-1]).array

@@ -1,4 +1,4 @@
-"""What is switched on in this context: gradients, a recording, a forced executor. Threads never meet."""
+"""What is switched on in this context: gradients, autocast, a recording, a forced executor. Threads never meet."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ class Mode:
     executor: Callable[..., Any] | None = None  # forced for every operator; None picks by device, dtype and size
     modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
     watch: Watch | None = None
+    autocast: Any = None  # an ox.amp.autocast.Active, which gives a call its inputs in other types
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
@@ -75,6 +76,7 @@ def changed(mode: Mode, changes: dict[str, Any]) -> Mode:
         get("executor", mode.executor),
         get("modules", mode.modules),
         get("watch", mode.watch),
+        get("autocast", mode.autocast),
     )
     return made if changes.keys() <= _FIELDS else replace(made, **changes)  # which names the switch that is none
 

@@ -121,8 +121,10 @@ class Operator:
     def __call__(self, *inputs: Any, **attributes: Any) -> Tensor: ...
 
     def __call__(self, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """The one choke point: check, pick the executor, run, remember for backward, tell the recording."""
+        """The one choke point: cast, check, pick the executor, run, remember for backward, tell the recording."""
         mode = MODE.get()
+        if mode.autocast is not None:
+            inputs = mode.autocast(self, inputs)
         arrays: list[Any] = []
         tracked, bit = 0, 1  # which inputs have a history, as a bit mask
         dtype: Any = None

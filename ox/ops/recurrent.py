@@ -48,7 +48,7 @@ def _run(xp: XP, kind: str, arrays: dict[str, Any], hidden: int | None, attribut
     if this.usual and arrays.get("P") is None:
         return recurrent_arrays.forward(xp, this, *(a for name, a in arrays.items() if name != "P"))
     wide = {k: a.astype(float32) if a is not None and a.dtype in HALVES else a for k, a in arrays.items()}
-    with switched(recording=None, grad=False):
+    with switched(recording=None, grad=False, autocast=None):
         made = forward(this, {k: None if a is None else choke.make_tensor(a) for k, a in wide.items()})
     return tuple(narrowed(y.array, arrays["X"].dtype) for y in made)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from ox import memory_use, random
 from ox.device_type import device as Device
 from ox.devices import cuda
 
-__path__: list[str] = []  # so that `import ox.cuda.amp` gets the answer of ox.doors
 is_available = cuda.available
 device_count = cuda.device_count
 empty_cache = cuda.empty_cache
@@ -131,4 +131,6 @@ def __getattr__(name: str) -> Any:
 
     if name in typed.CUDA:
         return typed.CUDA[name]
+    if name == "amp":
+        return import_module("ox.cuda.amp")
     raise refusal(__name__, name)

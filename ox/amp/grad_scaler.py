@@ -1,0 +1,310 @@
+"""GradScaler: a loss multiplied by a large number, so that small gradients do not vanish in float16; the number finds
+itself by the steps that overflow. `torch.amp.GradScaler`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox.amp.autocast import known_device
+from ox.devices import cuda
+from ox.dtypes import float16, float32, is_floating
+from ox.errors import ArgumentError, DTypeError, TrainError
+from ox.operands import cast
+from ox.ops.mode import switched
+from ox.where import users_line
+
+if TYPE_CHECKING:
+    from ox.tensor import Tensor
+
+READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+SMALLEST = 2.0**-16  # a gradient that overflows float16 at this scale is beyond 4e9
+SKIPS = 20  # so many steps skipped in a row at a scale below that end a run
+
+
+class _Stage:
+    """How far an optimizer is in this iteration, and whether its gradients hold an infinity or NaN."""
+
+    def __init__(self) -> None:
+        self.stage = READY
+        self.found: bool | None = None  # None: not looked for, or there were no gradients
+
+
+class GradScaler:
+    """``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``. `torch.amp.GradScaler`.
+
+    A step whose gradients hold an infinity or NaN is skipped, and `update` takes the scale back; after
+    `growth_interval` good ones in a row it grows.
+
+    Args:
+        device: "cuda" or "cpu"; with "cuda" and no GPU it warns and is disabled, as PyTorch's is.
+        init_scale: the first scale.
+        growth_factor: by which it grows; above 1.
+        backoff_factor: by which it shrinks; below 1.
+        growth_interval: good steps in a row before it grows.
+        enabled: False makes everything pass through.
+
+    Raises:
+        ArgumentError: factors out of range, or a wrong order of calls (`unscale_` or `step` twice before `update`,
+            either before `scale`).
+        TrainError: the scale collapsed: it is below 2**-16 and the last 20 steps or more were all skipped, which no
+            number of smaller scales would mend.
+    """
+
+    def __init__(
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        self._device, self._enabled = known_device(device), enabled
+        if enabled and device == "cuda" and not cuda.available():
+            warnings.warn("GradScaler is enabled, but CUDA is not available. Disabling.", stacklevel=2)
+            self._enabled = False
+        if self._enabled and growth_factor <= 1:
+            raise ArgumentError("growth_factor is above 1", where=users_line(2), got=str(growth_factor))
+        if self._enabled and backoff_factor >= 1:
+            raise ArgumentError("backoff_factor is below 1", where=users_line(2), got=str(backoff_factor))
+        self._scale = np.float32(init_scale)
+        self._growth_factor, self._backoff_factor, self._growth_interval = (
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        )
+        self._growth_tracker = 0
+        self._skipped = 0  # steps in a row
+        self._begun = False  # whether `scale` was called
+        self._stages: dict[int, _Stage] = {}
+
+    # -- an iteration ------------------------------------------------------------------------------------------
+
+    def scale(self, outputs: Any) -> Any:
+        """A tensor, or a list, tuple or other iterable of them, times the scale, each in its own type.
+
+        Raises:
+            ArgumentError: something else.
+        """
+        if not self._enabled:
+            return outputs
+        if hasattr(outputs, "node"):
+            self._begun = True
+            return self._scaled(outputs)
+        if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
+            several = map(self.scale, outputs)
+            return type(outputs)(several) if isinstance(outputs, (list, tuple)) else several  # type: ignore[call-arg]
+        raise ArgumentError("scale takes tensors", where=users_line(2), got=type(outputs).__name__)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        # float16 has no 65536: the product is made in float32 and rounded once
+        if x.array.dtype.itemsize > 2:
+            return x * float(self._scale)  # type: ignore[no-any-return]
+        return cast(cast(x, float32) * float(self._scale), x.array.dtype)  # type: ignore[no-any-return]
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divide the gradients of an optimizer's parameters by the scale, in place; before they are clipped or looked
+        at. `step` does it where it was not done.
+
+        Raises:
+            ArgumentError: a second time since `update`, after `step`, or before `scale`.
+            DTypeError: float16 gradients: the parameters of a model under autocast stay float32.
+        """
+        if not self._enabled:
+            return
+        self._check_begun("unscale_")
+        stage = self._stages.setdefault(id(optimizer), _Stage())
+        if stage.stage == UNSCALED:
+            raise ArgumentError(
+                "unscale_() has already been called on this optimizer since the last update()",
+                where=users_line(2), hint="once an optimizer and iteration, then step() and update()",
+            )  # fmt: skip
+        if stage.stage == STEPPED:
+            raise ArgumentError("unscale_() is being called after step()", where=users_line(2))
+        stage.found = self._unscale(optimizer)
+        stage.stage = UNSCALED
+
+    def _unscale(self, optimizer: Any) -> bool | None:
+        """Divide, and say whether there was an infinity or NaN; None where there is no gradient."""
+        factor = float(np.float32(1.0 / np.float64(self._scale)))
+        flags: list[Any] = []
+        with switched(grad=False, autocast=None):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    g = parameter.grad
+                    if g is None:
+                        continue
+                    if g.dtype == float16:
+                        raise DTypeError(
+                            "GradScaler does not unscale float16 gradients", where=users_line(3),
+                            expected="float32 parameters, whose casts autocast makes",
+                            hint="no model.half(): ox.autocast alone",
+                        )  # fmt: skip
+                    values = g.values() if getattr(g, "is_sparse", False) else g
+                    flags.append(_not_finite(values.array))
+                    values.mul_(factor)
+        return None if not flags else any(bool(flag) for flag in flags)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """`optimizer.step(*args, **kwargs)` and what it returns, on unscaled gradients; None, and no step, where these
+        hold an infinity or NaN.
+
+        Raises:
+            ArgumentError: a closure; a second time since `update`; before `scale`; or an optimizer without gradients.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs:
+            raise ArgumentError("GradScaler takes no closure", where=users_line(2), hint="enabled=False, or bfloat16")
+        self._check_begun("step")
+        stage = self._stages.setdefault(id(optimizer), _Stage())
+        if stage.stage == STEPPED:
+            raise ArgumentError("step() has already been called since the last update()", where=users_line(2))
+        if stage.stage == READY:
+            self.unscale_(optimizer)
+        if stage.found is None:
+            raise ArgumentError(
+                "the optimizer's parameters have no gradients", where=users_line(2),
+                hint="scaler.scale(loss).backward() before it; was it given this model's parameters?",
+            )  # fmt: skip
+        made = None if stage.found else optimizer.step(*args, **kwargs)
+        stage.stage = STEPPED
+        return made
+
+    def update(self, new_scale: Any = None) -> None:
+        """End the iteration: the scale shrinks if a step was skipped, grows after enough that were not, or becomes
+        `new_scale` (a number or a tensor of one element).
+
+        Raises:
+            ArgumentError: no step was taken or skipped since the last one, and no `new_scale` is given.
+            TrainError: the scale collapsed.
+        """
+        if not self._enabled:
+            return
+        self._check_begun("update")
+        if new_scale is not None:
+            self._scale = np.float32(_one_number(new_scale))
+            self._stages.clear()
+            return
+        found = [stage.found for stage in self._stages.values() if stage.found is not None]
+        if not found:
+            raise ArgumentError(
+                "update() without a step since the last one", where=users_line(2), hint="scaler.step(optimizer) first"
+            )
+        self._stages.clear()
+        if any(found):
+            self._scale = np.float32(self._scale * np.float32(self._backoff_factor))
+            self._growth_tracker = 0
+            self._skipped += 1
+            self._refuse_collapse()
+            return
+        self._skipped = 0
+        self._growth_tracker += 1
+        if self._growth_tracker == self._growth_interval:
+            with np.errstate(over="ignore"):
+                grown = np.float32(self._scale * np.float32(self._growth_factor))
+            self._scale = grown if np.isfinite(grown) else self._scale
+            self._growth_tracker = 0
+
+    def _refuse_collapse(self) -> None:
+        if self._skipped >= SKIPS and self._scale < SMALLEST:
+            raise TrainError(
+                f"the loss scale has collapsed: the last {self._skipped} steps were all skipped",
+                where=users_line(3),
+                got=f"an infinity or NaN among the gradients each time, at last at a scale of {float(self._scale):.3g}",
+                expected="finite gradients at some scale above 2**-16",
+                hint="look at the loss: if it is NaN without autocast too, a smaller learning rate, or "
+                "ox.autograd.detect_anomaly() to find where; else bfloat16, which needs no scale, or float32 for the "
+                'operator that overflows: ox.autocast(..., policy={"MatMul": "float32"})',
+            )
+
+    def _check_begun(self, name: str) -> None:
+        if not self._begun:
+            raise ArgumentError(f"{name}() before scale()", where=users_line(3), hint="scaler.scale(loss).backward()")
+
+    # -- what it knows -----------------------------------------------------------------------------------------
+
+    def get_scale(self) -> float:
+        """The scale; 1 when disabled."""
+        return float(self._scale) if self._enabled else 1.0
+
+    def is_enabled(self) -> bool:
+        return self._enabled
+
+    def get_growth_factor(self) -> float:
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        self._growth_interval = new_interval
+
+    def _get_growth_tracker(self) -> int:
+        """Good steps in a row since the scale last changed."""
+        return self._growth_tracker if self._enabled else 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps, after `update`; PyTorch's keys. Empty when disabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._growth_tracker,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what `state_dict` gave; nothing when disabled.
+
+        Raises:
+            ArgumentError: the state of a disabled one, or one that lacks a key.
+        """
+        if not self._enabled:
+            return
+        missing = [key for key in self.state_dict() if key not in state_dict]
+        if missing:
+            raise ArgumentError(
+                "the state of a GradScaler is empty" if not state_dict else "the state of a GradScaler lacks a key",
+                where=users_line(2), got="the state of a disabled one" if not state_dict else f"no {missing[0]}",
+            )  # fmt: skip
+        self._scale = np.float32(state_dict["scale"])
+        self._growth_factor = float(state_dict["growth_factor"])
+        self._backoff_factor = float(state_dict["backoff_factor"])
+        self._growth_interval = int(state_dict["growth_interval"])
+        self._growth_tracker = int(state_dict["_growth_tracker"])
+        self._skipped = 0
+
+
+def _not_finite(array: Any) -> Any:
+    """Whether an array holds an infinity or NaN: on a GPU a flag there, that nobody waits for yet."""
+    if isinstance(array, np.ndarray) and is_floating(array.dtype):
+        with np.errstate(all="ignore"):
+            if np.isfinite(np.add.reduce(array, axis=None)):  # a fraction of looking at each; a sum may overflow
+                return False
+    return ~np.isfinite(array).all()
+
+
+def _one_number(value: Any) -> float:
+    if hasattr(value, "node"):
+        if value.array.size != 1 or value.requires_grad:
+            raise ArgumentError(
+                "a new scale is a number, or a tensor of one element without a gradient", where=users_line(3)
+            )
+        return float(value.item())
+    return float(value)
