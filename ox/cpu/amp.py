@@ -12,7 +12,7 @@ class autocast(amp.autocast):
     """`ox.autocast("cpu")`. `torch.cpu.amp.autocast`."""
 
     def __init__(
-        self, enabled: bool = True, dtype: DType = bfloat16, cache_enabled: bool = True, **policy: Any
+        self, enabled: bool = True, dtype: DType = bfloat16, cache_enabled: bool = True, **kwargs: Any
     ) -> None:
         super().__init__("cpu", dtype, enabled, cache_enabled, **kwargs)
 
