@@ -1,0 +1,229 @@
+"""Tables of any source as columns: numbers as float64 with NaN for what is missing, text as strings with None."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError
+from ox.ops.explain import place
+
+Columns = dict[str, NDArray[Any]]
+MISSING = frozenset(("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"))
+ROWS = 1 << 16  # read together
+
+
+def read_columns(
+    source: Any, text: Collection[str] = (), numbers: Collection[str] = (), delimiter: str = ","
+) -> Columns:
+    """The columns of a table, by name, in order.
+
+    Args:
+        source: the path of a CSV file with a header (``.tsv``: tabs), of a Parquet file (``.parquet``, ``.pq``) or an
+            Arrow file (``.arrow``, ``.feather``); or a mapping of names to sequences.
+        text: columns to take as text even if they look like numbers.
+        numbers: columns that must be numbers.
+
+    Returns:
+        float64 [rows] with NaN where a number is missing; object [rows] of strings, None where one is missing.
+
+    Raises:
+        LoadError: a file that is not there or damaged; text where a number must be. ArgumentError: a kind of file that
+            is not read, or a package that is not installed. ShapeError: columns of different lengths.
+    """
+    if isinstance(source, Mapping):
+        columns = {str(name): _column(str(name), values, str(name) in text) for name, values in source.items()}
+    else:
+        path = Path(source)
+        kind = path.suffix.lower()
+        if kind in (".csv", ".tsv", ".txt", ".data"):
+            columns = _csv(path, set(text), frozenset(numbers), "\t" if kind == ".tsv" else delimiter)
+        elif kind in (".parquet", ".pq", ".arrow", ".feather"):
+            columns = _arrow(path, kind, text)
+        else:
+            raise ArgumentError(
+                f"{path} is no kind of table that is read",
+                where=place(),
+                expected=".csv, .tsv, .parquet, .arrow or .feather",
+                got=kind or "no suffix",
+            )
+    for name in numbers:
+        if name in columns and columns[name].dtype == object:
+            at = next(i for i, value in enumerate(columns[name]) if value is not None and not _is_number(value))
+            raise LoadError(
+                f"column '{name}' is not all numbers", where=place(), got=f"{columns[name][at]!r} in row {at}"
+            )
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) != 1:
+        raise ShapeError("a table has columns of one length", where=place(), got=f"lengths {sorted(lengths)}")
+    return columns
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _column(name: str, values: Any, as_text: bool) -> NDArray[Any]:
+    array = values.array if hasattr(values, "node") else np.asarray(values)
+    if array.ndim != 1:
+        raise ShapeError(f"column '{name}' is not one row of values", where=place(), got=str(list(array.shape)))
+    if array.dtype.kind in "biuf" and not as_text:
+        return array.astype(np.float64)
+    if array.dtype.kind not in "biufUO":
+        raise DTypeError(
+            f"column '{name}' is neither numbers nor text",
+            where=place(),
+            got=str(array.dtype),
+            hint="leave it out, or make numbers of it",
+        )
+    out = np.empty(len(array), object)
+    out[:] = [None if v is None or v != v or str(v).strip() in MISSING else str(v).strip() for v in array.tolist()]
+    if array.dtype == object and not as_text and not any(isinstance(v, str) for v in array.tolist()):
+        return np.array([nan if v is None else float(v) for v in out], np.float64)  # numbers among None
+    return out
+
+
+def _csv(path: Path, text: set[str], numbers: frozenset[str], delimiter: str) -> Columns:
+    while True:
+        parts: dict[str, list[NDArray[Any]]] = {}
+        turned = set()
+        for names, start, rows in _rows(path, delimiter):
+            for name, values in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
+                part = None if name in text else _numbers(values)
+                if part is None:
+                    if name in numbers:
+                        at = next(i for i, v in enumerate(values) if v.strip() not in MISSING and not _is_number(v))
+                        raise LoadError(
+                            f"column '{name}' of {path} is not all numbers",
+                            where=place(),
+                            got=f"{values[at]!r} in row {start + at}",
+                        )
+                    part = _text(values)
+                    if name not in text and parts.get(name):
+                        turned.add(name)  # so far it looked like numbers
+                    text.add(name)
+                parts.setdefault(name, []).append(part)
+            if turned:
+                break
+        else:
+            return {name: np.concatenate(column) for name, column in parts.items()}
+
+
+def _numbers(values: tuple[str, ...]) -> NDArray[np.float64] | None:
+    try:
+        return np.array([nan if v.strip() in MISSING else float(v) for v in values], np.float64)
+    except ValueError:
+        return None
+
+
+def _text(values: tuple[str, ...]) -> NDArray[Any]:
+    out = np.empty(len(values), object)
+    # one string for all equal ones: categories come again and again
+    out[:] = [None if (word := v.strip()) in MISSING else sys.intern(word) for v in values]
+    return out
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[tuple[list[str], int, list[list[str]]]]:
+    """The names of the columns, the number of the first row, and rows: many at a time, none of an empty table."""
+    number = 0
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as f:
+            reader = csv.reader(f, delimiter=delimiter, strict=True)
+            names = [name.strip() for name in next(reader, [])]
+            if not any(names) or len(set(names)) != len(names):
+                raise LoadError(
+                    f"{path} has no header of different names",
+                    where=place(),
+                    expected="a first line with a name for each column",
+                    got=", ".join(names) or "nothing",
+                )
+            rows: list[list[str]] = []
+            start = 0
+            for row in reader:
+                if not row:
+                    continue  # an empty line
+                if len(row) != len(names):
+                    raise LoadError(
+                        f"line {reader.line_num} of {path} does not fit its header",
+                        where=place(),
+                        expected=f"{len(names)} fields",
+                        got=str(len(row)),
+                    )
+                rows.append(row)
+                number += 1
+                if len(rows) == ROWS:
+                    yield names, start, rows
+                    rows, start = [], number
+            if rows or not number:
+                yield names, start, rows
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise LoadError(
+            f"{path} is no CSV file in UTF-8, or a damaged one", where=place(), got=f"{error}, after row {number}"
+        ) from None
+    except OSError as error:
+        raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+
+
+def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
+    try:
+        import pyarrow
+        from pyarrow import feather, parquet
+    except ImportError:
+        raise ArgumentError(
+            f"{kind} files are read by the package pyarrow, which is not installed",
+            where=place(),
+            hint="pip install 'ox-onnx[tables]'",
+        ) from None
+    try:
+        with open(path, "rb"):
+            pass
+        table = (parquet if kind in (".parquet", ".pq") else feather).read_table(os.fspath(path), memory_map=True)
+        table.validate(full=True)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be read", where=place(), got=str(error)) from error  # Arrow's own OSErrors
+    except pyarrow.ArrowException as error:
+        raise LoadError(f"{path} cannot be read", where=place(), got=str(error)) from error
+    if len(set(table.column_names)) != len(table.column_names):
+        raise LoadError(f"{path} has two columns of one name", where=place(), got=", ".join(table.column_names))
+    return {
+        name: _column(name, _values(pyarrow, name, column), name in text)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+
+
+def _values(pyarrow: Any, name: str, column: Any) -> Any:
+    kinds = pyarrow.types
+    kind = column.type
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    if kinds.is_boolean(kind):
+        column = column.cast("int8")
+    elif kinds.is_decimal(kind):
+        column = column.cast("float64")
+    elif kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_null(kind):
+        values = np.empty(len(column), object)
+        values[:] = column.to_pylist()
+        return values
+    elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
+        raise DTypeError(
+            f"column '{name}' is neither numbers nor text",
+            where=place(),
+            got=str(kind),
+            hint="features=[...] without it",
+        )
+    return column.to_numpy()

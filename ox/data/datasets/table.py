@@ -1,0 +1,240 @@
+"""Tables: rows of numbers and categories as samples, encoded by what the training rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ox import random
+from ox.data.dataset import Dataset, random_split
+from ox.data.datasets.columns import Columns, read_columns
+from ox.errors import ArgumentError, BoundsError, LoadError
+from ox.ops.explain import place
+from ox.ops.operator import make_tensor
+from ox.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column is encoded: a number as (x - mean) / std, a category as its place in `categories`."""
+
+    name: str
+    kind: str  # number or category
+    mean: float = 0.0
+    std: float = 1.0
+    categories: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How a table's columns become numbers: learnt from the training rows, used for all others."""
+
+    features: list[Column]
+    target: Column | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a JSON file beside the model."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Coding:
+        """What `to_dict` gave. Raises LoadError for what is none."""
+        try:
+            target = values["target"]
+            return Coding([Column(**c) for c in values["features"]], None if target is None else Column(**target))
+        except (KeyError, TypeError) as error:
+            raise LoadError("this is no coding of a table", where=place(), got=str(error)) from None
+
+
+class TableDataset(Dataset):
+    """The rows of a table.
+
+    A sample is ``(features, target)``: features float32 [f], the numbers normalised and then each category as one
+    number a value, 1 where it is that; with ``one_hot=False`` it is ``(numbers, codes, target)``, float32 [a] and int64
+    [b], for embeddings, where code 0 is a value that is missing or was not seen in training. The target is int64 []
+    (a class, if the column is text or stands in `categorical`) or float32 [] (a number, as it is in the table); it is
+    left out where there is none.
+
+    A validation table takes `coding=train.coding`: means, deviations and categories are those of the training rows.
+
+    Attributes:
+        coding: means, deviations and categories; see `Coding`.
+        feature_names: a name for each of the f features, "colour=red" for a category's.
+        classes: the target's classes; empty if it is a number.
+        missing_counts: how many values are missing, by column.
+
+    Args:
+        source: a path (CSV with a header, TSV, Parquet, Arrow) or a mapping of names to sequences; see `read_columns`.
+        target: the column to foretell; None for no target. Given by `coding` if there is one.
+        features: the columns to foretell it from; default all others. Given by `coding` if there is one.
+        categorical: columns whose numbers are names of things, such as codes of places.
+        missing: what becomes of a row with a missing feature. "error": refused; "fill": a number becomes the training
+            rows' mean, a category one that is none of the known; "drop": the row is left out. A missing target is
+            refused, or dropped with "drop".
+        one_hot: see above.
+        coding: of the training table.
+        delimiter: of a CSV file.
+
+    Raises:
+        LoadError: a file that is not there or damaged, values that are missing, infinite or of another kind.
+        ArgumentError: columns that are not there; options that do not fit.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        *,
+        categorical: Sequence[str] = (),
+        missing: str = "error",
+        one_hot: bool = True,
+        coding: Coding | None = None,
+        delimiter: str = ",",
+    ) -> None:
+        if missing not in ("error", "fill", "drop"):
+            raise ArgumentError("missing is 'error', 'fill' or 'drop'", where=place(), got=repr(missing))
+        self.missing, self.one_hot = missing, one_hot
+        known = [] if coding is None else [*coding.features, *([coding.target] if coding.target else [])]
+        text = {*categorical, *(column.name for column in known if column.kind == "category")}
+        numbers = {column.name for column in known if column.kind == "number"}
+        columns = read_columns(source, text, numbers, delimiter)
+        if coding is None:
+            names = [name for name in columns if name != target] if features is None else list(features)
+            wanted = [*names, *([target] if target is not None else [])]
+        else:
+            wanted = [column.name for column in known]
+        lacking = [name for name in (*wanted, *categorical) if name not in columns]
+        if lacking:
+            raise ArgumentError(
+                f"the table has no column {', '.join(map(repr, lacking))}", where=place(), got=", ".join(columns)
+            )
+        columns = {name: columns[name] for name in wanted}
+        self.missing_counts = {name: int(gone.sum()) for name, c in columns.items() if (gone := _missing(c)).any()}
+        if coding is not None:
+            target = coding.target.name if coding.target else None
+        columns = self._kept(columns, target)
+        if coding is None:
+            coding = Coding(
+                [_learnt(name, columns[name]) for name in names],
+                None if target is None else _learnt(target, columns[target], scale=False),
+            )
+        self.coding, self._columns = coding, columns
+        self._encode()
+
+    def _kept(self, columns: Columns, target: str | None) -> Columns:
+        """The rows that the rule for missing values leaves."""
+        gone = {name: _missing(column) for name, column in columns.items()}
+        bad = [n for n in self.missing_counts if self.missing == "error" or (self.missing == "fill" and n == target)]
+        if bad:
+            raise LoadError(
+                "the table has missing values",
+                where=place(),
+                got=", ".join(f"{self.missing_counts[n]:,} in '{n}', the first in row {gone[n].argmax()}" for n in bad),
+                hint="missing='drop'" + (" or missing='fill'" if self.missing == "error" else ""),
+            )
+        if self.missing == "drop" and self.missing_counts:
+            rows = ~np.logical_or.reduce(list(gone.values()))
+            columns = {name: column[rows] for name, column in columns.items()}
+        for name, column in columns.items():
+            if column.dtype != object and np.isinf(column).any():
+                at = int(np.isinf(column).argmax())
+                raise LoadError(f"column '{name}' has infinite numbers", where=place(), got=f"{column[at]} in row {at}")
+        return columns
+
+    def _encode(self) -> None:
+        columns, features = self._columns, self.coding.features
+        count = len(next(iter(columns.values()))) if columns else 0
+        self.feature_names = [column.name for column in features if column.kind == "number"]
+        dense = np.empty((count, len(self.feature_names)), np.float32)
+        for i, column in enumerate(c for c in features if c.kind == "number"):
+            values = (columns[column.name] - column.mean) / column.std
+            dense[:, i] = np.where(np.isnan(values), 0.0, values)
+        words = [column for column in features if column.kind == "category"]
+        codes = np.stack([_codes(column, columns[column.name]) for column in words], 1) if words else None
+        if self.one_hot and codes is not None:
+            ones = [(codes[:, i : i + 1] == np.arange(1, len(c.categories) + 1)) for i, c in enumerate(words)]
+            dense = np.concatenate([dense, *(part.astype(np.float32) for part in ones)], 1)
+            self.feature_names += [f"{c.name}={value}" for c in words for value in c.categories]
+        self.classes: list[str] = []
+        self.tensors: tuple[Tensor, ...] = (make_tensor(dense),)
+        if not self.one_hot:
+            self.tensors += (make_tensor(np.zeros((count, 0), np.int64) if codes is None else codes),)
+        target = self.coding.target
+        if target is not None and target.kind == "number":
+            self.tensors += (make_tensor(columns[target.name].astype(np.float32)),)
+        elif target is not None:
+            self.classes = target.categories
+            answers = _codes(target, columns[target.name]) - 1
+            if (answers < 0).any():
+                at = int((answers < 0).argmax())
+                raise LoadError(
+                    f"the target '{target.name}' has a class that the training rows have not",
+                    where=place(),
+                    expected=", ".join(self.classes[:20]),
+                    got=f"{columns[target.name][at]!r} in row {at}",
+                )
+            self.tensors += (make_tensor(answers),)
+
+    def __len__(self) -> int:
+        return int(self.tensors[0].array.shape[0])
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        if not -len(self) <= index < len(self):
+            raise BoundsError(f"the table has no row {index}", where=place(), expected=f"0 to {len(self) - 1}")
+        return tuple(make_tensor(t.array[index]) for t in self.tensors)
+
+    def batch(self, indices: NDArray[Any]) -> list[Tensor]:
+        """The rows of many indices, [n, ...] each."""
+        return [make_tensor(t.array[indices]) for t in self.tensors]
+
+    def split(self, lengths: Sequence[float], generator: random.Generator | None = None) -> list[TableDataset]:
+        """Parts without overlap, at random, as `random_split` makes them; all are encoded by the first one's rows.
+
+        Args:
+            lengths: counts, or fractions that add up to 1; the first part is the one to train on.
+        """
+        parts = [
+            {name: column[part.indices] for name, column in self._columns.items()}
+            for part in random_split(self, lengths, generator)
+        ]
+        target = self.coding.target
+        rule = "fill" if self.missing == "fill" else "error"
+        words = [column.name for column in (*self.coding.features, *([target] if target else [])) if column.categories]
+        first = TableDataset(
+            parts[0], target.name if target else None, categorical=words, missing=rule, one_hot=self.one_hot
+        )
+        if target is not None and target.categories:
+            # a class that by chance is in none of the training rows is still a class
+            first.coding = Coding(first.coding.features, target)
+            first._encode()
+        return [
+            first,
+            *(TableDataset(p, missing=rule, one_hot=self.one_hot, coding=first.coding) for p in parts[1:]),
+        ]
+
+
+def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+    if column.dtype == object:
+        return np.array([value is None for value in column], np.bool_)
+    return np.isnan(column)  # type: ignore[no-any-return]
+
+
+def _learnt(name: str, column: NDArray[Any], scale: bool = True) -> Column:
+    if column.dtype == object:
+        return Column(name, "category", categories=sorted({value for value in column if value is not None}))
+    there = column[~np.isnan(column)]
+    if not scale or not len(there):
+        return Column(name, "number")
+    std = float(there.std())
+    return Column(name, "number", float(there.mean()), std if std > 0 else 1.0)
+
+
+def _codes(column: Column, values: NDArray[Any]) -> NDArray[np.int64]:
+    """From 1 on; 0 for a value that is missing or unknown."""
+    places = {category: i for i, category in enumerate(column.categories, 1)}
+    return np.fromiter((places.get(value, 0) for value in values), np.int64, len(values))
