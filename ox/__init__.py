@@ -250,7 +250,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amp", "backends", "cpu", "cuda", "data", "devices", "distributions", "export", "fft", "func", "graph", "linalg", "nn",
+    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "export", "fft", "func", "graph", "linalg", "nn",
     "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils", "version",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional

@@ -19,7 +19,6 @@ ELSEWHERE = {
     "ox.complex64": _COMPLEX,
     "ox.complex128": _COMPLEX,
     "ox.cuda.max_memory_allocated": "with ox.track_memory(), or ox.cuda.memory_stats()",
-    "ox.distributed": _PROCESSES,
     "ox.hub": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",
     "ox.jit": "a model becomes a graph by ox.export.save, and a module again by ox.export.load",
     "ox.mps": "ox runs on cpu and cuda",

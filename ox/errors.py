@@ -8,6 +8,7 @@
     ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
     ├── LinAlgError         (RuntimeError)   a matrix that is singular or not positive-definite
     ├── DeviceError         (RuntimeError)   a device or its runtime is not there
+    ├── DistributedError    (RuntimeError)   processes that should work together do not
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
     ├── LoadError           (ValueError)     a file that is damaged, hostile or not what was expected
@@ -96,6 +97,10 @@ class LinAlgError(OxError, RuntimeError):
 
 class DeviceError(OxError, RuntimeError):
     """A device, or the library that drives it, is missing, or tensors live on different devices."""
+
+
+class DistributedError(OxError, RuntimeError):
+    """Processes that should work together do not: one is missing, has ended, waits elsewhere, or sent something else."""
 
 
 class RecordError(OxError, RuntimeError):

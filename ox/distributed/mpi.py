@@ -1,0 +1,220 @@
+"""Collectives on NumPy arrays over MPI: mpi4py, with non-blocking operations throughout.
+
+The only file that knows mpi4py. Half types are reduced in float32 and rounded once: MPI's own sums would round at every
+rank, and not every build of it knows bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ox.distributed.reduce_op import ReduceOp
+from ox.dtypes import bfloat16, bool_, float16, float32
+from ox.errors import DeviceError
+
+INSTALL = 'pip install "ox-onnx[mpi]"'
+HALVES = (float16, bfloat16)
+NOTE = 7  # the tag of notes between ranks
+
+
+@cache
+def library() -> Any:
+    """`mpi4py.MPI`, imported but not started. Raises DeviceError where it is missing or finds no MPI."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False  # who starts MPI says so, and who ends it, too
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise DeviceError("training on several processes needs mpi4py and an MPI", got=str(error), hint=INSTALL) from (
+            error
+        )
+    return MPI
+
+
+def start() -> MPIEngine:
+    """Initialize MPI, unless somebody did, and give the engine of all its ranks."""
+    mpi = library()
+    if not mpi.Is_initialized():
+        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+    return MPIEngine(mpi.COMM_WORLD.Dup())
+
+
+def started() -> bool:
+    return bool(library().Is_initialized() and not library().Is_finalized())
+
+
+def end() -> None:
+    library().Finalize()
+
+
+def abort(code: int) -> None:
+    """End all ranks at once."""
+    library().COMM_WORLD.Abort(code)
+
+
+class MPIRequest:
+    """One of MPI's requests, the memory that it needs, and what is to be done when it is complete."""
+
+    def __init__(self, request: Any, keep: Any = None, after: Callable[[], None] | None = None) -> None:
+        self._request, self._keep, self._after = request, keep, after
+        self._status = library().Status()
+        self._done = False
+
+    def test(self) -> bool:
+        if not self._done and self._request.Test(self._status):
+            self._done = True
+            if self._after is not None:
+                self._after()
+            self._keep = self._after = None
+        return self._done
+
+    @property
+    def source(self) -> int:
+        """Who sent what was received."""
+        return int(self._status.Get_source())
+
+
+class MPIEngine:
+    """The operations of one communicator. See `ox.distributed.engine.Engine`."""
+
+    name = "mpi"
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.rank, self.size = int(comm.Get_rank()), int(comm.Get_size())
+
+    @property
+    def threads(self) -> bool:
+        """Whether several threads may drive operations at once."""
+        return bool(library().Query_thread() >= library().THREAD_MULTIPLE)
+
+    # -- reductions ----------------------------------------------------------------------------------------------
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> MPIRequest:
+        staged, buffer, after = self._staged(array, array, op)
+        return MPIRequest(self.comm.Iallreduce(library().IN_PLACE, buffer, _operation(op, array)), staged, after)
+
+    def reduce(self, array: Any, root: int, op: ReduceOp) -> MPIRequest:
+        staged, buffer, after = self._staged(array, array, op)
+        if self.rank == root:
+            request = self.comm.Ireduce(library().IN_PLACE, buffer, _operation(op, array), root)
+            return MPIRequest(request, staged, after)
+        return MPIRequest(self.comm.Ireduce(buffer, None, _operation(op, array), root), staged)
+
+    def reduce_scatter(self, array: Any, source: Any, op: ReduceOp) -> MPIRequest:
+        staged, buffer, after = self._staged(array, np.empty_like(array), op)
+        sent = source.astype(float32) if source.dtype in HALVES else source
+        request = self.comm.Ireduce_scatter_block(_plain(sent), buffer, _operation(op, array))
+
+        def finish() -> None:
+            if staged.dtype == array.dtype:
+                array[...] = staged
+            if after is not None:
+                after()
+
+        return MPIRequest(request, (staged, sent), finish)
+
+    def _staged(self, array: Any, memory: Any, op: ReduceOp) -> tuple[Any, Any, Callable[[], None] | None]:
+        """The memory that MPI works in, as it sees it, and what brings the result to `array`."""
+        staged = array.astype(float32) if array.dtype in HALVES else memory
+        average = op is ReduceOp.AVG
+        if staged is memory and not average:
+            return staged, _plain(staged), None
+
+        def after() -> None:
+            if average:
+                np.divide(staged, staged.dtype.type(self.size), out=staged)
+            if staged is not array:
+                array[...] = staged
+
+        return staged, _plain(staged), after
+
+    # -- moving --------------------------------------------------------------------------------------------------
+
+    def broadcast(self, array: Any, root: int) -> MPIRequest:
+        return MPIRequest(self.comm.Ibcast(_bytes(array), root), array)
+
+    def all_gather(self, out: Any, array: Any) -> MPIRequest:
+        return MPIRequest(self.comm.Iallgather(_bytes(array), _bytes(out)), (out, array))
+
+    def gather(self, out: Any | None, array: Any, root: int) -> MPIRequest:
+        received = None if out is None else _bytes(out)
+        return MPIRequest(self.comm.Igather(_bytes(array), received, root), (out, array))
+
+    def scatter(self, array: Any, source: Any | None, root: int) -> MPIRequest:
+        sent = None if source is None else _bytes(source)
+        return MPIRequest(self.comm.Iscatter(sent, _bytes(array), root), (array, source))
+
+    def all_to_all(self, out: Any, source: Any) -> MPIRequest:
+        return MPIRequest(self.comm.Ialltoall(_bytes(source), _bytes(out)), (out, source))
+
+    def barrier(self) -> MPIRequest:
+        return MPIRequest(self.comm.Ibarrier())
+
+    def send(self, array: Any, to: int, tag: int) -> MPIRequest:
+        return MPIRequest(self.comm.Isend(_bytes(array), to, tag), array)
+
+    def receive(self, array: Any, source: int | None, tag: int) -> MPIRequest:
+        source = library().ANY_SOURCE if source is None else source
+        return MPIRequest(self.comm.Irecv(_bytes(array), source, tag), array)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def split(self, ranks: tuple[int, ...]) -> MPIEngine | None:
+        inside = self.rank in ranks
+        comm = self.comm.Split(0 if inside else library().UNDEFINED, ranks.index(self.rank) if inside else 0)
+        return MPIEngine(comm) if inside else None
+
+    def control(self) -> MPIEngine:
+        """The same ranks beside their data: for checks and notes."""
+        return MPIEngine(self.comm.Dup())
+
+    def close(self) -> None:
+        self.comm.Free()
+
+    # -- notes ---------------------------------------------------------------------------------------------------
+
+    def write(self, note: bytes, to: int) -> MPIRequest:
+        """Send a few bytes that the other may read whenever it looks."""
+        sent = np.frombuffer(note, np.uint8)
+        return MPIRequest(self.comm.Isend(sent, to, NOTE), sent)
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """The notes that have come, with who wrote them."""
+        mpi, notes = library(), []
+        status = mpi.Status()
+        while (message := self.comm.Improbe(mpi.ANY_SOURCE, NOTE, status)) is not None:
+            buffer = np.empty(status.Get_count(mpi.BYTE), np.uint8)
+            message.Recv(buffer)
+            notes.append((int(status.Get_source()), buffer.tobytes()))
+        return notes
+
+
+def _operation(op: ReduceOp, array: Any) -> Any:
+    mpi = library()
+    if array.dtype == bool_:  # as bytes of 0 and 1
+        return {"sum": mpi.MAX, "product": mpi.MIN}.get(op.value) or getattr(mpi, op.name)
+    return {"avg": mpi.SUM, "product": mpi.PROD}.get(op.value) or getattr(mpi, op.name)
+
+
+def _plain(array: Any) -> Any:
+    """For a reduction: a type that MPI counts in."""
+    return array.view(np.uint8) if array.dtype == bool_ else array
+
+
+def _bytes(array: Any) -> Any:
+    """For moving: bytes, whatever they mean."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def farewell() -> MPIRequest:
+    """A barrier of all ranks, for the end of the program."""
+    return MPIRequest(library().COMM_WORLD.Ibarrier())
