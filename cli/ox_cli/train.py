@@ -35,6 +35,23 @@ def train(
         float | None,
         typer.Option(help="Seconds between checkpoints within an epoch.", show_default="30; and after each epoch"),
     ] = None,
+    accumulate: Annotated[int | None, typer.Option(help="Batches a step.", show_default="recipe, else 1")] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="The largest norm of a step's gradients.", show_default="recipe, else any")
+    ] = None,
+    ema: Annotated[
+        float | None,
+        typer.Option(help="Decay of averaged weights, as 0.999; they are kept.", show_default="recipe, else none"),
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs without a better.", show_default="recipe, else never")
+    ] = None,
+    amp: Annotated[
+        str | None, typer.Option(help="Mixed precision: bf16 or fp16.", show_default="recipe, else none")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that make batches.", show_default="recipe, else 0")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder to make the run's folder in.", show_default="runs")
     ] = None,
@@ -61,6 +78,12 @@ def train(
         "device": device,
         "limit": limit,
         "checkpoint_every": checkpoint_every,
+        "accumulate": accumulate,
+        "clip": clip,
+        "ema": ema,
+        "patience": patience,
+        "amp": amp,
+        "workers": workers,
     }
     show = Terminal()
     try:

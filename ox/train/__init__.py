@@ -7,13 +7,15 @@
 The hand-written loop needs none of this; see docs/training.md.
 """
 
+from ox.train import amp
 from ox.train.evaluate import Result, evaluate
 from ox.train.loop import Interrupted, fit
 from ox.train.options import Options
+from ox.train.progress import Progress
 from ox.train.recipe import Data, Recipe, available, load, load_from
 from ox.train.run import Run, find, newest_run
 from ox.train.session import prepare, restore, resume, train
-from ox.train.trainer import Progress, Trainer
+from ox.train.trainer import Trainer
 
 __all__ = [
     "Data",
@@ -24,6 +26,7 @@ __all__ = [
     "Result",
     "Run",
     "Trainer",
+    "amp",
     "available",
     "evaluate",
     "find",

@@ -10,8 +10,8 @@ from ox.files import write_whole
 TRAIN, VALIDATION, INK, FAINT = "#9aa5b1", "#1f6feb", "#1b1f24", "#d8dee4"
 
 
-def draw(path: Path, history: list[dict[str, Any]], title: str, subtitle: str = "") -> None:
-    """Draw the rows that `Trainer.close_epoch` noted; written whole or not at all.
+def draw(path: Path, history: list[dict[str, Any]], best: dict[str, Any], title: str, subtitle: str = "") -> None:
+    """Draw the rows that `Trainer.close_epoch` noted, `best` marked; written whole or not at all.
 
     Matplotlib is imported here, at the end of a run: it takes longer to load than a small model trains.
     """
@@ -27,7 +27,6 @@ def draw(path: Path, history: list[dict[str, Any]], title: str, subtitle: str = 
         figure.text(0.988, 0.988, subtitle, ha="right", va="top", fontsize=10, color=INK)
     panels = figure.subplots(1, 2 if classes else 1, squeeze=False)[0]
     epochs = [row["epoch"] for row in history]
-    best = max(history, key=lambda row: (row["validation_accuracy"] or 0.0, -row["validation_loss"]))
     for axes, name in zip(panels, ("loss", "accuracy"), strict=False):
         training = [row[name] for row in history]
         if all(value is not None for value in training):

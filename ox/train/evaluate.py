@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ox.devices import cpu
 from ox.dtypes import is_floating
+from ox.errors import RecipeError
+from ox.train.metrics import Metric
 
 Step = Callable[[Any, tuple[Any, ...]], tuple[Any, Any]]  # (model, batch) -> (loss, outputs or None)
 
 
 @dataclass
 class Result:
-    """Sums over samples. `correct` is None where the task has no classes to be right about."""
+    """Sums over samples. `correct` is None where the task has no classes to be right about; `metrics` holds what was
+    asked for besides, by name: numbers, or lists for what is no single number. A number that is not finite is None."""
 
     count: int = 0
     loss_sum: float = 0.0
     correct: int | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
     def loss(self) -> float:
@@ -28,6 +32,8 @@ class Result:
 
     @property
     def accuracy(self) -> float | None:
+        if "accuracy" in self.metrics:
+            return self.metrics["accuracy"]  # type: ignore[no-any-return]
         return None if self.correct is None else self.correct / self.count
 
     def add(self, loss: float, outputs: Any, targets: Any) -> None:
@@ -39,9 +45,16 @@ class Result:
         if right is not None:
             self.correct = (self.correct or 0) + right
 
+    def join(self, other: Result) -> None:
+        """Count what another has counted."""
+        self.count += other.count
+        self.loss_sum += other.loss_sum
+        if other.correct is not None:
+            self.correct = (self.correct or 0) + other.correct
+
     def to_table(self) -> dict[str, Any]:
         accuracy = {} if self.correct is None else {"accuracy": self.accuracy, "correct": self.correct}
-        return {"loss": self.loss, **accuracy, "count": self.count}
+        return {"loss": self.loss, **accuracy, "count": self.count, **self.metrics}
 
 
 def right_answers(outputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> int | None:
@@ -51,17 +64,40 @@ def right_answers(outputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) 
     return int((outputs.argmax(axis=1) == targets).sum())
 
 
-def evaluate(model: Any, step: Step, batches: Any) -> Result:
-    """Run `model` over batches in eval mode, without gradients; its mode is put back afterwards."""
+def evaluate(model: Any, step: Step, batches: Any, metrics: Sequence[Metric] = ()) -> Result:
+    """Run `model` over batches in eval mode, without gradients; its mode is put back afterwards.
+
+    Args:
+        step: (model, batch) to (loss, outputs or None).
+        metrics: computed as well; they are reset first.
+
+    Raises:
+        RecipeError: there are metrics, and `step` gives no outputs.
+    """
     from ox.autograd import no_grad
 
     training, result = model.training, Result()
     model.eval()
+    for metric in metrics:
+        metric.reset()
     try:
         with no_grad():
             for batch in batches:
                 loss, outputs = step(model, batch)
                 result.add(float(loss.item()), outputs, batch[-1])
+                if metrics and outputs is None:
+                    raise RecipeError("there are no outputs for the metrics", expected="step() to return them")
+                for metric in metrics:
+                    metric.update(outputs, batch[-1])
     finally:
         model.train(training)
+    result.metrics = {metric.name: value_of(metric) for metric in metrics}
     return result
+
+
+def value_of(metric: Metric) -> Any:
+    """What JSON can hold: a number, None where it is not finite, or lists of numbers."""
+    value = metric.compute()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if np.isfinite(value) else None

@@ -11,10 +11,11 @@ from typing import Any
 
 from ox.errors import TrainError
 from ox.train import checkpoint
-from ox.train.metrics import Metrics
+from ox.train.loggers import JSONL, Logger, Loggers, TensorBoard
 from ox.train.run import Run
 from ox.train.show import Silent, percent
-from ox.train.trainer import Trainer, load_model
+from ox.train.trainer import Trainer
+from ox.train.weights import best_weights, load_model
 
 LINES_AN_EPOCH = 50  # in metrics.jsonl, at most about so many
 
@@ -42,34 +43,34 @@ def fit(trainer: Trainer, run: Run, show: Silent | None = None) -> dict[str, Any
         TrainError: a loss that is not finite, or a disk that refuses.
     """
     show = show or Silent()
-    options, progress = trainer.options, trainer.progress
-    with _signals() as asked, Metrics(run, progress.step) as metrics, show:
+    progress = trainer.progress
+    with _signals() as asked, _loggers(run, progress.step) as log, show:
         if not run.last.is_file():  # a kill within the first epoch leaves something to go on from, too
             checkpoint.save(run, trainer.state_dict())
-        while progress.epoch < options.epochs:
-            _epoch(trainer, run, metrics, show, asked)
-            if asked and progress.epoch < options.epochs:
+        while not trainer.finished:
+            _epoch(trainer, run, log, show, asked)
+            if asked and not trainer.finished:
                 raise Interrupted(run, trainer, asked[0])
     result = _finish(trainer, run)
     show.finished(trainer, run, result)
     return result
 
 
-def _epoch(trainer: Trainer, run: Run, metrics: Metrics, show: Silent, asked: list[int]) -> None:
+def _epoch(trainer: Trainer, run: Run, log: Logger, show: Silent, asked: list[int]) -> None:
     """What is left of one epoch, its validation and its checkpoint."""
-    progress, every = trainer.progress, max(1, len(trainer.loader) // LINES_AN_EPOCH)
+    progress, every = trainer.progress, max(1, trainer.steps_an_epoch // LINES_AN_EPOCH)
     began, saved, counted = time.perf_counter(), time.monotonic(), progress.running.count
-    before, last_step = progress.seconds, (progress.epoch + 1) * len(trainer.loader)
+    before, last_step = progress.seconds, (progress.epoch + 1) * trainer.steps_an_epoch
     show.epoch(trainer)
-    for batch in trainer.batches():
-        loss = trainer.step(batch)
+    for batches in trainer.groups():
+        loss = trainer.step(*batches)
         progress.seconds = before + time.perf_counter() - began
         if progress.step % every == 0 or progress.step == last_step:
-            metrics.step({"step": progress.step, "epoch": progress.epoch + 1, "loss": loss, "lr": trainer.lr})
+            log.step({"step": progress.step, "epoch": progress.epoch + 1, "loss": loss, "lr": trainer.lr})
         show.step(trainer, (progress.running.count - counted) / (time.perf_counter() - began))
         # after the last batch the epoch's own checkpoint follows at once
         if progress.step < last_step and (asked or time.monotonic() - saved >= trainer.options.checkpoint_every):
-            metrics.flush()
+            log.flush()
             checkpoint.save(run, trainer.state_dict())
             saved = time.monotonic()
             if asked:
@@ -77,8 +78,8 @@ def _epoch(trainer: Trainer, run: Run, metrics: Metrics, show: Silent, asked: li
     rate = (progress.running.count - counted) / max(time.perf_counter() - began, 1e-9)
     row = trainer.close_epoch(rate)
     progress.seconds = before + time.perf_counter() - began
-    metrics.epoch(row)
-    metrics.flush()
+    log.epoch(row)
+    log.flush()
     checkpoint.save(run, trainer.state_dict(), best=progress.best is row)
     show.row(trainer, row)
 
@@ -87,18 +88,28 @@ def _finish(trainer: Trainer, run: Run) -> dict[str, Any]:
     """Evaluate the best weights on the held-back part, for the first and only time, and draw the curves."""
     from ox.train import curves
 
-    progress = trainer.progress
-    load_model(trainer.model, checkpoint.load(run.best)["model"], str(run.best))
+    progress, best = trainer.progress, trainer.progress.best
+    assert best is not None
+    load_model(trainer.update.evaluated, best_weights(checkpoint.load(run.best)), str(run.best))
     held_back = trainer.evaluate(trainer.data.held_back) if trainer.data.held_back is not None else None
-    result = {
+    result: dict[str, Any] = {
         "best": progress.best,
+        "epochs": progress.epoch,
         "held_back": held_back.to_table() if held_back else None,
         "seconds": progress.seconds,
     }
+    sample = trainer.sample()
+    if sample is not None:
+        result["sample"] = sample
     subtitle = "" if held_back is None or held_back.accuracy is None else f"held back {percent(held_back.accuracy)}"
-    curves.draw(run.curves, progress.history, run.name, subtitle)
+    curves.draw(run.curves, progress.history, best, run.name, subtitle)
     run.finish(result)
     return result
+
+
+def _loggers(run: Run, step: int) -> Logger:
+    """What a run's folder keeps."""
+    return Loggers([JSONL(run.metrics, step), TensorBoard(run.folder, step)])
 
 
 @contextmanager

@@ -22,6 +22,14 @@ class Options:
         device: "cpu", "cuda" or "auto".
         limit: use only the first so many samples of each part; None for all.
         checkpoint_every: seconds between checkpoints within an epoch; one is written after every epoch anyway.
+        accumulate: batches a step: their gradients add up to that of one batch of all their samples.
+        clip: the largest norm that the gradients of a step may have, all together; None for any.
+        ema: decay of an exponential average of the weights, 0.999 for example. The averages are what is evaluated,
+            kept as the best and exported. None for the weights themselves.
+        patience: stop after so many epochs without a better one; None for never.
+        amp: "bf16" or "fp16": compute the forward pass in that type where `ox.autocast` does (fp16 with a gradient
+            scaler); evaluation stays as the exported model will compute. None for float32.
+        workers: processes that make batches; 0 for this one.
     """
 
     epochs: int
@@ -31,18 +39,31 @@ class Options:
     device: str = "cpu"
     limit: int | None = None
     checkpoint_every: float = 30.0
+    accumulate: int = 1
+    clip: float | None = None
+    ema: float | None = None
+    patience: int | None = None
+    amp: str | None = None
+    workers: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "limit"):
+        lows = {"epochs": 1, "batch_size": 1, "limit": 1, "accumulate": 1, "patience": 1, "workers": 0}
+        for name, least in lows.items():
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ArgumentError(f"{name} must be a whole number of at least 1", got=repr(value))
+            if value is not None and (type(value) is not int or value < least):
+                raise ArgumentError(f"{name} must be a whole number of at least {least}", got=repr(value))
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ArgumentError("seed must be a whole number from 0 to 2^63 - 1", got=repr(self.seed))
-        for name, low in (("lr", 0.0), ("checkpoint_every", -1.0)):
+        for name, low in (("lr", 0.0), ("checkpoint_every", -1.0), ("clip", 0.0)):
             value = getattr(self, name)
+            if value is None and name == "clip":
+                continue
             if type(value) not in (int, float) or not math.isfinite(value) or value <= low:
                 raise ArgumentError(f"{name} must be a number above 0", got=repr(value))
+        if self.ema is not None and (type(self.ema) is not float or not 0 < self.ema < 1):
+            raise ArgumentError("ema must be a number between 0 and 1", got=repr(self.ema), hint="0.999")
+        if self.amp not in (None, "bf16", "fp16"):
+            raise ArgumentError(f"amp knows no type {self.amp!r}", expected="bf16 or fp16")
         if self.device not in ("cpu", "cuda", "auto"):
             raise ArgumentError("there is no such device", expected="cpu, cuda or auto", got=repr(self.device))
 

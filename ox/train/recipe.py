@@ -3,14 +3,17 @@
     def model():            builds the network, an `ox.nn.Module`
     def data():             returns the datasets: train, validation and, if there is one, held back
     loss                    called as loss(outputs, targets)
-    defaults                a dict: epochs, batch_size, lr, seed
+    defaults                a dict: epochs, batch_size, lr, seed; accumulate, clip, ema, patience, amp, workers
 
 and, where the standard ones do not fit,
 
     def optimizer(model, lr):            default: AdamW
-    def scheduler(optimizer, lr, steps): stepped once a batch, `steps` times in all; default: a constant rate
+    def scheduler(optimizer, lr, steps): stepped with the optimizer, `steps` times in all; default: a constant rate
     def augment(batch, generator):       returns the batch that is trained on; validation is never augmented
     def step(model, batch):              returns (loss, outputs or None) in place of `loss`
+    def sample(model):                   a text to show after each epoch: what the model writes, or foresees
+    metrics                 a list of names or of metrics (`ox.train.metrics`), computed on validation and held back
+    best                    what chooses the best epoch: "accuracy", "-loss" (the least), "f1", ...
     inputs, outputs         dicts from a tensor's name to what it means, in the order of the model's arguments
     labels                  the names of the classes
     shareable               True if samples of the data may travel inside an exported file
@@ -38,7 +41,8 @@ from ox.errors import OxError, RecipeError
 from ox.train.base import Base, arrays_page, scores_of
 from ox.train.samples import batches
 
-OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what `defaults` may hold, and what it is without
+OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what is missing in `defaults`
+KNOWN = (*OPTIONS, "accumulate", "clip", "ema", "patience", "amp", "workers")  # what it may hold
 FORM = "a function model(), a function data(), a loss and a dict defaults"
 
 
@@ -256,12 +260,12 @@ def _check(page: ModuleType, path: Path, needed: Sequence[str]) -> None:
             got=f"a page without {', '.join(missing)}",
             hint=f"one that is: {_shelf() / 'digits.py'}",
         )
-    unknown = [key for key in page.defaults if key not in OPTIONS]
+    unknown = [key for key in page.defaults if key not in KNOWN]
     if unknown:
-        near = difflib.get_close_matches(str(unknown[0]), OPTIONS, 1, 0.3)
+        near = difflib.get_close_matches(str(unknown[0]), KNOWN, 1, 0.3)
         raise RecipeError(
             f"'{unknown[0]}' in the defaults of {path.name} is no option",
-            expected=", ".join(OPTIONS),
+            expected=", ".join(KNOWN),
             hint=f"'{near[0]}'" if near else None,
         )
 

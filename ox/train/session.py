@@ -14,7 +14,8 @@ from ox.train.options import Options
 from ox.train.recipe import Recipe, load
 from ox.train.run import Run
 from ox.train.show import Silent
-from ox.train.trainer import Trainer, load_model
+from ox.train.trainer import Trainer
+from ox.train.weights import best_weights, load_model
 
 
 def train(
@@ -110,5 +111,5 @@ def restore(folder: str | os.PathLike[str] | Run | None = None) -> tuple[Recipe,
     state = checkpoint.load(run.best)
     recipe = run.recipe()
     model = recipe.model()
-    load_model(model, state["model"], str(run.best))
+    load_model(model, best_weights(state), str(run.best))
     return recipe, model.eval()

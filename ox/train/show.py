@@ -92,7 +92,7 @@ class Terminal(Silent):
     def _draw(self, trainer: Trainer, rate: float) -> None:
         if self.live is None:
             return
-        progress, steps = trainer.progress, len(trainer.loader)
+        progress, steps = trainer.progress, trainer.steps_an_epoch
         done = (progress.step - progress.epoch * steps) / steps
         loss = progress.running.loss_sum / max(progress.running.count, 1)
         self.live.update(self._line(trainer, progress.epoch + 1, done, f"  loss {loss:.3f}  {rate:,.0f} samples/s"))
@@ -110,14 +110,32 @@ class Terminal(Silent):
         figures = f"  loss {row['loss']:.3f}  validation {row['validation_loss']:.3f}"
         if row["validation_accuracy"] is not None:
             figures += f"  accuracy {percent(row['validation_accuracy']):>7}"
+        for metric in trainer.metrics:
+            value = row[f"validation_{metric.name}"]
+            if metric.name != "accuracy" and isinstance(value, float):
+                figures += f"  {metric.name} {value:.4g}"
         line = self._line(trainer, row["epoch"], 1.0, f"{figures}  {row['samples_per_second']:,.0f} samples/s")
         self.console.print(line.append("  best", style="green") if best else line, soft_wrap=True)
+        self.sample(row.get("sample"))
+
+    def sample(self, text: str | None) -> None:
+        """What the model writes or foresees, set off by a margin."""
+        for line in (text or "").splitlines():
+            self.print(("  │ ", "bright_black"), line)
 
     def finished(self, trainer: Trainer, run: Run, result: dict[str, Any]) -> None:
+        self.sample(result.get("sample"))
         held_back, parts = result["held_back"], [f"best on validation: epoch {result['best']['epoch']}"]
+        if not_all := trainer.options.epochs - trainer.progress.epoch:
+            parts.insert(0, f"stopped {not_all} epochs early: none was better for {trainer.options.patience}")
         if held_back is not None:
-            told = percent(held_back["accuracy"]) if "accuracy" in held_back else f"loss {held_back['loss']:.4g}"
-            parts.append(f"held back {told}")
+            told = [percent(held_back["accuracy"]) if "accuracy" in held_back else f"loss {held_back['loss']:.4g}"]
+            told += [
+                f"{name} {held_back[name]:.4g}"
+                for name in (metric.name for metric in trainer.metrics)
+                if name != "accuracy" and isinstance(held_back[name], float)
+            ]
+            parts.append(f"held back {', '.join(told)}")
         self.print(" · ".join([*parts, f"curves {run.curves}", f"{result['seconds']:.1f} s"]))
 
 

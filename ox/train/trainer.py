@@ -5,36 +5,28 @@ Nothing here is needed to train: `Trainer` holds what one would write by hand in
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 import ox.random
 from ox.data import DataLoader, Subset
-from ox.dtypes import bfloat16
-from ox.errors import LoadError, RecipeError
+from ox.errors import RecipeError
 from ox.random import Generator
+from ox.train import chance
 from ox.train.evaluate import Result, evaluate
+from ox.train.metrics import metric_of
 from ox.train.nonfinite import diagnose
 from ox.train.options import Options
+from ox.train.progress import Criterion, Progress
 from ox.train.recipe import Data, Recipe
+from ox.train.update import Update
+from ox.train.weights import load_model
 
 EVALUATION_BATCH = 256
-
-
-@dataclass
-class Progress:
-    """How far a run has come. `epoch` counts whole ones; the sums are of the epoch under way."""
-
-    epoch: int = 0
-    step: int = 0
-    seconds: float = 0.0
-    running: Result = field(default_factory=Result)
-    history: list[dict[str, Any]] = field(default_factory=list)  # a row an epoch, as in metrics.jsonl
-    best: dict[str, Any] | None = None  # the row of the best epoch on validation
+Batch = tuple[Any, ...]
 
 
 class Trainer:
@@ -51,10 +43,9 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, options: Options) -> None:
         self.recipe, self.options = recipe, options
-        ox.random.manual_seed(options.seed)
-        # ox draws from its own generators only; a page may call the other two all the same
-        random.seed(options.seed)
-        np.random.seed(options.seed % 2**32)
+        self.metrics = [metric_of(wanted) for wanted in recipe.optional("metrics") or ()]
+        self.criterion = Criterion(recipe.optional("best"), self.metrics)
+        chance.seed(options.seed)
         self.device = _device(options.device)
         data = recipe.data() if recipe.base is not None else None
         self.model = recipe.model(data).to(self.device)
@@ -63,11 +54,19 @@ class Trainer:
         # a stream of its own for each purpose: augmenting more must not change the order of the samples
         self.order = Generator(options.seed + 1)
         self.augmentation = Generator(options.seed + 2)
-        self.loader = DataLoader(self.data.train, batch_size=options.batch_size, shuffle=True, generator=self.order)
+        self.loader = DataLoader(
+            self.data.train,
+            batch_size=options.batch_size,
+            shuffle=True,
+            generator=self.order,
+            num_workers=options.workers,
+        )
         self.optimizer = self._optimizer()
-        self.steps = options.epochs * len(self.loader)
+        self.steps_an_epoch = -(-len(self.loader) // options.accumulate)
+        self.steps = options.epochs * self.steps_an_epoch
         scheduler = recipe.optional("scheduler")
         self.scheduler = scheduler(self.optimizer, options.lr, self.steps) if scheduler else None
+        self.update = Update(self.model, self.optimizer, self.scheduler, options, self.device)
         self.progress = Progress()
 
     def _optimizer(self) -> Any:
@@ -87,16 +86,29 @@ class Trainer:
         """How many numbers the model learns."""
         return sum(p.array.size for p in self.model.parameters() if p.requires_grad)
 
-    def batches(self) -> Iterator[tuple[Any, ...]]:
-        """The batches that are left of this epoch, augmented and on the device."""
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are over, or none was better for too long."""
+        progress, patience = self.progress, self.options.patience
+        waited = 0 if progress.best is None else progress.epoch - progress.best["epoch"]
+        return progress.epoch >= self.options.epochs or (patience is not None and waited >= patience)
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches that are left of this epoch, augmented."""
         augment = self.recipe.optional("augment")
         for batch in self.loader:
-            yield self._placed(augment(batch, self.augmentation) if augment else batch)
+            yield augment(batch, self.augmentation) if augment else batch
 
-    def _placed(self, batch: Any) -> tuple[Any, ...]:
+    def groups(self) -> Iterator[list[Batch]]:
+        """The same, as many together as a step takes; the last group of an epoch may be smaller."""
+        batches = self.batches()
+        while group := list(islice(batches, self.options.accumulate)):
+            yield group
+
+    def _placed(self, batch: Any) -> Batch:
         return tuple(batch) if self.device == "cpu" else tuple(x.to(self.device) for x in batch)
 
-    def loss(self, model: Any, batch: tuple[Any, ...]) -> tuple[Any, Any]:
+    def loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
         """The loss of a batch and the model's outputs: the recipe's own step, or `loss(model(*inputs), target)`."""
         own = self.recipe.optional("step")
         if own is None:
@@ -112,52 +124,71 @@ class Trainer:
             )
         return result
 
-    def step(self, batch: tuple[Any, ...]) -> float:
-        """One step: forward, backward, update. Returns the loss.
+    def step(self, *batches: Batch) -> float:
+        """One step: forward and backward of each batch, then one update. Returns the loss, the mean over all samples.
+
+        Several batches give the gradients of one of all their samples: each weighs as much as it has samples.
 
         Raises:
             TrainError: the loss is NaN or infinite; nothing was updated.
         """
         with np.errstate(all="ignore"):  # what is not finite is found below, and its cause named
-            return self._step(batch)
+            return self._step([self._placed(batch) for batch in batches])
 
-    def _step(self, batch: tuple[Any, ...]) -> float:
+    def _step(self, batches: list[Batch]) -> float:
+        total, loss_sum, running = sum(len(batch[-1]) for batch in batches), 0.0, Result()
+        for i, batch in enumerate(batches):
+            loss, value, outputs = self._forward(batch)
+            if i == 0:
+                self.optimizer.zero_grad()
+            rows = len(batch[-1])
+            self.update.backward(loss if rows == total else loss * (rows / total))
+            running.add(value, outputs, batch[-1])
+            loss_sum += value * (rows / total)
+        self.update()
+        self.progress.step += 1
+        self.progress.running.join(running)
+        return loss_sum
+
+    def _forward(self, batch: Batch) -> tuple[Any, float, Any]:
+        """Loss, its value and outputs of a training batch."""
         before = ox.random.get_state()
-        loss, outputs = self.loss(self.model, batch)
+        loss, outputs = self._cast_loss(self.model, batch)
         value = float(loss.item())
         if not np.isfinite(value):
             ox.random.set_state(before)
-            raise diagnose(self.model, self.loss, batch, value, f"step {self.progress.step + 1}")
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
-        self.progress.step += 1
-        self.progress.running.add(value, outputs, batch[-1])
-        return value
+            raise diagnose(self.model, self._cast_loss, batch, value, f"step {self.progress.step + 1}")
+        return loss, value, outputs
 
-    def evaluate(self, part: Any) -> Result:
-        """Loss and right answers on a dataset; draws no random numbers and changes nothing.
+    def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
+        with self.update.casts():
+            return self.loss(model, batch)
+
+    def evaluate(self, part: Any, model: Any = None) -> Result:
+        """Loss, right answers and the recipe's metrics on a dataset; draws no random numbers and changes nothing.
+
+        Args:
+            part: the dataset.
+            model: default: the one that counts, with the averaged weights where the run keeps some.
 
         Raises:
             TrainError: the loss is NaN or infinite.
         """
+        model = self.update.evaluated if model is None else model
         # without a tape, four times the batch takes no more memory than a step does
         batches = DataLoader(part, batch_size=min(EVALUATION_BATCH, 4 * self.options.batch_size))
         with np.errstate(all="ignore"):
-            result = evaluate(self.model, self.loss, map(self._placed, batches))
+            result = evaluate(model, self.loss, map(self._placed, batches), self.metrics)
         if not np.isfinite(result.loss):
-            self.model.eval()
+            model.eval()
             for batch in map(self._placed, batches):
-                value = float(self.loss(self.model, batch)[0].item())
+                value = float(self.loss(model, batch)[0].item())
                 if not np.isfinite(value):
-                    raise diagnose(self.model, self.loss, batch, value, f"validation after step {self.progress.step}")
+                    raise diagnose(model, self.loss, batch, value, f"validation after step {self.progress.step}")
         return result
 
     def close_epoch(self, rate: float) -> dict[str, Any]:
-        """Validate, note the epoch's row in the history, and begin the next. Best is who is most often right, then
-        who has the least loss; of equals the earlier."""
+        """Validate, note the epoch's row in the history, and begin the next."""
         progress, validation = self.progress, self.evaluate(self.data.validation)
         progress.epoch += 1
         row = {
@@ -167,34 +198,43 @@ class Trainer:
             "accuracy": progress.running.accuracy,
             "validation_loss": validation.loss,
             "validation_accuracy": validation.accuracy,
+            **{f"validation_{name}": value for name, value in validation.metrics.items()},
             "lr": self.lr,
             "samples_per_second": rate,
             "seconds": progress.seconds,
         }
-        progress.running = Result()
-        progress.history.append(row)
-        if progress.best is None or _merit(row) > _merit(progress.best):
-            progress.best = row
+        sample = self.sample()
+        if sample is not None:
+            row["sample"] = sample
+        progress.close_epoch(row, self.criterion)
         return row
+
+    def sample(self) -> str | None:
+        """What the recipe's `sample` shows of the model; None without one. Training goes on as if nothing was drawn."""
+        from ox.autograd import no_grad
+
+        show, model = self.recipe.optional("sample"), self.update.evaluated
+        if show is None:
+            return None
+        training = model.training
+        model.eval()
+        try:
+            with no_grad(), chance.kept():
+                return str(show(model))
+        finally:
+            model.train(training)
 
     # -- everything that is needed to go on ---------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """All state, as `ox.save` takes it."""
-        name, keys, *rest = np.random.get_state()
+        order, augmentation = self.order.get_state(), self.augmentation.get_state()
         return {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
-            "random": {
-                "default": ox.random.get_state(),
-                "order": self.order.get_state(),
-                "augmentation": self.augmentation.get_state(),
-                "numpy": [name, keys, *rest],
-                "python": list(random.getstate()),
-            },
+            **self.update.state_dict(),
+            "random": {**chance.get_state(), "order": order, "augmentation": augmentation},
             "loader": self.loader.state_dict(),
-            "progress": asdict(self.progress),
+            "progress": self.progress.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -204,58 +244,13 @@ class Trainer:
             LoadError: it belongs to another architecture; the keys that differ are listed.
         """
         load_model(self.model, state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        self.update.load_state_dict(state)
         self.loader.load_state_dict(state["loader"])
         drawn = state["random"]
-        ox.random.set_state(drawn["default"])
+        chance.set_state(drawn)
         self.order.set_state(drawn["order"])
         self.augmentation.set_state(drawn["augmentation"])
-        np.random.set_state(tuple(drawn["numpy"]))
-        version, words, gauss = drawn["python"]
-        random.setstate((version, tuple(words), gauss))
-        progress = dict(state["progress"])
-        self.progress = Progress(**{**progress, "running": Result(**progress["running"])})
-
-
-def load_model(model: Any, state: dict[str, Any], where: str | None = None) -> None:
-    """Put saved weights into a model.
-
-    Raises:
-        LoadError: names or shapes differ; lists the first of them.
-    """
-    own = model.state_dict()
-    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    other = [
-        f"{name} {_kind(state[name])} instead of {_kind(own[name])}"
-        for name in own
-        if name in state and _kind(own[name]) != _kind(state[name])
-    ]
-    if missing or unexpected or other:
-        named = {"missing": missing, "unknown": unexpected, "differ": other}
-        raise LoadError(
-            "the checkpoint is of another architecture",
-            where=where,
-            extra={label: _some(keys) for label, keys in named.items() if keys},
-            hint="the recipe that the run was made with: ox train --resume uses the run's own copy",
-        )
-    model.load_state_dict(state)
-
-
-def _kind(x: Any) -> str:
-    return (
-        f"{'bfloat16' if x.dtype == bfloat16 else x.dtype} {list(x.shape)}" if hasattr(x, "shape") else type(x).__name__
-    )
-
-
-def _some(keys: list[str], most: int = 6) -> str:
-    return ", ".join(keys[:most]) + (f" and {len(keys) - most} more" if len(keys) > most else "")
-
-
-def _merit(row: dict[str, Any]) -> tuple[float, float]:
-    accuracy = row["validation_accuracy"]
-    return (0.0 if accuracy is None else accuracy, -row["validation_loss"])
+        self.progress = Progress.of(state["progress"])
 
 
 def _limited(data: Data, limit: int | None) -> Data:

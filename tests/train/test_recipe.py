@@ -40,7 +40,7 @@ def test_examples_have_a_batch_axis(page: Path) -> None:
 def test_an_unknown_name_names_the_nearest() -> None:
     with pytest.raises(RecipeError) as caught:
         train.load("digit")
-    assert caught.value.hint == "ox train digits"
+    assert str(caught.value.hint).startswith("ox train digits")
 
 
 def test_a_page_of_that_name_beside_us(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:

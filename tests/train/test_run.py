@@ -110,7 +110,7 @@ def step(model, batch):
 
 def data():"""
     run = train.train(variant("own", ("\ndef data():", own), ("loss = nn.CrossEntropyLoss()\n", "")), out=tmp_path)
-    rates = [line["lr"] for line in train.metrics.read(run.metrics) if "validation_loss" not in line]
+    rates = [line["lr"] for line in train.loggers.read(run.metrics) if "validation_loss" not in line]
     assert len(rates) == 15
     assert max(rates) == pytest.approx(0.05, rel=0.05)
     assert rates[-1] < 0.002
@@ -126,7 +126,7 @@ def test_a_task_without_classes(variant, tmp_path: Path) -> None:
     run = train.train(page, out=tmp_path)
     assert "accuracy" not in run.result["held_back"]
     assert run.curves.is_file()
-    rows = [line for line in train.metrics.read(run.metrics) if "validation_loss" in line]
+    rows = [line for line in train.loggers.read(run.metrics) if "validation_loss" in line]
     assert run.result["best"]["validation_loss"] == min(row["validation_loss"] for row in rows)
 
 
