@@ -1,8 +1,8 @@
 """Writes models/ox_models/data/kjv.txt.bz2 and kjv_wordpiece.json: `python scripts/make_kjv.py`.
 
 The text comes from Debian's `bible-kjv` (the program) and `bible-kjv-text` (the text), the vocabulary from the training
-chapters of that text, by the `tokenizers` library. The text comes out the same on every run; the vocabulary may differ in the order of its
-pieces and in the rarest of them, between which the library chooses by chance: keep it with the models trained on it.
+chapters of that text, by the `tokenizers` library. The text comes out the same on every run; the vocabulary may differ
+in the order of its pieces and in the rarest of them, which the library chooses by chance: keep it with its models.
 """
 
 from __future__ import annotations
