@@ -19,7 +19,7 @@ from ox.autograd.watch import Watch
 from ox.devices.executors import as_usual
 from ox.memory_use import owner
 from ox.ops.mode import MODE
-from ox.profiler.event import BACKWARD, OPERATOR, RANGE, Event
+from ox.profiler.event import BACKWARD, FLIGHT, FLIGHT_LANE, OPERATOR, RANGE, Event
 from ox.profiler.flops import flops
 from ox.where import module_path, users_line
 
@@ -141,6 +141,27 @@ def _range(name: str) -> Iterator[None]:
         yield
     finally:
         collector.close(event)
+
+
+def in_flight(name: str) -> Callable[[], None]:
+    """A span that begins now and lasts until what is returned is called, beside all others: of something that is on
+    its way, while this thread does other things. Its own time counts as none."""
+    collector = COLLECTOR.get()
+    if collector is None:
+        return _nothing
+    event = Event(name, FLIGHT, collector.now(), thread=FLIGHT_LANE)
+    event.backward = bool(collector.stack) and collector.stack[-1].backward
+
+    def landed() -> None:
+        event.end = collector.now()
+        event.inner = event.end - event.start
+        collector.events.append(event)
+
+    return landed
+
+
+def _nothing() -> None:
+    pass
 
 
 class record_function:

@@ -9,13 +9,14 @@ from typing import Any
 from ox.errors import ArgumentError
 from ox.ops.explain import place
 
-OPERATOR, RANGE, BACKWARD = "operator", "range", "backward"
+OPERATOR, RANGE, BACKWARD, FLIGHT = "operator", "range", "backward", "flight"
+FLIGHT_LANE = 1  # the thread's number that stands for what is on its way
 
 
 @dataclass
 class Event:
-    """One span: an operator's kernel, a node of a backward with what it calls, or a named range. Times in
-    microseconds from the profiler's start, memory in bytes of new outputs."""
+    """One span: an operator's kernel, a node of a backward with what it calls, a named range, or an operation that was
+    on its way meanwhile. Times in microseconds from the profiler's start, memory in bytes of new outputs."""
 
     name: str
     kind: str

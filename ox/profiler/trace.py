@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ox.files import write_whole
-from ox.profiler.event import OPERATOR, Event
+from ox.profiler.event import FLIGHT_LANE, OPERATOR, Event
 
 
 def chrome(events: Iterable[Event], steps: Iterable[tuple[str, float, float]] = ()) -> dict[str, Any]:
-    """The trace event format: complete events of microseconds, one lane for spans and one for modules."""
+    """The trace event format: complete events of microseconds, one lane for spans, one for modules and one for what
+    is on its way."""
     pid = os.getpid()
     listed = sorted(events, key=lambda e: (e.start, -e.end))
     made: list[dict[str, Any]] = [
         {"ph": "M", "pid": pid, "tid": 0, "name": "thread_name", "args": {"name": "modules"}},
+        {"ph": "M", "pid": pid, "tid": FLIGHT_LANE, "name": "thread_name", "args": {"name": "on its way"}},
         {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": "ox"}},
     ]
     for e in listed:

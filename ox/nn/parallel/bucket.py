@@ -1,0 +1,64 @@
+"""Gradients side by side in one flat array, so that one collective carries many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox.ops.operator import make_tensor
+from ox.tensor import Tensor
+
+FIRST = 1 << 20  # bytes of the first bucket, as in PyTorch: small, so that the first collective starts early
+
+
+class Bucket:
+    """Some parameters' gradients in flat memory that lives as long as the model: no step allocates.
+
+    `indices` are the parameters' numbers in the order of the memory. Behind them lies one element more, in which ranks
+    tell each other that they lack a gradient.
+    """
+
+    def __init__(self, number: int, parameters: Sequence[Tensor], indices: list[int]) -> None:
+        self.number, self.indices = number, indices
+        members = [parameters[i] for i in indices]
+        like = members[0].array
+        sizes = [int(p.array.size) for p in members]
+        self.whole = make_tensor(np.zeros_like(like, shape=(sum(sizes) + 1,)))  # where `like` lives
+        self.flag = self.whole.array[-1:]
+        ends = np.cumsum(sizes).tolist()
+        self.gradients = [
+            make_tensor(self.whole.array[end - size : end].reshape(p.array.shape))
+            for p, size, end in zip(members, sizes, ends, strict=True)
+        ]
+        self.waiting = len(indices)
+        self.work: Any = None
+        self.landed: Callable[[], None] | None = None  # ends the span in the profiler
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.whole.array.nbytes)
+
+    def slots(self) -> Iterator[tuple[int, Tensor]]:
+        """Each parameter's number, and its gradient's place."""
+        return zip(self.indices, self.gradients, strict=True)
+
+
+def assigned(parameters: Sequence[Tensor], order: Sequence[int], first: int, cap: int) -> list[Bucket]:
+    """Buckets of one element type and device each, filled in `order`; the first closes at `first` bytes, the others at
+    `cap`. PyTorch's `compute_bucket_assignment_by_size`."""
+    filling: dict[Any, list[int]] = {}
+    full: list[list[int]] = []
+    limits: dict[Any, int] = {}
+    for i in order:
+        p = parameters[i]
+        kind = (p.array.dtype, str(p.device))
+        members = filling.setdefault(kind, [])
+        members.append(i)
+        if sum(parameters[k].array.nbytes for k in members) >= limits.get(kind, first):
+            full.append(filling.pop(kind))
+            limits[kind] = cap
+    place = {i: at for at, i in enumerate(order)}
+    full = sorted([*full, *filling.values()], key=lambda members: place[members[0]])
+    return [Bucket(number, parameters, members) for number, members in enumerate(full)]

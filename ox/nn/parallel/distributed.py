@@ -1,0 +1,208 @@
+"""DistributedDataParallel: one model, trained by several processes on a part of each batch each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ox import distributed as dist
+from ox.distributed.world import resolve
+from ox.errors import ArgumentError, GradientError
+from ox.nn.module import Module
+from ox.nn.parallel.agreement import agree, share
+from ox.nn.parallel.join import Join
+from ox.nn.parallel.reducer import CommHook, Reducer
+from ox.nn.uninitialized import is_lazy
+from ox.ops.mode import MODE, switched
+from ox.where import users_line
+
+_groups: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def _own_group() -> Any:
+    """The default group's ranks with an order of their own: where ranks use different parameters, their buckets go out
+    at different moments, between other collectives of the model."""
+    world = resolve(None)
+    if world not in _groups:
+        _groups[world] = dist.new_group(group_desc="DistributedDataParallel")
+    return _groups[world]
+
+
+class DistributedDataParallel(Module):
+    """A module whose gradients are averaged over the ranks of a process group.
+    `torch.nn.parallel.DistributedDataParallel`.
+
+    Every rank makes the same model, wraps it, and makes its optimizer of ``ddp.parameters()``; from there on the loop
+    is that of one process. Parameters and buffers become rank 0's at the beginning. While backward goes on, gradients
+    are gathered in buckets, and a bucket's all_reduce starts when its last gradient is there; when ``backward``
+    returns, every ``.grad`` is the mean of the ranks' gradients. It is the gradient of the whole batch where each
+    rank's loss is a mean over equally many samples; for other batches see ``docs/distributed.md``.
+
+    What a ``state_dict`` holds begins with ``module.``; the model itself is ``ddp.module``. Export that one.
+
+    Args:
+        module: floating parameters, of which one at least requires a gradient.
+        device_ids: None, or a list of the one device that the module is on.
+        output_device, dim: taken for PyTorch's sake, where a module could be on several devices of one process.
+        broadcast_buffers: give every rank the buffers of rank 0 before a forward that follows one which trained.
+        init_sync: compare the ranks' models and give every rank the values of rank 0; without it they must be the same.
+        process_group: whose ranks train together; all by default.
+        bucket_cap_mb: the size of a bucket, in MiB; the first one is of 1 MiB at most.
+        find_unused_parameters: a parameter that a rank's loss does not reach counts as zero there; one that no rank
+            reaches keeps its ``.grad``. Without it this is an error on every rank.
+        check_reduction: of an older PyTorch.
+        gradient_as_bucket_view: let ``.grad`` be views of the buckets: no second copy of the gradients, and the next
+            backward writes over what somebody kept of them.
+        static_graph: the same parameters are used each time; finds unused ones, too.
+
+    Raises:
+        DistributedError: there is no process group.
+        ArgumentError: nothing to train, a lazy module, several devices; the ranks' models differ, and each rank says
+            which rank and parameter.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        broadcast_buffers: bool = True,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+    ) -> None:
+        super().__init__()
+        dist.get_rank(process_group)  # the error for a group that is not there
+        named = [(name, p) for name, p in module.named_parameters()]
+        self._refuse(named, device_ids, bucket_cap_mb)
+        self.module, self.dim = module, dim
+        self.process_group = _own_group() if process_group is None else process_group
+        self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
+        self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self._join: Join | None = None
+        if init_sync:
+            everything = [*named, *module.named_buffers()]
+            agree(everything, self.process_group, "DistributedDataParallel")
+            share([x for _, x in everything], 0, self.process_group, "DistributedDataParallel")
+        trained = [(name, p) for name, p in named if p.requires_grad]
+        cap = max(1, int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20)))
+        finding = find_unused_parameters or static_graph
+        self.__dict__["reducer"] = Reducer(trained, self.process_group, cap, finding, gradient_as_bucket_view)
+
+    def _refuse(self, named: list[Any], device_ids: Any, cap: float | None) -> None:
+        if not any(p.requires_grad for _, p in named):
+            raise ArgumentError(
+                "DistributedDataParallel has nothing to average: no parameter requires a gradient",
+                where=users_line(),
+                hint="the module itself",
+            )
+        lazy = next((name for name, p in named if is_lazy(p)), None)
+        if lazy is not None:
+            raise ArgumentError(
+                f"'{lazy}' has no shape yet", where=users_line(), hint="one forward of the module before"
+            )
+        if device_ids is not None and len(device_ids) > 1:
+            raise ArgumentError(
+                "a process trains on one device",
+                where=users_line(),
+                expected="device_ids None or of one device",
+                got=str(device_ids),
+                hint="ox launch with as many processes as devices",
+            )
+        if cap is not None and not cap > 0:
+            raise ArgumentError("a bucket has a size", where=users_line(), expected="bucket_cap_mb > 0", got=str(cap))
+
+    # -- calling -----------------------------------------------------------------------------------------------
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        mode = MODE.get()
+        if mode.recording is None:
+            self._before(mode.grad)
+        return self.module(*inputs, **kwargs)
+
+    def _before(self, grad: bool) -> None:
+        reducer: Reducer = self.reducer
+        if reducer.broken is not None:
+            raise GradientError(
+                f"rank {reducer.rank}: a backward failed after its collectives had begun; the ranks no longer agree",
+                got=f"the failure at {reducer.broken}",
+                hint="end this rank; ox launch --max-restarts starts all of them again from a checkpoint",
+            )
+        for name, p, leaf in zip(reducer.names, reducer.parameters, reducer.leaves, strict=True):
+            if p.node is not leaf:
+                raise ArgumentError(
+                    f"requires_grad of '{name}' was changed after DistributedDataParallel was made",
+                    hint="freeze parameters first, or wrap the module again on every rank",
+                )
+        syncs = grad and self.require_backward_grad_sync
+        buffers = [*self.module.buffers()] if self.broadcast_buffers and self.require_forward_param_sync else []
+        source = 0
+        if self._join is not None:
+            source = self._join.meet(syncs, bool(buffers))
+        if grad:
+            reducer.enabled = syncs
+        if buffers:
+            with switched(grad=False):
+                share(buffers, source, self.process_group, "DistributedDataParallel")
+        self.require_forward_param_sync = syncs
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Forwards inside, and their backwards, add up gradients on this rank only; the first backward of a forward
+        after it averages the sum. `torch.nn.parallel.DistributedDataParallel.no_sync`."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    @contextmanager
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False
+    ) -> Iterator[None]:
+        """For ranks with different numbers of batches: one that leaves the block early takes part in what the others
+        still do, with gradients of zero, until all are done; then all have the parameters of one that came last.
+        `torch.nn.parallel.DistributedDataParallel.join`.
+
+        Inside, each forward that trains is followed by one backward, and the ranks exchange nothing but what this
+        module does: no SyncBatchNorm, no ZeroRedundancyOptimizer.
+
+        Args:
+            divide_by_initial_world_size: average over all ranks, those that are done counting zero; False averages over
+                those that still work.
+            enable: False makes this do nothing.
+            throw_on_early_termination: an error on every rank as soon as one is done.
+        """
+        if not enable:
+            yield
+            return
+        self._join = Join(self, divide_by_initial_world_size, throw_on_early_termination)
+        try:
+            yield
+            self._join.follow()
+        finally:
+            self._join = None
+            self.reducer.share = self.reducer.world
+
+    def register_comm_hook(self, state: Any, hook: CommHook) -> None:
+        """Let ``hook(state, bucket)`` average a bucket: it returns a future, whose ``wait()`` gives the flat average,
+        as those of `ox.distributed.algorithms.ddp_comm_hooks` do.
+        `torch.nn.parallel.DistributedDataParallel.register_comm_hook`.
+
+        Raises:
+            ArgumentError: there is one already, or it cannot be called.
+        """
+        if self.reducer.hook is not None or not callable(hook):
+            raise ArgumentError("register_comm_hook takes one function, once", where=users_line(), got=f"hook {hook!r}")
+        self.reducer.hook = (state, hook)
+
+
+__all__ = ["DistributedDataParallel"]

@@ -1,0 +1,302 @@
+"""Averages gradients over ranks while backward goes on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from ox import distributed as dist
+from ox.autograd.arrival import followers
+from ox.dtypes import uint8
+from ox.errors import GradientError
+from ox.nn.parallel.bucket import FIRST, Bucket, assigned
+from ox.ops.operator import make_tensor
+from ox.profiler import collect
+from ox.tensor import Tensor
+from ox.where import users_line
+
+CommHook = Callable[[Any, "GradBucket"], Any]
+
+
+class GradBucket:
+    """What a communication hook gets. `torch.distributed.GradBucket`."""
+
+    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], last: bool) -> None:
+        self._bucket, self._parameters, self._last = bucket, parameters, last
+
+    def index(self) -> int:
+        """The bucket's number, in the order in which buckets go out."""
+        return self._bucket.number
+
+    def buffer(self) -> Tensor:
+        """Its gradients, flat, not yet divided by the number of ranks; one more element is behind them."""
+        return self._bucket.whole
+
+    def gradients(self) -> list[Tensor]:
+        """Views of the buffer, one a parameter."""
+        return list(self._bucket.gradients)
+
+    def parameters(self) -> list[Tensor]:
+        return [self._parameters[i] for i in self._bucket.indices]
+
+    def is_last(self) -> bool:
+        return self._last
+
+    def set_buffer(self, tensor: Tensor) -> None:
+        """Replace what the buffer holds."""
+        self._bucket.whole.array[...] = tensor.array
+
+
+class Reducer:
+    """Follows every backward into `parameters`, and starts a bucket's all_reduce when its last gradient is there.
+
+    Buckets go out in one order on every rank: one that is ready early waits for those before it. Where a rank finds at
+    the start of a backward that the loss cannot reach a parameter, it says so in its bucket, and at the end all ranks
+    raise the same error; with `find_unused` such a parameter counts as zero instead.
+    """
+
+    def __init__(
+        self,
+        named: Sequence[tuple[str, Tensor]],
+        group: Any,
+        cap: int,
+        find_unused: bool,
+        as_view: bool,
+    ) -> None:
+        self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
+        self.group, self.cap, self.find_unused, self.as_view = group, cap, find_unused, as_view
+        self.world, self.rank = dist.get_world_size(group), dist.get_rank(group)
+        self.share = self.world  # what a sum of gradients is divided by
+        self.enabled = False  # whether backward reduces, as the last forward decided
+        self.broken: str | None = None
+        self.hook: tuple[Any, CommHook] | None = None
+        self._depth = 0
+        self._order: list[int] | None = None if find_unused else []  # of the first backward, until buckets follow it
+        # the last layers' gradients come first
+        self._build(range(len(self.parameters))[::-1])
+        self.leaves = [p.node for p in self.parameters]
+        self._number = {leaf: i for i, leaf in enumerate(self.leaves)}
+        followers.add(self)
+        # the parameters must not keep what a model was wrapped in before
+        own = weakref.ref(self)
+        handles = [p.register_post_accumulate_grad_hook(_Hook(own, i)) for i, p in enumerate(self.parameters)]
+        weakref.finalize(self, _remove, handles)
+
+    def _build(self, order: Sequence[int]) -> None:
+        self.buckets = assigned(self.parameters, order, min(FIRST, self.cap), self.cap)
+        self._place = {i: (bucket, g) for bucket in self.buckets for i, g in bucket.slots()}
+
+    # -- a backward ----------------------------------------------------------------------------------------------
+
+    def starts(self, leaves: Collection[Any], create_graph: bool) -> None:
+        reached = {self._number[leaf] for leaf in leaves if leaf in self._number}
+        if self._depth:
+            self._depth += 1  # a backward inside one of ours: what it brings is waited for at the end
+        elif self.enabled and reached:
+            if create_graph:
+                raise GradientError(
+                    "backward(create_graph=True) under DistributedDataParallel: an exchange of ranks has no history",
+                    where=users_line() or None,
+                    hint="ox.autograd.grad(..., create_graph=True) in the loss, then loss.backward()",
+                )
+            self.begin(reached)
+
+    def begin(self, reached: Collection[int]) -> None:
+        """Open the buckets. Parameters that are not `reached` count as ready."""
+        self._depth, self._next = 1, 0
+        self._missing: list[int] = []
+        self._came = [False] * len(self.parameters)
+        if self._order is not None:
+            self._order = []
+        for bucket in self.buckets:
+            bucket.waiting = len(bucket.indices)
+            bucket.flag[...] = 0
+        for i in range(len(self.parameters)):
+            if i not in reached:
+                self._absent(i)
+
+    def _absent(self, i: int) -> None:
+        if not self.find_unused:
+            self._missing.append(i)
+            self._place[i][0].flag[...] = 1
+        self._ready(i)
+
+    def arrived(self, i: int) -> None:
+        if not self._depth:
+            return
+        if self._came[i]:
+            raise GradientError(
+                f"rank {self.rank}: '{self.names[i]}' got two gradients in one backward, after the first had gone out",
+                where=users_line() or None,
+                hint="one backward for all losses, or model.no_sync() around all but the last",
+            )
+        if self._order is not None:
+            self._order.append(i)
+        self._ready(i)
+
+    def _ready(self, i: int) -> None:
+        self._came[i] = True
+        bucket, place = self._place[i]
+        self._fill(self.parameters[i].grad, place, i)
+        bucket.waiting -= 1
+        while self._next < len(self.buckets) and not self.buckets[self._next].waiting:
+            self._send(self.buckets[self._next])
+            self._next += 1
+        self.poll()
+
+    def _fill(self, grad: Tensor | None, place: Tensor, i: int) -> None:
+        if grad is None:
+            place.array[...] = 0
+            return
+        if grad.is_sparse:
+            raise GradientError(
+                f"DistributedDataParallel averages no sparse gradients: '{self.names[i]}' got one",
+                where=users_line() or None,
+                hint="nn.Embedding(..., sparse=False)",
+            )
+        # divided before they are summed: halves would overflow otherwise
+        share = 1 if self.hook is not None else self.share
+        np.multiply(grad.array, place.array.dtype.type(1 / share), out=place.array)
+
+    def _send(self, bucket: Bucket) -> None:
+        bucket.landed = collect.in_flight(f"DistributedDataParallel.all_reduce bucket {bucket.number}")
+        if self.hook is None:
+            bucket.work = dist.all_reduce(bucket.whole, group=self.group, async_op=True)
+        else:
+            state, hook = self.hook
+            bucket.work = hook(state, GradBucket(bucket, self.parameters, bucket is self.buckets[-1]))
+
+    def poll(self) -> None:
+        """Drive what is on its way: MPI moves bytes only while it is asked."""
+        for bucket in self.buckets[: self._next]:
+            if bucket.landed is not None and bucket.work.is_completed():
+                self._landed(bucket)
+
+    def _landed(self, bucket: Bucket) -> None:
+        if bucket.landed is not None:
+            bucket.landed()
+            bucket.landed = None
+
+    def ends(self, failed: bool) -> None:
+        if not self._depth:
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        if failed:
+            self.broken = users_line() or "an earlier backward"
+            return
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait for every bucket, and put the averages where the gradients are."""
+        for i in [i for i, came in enumerate(self._came) if not came]:
+            self._absent(i)  # it was within reach, but no gradient came
+        used = self._used()
+        lacking = False
+        for bucket in self.buckets:
+            result = bucket.work.wait()
+            self._landed(bucket)
+            if self.hook is not None:
+                self._take(bucket, result)
+            lacking = lacking or bool(bucket.flag[0] > 0)
+            for i, average in bucket.slots():
+                if used is None or used[i]:
+                    self._deliver(self.parameters[i], average)
+            bucket.work = None
+        if lacking or (self.hook is not None and self._missing):
+            raise self._lacking()
+        if self._order:
+            self._follow_use()
+
+    def _take(self, bucket: Bucket, result: Any) -> None:
+        """What a hook's future gave, unless it worked in the buffer."""
+        result = result[0] if isinstance(result, (list, tuple)) and result else result
+        if isinstance(result, Tensor) and result.array is not bucket.whole.array:
+            bucket.whole.array[...] = result.array.reshape(-1)
+
+    def _used(self) -> Any:
+        """Which parameters have a gradient on any rank; the others keep none."""
+        if not self.find_unused:
+            return None
+        used = make_tensor(np.array([p.grad is not None for p in self.parameters], uint8))
+        dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
+        return used.array
+
+    def _deliver(self, p: Tensor, average: Tensor) -> None:
+        if self.as_view:
+            p._grad = average
+        elif p._grad is None:
+            p._grad = make_tensor(average.array.copy())
+        else:
+            p._grad.own_memory("DistributedDataParallel")
+            p._grad.array[...] = average.array
+        p._grad.wrote("DistributedDataParallel")
+
+    def _lacking(self) -> GradientError:
+        """The same error on every rank: who lacks what."""
+        told: list[Any] = [None] * self.world
+        dist.all_gather_object(told, self._missing, group=self.group)
+        lists = [f"rank {r}: " + _listed([self.names[i] for i in lacks]) for r, lacks in enumerate(told) if lacks]
+        return GradientError(
+            "parameters got no gradient, for the loss does not depend on them",
+            where=users_line() or None,
+            expected="a gradient for each parameter on each rank",
+            got="none for\n" + "\n".join(lists),
+            hint="DistributedDataParallel(..., find_unused_parameters=True), or requires_grad_(False) before it",
+        )
+
+    def _follow_use(self) -> None:
+        """After the first backward: buckets in the order in which rank 0 saw gradients come."""
+        order = make_tensor(np.array(self._order, np.int64))
+        dist.broadcast(order, dist.get_global_rank(self.group, 0) if self.group is not None else 0, group=self.group)
+        self._order = None
+        self._build(order.array.tolist())
+        if self.as_view:
+            for i, p in enumerate(self.parameters):
+                place = self._place[i][1]
+                if p._grad is not None:
+                    place.array[...] = p._grad.array
+                    p._grad = place
+
+    # -- for others ----------------------------------------------------------------------------------------------
+
+    def shadow(self) -> None:
+        """Take part in another rank's backward with zeros; gradients here stay what they are, but for views."""
+        kept = [p._grad for p in self.parameters]
+        for p in self.parameters:
+            p._grad = None
+        finding, self.find_unused = self.find_unused, True
+        try:
+            self.begin(())
+            self.find_unused = finding
+            self._depth = 0
+            if self._order is not None:
+                self._order = list(range(len(self.parameters)))[::-1]
+            self.finish()
+        finally:
+            self.find_unused = finding
+            for p, grad in zip(self.parameters, kept, strict=True):
+                p._grad = grad
+
+
+class _Hook:
+    def __init__(self, reducer: weakref.ref[Reducer], i: int) -> None:
+        self.reducer, self.i = reducer, i
+
+    def __call__(self, _: Tensor) -> None:
+        reducer = self.reducer()
+        if reducer is not None:
+            reducer.arrived(self.i)
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def _listed(names: list[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
