@@ -25,8 +25,11 @@ from ox.distributed.collectives import (
     reduce_scatter_tensor,
     scatter,
 )
-from ox.distributed.group import ProcessGroup
+from ox.distributed.messages import P2POp, batch_isend_irecv, irecv, isend, monitored_barrier, recv, send
+from ox.distributed.objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
+from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
+from ox.distributed.start import is_available, is_mpi_available, is_nccl_available
 from ox.distributed.work import Work
 from ox.distributed.world import (
     GroupMember,
@@ -42,32 +45,48 @@ from ox.distributed.world import (
     is_initialized,
     new_group,
 )
+from ox.distributed.world import GroupMember as group
 
 __all__ = [
     "GroupMember",
+    "P2POp",
     "ProcessGroup",
     "ReduceOp",
     "Work",
     "abort",
     "all_gather",
     "all_gather_into_tensor",
+    "all_gather_object",
     "all_reduce",
     "all_to_all_single",
     "barrier",
+    "batch_isend_irecv",
     "broadcast",
+    "broadcast_object_list",
     "destroy_process_group",
     "gather",
+    "gather_object",
     "get_backend",
     "get_global_rank",
     "get_group_rank",
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
+    "group",
     "init_process_group",
+    "irecv",
+    "is_available",
     "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "isend",
+    "monitored_barrier",
     "new_group",
+    "recv",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
     "scatter",
+    "scatter_object_list",
+    "send",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ox.distributed.group import ProcessGroup
+from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
 from ox.distributed.work import Work
 from ox.distributed.world import get_group_rank, resolve
@@ -33,8 +33,8 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
     """
     chosen = resolve(group)
     _reducible(tensor, op, "all_reduce")
-    array, back = _memory(chosen, tensor, "all_reduce")
-    text = f"all_reduce {_described(array)} {op.value}"
+    array, back = output_array(chosen, tensor, "all_reduce")
+    text = f"all_reduce {described(array)} {op.value}"
     return chosen.start(text, lambda: chosen.engine.all_reduce(array, op), back, async_op)
 
 
@@ -44,18 +44,18 @@ def reduce(
     """Let `tensor` of rank `dst` become the reduction over all ranks. `torch.distributed.reduce`."""
     chosen = resolve(group)
     _reducible(tensor, op, "reduce")
-    array, back = _memory(chosen, tensor, "reduce")
+    array, back = output_array(chosen, tensor, "reduce")
     root = _root(chosen, dst)
-    text = f"reduce {_described(array)} {op.value} to rank {dst}"
+    text = f"reduce {described(array)} {op.value} to rank {dst}"
     return chosen.start(text, lambda: chosen.engine.reduce(array, root, op), back, async_op)
 
 
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Work | None:
     """Let `tensor` of all ranks become that of rank `src`. `torch.distributed.broadcast`."""
     chosen = resolve(group)
-    array, back = _memory(chosen, tensor, "broadcast")
+    array, back = output_array(chosen, tensor, "broadcast")
     root = _root(chosen, src)
-    text = f"broadcast {_described(array)} from rank {src}"
+    text = f"broadcast {described(array)} from rank {src}"
     return chosen.start(text, lambda: chosen.engine.broadcast(array, root), back, async_op)
 
 
@@ -65,7 +65,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
     `torch.distributed.all_gather`.
     """
     chosen = resolve(group)
-    array = _input(chosen, tensor, "all_gather")
+    array = input_array(chosen, tensor, "all_gather")
     targets = _list(chosen, tensor_list, array, "all_gather")
     out = chosen.engine.empty((chosen.size(), *array.shape), array.dtype)
 
@@ -73,7 +73,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
         for target, row in zip(targets, out, strict=True):
             target[...] = row
 
-    text = f"all_gather {_described(array)}"
+    text = f"all_gather {described(array)}"
     return chosen.start(text, lambda: chosen.engine.all_gather(out, array), back, async_op)
 
 
@@ -85,10 +85,10 @@ def all_gather_into_tensor(
     `torch.distributed.all_gather_into_tensor`.
     """
     chosen = resolve(group)
-    array = _input(chosen, input_tensor, "all_gather_into_tensor")
-    out, back = _memory(chosen, output_tensor, "all_gather_into_tensor")
+    array = input_array(chosen, input_tensor, "all_gather_into_tensor")
+    out, back = output_array(chosen, output_tensor, "all_gather_into_tensor")
     _fits(out, array, chosen, "all_gather_into_tensor")
-    text = f"all_gather_into_tensor {_described(array)}"
+    text = f"all_gather_into_tensor {described(array)}"
     return chosen.start(text, lambda: chosen.engine.all_gather(out, array), back, async_op)
 
 
@@ -98,7 +98,7 @@ def gather(
 ) -> Work | None:  # fmt: skip
     """Let the tensors of `gather_list` on rank `dst` become the ranks' `tensor`s. `torch.distributed.gather`."""
     chosen = resolve(group)
-    array = _input(chosen, tensor, "gather")
+    array = input_array(chosen, tensor, "gather")
     root = _root(chosen, dst)
     targets: list[Any] = []
     out = None
@@ -110,7 +110,7 @@ def gather(
         for target, row in zip(targets, out if out is not None else (), strict=True):
             target[...] = row
 
-    text = f"gather {_described(array)} to rank {dst}"
+    text = f"gather {described(array)} to rank {dst}"
     return chosen.start(text, lambda: chosen.engine.gather(out, array, root), back, async_op)
 
 
@@ -120,12 +120,12 @@ def scatter(
 ) -> Work | None:  # fmt: skip
     """Let each rank's `tensor` become its one of rank `src`'s `scatter_list`. `torch.distributed.scatter`."""
     chosen = resolve(group)
-    array, back = _memory(chosen, tensor, "scatter")
+    array, back = output_array(chosen, tensor, "scatter")
     root = _root(chosen, src)
     source = None
     if chosen.rank() == root:
         source = _stacked(chosen, scatter_list or (), array, "scatter")
-    text = f"scatter {_described(array)} from rank {src}"
+    text = f"scatter {described(array)} from rank {src}"
     return chosen.start(text, lambda: chosen.engine.scatter(array, source, root), back, async_op)
 
 
@@ -136,9 +136,9 @@ def reduce_scatter(
     """Let `output` become the reduction over ranks of their `input_list[rank]`. `torch.distributed.reduce_scatter`."""
     chosen = resolve(group)
     _reducible(output, op, "reduce_scatter")
-    array, back = _memory(chosen, output, "reduce_scatter")
+    array, back = output_array(chosen, output, "reduce_scatter")
     source = _stacked(chosen, input_list, array, "reduce_scatter")
-    text = f"reduce_scatter {_described(array)} {op.value}"
+    text = f"reduce_scatter {described(array)} {op.value}"
     return chosen.start(text, lambda: chosen.engine.reduce_scatter(array, source, op), back, async_op)
 
 
@@ -151,10 +151,10 @@ def reduce_scatter_tensor(
     """
     chosen = resolve(group)
     _reducible(output, op, "reduce_scatter_tensor")
-    array, back = _memory(chosen, output, "reduce_scatter_tensor")
-    source = _input(chosen, input, "reduce_scatter_tensor")
+    array, back = output_array(chosen, output, "reduce_scatter_tensor")
+    source = input_array(chosen, input, "reduce_scatter_tensor")
     _fits(source, array, chosen, "reduce_scatter_tensor")
-    text = f"reduce_scatter_tensor {_described(array)} {op.value}"
+    text = f"reduce_scatter_tensor {described(array)} {op.value}"
     return chosen.start(text, lambda: chosen.engine.reduce_scatter(array, source, op), back, async_op)
 
 
@@ -164,17 +164,17 @@ def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op
     `torch.distributed.all_to_all_single`, with equal parts.
     """
     chosen = resolve(group)
-    array, back = _memory(chosen, output, "all_to_all_single")
-    source = _input(chosen, input, "all_to_all_single")
+    array, back = output_array(chosen, output, "all_to_all_single")
+    source = input_array(chosen, input, "all_to_all_single")
     if (
         array.shape != source.shape
         or array.dtype != source.dtype
         or array.shape[:1] == ()
         or (array.shape[0] % chosen.size())
     ):
-        raise ShapeError("all_to_all_single sends equal parts", where=users_line(2), got=f"input {_described(source)}, "
-                         f"output {_described(array)} on {chosen.size()} ranks")  # fmt: skip
-    text = f"all_to_all_single {_described(array)}"
+        raise ShapeError("all_to_all_single sends equal parts", where=users_line(2), got=f"input {described(source)}, "
+                         f"output {described(array)} on {chosen.size()} ranks")  # fmt: skip
+    text = f"all_to_all_single {described(array)}"
     return chosen.start(text, lambda: chosen.engine.all_to_all(array, source), back, async_op)
 
 
@@ -201,13 +201,13 @@ def _checked(group: ProcessGroup, tensor: Any, name: str) -> Any:
     return tensor.array
 
 
-def _input(group: ProcessGroup, tensor: Any, name: str) -> Any:
+def input_array(group: ProcessGroup, tensor: Any, name: str) -> Any:
     """A contiguous array to read."""
     array = _checked(group, tensor, name)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
-def _memory(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Callable[[], None] | None]:
+def output_array(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Callable[[], None] | None]:
     """A contiguous array to write, and what brings it into a tensor whose memory is none."""
     _checked(group, tensor, name)
     tensor.own_memory(name)
@@ -248,7 +248,7 @@ def _alike(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -
     for tensor in tensors:
         if _checked(group, tensor, name).shape != array.shape or tensor.dtype != array.dtype:
             raise ShapeError(f"{name}: all tensors have one shape and type", where=users_line(4),
-                             expected=_described(array), got=_described(tensor.array))  # fmt: skip
+                             expected=described(array), got=described(tensor.array))  # fmt: skip
 
 
 def _fits(large: Any, small: Any, group: ProcessGroup, name: str) -> None:
@@ -256,7 +256,7 @@ def _fits(large: Any, small: Any, group: ProcessGroup, name: str) -> None:
     if large.size != small.size * group.size() or large.dtype != small.dtype:
         raise ShapeError(
             f"{name}: the large tensor is one small one a rank", where=users_line(3),
-            expected=f"{group.size()} times {_described(small)}", got=_described(large),
+            expected=f"{group.size()} times {described(small)}", got=described(large),
         )  # fmt: skip
 
 
@@ -278,7 +278,7 @@ def _root(group: ProcessGroup, rank: int) -> int:
     return get_group_rank(group, rank)
 
 
-def _described(array: Any) -> str:
+def described(array: Any) -> str:
     return f"{np.dtype(array.dtype).name} {list(array.shape)}"
 
 

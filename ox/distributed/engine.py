@@ -42,6 +42,14 @@ class Engine(Protocol):
         """An array where this engine's arrays live."""
         ...
 
+    def put(self, array: Any) -> Any:
+        """A NumPy array, as an array of this engine."""
+        ...
+
+    def fetch(self, array: Any) -> Any:
+        """An array of this engine, as a NumPy array."""
+        ...
+
     def split(self, ranks: tuple[int, ...]) -> Engine | None:
         """An engine for these ranks; None on the others. All ranks of this engine ask together."""
         ...

@@ -22,6 +22,9 @@ class Note:
     number: int  # of the collective, counted in the group; 0 for what is none
     text: str
 
+    def __str__(self) -> str:
+        return self.text if self.state == "left" else f"waits in {self.text}"
+
 
 class Monitor:
     """The notes of one group."""
@@ -47,15 +50,17 @@ class Monitor:
         with self._lock:
             for rank, note in self._control.read():
                 state, number, text = note.decode().split("\n", 2)
+                if state == "goes on":
+                    self.heard.pop(rank, None)
+                    continue
                 self.heard[rank] = Note(state, int(number), text)
                 if state != "left":
                     self.arrived[rank] = max(self.arrived.get(rank, 0), int(number))
 
-    def gone(self, number: int) -> list[int]:
-        """The ranks that ended without having come to collective `number`."""
-        return [
-            rank for rank, note in self.heard.items() if note.state == "left" and self.arrived.get(rank, 0) < number
-        ]
+    def gone(self, number: int, peer: int | None) -> list[int]:
+        """The ranks that ended without having come to collective `number`, or to send what a peer is waited for."""
+        left = [rank for rank, note in self.heard.items() if note.state == "left"]
+        return [rank for rank in left if (self.arrived.get(rank, 0) < number if number else rank == peer)]
 
     def failed(self) -> bool:
         """Whether another rank has given up."""

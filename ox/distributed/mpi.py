@@ -78,6 +78,11 @@ class MPIRequest:
         """Who sent what was received."""
         return int(self._status.Get_source())
 
+    @property
+    def count(self) -> int:
+        """How many bytes were received."""
+        return int(self._status.Get_count(library().BYTE))
+
 
 class MPIEngine:
     """The operations of one communicator. See `ox.distributed.engine.Engine`."""
@@ -161,10 +166,17 @@ class MPIEngine:
 
     def receive(self, array: Any, source: int | None, tag: int) -> MPIRequest:
         source = library().ANY_SOURCE if source is None else source
-        return MPIRequest(self.comm.Irecv(_bytes(array), source, tag), array)
+        made = MPIRequest(self.comm.Irecv(_bytes(array), source, tag), array, lambda: _whole(made, array.nbytes))
+        return made
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return np.empty(shape, dtype)
+
+    def put(self, array: Any) -> Any:
+        return array
+
+    def fetch(self, array: Any) -> Any:
+        return array
 
     # -- groups --------------------------------------------------------------------------------------------------
 
@@ -196,6 +208,11 @@ class MPIEngine:
             message.Recv(buffer)
             notes.append((int(status.Get_source()), buffer.tobytes()))
         return notes
+
+
+def _whole(request: MPIRequest, size: int) -> None:
+    if request.count != size:
+        raise ValueError(f"a message of {request.count} bytes came where {size} were expected")
 
 
 def _operation(op: ReduceOp, array: Any) -> Any:

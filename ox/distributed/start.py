@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from ox.errors import ArgumentError, DistributedError
+from ox.errors import ArgumentError, DeviceError, DistributedError
 from ox.where import users_line
 
 FOLDER = "OX_LAUNCH_FOLDER"  # where `ox launch` lets the ranks meet
@@ -54,6 +54,29 @@ _LAUNCHERS = (
     ("srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
 )  # fmt: skip
 _NUMBERS = {name for _, *names in _LAUNCHERS for name in names}
+
+
+def is_available() -> bool:
+    """Whether process groups can be made here: True. `torch.distributed.is_available`."""
+    return True
+
+
+def is_mpi_available() -> bool:
+    """Whether mpi4py and an MPI are installed. `torch.distributed.is_mpi_available`."""
+    from ox.distributed import mpi
+
+    try:
+        mpi.library()
+    except DeviceError:
+        return False
+    return True
+
+
+def is_nccl_available() -> bool:
+    """Whether CuPy, a device and NCCL are there. `torch.distributed.is_nccl_available`."""
+    from ox.distributed import nccl
+
+    return nccl.available()
 
 
 def default_timeout(otherwise: timedelta) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ox.errors import DistributedError
 
 if TYPE_CHECKING:
-    from ox.distributed.group import ProcessGroup
+    from ox.distributed.process_group import ProcessGroup
 
 SPINS = 100  # tries that only offer the core to others
 PAUSES = (2e-5, 1e-3)  # seconds: the shortest and longest pause; between them a tenth of what was waited
@@ -29,10 +29,10 @@ class Work:
 
     def __init__(
         self, group: ProcessGroup, text: str, request: Any, number: int = 0, check: Any = None,
-        finish: Callable[[], None] | None = None,
+        finish: Callable[[], None] | None = None, peer: int | None = None,
     ) -> None:  # fmt: skip
         self._group, self._text, self._request, self._number = group, text, request, number
-        self._check, self._finish = check, finish
+        self._check, self._finish, self._peer = check, finish, peer
         self._lock = threading.Lock()
         self._began = perf_counter()
         self._told = False
@@ -61,6 +61,9 @@ class Work:
             sleep(min(max(waited / 10, PAUSES[0]), PAUSES[1]))
         if self._error is not None:
             raise self._error
+        if self._told and self._group.monitor is not None:
+            self._told = False
+            self._group.monitor.tell("goes on", self._number, "")
         return True
 
     def is_completed(self) -> bool:
@@ -108,18 +111,18 @@ class Work:
         monitor = self._group.monitor
         if monitor is None:
             if waited > patience:
-                self._give_up(self._group.late(self._text, self._number, waited))
+                self._give_up(self._group.late(self._text, self._number, self._peer, waited))
             return self._done
         monitor.listen()
         if not self._told and waited > min(SLOW, patience / 3):
             self._told = True
             monitor.tell("waits", self._number, self._text)
-        gone = monitor.gone(self._number) if self._number else []
+        gone = monitor.gone(self._number, self._peer)
         if gone or monitor.failed() or waited > patience:
             monitor.tell("failed", self._number, self._text)
             monitor.last_words()
             if not self.advance():
-                self._give_up(self._group.late(self._text, self._number, waited))
+                self._give_up(self._group.late(self._text, self._number, self._peer, waited))
         return self._done
 
     def _give_up(self, error: DistributedError) -> None:

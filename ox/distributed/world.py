@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from ox.distributed import start
-from ox.distributed.group import ProcessGroup
+from ox.distributed.process_group import ProcessGroup
 from ox.distributed.work import HELPER, seconds
 from ox.errors import ArgumentError, DistributedError
 from ox.where import users_line

@@ -62,9 +62,9 @@ class ProcessGroup:
         work.wait()
         return None
 
-    def message(self, text: str, request: Any, finish: Callable[[], None] | None = None) -> Work:
+    def message(self, text: str, request: Any, finish: Callable[[], None] | None, peer: int | None) -> Work:
         """A message between two ranks, on its way."""
-        return Work(self, text, request, 0, None, finish)
+        return Work(self, text, request, 0, None, finish, peer)
 
     def close(self) -> None:
         """Give back what the engine holds. All ranks of the group do so together."""
@@ -79,18 +79,14 @@ class ProcessGroup:
         numbers = sorted(self.ranks[rank] for rank in ranks)
         return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
-    def late(self, text: str, number: int, waited: float) -> DistributedError:
-        """The error of a wait that was too long."""
+    def late(self, text: str, number: int, peer: int | None, waited: float) -> DistributedError:
+        """The error of a wait that was too long, in a collective or for the message of a peer."""
         self.is_broken = True
         here = f"rank {self.ranks[self.engine.rank]} of {self.name}"
         if self.monitor is None:
             return DistributedError(f"{text}: no result after {waited:.1f} s", where=_at(here), hint=SAME_ORDER)
-        gone = self.monitor.gone(number) if number else [r for r, n in self.monitor.heard.items() if n.state == "left"]
-        said = {
-            f"rank {self.ranks[rank]}": {"waits": "waits in ", "failed": "waits in ", "left": ""}[note.state]
-            + note.text
-            for rank, note in sorted(self.monitor.heard.items())
-        }
+        gone = self.monitor.gone(number, peer)
+        said = {f"rank {self.ranks[rank]}": str(note) for rank, note in sorted(self.monitor.heard.items())}
         if gone:
             ended = "has" if len(gone) == 1 else "have"
             return DistributedError(
