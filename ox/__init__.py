@@ -250,8 +250,8 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "export", "fft", "func", "graph", "linalg", "nn",
-    "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils", "version",
+    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "export", "fft", "func", "graph", "linalg",
+    "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils", "version",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (

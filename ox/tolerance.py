@@ -29,20 +29,29 @@ class Difference:
         return self.max_abs <= self.allowed
 
 
-def allowed(expected: np.ndarray[Any, Any]) -> float:
+def rule(dtype: np.dtype[Any], through: np.dtype[Any] | None = None) -> tuple[float, float]:
+    """The row of the table for values of a type, or of the narrower type that they came `through` on their way, as they
+    do in mixed precision."""
+    return max(TABLE[dtype], TABLE.get(through, (0.0, 0.0)))
+
+
+def allowed(expected: np.ndarray[Any, Any], through: np.dtype[Any] | None = None) -> float:
     """The largest absolute difference from `expected` that counts as equal; 0 for integers, booleans and strings."""
     if expected.dtype not in TABLE:
         return 0.0
-    absolute, relative = TABLE[expected.dtype]
+    absolute, relative = rule(expected.dtype, through)
     finite = np.abs(expected.astype(np.float64))
     finite = finite[np.isfinite(finite)]
     return absolute + relative * (float(finite.max()) if finite.size else 0.0)
 
 
-def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Difference:
-    """The largest absolute difference. NaN equals NaN, an infinity itself; another shape is infinitely far."""
+def compare(
+    got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], through: np.dtype[Any] | None = None
+) -> Difference:
+    """The largest absolute difference. NaN equals NaN, an infinity itself; another shape is infinitely far. `through`
+    as in `rule`."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
-        return Difference(float("inf"), allowed(expected))
+        return Difference(float("inf"), allowed(expected, through))
     if expected.dtype not in TABLE:
         return Difference(0.0 if np.array_equal(got, expected) else float("inf"), 0.0)
     a, b = got.astype(np.float64), expected.astype(np.float64)
@@ -50,4 +59,4 @@ def compare(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> Differ
     with np.errstate(invalid="ignore"):
         delta = np.where(same, 0.0, np.abs(a - b))
     delta = np.where(np.isnan(delta), np.inf, delta)
-    return Difference(float(delta.max()) if delta.size else 0.0, allowed(expected))
+    return Difference(float(delta.max()) if delta.size else 0.0, allowed(expected, through))

@@ -37,9 +37,6 @@ def test_a_closed_door_says_what_is_there() -> None:
 @pytest.mark.parametrize(
     "line, answer",
     [
-        ("import ox.amp", "mixed precision"),
-        ("from ox.cuda.amp import GradScaler", "mixed precision"),
-        ("from ox import autocast", "mixed precision"),
         ("from ox.nn.parallel import DistributedDataParallel", "several processes"),
         ("from ox.nn import DataParallel", "several processes"),
         ("import ox.hub", r"ox\.export\.load"),

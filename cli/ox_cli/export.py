@@ -101,7 +101,7 @@ def _allowed(report: Report) -> str:
     from ox.graph.contract import DTYPES
 
     types = {DTYPES[info.dtype] for info in report.contract.outputs}
-    rules = [tolerance.TABLE[t] for t in types if t in tolerance.TABLE]
+    rules = [tolerance.rule(t, report.contract.through) for t in types if t in tolerance.TABLE]
     return " or ".join(f"{a:.0e} + {r:.0e}·max|y|" for a, r in rules) or "none: integers are exact"
 
 

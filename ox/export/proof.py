@@ -10,9 +10,11 @@ import onnx
 
 from ox import tolerance
 from ox.autograd.modes import no_grad
+from ox.dtypes import DType
 from ox.errors import ExportError
 from ox.export.runtimes import Runtime, open_runtime
 from ox.graph.form import Array, Graph, Node
+from ox.graph.quirks import types_of
 from ox.graph.replay import values
 from ox.graph.write import to_model
 from ox.ops.operator import make_tensor
@@ -59,9 +61,10 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case]) -> Proof
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
     runtime = open_runtime(model, graph, opset)
+    through = narrowest(graph)
     rows = []
     for case in cases:
-        difference, name = _worst(_run(runtime, case), case.outputs)
+        difference, name = _worst(_run(runtime, case), case.outputs, through)
         if not difference.ok:
             raise _mismatch(graph, opset, case, difference, name, runtime)
         if case.shown:
@@ -78,9 +81,17 @@ def _run(runtime: Runtime, case: Case) -> dict[str, Array]:
         ) from error
 
 
-def _worst(got: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[tolerance.Difference, str]:
+def narrowest(graph: Graph) -> DType | None:
+    """The narrowest type that values of the graph have, where there are several floating ones; else None."""
+    types = types_of(graph) & tolerance.TABLE.keys()
+    return max(types, key=tolerance.TABLE.__getitem__) if len(types) > 1 else None
+
+
+def _worst(
+    got: Mapping[str, Array], expected: Mapping[str, Array], through: DType | None
+) -> tuple[tolerance.Difference, str]:
     """The output that is furthest beyond, or nearest to, what is allowed."""
-    found = [(tolerance.compare(got[name], y), name) for name, y in expected.items()]
+    found = [(tolerance.compare(got[name], y, through), name) for name, y in expected.items()]
     return max(found, key=lambda pair: (not pair[0].ok, pair[0].max_abs))
 
 
@@ -100,7 +111,7 @@ def _mismatch(
         )
     with no_grad():
         known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
-    replayed, _ = _worst({v.name: known[v].array for v in graph.outputs}, case.outputs)
+    replayed, _ = _worst({v.name: known[v].array for v in graph.outputs}, case.outputs, narrowest(graph))
     if not replayed.ok:
         hint = "the same outputs for the same inputs: no state that changes with a call, no randomness in eval mode"
         return ExportError(what, expected=expected, got=f"{got}; the recorded graph gives another too", hint=hint)
@@ -125,7 +136,7 @@ def first_apart(graph: Graph, opset: int, case: Case) -> tuple[Node | None, floa
     for node in graph.nodes:
         for v in node.outputs:
             if v.name in got:
-                difference = tolerance.compare(got[v.name], known[v].array)
+                difference = tolerance.compare(got[v.name], known[v].array, narrowest(graph))
                 if not difference.ok:
                     return node, difference.max_abs
     return None, 0.0

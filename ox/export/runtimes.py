@@ -17,6 +17,7 @@ from ox.devices.single_node import runtime as shared
 from ox.dtypes import bfloat16, float32, float64, onnx_type
 from ox.errors import ExportError
 from ox.graph.form import Array, Graph, Node, Value
+from ox.graph.quirks import mixed_bfloat16
 from ox.graph.write import to_model
 
 
@@ -73,7 +74,8 @@ def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
         ExportError: neither runtime takes the file; says why.
         DeviceError: ONNX Runtime is not installed.
     """
-    if any(v.dtype == bfloat16 for v in graph.values()):
+    ends = {v.dtype for v in [*graph.inputs, *graph.outputs]}
+    if bfloat16 in ends or (not mixed_bfloat16(graph) and any(v.dtype == bfloat16 for v in graph.values())):
         widened = to_model(widen(graph), opset=opset)
         return Widened(_session(widened.SerializeToString(), graph), graph)
     return _session(model, graph)

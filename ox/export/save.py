@@ -18,13 +18,14 @@ from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export.cases import run_cases, sizes_seen
 from ox.export.example import Dims, read
-from ox.export.proof import Proof, Row, prove
+from ox.export.proof import Proof, Row, narrowest, prove
 from ox.export.twice import Subject, name_sizes, record_twice
 from ox.graph import opset as opsets
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.form import Graph, Value
 from ox.graph.infer import infer, simplify
 from ox.graph.names import rename
+from ox.graph.quirks import between_casts, mixed_bfloat16
 from ox.graph.write import to_model
 from ox.nn.loaded import Loaded
 from ox.nn.module import Module
@@ -140,6 +141,8 @@ def save(
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
             graph.listed = model.graph.listed
         _check_weights(graph)
+        if mixed_bfloat16(graph):
+            graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
         cases = run_cases(model, given, names, golden)
         shapes = [sizes_seen(given, case) for case in cases]
@@ -157,6 +160,7 @@ def save(
             tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.shown),
             __version__,
             run if run is not None or known is None else known.run,
+            None if (through := narrowest(graph)) is None else through.name,
         )
         kept = model.metadata if isinstance(model, Loaded) else {}
         entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})

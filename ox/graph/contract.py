@@ -49,7 +49,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-VERSION, RUN, CONTRACT, GOLDEN = "ox.version", "ox.run", "ox.contract", "ox.golden"
+VERSION, RUN, CONTRACT, GOLDEN, PRECISION = "ox.version", "ox.run", "ox.contract", "ox.golden", "ox.precision"
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
@@ -165,6 +165,12 @@ class Contract:
     samples: tuple[Sample, ...] = ()
     version: str | None = None
     run: str | None = None
+    precision: str | None = None  # the narrowest type that the graph computes in, where it is mixed: "bfloat16"
+
+    @property
+    def through(self) -> np.dtype[Any] | None:
+        """`precision` as `ox.tolerance` wants it."""
+        return next((dtype for dtype in DTYPES.values() if dtype.name == self.precision), None)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Contract:
@@ -184,7 +190,7 @@ class Contract:
             lambda value: tuple(Sample(_arrays(item["inputs"]), _arrays(item["outputs"])) for item in value["samples"]),
         )
         inputs, outputs = shape or ((), ())
-        return cls(inputs, outputs, samples or (), metadata.get(VERSION), metadata.get(RUN))
+        return cls(inputs, outputs, samples or (), metadata.get(VERSION), metadata.get(RUN), metadata.get(PRECISION))
 
     def to_metadata(self) -> dict[str, str]:
         """The entries for `metadata_props`; what is absent gets none."""
@@ -196,7 +202,8 @@ class Contract:
         if self.samples:
             samples = [{"inputs": _tensors(s.inputs), "outputs": _tensors(s.outputs)} for s in self.samples]
             entries[GOLDEN] = _dump({"samples": samples})
-        return entries | {key: text for key, text in ((VERSION, self.version), (RUN, self.run)) if text is not None}
+        told = ((VERSION, self.version), (RUN, self.run), (PRECISION, self.precision))
+        return entries | {key: text for key, text in told if text is not None}
 
 
 def _dump(value: Any) -> str:

@@ -83,8 +83,9 @@ class Model:
         self.threads = options.threads
         self.inputs = _described(self.name, "input", self.engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", self.engine.outputs, contract.outputs)
-        check_golden(self.name, self.engine, contract.samples)
-        self.proof = prove(self.engine, contract.samples, options.max_rows or (32 if on_gpu else 8))
+        check_golden(self.name, self.engine, contract.samples, contract.through)
+        largest = options.max_rows or (32 if on_gpu else 8)
+        self.proof = prove(self.engine, contract.samples, largest, contract.through)
         for run in self.engine.runs[1:]:  # the proof has warmed the first
             if self.proof.row is not None:
                 run(self.proof.row)

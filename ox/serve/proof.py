@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -43,8 +44,8 @@ def buckets(max_rows: int) -> list[int]:
     return sorted({*powers, max_rows})
 
 
-def check_golden(name: str, engine: Engine, samples: Sequence[Sample]) -> None:
-    """Runs the file's golden samples.
+def check_golden(name: str, engine: Engine, samples: Sequence[Sample], through: np.dtype[Any] | None = None) -> None:
+    """Runs the file's golden samples; `through` as in `ox.tolerance`.
 
     Raises:
         LoadError: a sample does not fit the model, or gives other outputs than the file says; names it.
@@ -60,7 +61,7 @@ def check_golden(name: str, engine: Engine, samples: Sequence[Sample]) -> None:
                 raise LoadError(
                     f"{name} has a golden sample for an output that it does not have", where=where, got=output
                 )
-            difference = compare(got[output], expected)
+            difference = compare(got[output], expected, through)
             if not difference.ok:
                 raise LoadError(
                     f"{name} does not give its own golden outputs",
@@ -71,14 +72,14 @@ def check_golden(name: str, engine: Engine, samples: Sequence[Sample]) -> None:
                 )
 
 
-def prove(engine: Engine, samples: Sequence[Sample], max_rows: int) -> Proof:
+def prove(engine: Engine, samples: Sequence[Sample], max_rows: int, through: np.dtype[Any] | None = None) -> Proof:
     """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way."""
     tried = _rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
     row = tried[0][0] if tried else None
     why = "--max-rows 1" if max_rows == 1 else _promise(engine.inputs, engine.outputs)
     if why is None and len(tried) < 2:
         why = "no valid inputs to try it with; export with golden samples"
-    why = why or _try(engine.run, tried, max_rows)
+    why = why or _try(engine.run, tried, max_rows, through)
     return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
 
 
@@ -97,7 +98,7 @@ def _promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str
     return None
 
 
-def _try(run: Run, tried: Sequence[Alone], max_rows: int) -> str | None:
+def _try(run: Run, tried: Sequence[Alone], max_rows: int, through: np.dtype[Any] | None) -> str | None:
     """Why batches cannot be trusted, None if every row came out of every batch as it does alone."""
     rows, alone = zip(*tried, strict=True)
     try:
@@ -113,7 +114,7 @@ def _try(run: Run, tried: Sequence[Alone], max_rows: int) -> str | None:
                 if output.shape[:1] != (size,):
                     return f"{size} rows in do not give {size} rows out"
                 for place, value in enumerate(expected):
-                    difference = compare(output[place : place + 1], value)
+                    difference = compare(output[place : place + 1], value, through)
                     if not difference.ok:
                         return f"a row in a batch of {size} differs from the same row alone by {difference.max_abs:.1e}"
     except ServeError as error:
