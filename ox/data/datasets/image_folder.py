@@ -1,0 +1,187 @@
+"""Images in folders, one a class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ox.data.dataset import Dataset
+from ox.data.datasets.places import applied
+from ox.errors import ArgumentError, BoundsError, LoadError
+from ox.ops.explain import place
+
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.uint8]:
+    """The pixels of an image file of any kind that Pillow knows.
+
+    Args:
+        mode: "RGB" for three channels, "L" for one of grey levels, or another of Pillow's modes of 8 bits.
+
+    Returns:
+        uint8 [h, w, c].
+
+    Raises:
+        LoadError: no such file, no image or a damaged one, or one of more than `PIL.Image.MAX_IMAGE_PIXELS` pixels
+            (about 89 million unless you set it), as small files that unpack to gigabytes are.
+    """
+    from PIL import Image
+
+    limit = Image.MAX_IMAGE_PIXELS
+    try:
+        with Image.open(path) as image:
+            if limit is not None and image.width * image.height > limit:
+                raise Image.DecompressionBombError(f"{image.width:,} × {image.height:,}")
+            array = np.asarray(image if image.mode == mode else image.convert(mode))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise LoadError(
+            f"{path} is too large an image",
+            where=place(),
+            expected=f"at most {limit:,} pixels",
+            got=str(error),
+            hint="PIL.Image.MAX_IMAGE_PIXELS = ..., if you trust the file",
+        ) from None
+    except Exception as error:  # what a hostile file can make of Pillow's decoders has no common base
+        system = isinstance(error, OSError) and error.errno is not None
+        raise LoadError(
+            f"{path} cannot be opened" if system else f"{path} is no image, or a damaged one",
+            where=place(),
+            got=(error.strerror if system else str(error)) or type(error).__name__,  # type: ignore[attr-defined]
+        ) from error
+    return array if array.ndim == 3 else array[..., np.newaxis]
+
+
+class DatasetFolder(Dataset):
+    """Files in folders: each folder of `root` is a class, with all files in it and below.
+    `torchvision.datasets.DatasetFolder`; links to files and folders are followed.
+
+    A sample is what `loader` and `transform` make of the file, and its class, an int.
+
+    Attributes:
+        classes: the folders' names, sorted. class_to_idx: their numbers.
+        samples: (path, class) of each sample. targets: the classes alone.
+
+    Args:
+        loader: takes a path.
+        extensions: endings of the files that count, in small letters; capitals are taken for the same.
+        is_valid_file: takes a path and says whether it counts, instead of `extensions`.
+        allow_empty: take classes without a file.
+
+    Raises:
+        LoadError: no such folder, no folders in it, classes without a file; when a sample is asked for, a file that
+            cannot be read, with its path and its index.
+        ArgumentError: both or neither of `extensions` and `is_valid_file`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        loader: Callable[[str], Any],
+        extensions: tuple[str, ...] | None = None,
+        transform: Any = None,
+        target_transform: Any = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+    ) -> None:
+        if (extensions is None) == (is_valid_file is None):
+            raise ArgumentError("a folder of files needs extensions or is_valid_file, and not both", where=place())
+        self.root, self.loader = os.fspath(Path(root).expanduser()), loader
+        self.transform, self.target_transform = transform, target_transform
+        self.classes, self.class_to_idx = self.find_classes(self.root)
+        counts = is_valid_file or (lambda path: path.lower().endswith(tuple(extensions or ())))
+        self.samples = [
+            (path, number)
+            for name, number in sorted(self.class_to_idx.items())
+            for path in _files(os.path.join(self.root, name))
+            if counts(path)
+        ]
+        self.targets = [number for _, number in self.samples]
+        empty = sorted(set(self.class_to_idx.values()) - set(self.targets))
+        if empty and not allow_empty:
+            names = [name for name, number in self.class_to_idx.items() if number in empty]
+            raise LoadError(
+                f"{self.root} has classes without a file",
+                where=place(),
+                expected="files that end in " + ", ".join(extensions)
+                if extensions
+                else "files that is_valid_file takes",
+                got=", ".join(names[:20]),
+                hint="allow_empty=True",
+            )
+
+    def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+        """The classes and their numbers; a subclass may find them otherwise."""
+        try:
+            with os.scandir(directory) as entries:
+                classes = sorted(entry.name for entry in entries if entry.is_dir())
+        except OSError as error:
+            raise LoadError(
+                f"{directory} cannot be opened", where=place(), got=error.strerror or str(error), hint="root=..."
+            ) from error
+        if not classes:
+            raise LoadError(f"{directory} has no folders", where=place(), expected="a folder for each class")
+        return classes, {name: i for i, name in enumerate(classes)}
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if not -len(self) <= index < len(self):
+            raise BoundsError(f"{self.root} has no sample {index}", where=place(), expected=f"0 to {len(self) - 1}")
+        path, target = self.samples[index]
+        try:
+            sample = self.loader(path)
+        except LoadError as error:
+            error.extra["sample"] = str(index)
+            raise
+        except OSError as error:
+            raise LoadError(
+                f"{path} cannot be read", where=place(), got=str(error), extra={"sample": str(index)}
+            ) from error
+        return applied(self.transform, sample), applied(self.target_transform, target)
+
+
+class ImageFolder(DatasetFolder):
+    """Images in folders: ``root/dog/xxx.png``, ``root/cat/123.jpg``. `torchvision.datasets.ImageFolder`.
+
+    A sample is an image, uint8 [h, w, 3] by `read_image`, and its class, an int, or what `transform` and
+    `target_transform` make of them. All else as for `DatasetFolder`; `imgs` is another name for `samples`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Any = None,
+        target_transform: Any = None,
+        loader: Callable[[str], Any] = read_image,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+    ) -> None:
+        extensions = IMG_EXTENSIONS if is_valid_file is None else None
+        super().__init__(root, loader, extensions, transform, target_transform, is_valid_file, allow_empty)
+        self.imgs = self.samples
+
+
+def _files(folder: str) -> Iterator[str]:
+    """All files below, sorted by folder and then by name."""
+    for below, names in sorted(_folders(folder, ())):
+        yield from (os.path.join(below, name) for name in names)
+
+
+def _folders(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    """Each folder and the names of its files; a link to a folder that this one lies in is not followed."""
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    yield folder, [entry.name for entry in entries if not entry.is_dir()]
+    for entry in entries:
+        if entry.is_dir():
+            yield from _folders(entry.path, (*above, real))
