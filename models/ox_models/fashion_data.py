@@ -42,5 +42,5 @@ def arrays(train: bool, padding: int = 0) -> tuple[NDArray[np.float32], NDArray[
     """All 60,000 training images, or the 10,000 test images: float32 [n, 1, 28, 28], and their kinds, int64 [n]."""
     known = FashionMNIST(train=train)
     around = ((0, 0), (padding, padding), (padding, padding))
-    grey = np.pad(known.data.numpy(), around)[:, np.newaxis] / np.float32(255)
-    return grey, known.targets.numpy()
+    grey = np.pad(known.data.numpy(), around)[:, np.newaxis].astype(np.float32)
+    return grey / np.float32(255), known.targets.numpy()

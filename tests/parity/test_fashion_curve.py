@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from moved import moved
 
 import ox
-from moved import moved
 from ox.errors import LoadError
 from ox_models import fashion
 from ox_models.fashion_data import arrays
