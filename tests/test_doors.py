@@ -31,7 +31,7 @@ def test_a_closed_door_says_what_is_there() -> None:
         ox.onnx  # noqa: B018
     with pytest.raises(AttributeError, match=r"^module 'ox' has no attribute 'nothing'$"):
         ox.nothing  # noqa: B018
-    assert not hasattr(ox, "amp")
+    assert not hasattr(ox, "hub")
 
 
 @pytest.mark.parametrize(

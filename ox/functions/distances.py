@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
@@ -61,6 +62,7 @@ def _order(p: float) -> float:
     return float(p)
 
 
+@by_policy
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm of the difference of each row of `x1` [..., P, M] and each of `x2` [..., R, M]: [..., P, R].
     `torch.cdist`.
@@ -88,6 +90,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
     return _length(ops.Sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
 
 
+@by_policy
 def pdist(x: Any, p: float = 2) -> Tensor:
     """The p-norms of the differences of all pairs of rows [N, M], in order: [N(N - 1)/2]. `torch.pdist`."""
     _floats("pdist", x)
@@ -97,6 +100,7 @@ def pdist(x: Any, p: float = 2) -> Tensor:
     return _length(ops.Sub(ops.Gather(x, first), ops.Gather(x, second)), _order(p), 1)
 
 
+@by_policy
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension. `torch.nn.functional.pairwise_distance`."""
     _floats("pairwise_distance", x1, x2)
@@ -104,6 +108,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return _length(x1 - x2 + eps, float(p), -1, keepdim)
 
 
+@by_policy
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as `eps`.
     `torch.nn.functional.cosine_similarity`."""

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import DType
 from ox.errors import ArgumentError
 from ox.functions.dims import Dims, one_dim
@@ -72,11 +73,13 @@ def norm(
     return vector_norm(input, 2 if p is None or isinstance(p, str) else p, dim, keepdim, dtype=dtype)
 
 
+@by_policy
 def dist(input: Any, other: Any, p: float = 2) -> Tensor:
     """The p-norm of the difference of all elements. `torch.dist`."""
     return vector_norm(input - other, p)
 
 
+@by_policy
 def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
     """Slices along `dim` whose p-norm is above `maxnorm` are scaled down to it. `torch.renorm`.
 

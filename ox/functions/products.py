@@ -8,6 +8,7 @@ from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
@@ -221,6 +222,7 @@ def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
         )
 
 
+@by_policy
 def addmm(x: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat1 @ mat2). `torch.addmm`, ONNX Gemm."""
     _ranks("addmm", (mat1, mat2), (2, 2))
@@ -230,6 +232,7 @@ def addmm(x: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) ->
     return _added(x, ops.MatMul(mat1, mat2), beta, alpha)
 
 
+@by_policy
 def addmv(x: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat @ vec). `torch.addmv`."""
     _ranks("addmv", (mat, vec), (2, 1))
@@ -237,6 +240,7 @@ def addmv(x: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> T
     return _added(x, ops.MatMul(mat, vec), beta, alpha)
 
 
+@by_policy
 def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the outer product of two vectors). `torch.addr`."""
     _ranks("addr", (vec1, vec2), (1, 1))
@@ -244,6 +248,7 @@ def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> 
     return _added(x, outer(vec1, vec2), beta, alpha)
 
 
+@by_policy
 def baddbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(batch1 @ batch2), matrix by matrix. `torch.baddbmm`."""
     product = bmm(batch1, batch2)
@@ -251,6 +256,7 @@ def baddbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float =
     return _added(x, product, beta, alpha)
 
 
+@by_policy
 def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the sum of the products of the matrices of two batches). `torch.addbmm`."""
     _ranks("addbmm", (batch1, batch2), (3, 3))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import bool_, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
 from ox.functions.comparing import isnan, logical_not
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@by_policy
 @numpy_names
 def var(
     input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
@@ -40,6 +42,7 @@ def var(
     return var_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
 
 
+@by_policy
 @numpy_names
 def std(
     input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
@@ -48,6 +51,7 @@ def std(
     return std_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
 
 
+@by_policy
 @numpy_names
 def var_mean(
     input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
@@ -69,6 +73,7 @@ def var_mean(
     return spread, middle if keepdim else reshape(middle, *spread.shape)
 
 
+@by_policy
 @numpy_names
 def std_mean(
     input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None

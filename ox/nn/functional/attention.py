@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops, random
+from ox.amp.policy import by_policy
 from ox.dtypes import DType, bool_, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.common import ints, number
@@ -22,6 +23,7 @@ from ox.ops.scaled_attention import ScaledAttention
 from ox.tensor import Tensor
 
 
+@by_policy
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.common import ints, number, one_of
@@ -19,6 +20,7 @@ from ox.taken import takes_tensors
 from ox.tensor import Tensor
 
 
+@by_policy
 @takes_tensors
 def cross_entropy(
     input: Tensor,
@@ -54,6 +56,7 @@ def cross_entropy(
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
 
+@by_policy
 @takes_tensors
 def nll_loss(
     input: Tensor,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.common import ints, number, one_of
@@ -22,6 +23,7 @@ INT64 = np.dtype(np.int64)
 NEVER = -1e30  # the logarithm of no path at all; -inf would make NaN of differences
 
 
+@by_policy
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

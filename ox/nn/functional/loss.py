@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import number, one_of
 from ox.nn.functional.reduction import REDUCTIONS, floating, legacy, reduced, same_shape
@@ -26,6 +27,7 @@ def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     return ops.Div(total, ops.ReduceSum(weight, keepdims=0)) if reduction == "mean" else total
 
 
+@by_policy
 @takes_tensors
 def mse_loss(
     input: Tensor,
@@ -44,6 +46,7 @@ def mse_loss(
     return _weighted(ops.Mul(difference, difference), weight, legacy(size_average, reduce, reduction))
 
 
+@by_policy
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -58,6 +61,7 @@ def l1_loss(
     return _weighted(ops.Abs(ops.Sub(*meet(input, target))), weight, legacy(size_average, reduce, reduction))
 
 
+@by_policy
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -84,6 +88,7 @@ def smooth_l1_loss(
     return reduced(ops.Where(ops.Less(size, number(beta, size)), near, far), reduction)
 
 
+@by_policy
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
@@ -101,6 +106,7 @@ def huber_loss(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+@by_policy
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -133,6 +139,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+@by_policy
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -161,6 +168,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+@by_policy
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -194,6 +202,7 @@ def _log_times(t: Tensor) -> Tensor:
     return ops.Where(none, number(0.0, t), ops.Mul(t, ops.Log(ops.Where(none, number(1.0, t), t))))
 
 
+@by_policy
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -224,6 +233,7 @@ def poisson_nll_loss(
     return reduced(loss, reduction)
 
 
+@by_policy
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -265,6 +275,7 @@ def gaussian_nll_loss(
     return reduced(loss, reduction)
 
 
+@by_policy
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import pairwise_distance
@@ -24,6 +25,7 @@ def _positive_part(x: Tensor) -> Tensor:
     return ops.Clip(x, number(0.0, x))
 
 
+@by_policy
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -41,6 +43,7 @@ def hinge_embedding_loss(
     return reduced(ops.Add(near, apart), legacy(size_average, reduce, reduction))
 
 
+@by_policy
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -71,6 +74,7 @@ def cosine_embedding_loss(
     return reduced(ops.Add(near, ops.Where(ops.Equal(target, number(-1, target)), apart, zero)), reduction)
 
 
+@by_policy
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -94,6 +98,7 @@ def margin_ranking_loss(
     return reduced(loss, legacy(size_average, reduce, reduction))
 
 
+@by_policy
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -174,6 +179,7 @@ def _range(name: str, target: Tensor, low: int, count: int) -> None:
         )
 
 
+@by_policy
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -214,6 +220,7 @@ def _numbers(count: int, like: Tensor) -> Tensor:
     return made if like.array.dtype == np.int64 else ops.Cast(made, to=onnx_type(like.array.dtype))
 
 
+@by_policy
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -247,6 +254,7 @@ def multilabel_margin_loss(
     return reduced(loss if target.array.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)
 
 
+@by_policy
 def multilabel_soft_margin_loss(
     input: Tensor,
     target: Tensor,

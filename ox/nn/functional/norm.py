@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import DType
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions import finfo
@@ -244,6 +245,7 @@ def instance_norm(
     return ops.InstanceNormalization(input, scale, shift, epsilon=eps)
 
 
+@by_policy
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """input / (k + alpha·mean of the squares of `size` channels around)^beta; input [N, C, ...].
     `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions."""
