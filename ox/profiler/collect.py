@@ -143,14 +143,14 @@ def _range(name: str) -> Iterator[None]:
         collector.close(event)
 
 
-def in_flight(name: str) -> Callable[[], None]:
+def in_flight(name: str, backward: bool = False) -> Callable[[], None]:
     """A span that begins now and lasts until what is returned is called, beside all others: of something that is on
     its way, while this thread does other things. Its own time counts as none."""
     collector = COLLECTOR.get()
     if collector is None:
         return _nothing
     event = Event(name, FLIGHT, collector.now(), thread=FLIGHT_LANE)
-    event.backward = bool(collector.stack) and collector.stack[-1].backward
+    event.backward = backward
 
     def landed() -> None:
         event.end = collector.now()

@@ -24,8 +24,9 @@ CommHook = Callable[[Any, "GradBucket"], Any]
 class GradBucket:
     """What a communication hook gets. `torch.distributed.GradBucket`."""
 
-    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], last: bool) -> None:
+    def __init__(self, bucket: Bucket, parameters: Sequence[Tensor], last: bool, process_group: Any) -> None:
         self._bucket, self._parameters, self._last = bucket, parameters, last
+        self.process_group = process_group
 
     def index(self) -> int:
         """The bucket's number, in the order in which buckets go out."""
@@ -162,12 +163,12 @@ class Reducer:
         np.multiply(grad.array, place.array.dtype.type(1 / share), out=place.array)
 
     def _send(self, bucket: Bucket) -> None:
-        bucket.landed = collect.in_flight(f"DistributedDataParallel.all_reduce bucket {bucket.number}")
+        bucket.landed = collect.in_flight(f"DistributedDataParallel.all_reduce bucket {bucket.number}", backward=True)
         if self.hook is None:
             bucket.work = dist.all_reduce(bucket.whole, group=self.group, async_op=True)
         else:
             state, hook = self.hook
-            bucket.work = hook(state, GradBucket(bucket, self.parameters, bucket is self.buckets[-1]))
+            bucket.work = hook(state, GradBucket(bucket, self.parameters, bucket is self.buckets[-1], self.group))
 
     def poll(self) -> None:
         """Drive what is on its way: MPI moves bytes only while it is asked."""

@@ -1,0 +1,1 @@
+"""What is built on collectives. `torch.distributed.algorithms`."""

@@ -1,0 +1,507 @@
+"""DistributedDataParallel on real MPI processes: the weights of one process on the whole batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ranks import needs_mpi, run
+
+pytestmark = needs_mpi
+
+# Rank r trains on its part of every batch; beside it, the same model trains alone on the whole batch.
+COMMON = """
+from ox.nn import functional as F
+from ox.nn.parallel import DistributedDataParallel as DDP
+
+def mlp(*between):
+    return nn.Sequential(nn.Linear(6, 16), *between, nn.Tanh(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+
+def twins(make, **options):
+    ox.manual_seed(100 + rank)  # other values on every rank: those of rank 0 count
+    inner = make()
+    ddp = DDP(inner, **options)
+    alone = make()
+    alone.load_state_dict(inner.state_dict())
+    return ddp, alone
+
+random = np.random.default_rng(7)
+
+def batch(size):
+    return ox.tensor(random.normal(size=(size, 6)).astype("f")), ox.tensor(random.integers(0, 3, size))
+
+def apart(a, b):
+    return max(float(abs(p.detach() - q.detach()).max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+
+def same_everywhere(module):
+    for x in module.state_dict().values():
+        first = x.clone()
+        dist.broadcast(first)
+        assert (first.array == x.array).all(), (first, x)
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_fifty_steps_are_those_of_one_process(ranks: int, tmp_path: Path) -> None:
+    """The last batch of each epoch is uneven: a rank's loss is weighted by its share of the samples."""
+    run(
+        COMMON
+        + """
+for view, cap in ((False, 25), (True, 0.001)):
+    ddp, alone = twins(mlp, gradient_as_bucket_view=view, bucket_cap_mb=cap)
+    mine = ox.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    whole = ox.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+    for step in range(50):
+        x, y = batch(8 * world if step % 5 < 4 else 2 * world + 1)  # 2, 2, ... and 3 samples
+        part = slice(rank, None, world)
+        mine.zero_grad()
+        loss = F.cross_entropy(ddp(x[part]), y[part], reduction="sum") * (world / len(y))
+        loss.backward()
+        mine.step()
+        whole.zero_grad()
+        F.cross_entropy(alone(x), y).backward()
+        whole.step()
+        for p, q in zip(ddp.parameters(), alone.parameters(), strict=True):
+            assert ox.allclose(p.grad, q.grad, atol=1e-6, rtol=1e-4)
+    assert apart(ddp, alone) < 1e-5, apart(ddp, alone)
+    assert (len(ddp.reducer.buckets) > 1) == (cap < 1)
+    same_everywhere(ddp)
+    if view:
+            assert all(any(np.shares_memory(p.grad.array, b.whole.array) for b in ddp.reducer.buckets)
+                   for p in ddp.parameters())
+""",
+        ranks,
+        tmp_path,
+    )
+
+
+def test_accumulation_without_sync(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+calls = []
+whole_reduce = dist.all_reduce
+dist.all_reduce = lambda *a, **k: (calls.append(1), whole_reduce(*a, **k))[1]
+for view in (False, True):
+    ddp, alone = twins(mlp, gradient_as_bucket_view=view)
+    mine, whole = (ox.optim.Adam(m.parameters(), lr=0.01) for m in (ddp, alone))
+    for step in range(10):
+        mine.zero_grad(); whole.zero_grad()
+        for k in range(3):
+            x, y = batch(4 * world)
+            part = slice(rank, None, world)
+            calls.clear()
+            if k < 2:
+                with ddp.no_sync():
+                    F.cross_entropy(ddp(x[part]), y[part]).backward()
+                assert not calls
+            else:
+                F.cross_entropy(ddp(x[part]), y[part]).backward()
+                assert calls
+            F.cross_entropy(alone(x), y).backward()
+        mine.step(); whole.step()
+    assert apart(ddp, alone) < 1e-4, apart(ddp, alone)
+    same_everywhere(ddp)
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_mixed_precision_and_clipping(tmp_path: Path) -> None:
+    """A gradient that overflows on one rank makes every rank skip the step and lower the scale."""
+    run(
+        COMMON
+        + """
+ddp, alone = twins(mlp)
+mine, whole = (ox.optim.SGD(m.parameters(), lr=0.1) for m in (ddp, alone))
+scaler, other = ox.GradScaler("cpu", init_scale=1024.0), ox.GradScaler("cpu", init_scale=1024.0)
+for step in range(20):
+    x, y = batch(8 * world)
+    if step == 5:
+        x[0, 0] = 1e30  # in the part of rank 0
+    part = slice(rank, None, world)
+    for model, optimizer, scale, rows in ((ddp, mine, scaler, part), (alone, whole, other, slice(None))):
+        optimizer.zero_grad()
+        with ox.autocast("cpu", dtype=ox.float16):
+            loss = F.cross_entropy(model(x[rows]), y[rows])
+        scale.scale(loss).backward()
+        scale.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scale.step(optimizer)
+        scale.update()
+assert scaler.get_scale() == other.get_scale() == 512.0, (scaler.get_scale(), other.get_scale())
+assert apart(ddp, alone) < 5e-3, apart(ddp, alone)
+same_everywhere(ddp)
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_halves(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+for kind in (ox.bfloat16, ox.float16):
+    ddp, alone = twins(lambda: mlp().to(kind))
+    x, y = batch(8 * world)
+    x = x.to(kind)
+    part = slice(rank, None, world)
+    F.cross_entropy(ddp(x[part]).float(), y[part]).backward()
+    F.cross_entropy(alone(x).float(), y).backward()
+    for p, q in zip(ddp.parameters(), alone.parameters(), strict=True):
+        assert p.grad.dtype == kind
+        assert float(abs(p.grad.float() - q.grad.float()).max()) < (4e-2 if kind == ox.bfloat16 else 1e-2)
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_buffers_are_those_of_rank_0(tmp_path: Path) -> None:
+    """BatchNorm's statistics are each rank's own batch's; before a forward all take rank 0's running ones."""
+    run(
+        COMMON
+        + """
+ddp, alone = twins(lambda: mlp(nn.BatchNorm1d(16)))
+optimizer = ox.optim.SGD(ddp.parameters(), lr=0.1)
+other = ox.optim.SGD(alone.parameters(), lr=0.1)
+for step in range(50):
+    x, y = batch(6 * world)
+    optimizer.zero_grad()
+    F.cross_entropy(ddp(x[rank::world]), y[rank::world]).backward()
+    optimizer.step()
+    # one process that normalises each part by itself and keeps the statistics of the first
+    other.zero_grad()
+    parts, stats = [], None
+    for r in range(world):
+        before = {k: v.clone() for k, v in alone.named_buffers()}
+        parts.append(F.cross_entropy(alone(x[r::world]), y[r::world]))
+        if r == 0:
+            stats = {k: v.clone() for k, v in alone.named_buffers()}
+    for k, v in alone.named_buffers():
+        v.copy_(stats[k])
+    (sum(parts) / world).backward()
+    other.step()
+assert apart(ddp, alone) < 1e-5, apart(ddp, alone)
+ddp.eval()
+ddp(x)
+same_everywhere(ddp)
+assert all(ox.allclose(a, b, atol=1e-5) for a, b in zip(ddp.buffers(), alone.buffers(), strict=True))
+kept, _ = twins(lambda: mlp(nn.BatchNorm1d(16)), broadcast_buffers=False)
+kept(ox.ones(4, 6) * (rank + 1) * ox.arange(24.0).reshape(4, 6)); kept(ox.ones(4, 6))
+first = kept.module[1].running_mean.clone()
+dist.broadcast(first)
+assert rank == 0 or not ox.allclose(first, kept.module[1].running_mean)
+""",
+        2,
+        tmp_path,
+    )
+
+
+BRANCHES = (
+    COMMON
+    + """
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.idle = nn.Linear(6, 3), nn.Linear(6, 3), nn.Linear(6, 3)
+    def forward(self, x, way):
+        return self.left(x) if way == 0 else self.right(x) if way == 1 else self.left(x) + self.right(x)
+"""
+)
+
+
+@pytest.mark.parametrize("view", [False, True])
+def test_unused_parameters(view: bool, tmp_path: Path) -> None:
+    run(
+        BRANCHES
+        + f"""
+ddp, alone = twins(Branches, find_unused_parameters=True, bucket_cap_mb=0.0001, gradient_as_bucket_view={view})
+"""
+        + """
+x, y = batch(4 * world)
+for step in range(3):
+    for m in (ddp, alone):
+        m.zero_grad()
+    F.cross_entropy(ddp(x[rank::world], rank), y[rank::world]).backward()  # rank 0 goes left, rank 1 right
+    loss = sum(F.cross_entropy(alone(x[r::world], r), y[r::world]) for r in range(world)) / world
+    loss.backward()
+    for (name, p), q in zip(ddp.named_parameters(), alone.parameters(), strict=True):
+        if "idle" in name:
+            assert p.grad is None
+        else:
+            assert ox.allclose(p.grad, q.grad, atol=1e-6), name
+# an output that the loss does not use: the walk from the loss does not reach it
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 3), nn.Linear(6, 3)
+    def forward(self, x):
+        return self.a(x), self.b(x)
+two = DDP(Two(), find_unused_parameters=True)
+two(x)[0].sum().backward()
+assert two.module.a.weight.grad is not None and two.module.b.weight.grad is None
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_unused_parameters_that_nobody_announced(tmp_path: Path) -> None:
+    """Every rank raises, and names who lacks which; nobody hangs."""
+    run(
+        BRANCHES
+        + """
+ddp, _ = twins(Branches)
+x, y = batch(4)
+try:
+    F.cross_entropy(ddp(x, 2 if rank == 0 else 0), y).backward()
+except ox.errors.GradientError as error:
+    text = str(error)
+    assert "rank 0: idle.weight, idle.bias" in text, text
+    assert "rank 1: right.weight, right.bias, idle.weight, idle.bias" in text, text
+    assert "find_unused_parameters=True" in text and "script.py" in text, text
+else:
+    raise AssertionError("no error")
+""",
+        2,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("nn.Linear(6, 3 + rank)", "the model of rank 1 is not that of rank 0: 'weight' has another shape"),
+        ("nn.Linear(6, 3).to(ox.float64 if rank else ox.float32)", "'weight' has another type"),
+        ("nn.Linear(6, 3, bias=rank == 0)", "'bias' is on one of them only"),
+        ("nn.Sequential(*[nn.Linear(3, 3)] * 1, *[nn.Linear(3, 3)] * rank)", "'1.weight' is on one of them only"),
+        ("frozen(nn.Linear(6, 3))", "'bias' is trained on one of them only"),
+        ("nn.ModuleDict({'ab'[rank]: nn.Linear(3, 3)})", "'a.weight' has another name"),
+        ("nn.BatchNorm1d(3, track_running_stats=rank == 0)", "'running_mean' is on one of them only"),
+    ],
+)
+def test_models_that_differ(model: str, expected: str, tmp_path: Path) -> None:
+    run(
+        COMMON
+        + f"""
+def frozen(m):
+    m.bias.requires_grad_(rank == 0)
+    return m
+try:
+    DDP({model})
+except ox.errors.ArgumentError as error:
+    text = str(error)
+    assert {expected!r} in text and "rank 1" in text and "script.py" in text, text
+else:
+    raise AssertionError("no error")
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_several_forwards_and_backwards(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+ddp, alone = twins(mlp)
+x, y = batch(4 * world)
+part = slice(rank, None, world)
+
+def check():
+    for p, q in zip(ddp.parameters(), alone.parameters(), strict=True):
+        assert ox.allclose(p.grad, q.grad, atol=1e-6)
+    ddp.zero_grad(); alone.zero_grad()
+
+# two forwards, one backward
+(F.cross_entropy(ddp(x[part]), y[part]) + ddp(x[part] * 2).square().mean()).backward()
+(F.cross_entropy(alone(x), y) + alone(x * 2).square().mean()).backward()
+check()
+# two forwards, then two backwards
+a, b = F.cross_entropy(ddp(x[part]), y[part]), ddp(x[part] * 2).square().mean()
+a.backward(); b.backward()
+(F.cross_entropy(alone(x), y) + alone(x * 2).square().mean()).backward()
+check()
+# a graph that is kept
+loss, other = F.cross_entropy(ddp(x[part]), y[part]), F.cross_entropy(alone(x), y)
+for each in (loss, other):
+    each.backward(retain_graph=True); each.backward()
+check()
+# a gradient penalty: the inner gradient is this rank's own, the outer one is averaged
+for model, rows in ((ddp, part), (alone, slice(None))):
+    z = x[rows].clone().requires_grad_()
+    g, = ox.autograd.grad(model(z).sum(), z, create_graph=True)
+    (F.cross_entropy(model(z), y[rows]) + g.square().sum(1).mean()).backward()
+check()
+# a part of the model that runs again in backward
+for model, rows in ((ddp, part), (alone, slice(None))):
+    F.cross_entropy(ox.utils.checkpoint.checkpoint(model, x[rows], use_reentrant=False), y[rows]).backward()
+check()
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 16), nn.Linear(16, 3)
+    def forward(self, x):
+        return self.b(ox.utils.checkpoint.checkpoint(lambda t: self.a(t).tanh(), x, use_reentrant=False))
+ddp, alone = twins(Inner)
+F.cross_entropy(ddp(x[part]), y[part]).backward()
+F.cross_entropy(alone(x), y).backward()
+check()
+try:
+    ddp(x).sum().backward(create_graph=True)
+except ox.errors.GradientError as error:
+    assert "create_graph" in str(error)
+else:
+    raise AssertionError
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_different_numbers_of_batches(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+for divide in (True, False):
+    ddp, alone = twins(lambda: mlp(nn.BatchNorm1d(16)), bucket_cap_mb=0.001)
+    optimizer = ox.optim.SGD(ddp.parameters(), lr=0.1)
+    steps = 0
+    with ddp.join(divide_by_initial_world_size=divide):
+        for k in range(3 + 2 * rank):
+            x, y = batch(6)
+            optimizer.zero_grad()
+            F.cross_entropy(ddp(x), y).backward()
+            optimizer.step()
+    same_everywhere(ddp)
+    # afterwards all goes on as before
+    F.cross_entropy(ddp(x), y).backward()
+# what is left of the last average
+linear = DDP(nn.Linear(1, 1, bias=False))
+for divide, expected in ((True, 0.5), (False, 1.0)):
+    with linear.join(divide_by_initial_world_size=divide):
+        for k in range(1 + rank):
+            linear.zero_grad()
+            linear(ox.ones(1, 1)).sum().backward()
+            assert linear.module.weight.grad.item() == (1.0 if k == 0 else expected)
+try:
+    with linear.join(throw_on_early_termination=True):
+        for k in range(1 + rank):
+            linear(ox.ones(1, 1)).sum().backward()
+except ox.errors.DistributedError as error:
+    assert "rank 0 has no more batches" in str(error)
+else:
+    raise AssertionError
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_names_hooks_and_what_is_refused(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+ddp, alone = twins(mlp)
+assert list(ddp.state_dict()) == ["module." + name for name in alone.state_dict()]
+ddp.load_state_dict(ddp.state_dict())
+x, y = batch(4 * world)
+
+def refused(call, text, kind=ox.errors.ArgumentError):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+
+refused(lambda: DDP(nn.ReLU()), "nothing to average")
+refused(lambda: DDP(nn.LazyLinear(3)), "'weight' has no shape yet")
+refused(lambda: DDP(mlp(), device_ids=[0, 1]), "one device")
+refused(lambda: DDP(mlp(), bucket_cap_mb=0), "bucket")
+table = DDP(nn.Embedding(5, 3, sparse=True))
+refused(lambda: table(ox.tensor([1, 2])).sum().backward(), "sparse", ox.errors.GradientError)
+ddp.module[0].weight.requires_grad_(False)
+refused(lambda: ddp(x), "'0.weight' was changed")
+
+# a backward that fails on its way leaves collectives behind, and says so
+ddp, _ = twins(mlp, bucket_cap_mb=0.0001)
+h = ddp.module[0](x)
+first = ddp.module[0]
+first.register_forward_hook(lambda m, i, o: o.register_hook(lambda g: 1 / 0) and None)
+refused(lambda: ddp(x).sum().backward(), "zero", ZeroDivisionError)
+refused(lambda: ddp(x), "a backward failed after its collectives had begun", ox.errors.GradientError)
+
+# a wrapper that is gone leaves nothing behind
+inner = mlp()
+for _ in range(3):
+    again = DDP(inner)
+assert len(inner[0].weight.node.after) == 1
+
+# a hook of one's own
+from ox.distributed.algorithms.ddp_comm_hooks import default_hooks
+for hook, margin in ((default_hooks.allreduce_hook, 1e-6), (default_hooks.fp16_compress_hook, 1e-2),
+                     (default_hooks.bf16_compress_hook, 4e-2)):
+    ddp, alone = twins(mlp)
+    ddp.register_comm_hook(None, hook)
+    refused(lambda: ddp.register_comm_hook(None, hook), "once")
+    F.cross_entropy(ddp(x[rank::world]), y[rank::world]).backward()
+    F.cross_entropy(alone(x), y).backward()
+    for p, q in zip(ddp.parameters(), alone.parameters(), strict=True):
+        assert ox.allclose(p.grad, q.grad, atol=margin), (hook, p.grad, q.grad)
+    same = ddp.module[0].weight.grad.clone()
+    dist.broadcast(same)
+    assert (same.array == ddp.module[0].weight.grad.array).all()
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_a_collective_begins_while_backward_goes_on(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+ddp, _ = twins(mlp, bucket_cap_mb=0.0001)
+x, y = batch(8)
+F.cross_entropy(ddp(x), y).backward()  # buckets follow the order of this one
+with ox.profiler.profile() as profile:
+    F.cross_entropy(ddp(x), y).backward()
+profile.export_chrome_trace("trace.json" + str(rank))
+import json, pathlib
+events = json.loads(pathlib.Path("trace.json" + str(rank)).read_text())["traceEvents"]
+events = [e for e in events if e["ph"] == "X"]
+flights = [e for e in events if "all_reduce bucket" in e["name"]]
+nodes = [e for e in events if e["cat"] == "backward"]
+assert len(flights) == len(ddp.reducer.buckets) > 1
+last = max(e["ts"] + e["dur"] for e in nodes)
+early = [e for e in flights if e["ts"] < last]
+assert len(early) >= 2, (flights, last)  # what the first layer's node makes comes after the last node
+assert all(e["args"]["phase"] == "backward" for e in flights)
+assert min(e["ts"] for e in flights) < sorted(e["ts"] for e in nodes)[len(nodes) // 2]
+assert [e["name"][-1] for e in sorted(flights, key=lambda e: e["ts"])] == [str(k) for k in range(len(flights))]
+""",
+        2,
+        tmp_path,
+    )
+
+
+def test_no_step_makes_new_buckets(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+ddp, _ = twins(mlp, gradient_as_bucket_view=True)
+x, y = batch(8)
+places = []
+for step in range(4):
+    ddp.zero_grad()
+    F.cross_entropy(ddp(x), y).backward()
+    places.append([p.grad.array.ctypes.data for p in ddp.parameters()])
+assert places[1] == places[2] == places[3]
+""",
+        2,
+        tmp_path,
+    )
