@@ -40,6 +40,7 @@ from ox.creation import (
     zeros,
 )
 from ox.device_type import device
+from ox.devices import halves as _halves
 from ox.doors import doors
 from ox.dtypes import (
     bfloat16,
@@ -133,7 +134,7 @@ if TYPE_CHECKING:
     from ox import serve as serve
     from ox import train as train
 
-devices.accelerators.append(_fused.offer)  # graph lies above devices, so the top introduces them
+devices.accelerators += (_fused.offer, _halves.offer)  # graph lies above devices, so the top introduces them
 
 __all__ = [
     "Dim",
@@ -250,8 +251,9 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "export", "fft", "func", "graph", "linalg",
-    "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils", "version",
+    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "export", "fft", "func",
+    "graph", "linalg", "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils",
+    "version",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ox import random
+from ox.amp.autocast import STATE
 from ox.autograd.graph import saved_tensors_hooks
 from ox.errors import ArgumentError, GradientError
 from ox.ops.gradient import unpack
@@ -44,6 +45,7 @@ class _Run:
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, again: Any, keep_random: bool) -> None:
         self.function, self.again, self.mode = function, again, MODE.get()
+        self.autocast = STATE.get()
         self.args, self.kwargs = [_put(a) for a in args], {name: _put(a) for name, a in kwargs.items()}
         generator = random.default_generator
         self.random = (generator.key, generator.counter, generator._seed) if keep_random else None
@@ -94,7 +96,7 @@ class _Run:
             return tensor
 
         mode = replace(self.mode, grad=True, inference=False, recording=MODE.get().recording)
-        token = MODE.set(mode)
+        token, autocast = MODE.set(mode), STATE.set(self.autocast)
         try:
             with self._random_as_then(), self.again, saved_tensors_hooks(keep, lambda kept: kept):
                 self.function(*map(_get, self.args), **{name: _get(a) for name, a in self.kwargs.items()})
@@ -102,6 +104,7 @@ class _Run:
             pass
         finally:
             MODE.reset(token)
+            STATE.reset(autocast)
 
     @contextmanager
     def _random_as_then(self) -> Iterator[None]:

@@ -192,6 +192,13 @@ def vendor_session(name: str, types: tuple[DType, ...], key: one_node.Key) -> Se
     return Session(runtime().session(file), tuple(f"x{i}" for i in range(len(types))), 1)
 
 
+@lru_cache(maxsize=64)
+def cast_session(dtype: DType, to: DType) -> Session:
+    """The session that converts float16 to float32 or back."""
+    file = one_node.write("Cast", (dtype,), {"to": onnx_type(to)}, 1, one_node.USUAL)
+    return Session(runtime().session(file), ("x0",), 1)
+
+
 def call(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Session | str:
     """The session that runs this call, or the reason why there is none."""
     outputs = one_node.output_count(op, attributes, arrays)

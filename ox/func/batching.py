@@ -78,18 +78,19 @@ def together(
     for value, (x, d) in zip(graph.inputs, mapped, strict=True):
         order = [d, *(i for i in range(x.array.ndim) if i != d)]
         known[value] = Item(x if d == 0 else x.permute(order), True, value.shape)
-    for node in graph.nodes:
-        reads = recording.reads.get(node) or [None] * len(node.inputs)  # what `finish` adds reads no constants
-        inputs = [None if v is None else _read(v, x, known) for v, x in zip(node.inputs, reads, strict=False)]
-        shapes = [v.shape for v in node.outputs]
-        if any(x is not None and x.batched for x in inputs):
-            made = RULES[node.key](Batch(OPS[node.key], inputs, dict(node.attributes), shapes, count))
-            outputs = [(y, True) for y in (made if isinstance(made, tuple) else (made,))]
-        else:
-            plain = OPS[node.key](*[x and x.tensor for x in inputs], outputs=len(shapes), **node.attributes)
-            outputs = [(y, False) for y in (plain if isinstance(plain, tuple) else (plain,))]
-        for value, (y, batched) in zip(node.outputs, outputs, strict=True):
-            known[value] = Item(y, batched, value.shape)
+    with switched(autocast=None):  # its casts are recorded
+        for node in graph.nodes:
+            reads = recording.reads.get(node) or [None] * len(node.inputs)  # what `finish` adds reads no constants
+            inputs = [None if v is None else _read(v, x, known) for v, x in zip(node.inputs, reads, strict=False)]
+            shapes = [v.shape for v in node.outputs]
+            if any(x is not None and x.batched for x in inputs):
+                made = RULES[node.key](Batch(OPS[node.key], inputs, dict(node.attributes), shapes, count))
+                outputs = [(y, True) for y in (made if isinstance(made, tuple) else (made,))]
+            else:
+                plain = OPS[node.key](*[x and x.tensor for x in inputs], outputs=len(shapes), **node.attributes)
+                outputs = [(y, False) for y in (plain if isinstance(plain, tuple) else (plain,))]
+            for value, (y, batched) in zip(node.outputs, outputs, strict=True):
+                known[value] = Item(y, batched, value.shape)
     items = [_cut(known[v]) if end else known[v] for v, end in zip(graph.outputs, cut, strict=True)]
     return [(item.tensor, item.batched) for item in items], rebuild, moved
 

@@ -12,7 +12,7 @@ import pytest
 
 from ox import devices
 from ox.devices import one_node, single_node, worth
-from ox.dtypes import bfloat16, float16, float32, float64, int64
+from ox.dtypes import bfloat16, float32, float64, int64
 from ox.errors import ArgumentError, DeviceError, OxError, ShapeError
 from ox.ops.operator import OPS
 from ox.tensor import Tensor, make_tensor
@@ -147,8 +147,7 @@ def test_small_calls_stay_on_numpy() -> None:
 
 
 def test_other_types_stay_on_numpy() -> None:
-    for dtype in (float16, bfloat16, int64):
-        assert not ran_on_onnxruntime(OPS["Add"](*[f(400, 500).astype(dtype)] * 2))
+    assert not ran_on_onnxruntime(OPS["Add"](*[f(400, 500).astype(int64)] * 2))
 
 
 def test_an_error_speaks_of_the_users_call() -> None:
