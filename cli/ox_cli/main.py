@@ -27,6 +27,7 @@ from typer.core import TyperGroup
 # command -> (module and function, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a recipe: a name such as digits, or the path to a page of your own."),
+    "launch": ("launch", "Run a page on several processes that train together."),
     "eval": ("evaluate", "Measure a run or an ONNX file on held-back data."),
     "predict": ("predict", "Run a model, from a run or an ONNX file, on an input of yours."),
     "export": ("export", "Write a run's model as an ONNX file that has proven itself."),

@@ -29,7 +29,7 @@ from ox.distributed.messages import P2POp, batch_isend_irecv, irecv, isend, moni
 from ox.distributed.objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
-from ox.distributed.start import is_available, is_mpi_available, is_nccl_available
+from ox.distributed.start import is_available, is_mpi_available, is_nccl_available, watch
 from ox.distributed.work import Work
 from ox.distributed.world import (
     GroupMember,
@@ -90,3 +90,5 @@ __all__ = [
     "scatter_object_list",
     "send",
 ]
+
+watch()

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -100,6 +102,7 @@ def engine(backend: str | None, timeout: float | None, device: Any) -> Any:
     if here.by == "mpi" and here.size > 1 and not mpi.started():
         meet(here, timeout or default_timeout(timedelta(seconds=MEETING)))
     made = mpi.start()
+    over(here)
     if made.size != here.size and here.by != "nobody":
         raise DistributedError(
             f"the launcher started {here.size} processes, but this MPI sees {made.size}",
@@ -148,41 +151,103 @@ def meet(here: Launch, limit: float) -> None:
     Raises:
         DistributedError: ranks did not come within `limit` seconds, or ended before; it names them.
     """
-    given = os.environ.get(FOLDER)
-    folder, size, rank = (Path(given), here.size, here.rank) if given else (_own(), here.local_size, here.local_rank)
-    if folder is None:
+    place = _place(here)
+    if place is None:
         return
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return  # somebody else's: the meeting is a courtesy, and MPI does without it
-        (folder / f"rank.{rank}").touch()
-    except OSError:
-        return
-    until = monotonic() + limit
-    while missing := [other for other in range(size) if not (folder / f"rank.{other}").exists()]:
-        ended = [other for other in missing if (folder / f"ended.{other}").exists()]
-        if ended or monotonic() > until:
-            raise _missing(here, ended or missing, folder, limit, ended=bool(ended), everywhere=bool(given))
+    folder, rank, size = place
+    leave(folder, f"rank.{rank}", "here")
+    began = monotonic()
+    while True:
+        missing = [other for other in range(size) if not (folder / f"rank.{other}").exists()]
+        ended = {other: text for other in range(size) if (text := _text(folder / f"ended.{other}")) is not None}
+        if not missing and not ended:
+            break
+        if ended or monotonic() - began > limit:
+            leave(folder, f"ended.{rank}", GAVE_UP)  # so that nobody waits for this one
+            raise _missing(here, missing, ended, limit, here.rank - rank)
         sleep(0.01)
+    _met.append(True)
 
 
-def _missing(
-    here: Launch, ranks: list[int], folder: Path, limit: float, ended: bool, everywhere: bool
-) -> DistributedError:
-    if not everywhere:  # numbers of this machine, which ranks in the program follow if they are dealt out in blocks
-        ranks = [here.rank - here.local_rank + rank for rank in ranks]
-    names = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-    if ended:
-        codes = {f"rank {rank}": (folder / f"ended.{rank}").read_text().strip() for rank in ranks}
+def over(here: Launch) -> None:
+    """After the meeting, when all ranks are in MPI: the folder that they made themselves goes."""
+    if here.local_rank == 0 and FOLDER not in os.environ and (folder := _own()) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def watch() -> None:
+    """Leave word if this process ends before it met the others; called when ox.distributed is imported.
+
+    Under `ox launch`, `ox.distributed.rank` does it."""
+    here = launch()
+    place = _place(here) if here.by == "mpi" and here.size > 1 and FOLDER not in os.environ else None
+    if place is not None:
+        atexit.register(_last_word, *place[:2])
+
+
+def _last_word(folder: Path, rank: int) -> None:
+    if not _met:
+        leave(folder, f"ended.{rank}", "ended without a call of it")
+
+
+GAVE_UP = "gave up waiting"
+_met: list[bool] = []
+
+
+def _place(here: Launch) -> tuple[Path, int, int] | None:
+    """The folder to meet in, this rank's number there, and how many come; None where there is no such folder."""
+    given = os.environ.get(FOLDER)
+    folder, rank, size = (Path(given), here.rank, here.size) if given else (_own(), here.local_rank, here.local_size)
+    try:
+        if folder is None:
+            return None
+        folder.mkdir(mode=0o700, exist_ok=True)
+        mine = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+    except OSError:
+        return None
+    return (folder, rank, size) if mine else None  # the meeting is a courtesy, and MPI does without it
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _missing(here: Launch, missing: list[int], ended: dict[int, str], limit: float, first: int) -> DistributedError:
+    """The error of a meeting that failed. `first` is added to the numbers of one machine, to name ranks."""
+
+    def names(ranks: list[int]) -> str:
+        return f"rank{'s' * (len(ranks) > 1)} {', '.join(str(first + rank) for rank in ranks)}"
+
+    dead = {rank: text for rank, text in ended.items() if text != GAVE_UP}
+    if dead:
         return DistributedError(
-            f"{names} ended before init_process_group", where=f"rank {here.rank}", extra=codes,
+            f"{names(list(dead))} ended before init_process_group", where=f"rank {here.rank}",
+            extra={f"rank {first + rank}": text for rank, text in dead.items()},
             hint="the output of the rank that ended says why",
         )  # fmt: skip
+    if missing:
+        what = f"{names(missing)} did not come to init_process_group within {limit:g} s"
+    else:
+        what = f"{names(list(ended))} gave up waiting for rank {here.rank} in init_process_group"
     return DistributedError(
-        f"{names} did not come to init_process_group within {limit:g} s", where=f"rank {here.rank}",
-        expected=f"{here.size} ranks", hint="init_process_group(timeout=...), or ox launch --timeout SECONDS",
+        what, where=f"rank {here.rank}", expected=f"{here.size} ranks",
+        hint="init_process_group(timeout=...), or ox launch --timeout SECONDS",
     )  # fmt: skip
+
+
+def leave(folder: Path, name: str, text: str) -> None:
+    """A file that is there whole or not at all; the first word counts."""
+    try:
+        if (folder / name).exists():
+            return
+        unfinished = folder / f".{name}.{os.getpid()}"
+        unfinished.write_text(text)
+        unfinished.rename(folder / name)
+    except OSError:
+        pass  # the folder is gone with the launch that made it
 
 
 def _own() -> Path | None:

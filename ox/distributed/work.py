@@ -151,8 +151,9 @@ class Helper:
 
     def _run(self) -> None:
         while True:
+            over = {id(work) for work in list(self._works) if work.advance()}
             with self._lock:
-                self._works = [work for work in self._works if not work.advance()]
+                self._works = [work for work in self._works if id(work) not in over]
                 if not self._works:
                     self._thread = None
                     return

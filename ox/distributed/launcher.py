@@ -1,0 +1,212 @@
+"""Starts the ranks of a program with mpiexec, watches them, and starts them again: what `ox launch` does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from types import FrameType
+from typing import Any
+
+from ox.devices import machine
+from ox.distributed import start
+from ox.errors import ArgumentError, DeviceError
+
+FINAL = (0, 2, 130, 143)  # exit codes after which nothing is started again: done, wrong usage, Ctrl-C, SIGTERM
+PATIENCE = 60.0  # seconds between asking the ranks to stop and stopping them
+AFTER = 10.0  # seconds that the others have when one has died
+DONE, KILLED = "exit code 0", "killed"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start.
+
+    Args:
+        command: a page and its arguments, or ``-m``, a module and its arguments.
+        ranks: how many processes; None for as many as the host file has slots, or as this machine has cores.
+        hosts: a file of ``host:slots`` lines, for several machines that share the working folder.
+        restarts: how often to start again what failed.
+        timeout: seconds that ranks wait for one another; None for the defaults.
+        label: whether each line of output begins with its rank.
+    """
+
+    command: Sequence[str]
+    ranks: int | None = None
+    hosts: Path | None = None
+    restarts: int = 0
+    timeout: float | None = None
+    label: bool = False
+
+
+def mpiexec() -> str:
+    """The `mpiexec` of the MPI that mpi4py uses. Raises DeviceError where mpi4py or MPI is not installed."""
+    from ox.distributed import mpi
+
+    mpi.library()
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise DeviceError("there is no mpiexec, which starts the ranks", hint=mpi.INSTALL)
+    return found
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> int:
+    """Start the ranks and wait for their end; `say` shows a line to the user. Returns the exit code.
+
+    Raises:
+        DeviceError: mpi4py or mpiexec is missing. ArgumentError: no such page or host file, or too few ranks.
+    """
+    program = mpiexec()
+    _check(plan)
+    with tempfile.TemporaryDirectory(prefix=".ox-launch-", dir="." if plan.hosts else None) as folder:
+        for attempt in range(plan.restarts + 1):
+            here = Path(folder).resolve() / str(attempt)
+            here.mkdir()
+            launched = Launched(plan, program, here)
+            code = launched.wait()
+            if code in FINAL or launched.stopped or attempt == plan.restarts:
+                if code > 128 and code not in FINAL:
+                    say(launched.cause(code))
+                return code
+            say(f"{launched.cause(code)} · starting all ranks again ({attempt + 1} of {plan.restarts})")
+    return code
+
+
+def _check(plan: Plan) -> None:
+    if plan.ranks is not None and plan.ranks < 1:
+        raise ArgumentError("at least one process is needed", got=str(plan.ranks))
+    if plan.hosts is not None and not plan.hosts.is_file():
+        raise ArgumentError(f"there is no host file {plan.hosts}", expected="lines such as node1:4")
+    if not plan.command:
+        raise ArgumentError("there is nothing to launch", hint="ox launch --nproc 2 -- page.py")
+    if plan.command[0] != "-m" and not Path(plan.command[0]).is_file():
+        raise ArgumentError(f"there is no page {plan.command[0]}", hint="ox launch --nproc 2 -- page.py, or -m module")
+
+
+class Launched:
+    """The ranks of one attempt."""
+
+    def __init__(self, plan: Plan, program: str, folder: Path) -> None:
+        self._plan, self._folder = plan, folder
+        self._ranks = plan.ranks or (None if plan.hosts else machine.threads())
+        self.stopped: int | None = None  # the signal that asked for the end
+        self._deadline: float | None = None
+        line = [program]
+        line += ["-f", str(plan.hosts)] if plan.hosts else []
+        line += ["-n", str(self._ranks)] if self._ranks else []
+        line += ["-prepend-rank"] if plan.label else []
+        line += [sys.executable, "-m", "ox.distributed.rank", *plan.command]
+        # A session of its own: Ctrl-C comes to the launch alone, which passes it on once.
+        self._process = subprocess.Popen(
+            line, env=self._environment(), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _environment(self) -> dict[str, str]:
+        env = {**os.environ, start.FOLDER: str(self._folder)}
+        if self._plan.timeout is not None:
+            env[start.TIMEOUT] = f"{self._plan.timeout:g}"
+        if self._plan.hosts is None and self._ranks:
+            share = str(max(1, machine.limit().threads // self._ranks))
+            env = {**dict.fromkeys(THREADS, share), **env}
+        return env
+
+    def wait(self) -> int:
+        """Until all ranks have ended: the exit code of the first of them that has one, or mpiexec's."""
+        with _signals(self._stop):
+            while self._process.poll() is None:
+                self._look_after_the_dead()
+                if self._deadline is not None and monotonic() > self._deadline:
+                    self._kill()
+                sleep(0.05)
+        if self.stopped is not None:
+            return 128 + self.stopped
+        codes = [code for code in self._codes() if code]
+        if codes:
+            return codes[0]
+        returned = int(self._process.returncode)
+        if returned < 0 or 1 < returned < 32:  # a signal ended mpiexec, or a rank, as mpiexec counts it
+            return 128 + abs(returned)
+        return returned
+
+    def cause(self, code: int) -> str:
+        """What went wrong, in a few words."""
+        ended = sorted(self._folder.glob("ended.*"))
+        said = [f"rank {path.suffix[1:]}: {path.read_text()}" for path in ended]
+        return "; ".join(said) or (f"a rank was killed by signal {code - 128}" if code > 128 else f"exit code {code}")
+
+    def _codes(self) -> list[int]:
+        found = (re.match(r"exit code (\d+)", path.read_text()) for path in sorted(self._folder.glob("ended.*")))
+        return [int(match[1]) for match in found if match]
+
+    def _pids(self) -> dict[int, int]:
+        """The processes of the ranks on this machine that have begun."""
+        pids = {}
+        for path in self._folder.glob("pid.*"):
+            pid, _, host = path.read_text().partition(" ")
+            if host == os.uname().nodename:
+                pids[int(path.suffix[1:])] = int(pid)
+        return pids
+
+    def _look_after_the_dead(self) -> None:
+        """Leave word of a rank that died without a word, and let the others not outlive it for long.
+
+        MPI ends them only once all have met."""
+        for rank, pid in self._pids().items():
+            if not (self._folder / f"ended.{rank}").exists() and not _alive(pid):
+                start.leave(self._folder, f"ended.{rank}", KILLED)
+        if self._deadline is None and any(path.read_text() != DONE for path in self._folder.glob("ended.*")):
+            self._deadline = monotonic() + AFTER
+
+    def _stop(self, number: int) -> None:
+        """Pass a signal on; the second time, or when patience is over, end it all."""
+        if self.stopped is not None:
+            self._kill()
+            return
+        self.stopped, self._deadline = number, monotonic() + PATIENCE
+        pids = self._pids()
+        for pid in pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if not pids or self._plan.hosts:
+            self._process.send_signal(signal.SIGINT)
+
+    def _kill(self) -> None:
+        for pid in [*self._pids().values(), self._process.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs: one that is dead but not yet fetched by its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()  # no such file system: nothing is known
+    except OSError:
+        return False
+
+
+@contextmanager
+def _signals(handle: Callable[[int], None]) -> Any:
+    """Ctrl-C and SIGTERM go to `handle` meanwhile."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        handle(number)
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
