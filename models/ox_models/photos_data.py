@@ -1,0 +1,91 @@
+"""Twelve photographs that come with scikit-image, cut so that what is learned, chosen by and held back never overlaps.
+
+scikit-image names their sources, https://scikit-image.org/docs/stable/api/skimage.data.html; each is in the public
+domain, CC0, or without known restrictions. `pip install scikit-image` brings the files; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ox.data import Dataset, TensorDataset
+from ox.errors import RecipeError
+
+PHOTOGRAPHS = {
+    "brick wall": "brick", "grass": "grass", "gravel": "gravel", "the moon": "moon", "galaxies": "hubble_deep_field",
+    "stained tissue": "immunohistochemistry", "a retina": "retina", "a cup of coffee": "coffee",
+    "an astronaut": "astronaut", "a photographer": "camera", "a cat": "chelsea", "a rocket": "rocket",
+}  # fmt: skip
+SIDE = 512  # each photograph's, once it is square
+CROP = 224  # of what goes into the network
+PASSES = 40  # crops of each photograph an epoch
+
+
+def photographs() -> list[NDArray[np.uint8]]:
+    """The twelve, grey, their middle square at 512×512.
+
+    Grey, because colour would give nearly every one away: what is left to go by is texture and shape.
+
+    Raises:
+        RecipeError: scikit-image is not installed.
+    """
+    try:
+        from skimage import data
+    except ImportError as error:
+        raise RecipeError(
+            "the photographs come with scikit-image, which is not installed",
+            expected="the package scikit-image",
+            got=str(error),
+            hint="pip install scikit-image",
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of scikit-image's own
+        return [square(getattr(data, name)()) for name in PHOTOGRAPHS.values()]
+
+
+def square(photograph: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The middle square in grey, uint8 [512, 512]."""
+    height, width = photograph.shape[:2]
+    side = min(height, width)
+    left, top = (width - side) // 2, (height - side) // 2
+    middle = Image.fromarray(photograph[top : top + side, left : left + side])
+    return np.asarray(middle.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+
+
+def zoom(region: NDArray[np.uint8], left: int, top: int, side: int) -> NDArray[np.uint8]:
+    """A square of a region, at 224×224. It is cut out first, for resizing looks at neighbours."""
+    piece = Image.fromarray(region[top : top + side, left : left + side])
+    return np.asarray(piece.resize((CROP, CROP), Image.Resampling.BILINEAR))
+
+
+def as_images(grey: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """uint8 [n, 224, 224] as networks for photographs take them: float32 [n, 3, 224, 224] from 0 to 1."""
+    scaled = grey.astype(np.float32) / np.float32(255)
+    return np.repeat(scaled[:, np.newaxis], 3, axis=1)
+
+
+class LeftHalves(Dataset):
+    """The part to learn from: the left half of each photograph, uint8 [512, 256], and its number, 40 times an epoch.
+    A page's `augment` takes a crop of it, another one each time."""
+
+    def __init__(self, photographs: list[NDArray[np.uint8]]) -> None:
+        self.halves = np.stack([photograph[:, : SIDE // 2] for photograph in photographs])
+
+    def __len__(self) -> int:
+        return PASSES * len(self.halves)
+
+    def __getitem__(self, index: int) -> tuple[NDArray[np.uint8], np.int64]:
+        return self.halves[index % len(self.halves)], np.int64(index % len(self.halves))
+
+
+def crops(photographs: list[NDArray[np.uint8]], top: int) -> TensorDataset:
+    """Nine crops of 128×128 of each photograph's quarter at the right, from row `top` on, enlarged to 224×224."""
+    corners = [(256 + left, top + down) for down in (0, 64, 128) for left in (0, 64, 128)]
+    # One of each photograph, then the next of each: the first few samples show all of them.
+    grey = np.stack([zoom(photograph, *corner, 128) for corner in corners for photograph in photographs])
+    numbers = np.tile(np.arange(len(photographs), dtype=np.int64), len(corners))
+    return TensorDataset(as_images(grey), numbers)

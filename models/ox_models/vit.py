@@ -1,0 +1,127 @@
+"""A vision transformer, small enough for a laptop: an image is cut into patches, and the patches talk to each other.
+
+A convolution looks at neighbours; attention looks at everything. Dosovitskiy and others
+(https://arxiv.org/abs/2010.11929) made a sentence of an image: each patch is a word, and a transformer reads it. What
+a convolution knows by construction, that neighbours belong together, this network must learn from the images: on few
+of them it stays behind a convolutional network of the same size, `ox train fashion_cnn`, and on millions it wins.
+
+The names of the parameters are torchvision's, so that the weights of its vit_b_16 load into `vit_b_16()`, below.
+"""
+
+import math
+from collections import OrderedDict
+
+import numpy as np
+
+import ox
+from ox import nn
+from ox.data import TensorDataset
+from ox_models.fashion_data import LABELS, split
+
+inputs = {"image": "28×28 grey levels from 0 (background) to 1, rows from the top"}
+outputs = {"logits": "one score a kind of clothing, the largest is the answer"}
+labels = LABELS
+shareable = True  # the images' licence (MIT) lets a few travel inside the exported file
+defaults = {"epochs": 5, "batch_size": 128, "lr": 2e-3}
+
+
+def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
+    """55,000 images to learn from, 5,000 to choose the best epoch by, and the 10,000 test images, held back."""
+    return split()
+
+
+class EncoderBlock(nn.Module):
+    """Patches exchange what they know (attention), then each thinks about it alone (mlp). Both add to what was there,
+    as in `ox_models.resnet`, and both see it normalized."""
+
+    def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width, eps=1e-6)
+        self.self_attention = nn.MultiheadAttention(width, heads, dropout=dropout, batch_first=True)
+        self.dropout = nn.Dropout(dropout)
+        self.ln_2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, mlp), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp, width), nn.Dropout(dropout)
+        )
+
+    def forward(self, x: ox.Tensor) -> ox.Tensor:
+        seen = self.ln_1(x)
+        told, _ = self.self_attention(seen, seen, seen, need_weights=False)
+        x = x + self.dropout(told)
+        result: ox.Tensor = x + self.mlp(self.ln_2(x))
+        return result
+
+
+class Encoder(nn.Module):
+    """The positions, without which an image were a bag of patches, and the blocks."""
+
+    def __init__(self, length: int, layers: int, heads: int, width: int, mlp: int, dropout: float) -> None:
+        super().__init__()
+        self.pos_embedding = nn.Parameter(0.02 * ox.randn(1, length, width))
+        self.dropout = nn.Dropout(dropout)
+        blocks = [(f"encoder_layer_{i}", EncoderBlock(width, heads, mlp, dropout)) for i in range(layers)]
+        self.layers = nn.Sequential(OrderedDict(blocks))
+        self.ln = nn.LayerNorm(width, eps=1e-6)
+
+    def forward(self, x: ox.Tensor) -> ox.Tensor:
+        result: ox.Tensor = self.ln(self.layers(self.dropout(x + self.pos_embedding)))
+        return result
+
+
+class VisionTransformer(nn.Module):
+    """`torchvision.models.VisionTransformer`, with a size by default that trains on Fashion-MNIST in minutes."""
+
+    def __init__(
+        self,
+        image_size: int = 28,
+        patch_size: int = 4,
+        channels: int = 1,
+        layers: int = 4,
+        heads: int = 4,
+        width: int = 64,
+        mlp: int = 128,
+        num_classes: int = 10,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        # A convolution that steps as far as it sees: each patch becomes one vector of `width` numbers.
+        self.conv_proj = nn.Conv2d(channels, width, patch_size, stride=patch_size)
+        nn.init.trunc_normal_(self.conv_proj.weight, std=1 / math.sqrt(channels * patch_size**2))
+        # One word more, whose only task is to listen; what it has heard at the end is what the answer is read from.
+        self.class_token = nn.Parameter(ox.zeros(1, 1, width))
+        self.encoder = Encoder((image_size // patch_size) ** 2 + 1, layers, heads, width, mlp, dropout)
+        self.heads = nn.Sequential(OrderedDict(head=nn.Linear(width, num_classes)))
+
+    def forward(self, image: ox.Tensor) -> ox.Tensor:
+        patches = self.conv_proj(image).flatten(2).transpose(1, 2)  # [batch, 49, 64]
+        listener = self.class_token.expand(image.shape[0], -1, -1)
+        logits: ox.Tensor = self.heads(self.encoder(ox.cat([listener, patches], dim=1))[:, 0])
+        return logits
+
+
+def vit_b_16(num_classes: int = 1000) -> VisionTransformer:
+    """The paper's base size, for 224×224: 86.6 million parameters. `torchvision.models.vit_b_16`."""
+    return VisionTransformer(224, 16, 3, layers=12, heads=12, width=768, mlp=3072, num_classes=num_classes)
+
+
+def model() -> nn.Module:
+    return VisionTransformer()
+
+
+def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
+    """Half of the images mirrored: a coat is a coat from either side."""
+    images, answers = batch
+    pixels, mirrored = images.numpy(), ox.rand(len(images), generator=generator).numpy() < 0.5
+    return ox.from_numpy(np.where(mirrored[:, None, None, None], pixels[..., ::-1], pixels)), answers
+
+
+loss = nn.CrossEntropyLoss(label_smoothing=0.1)
+
+
+def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
+    return ox.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.05)
+
+
+def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
+    """A transformer needs the slow start more than most: early steps that are too large are never made good."""
+    return ox.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)
