@@ -11,6 +11,7 @@ from typing import Any
 # What PyTorch has under a path and ox has elsewhere, or not at all: what an AttributeError then says.
 _COMPLEX = "ONNX operators compute with no complex numbers; ox.fft keeps the two parts in a last dimension"
 _PROCESSES = "training on several processes is not there yet"
+_DATA_PARALLEL = "nn.parallel.DistributedDataParallel, with a process for each device: ox launch --nproc 2 script.py"
 ELSEWHERE = {
     "ox.ao": "ox.ops has QuantizeLinear and its like where a file brings them",
     "ox.autograd.profiler": "ox.profiler",
@@ -23,9 +24,8 @@ ELSEWHERE = {
     "ox.jit": "a model becomes a graph by ox.export.save, and a module again by ox.export.load",
     "ox.mps": "ox runs on cpu and cuda",
     "ox.multiprocessing": "the standard library's multiprocessing",
-    "ox.nn.DataParallel": _PROCESSES,
-    "ox.nn.SyncBatchNorm": _PROCESSES,
-    "ox.nn.parallel": _PROCESSES,
+    "ox.nn.DataParallel": _DATA_PARALLEL,
+    "ox.nn.parallel.DataParallel": _DATA_PARALLEL,
     "ox.onnx": "ox.export.save(model, 'model.onnx', example) and ox.export.load",
     "ox.polar": _COMPLEX,
     "ox.qr": "ox.linalg.qr",

@@ -142,6 +142,7 @@ from ox.nn.rectify import (
 from ox.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from ox.nn.running_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from ox.nn.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
+from ox.nn.sync_norm import SyncBatchNorm
 from ox.nn.transformer import (
     Transformer,
     TransformerDecoder,
@@ -306,6 +307,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",
@@ -331,4 +333,4 @@ __all__ = [
     "utils",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("modules",))
+__getattr__, __dir__ = doors(__name__, ("modules", "parallel"))
