@@ -9,6 +9,7 @@
     ├── LinAlgError         (RuntimeError)   a matrix that is singular or not positive-definite
     ├── DeviceError         (RuntimeError)   a device or its runtime is not there
     ├── DistributedError    (RuntimeError)   processes that should work together do not
+    ├── WorkerError         (RuntimeError)   a worker of a loader raised, died or hangs
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
     ├── LoadError           (ValueError)     a file that is damaged, hostile or not what was expected
@@ -101,6 +102,10 @@ class DeviceError(OxError, RuntimeError):
 
 class DistributedError(OxError, RuntimeError):
     """Processes that should work together do not: one is missing, has ended, waits elsewhere, or sent something else."""
+
+
+class WorkerError(OxError, RuntimeError):
+    """A worker of a loader raised, died or hangs. What a worker raised is of the class of that error, too."""
 
 
 class RecordError(OxError, RuntimeError):

@@ -11,7 +11,7 @@ from ox.data.dataset import (
     TensorDataset,
     random_split,
 )
-from ox.data.loader import DataLoader, get_worker_info
+from ox.data.loader import DataLoader
 from ox.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -20,6 +20,7 @@ from ox.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from ox.data.worker import get_worker_info
 from ox.doors import doors
 
 __all__ = [

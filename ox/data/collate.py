@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,27 @@ from ox.errors import DTypeError, ShapeError
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
 from ox.tensor import Tensor
+
+
+class _Memory:
+    """Where a batch's memory comes from. A worker puts its shared memory here, so that nothing is copied twice."""
+
+    empty: Callable[..., np.ndarray[Any, Any]] = staticmethod(np.empty)
+
+
+memory = _Memory()
+
+
+def _stack(arrays: list[Any]) -> np.ndarray[Any, Any]:
+    """`np.stack` along a new first dimension, in half of its time."""
+    first = arrays[0]
+    if not isinstance(first, np.ndarray | np.generic) or any(a.dtype != first.dtype for a in arrays):
+        return np.stack(arrays)  # on a GPU, or of mixed types
+    if not first.shape:
+        return np.array(arrays, first.dtype)
+    out = memory.empty((len(arrays), *first.shape), first.dtype)
+    np.concatenate(arrays, out=out.reshape(len(arrays) * first.shape[0], *first.shape[1:]))
+    return out
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -26,14 +47,15 @@ def default_collate(batch: Sequence[Any]) -> Any:
         arrays = [x.array if isinstance(x, Tensor) else x for x in batch]
         if any(a.shape != arrays[0].shape for a in arrays):
             shapes = sorted({str(list(a.shape)) for a in arrays})
+            odd = next(i for i, a in enumerate(arrays) if a.shape != arrays[0].shape)
             raise ShapeError(
                 "samples of different shapes do not make a batch",
                 where=place(),
                 expected=f"all {list(arrays[0].shape)}",
-                got=", ".join(shapes[:4]),
+                got=f"{', '.join(shapes[:4])}; number {odd} of the batch is the first that differs",
                 hint="a collate_fn that pads, or batch_size=1",
             )
-        return make_tensor(np.stack(arrays))
+        return make_tensor(_stack(arrays))
     if isinstance(first, bool | int | float):
         kind = np.bool_ if isinstance(first, bool) else np.int64 if isinstance(first, int) else np.float64
         return make_tensor(np.array(batch, kind))

@@ -36,7 +36,33 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
-class RandomSampler(Sampler):
+class _Drawn(Sampler):
+    """A sampler that draws the order of an epoch from a generator, and can draw an earlier one again."""
+
+    generator: random.Generator | None
+    epoch_state: dict[str, int] | None = None  # the generator's state when the last epoch began
+    resume: dict[str, int] | None = None  # the same, of an epoch that is to be drawn again
+
+    def _begin(self) -> random.Generator:
+        """The generator to draw an epoch from: once, where there is something to resume, a copy of that state."""
+        generator = self.generator or random.default_generator
+        if self.resume is not None:
+            # drawn before the checkpoint: its own generator, so that the shared one does not move again
+            generator = random.Generator(0)
+            generator.set_state(self.resume)
+            self.resume = None
+        self.epoch_state = generator.get_state()
+        return generator
+
+    def order(self) -> np.ndarray[Any, Any]:
+        """The whole epoch as int64 [len(self)]; drawn from the generator, or again from `resume` once."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order().tolist())
+
+
+class RandomSampler(_Drawn):
     """A new order each epoch. `torch.utils.data.RandomSampler`.
 
     Args:
@@ -54,18 +80,9 @@ class RandomSampler(Sampler):
     ) -> None:
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self._num_samples = num_samples
-        self.epoch_state: dict[str, int] | None = None  # the generator's state when the last epoch began
-        self.resume: dict[str, int] | None = None  # the same, of an epoch that is to be drawn again
 
     def order(self) -> np.ndarray[Any, Any]:
-        """The whole epoch as int64 [len(self)]; drawn from the generator, or again from `resume` once."""
-        generator = self.generator or random.default_generator
-        if self.resume is not None:
-            # drawn before the checkpoint: its own generator, so that the shared one does not move again
-            generator = random.Generator(0)
-            generator.set_state(self.resume)
-            self.resume = None
-        self.epoch_state = generator.get_state()
+        generator = self._begin()
         count, total = len(self), len(self.data_source)
         if self.replacement:
             drawn = random.uniform((2, count), generator=generator).array.astype(np.float64)
@@ -74,9 +91,6 @@ class RandomSampler(Sampler):
         while sum(map(len, orders)) < count:
             orders.append(random.randperm(total, generator=generator).array)
         return np.concatenate(orders)[:count] if orders else np.zeros(0, np.int64)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.order().tolist())
 
     def __len__(self) -> int:
         return len(self.data_source) if self._num_samples is None else self._num_samples
@@ -93,7 +107,7 @@ class SubsetRandomSampler(RandomSampler):
         return self.indices[super().order()]  # type: ignore[no-any-return]
 
 
-class WeightedRandomSampler(Sampler):
+class WeightedRandomSampler(_Drawn):
     """Indices drawn with the given weights, which need not add up to 1. `torch.utils.data.WeightedRandomSampler`.
 
     Args:
@@ -123,9 +137,8 @@ class WeightedRandomSampler(Sampler):
             )
 
     def order(self) -> np.ndarray[Any, Any]:
-        """The whole epoch as int64 [num_samples]."""
         count = self.num_samples if self.replacement else len(self.weights)
-        drawn = random.uniform((2, count), generator=self.generator).array.astype(np.float64)
+        drawn = random.uniform((2, count), generator=self._begin()).array.astype(np.float64)
         fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits, for one number of 24 cannot name each of many samples
         if self.replacement:
             edges = np.cumsum(self.weights)
@@ -135,9 +148,6 @@ class WeightedRandomSampler(Sampler):
         with np.errstate(divide="ignore", invalid="ignore"):
             keys = np.where(self.weights > 0, np.log(fine) / self.weights, -np.inf)
         return np.argsort(-keys, kind="stable")[: self.num_samples]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.order().tolist())
 
     def __len__(self) -> int:
         return self.num_samples
@@ -170,12 +180,13 @@ class BatchSampler(Sampler):
 
     def __iter__(self) -> Iterator[Any]:
         if hasattr(self.sampler, "order"):
-            order = self.sampler.order()
-            for i in range(len(self)):
-                yield order[i * self.batch_size : (i + 1) * self.batch_size]
-            return
+            order, size = self.sampler.order(), self.batch_size  # drawn now, not with the first batch
+            return (order[i * size : (i + 1) * size] for i in range(len(self)))
+        return self._grouped(iter(self.sampler))
+
+    def _grouped(self, indices: Iterator[int]) -> Iterator[Any]:
         batch: list[int] = []
-        for index in self.sampler:
+        for index in indices:
             batch.append(index)
             if len(batch) == self.batch_size:
                 yield batch

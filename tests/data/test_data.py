@@ -266,12 +266,6 @@ def test_arrays_become_tensors_and_all_else_stays() -> None:
     assert isinstance(made["y"][0], ox.Tensor)
 
 
-def test_workers_are_announced_as_missing() -> None:
-    with pytest.warns(UserWarning, match="num_workers has no effect"):
-        loader = DataLoader(numbers(4), 2, True, None, None, 2, None, True, True)
-    assert len(loader) == 2
-
-
 def test_datasets_add_up() -> None:
     class Count(IterableDataset):
         def __iter__(self) -> Iterator[int]:

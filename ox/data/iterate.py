@@ -1,0 +1,207 @@
+"""The iterators of a loader: one makes batches in this process, the other has workers make them ahead of time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ox.data import fetch, wire
+from ox.data.pool import Pool, Worker, raised
+from ox.data.progress import Progress
+from ox.errors import ArgumentError, WorkerError
+
+if TYPE_CHECKING:
+    from ox.data.loader import DataLoader
+
+
+def tasks(loader: DataLoader, progress: Progress) -> Iterator[tuple[int, Any]]:
+    """The epoch's batches that have not been given: number and indices. Their order is drawn now."""
+    given, beyond = progress.given, set(progress.beyond)
+    numbered = enumerate(iter(loader.sampler if loader.batch_sampler is None else loader.batch_sampler))
+    return ((number, indices) for number, indices in numbered if number >= given and number not in beyond)
+
+
+class _Epoch:
+    """What both have: the loader and its epoch."""
+
+    def __init__(self, loader: DataLoader, progress: Progress) -> None:
+        self._loader, self._progress = loader, progress
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def _over(self) -> StopIteration:
+        progress = self._progress
+        if progress.running:
+            progress.running, progress.given, progress.turn, progress.streams = False, 0, 0, None
+        return StopIteration()
+
+
+class Here(_Epoch):
+    """Batches made in this process, each when it is asked for."""
+
+    def __init__(self, loader: DataLoader, progress: Progress) -> None:
+        super().__init__(loader, progress)
+        self._status = [0, fetch.IDLE]
+        self._stream = None
+        if loader.streams:
+            size, drop = loader.batch_size, loader.drop_last
+            self._stream = fetch.StreamFetcher(loader.dataset, loader.collate_fn, size, drop, self._status)
+            self._stream.start(progress.given, progress.streams[0]["state"] if progress.streams else None)
+        else:
+            self._tasks = tasks(loader, progress)
+            self._fetch = fetch.Fetcher(
+                loader.dataset, loader.collate_fn, loader.batch_sampler is not None, self._status
+            )
+
+    def __next__(self) -> Any:
+        progress, indices = self._progress, None
+        try:
+            if self._stream is not None:
+                number = progress.given
+                made = self._stream(number)
+            else:
+                number, indices = next(self._tasks)
+                made = self._fetch(number, indices)
+        except StopIteration:
+            raise self._over() from None
+        except Exception as error:
+            if self._status[fetch.SAMPLE] != fetch.IDLE:
+                where = fetch.describe(self._status[fetch.BATCH], self._status[fetch.SAMPLE], indices)
+                error.add_note(f"in {where}")
+            raise
+        finally:
+            self._status[fetch.SAMPLE] = fetch.IDLE
+        progress.gave(number)
+        return made
+
+    def streams(self) -> list[dict[str, Any]] | None:
+        """The stream's position, asked for now: nothing is made ahead here."""
+        if self._stream is None:
+            return None
+        return [{"given": self._progress.given, "ended": False, "state": self._stream.state()}]
+
+
+class There(_Epoch):
+    """Batches made by workers, `prefetch_factor` of each ahead of time."""
+
+    def __init__(self, loader: DataLoader, progress: Progress, pool: Pool) -> None:
+        super().__init__(loader, progress)
+        self._pool, self._ahead = pool, loader.prefetch_factor or 2
+        self._persistent = loader.persistent_workers
+        self._in_order, self._count = loader.in_order, pool.count
+        if loader.streams:
+            if progress.streams is None:
+                progress.streams = [{"given": 0, "ended": False, "state": None} for _ in pool.workers]
+            self._active = deque(w for w in pool.workers if not progress.streams[w.number]["ended"])
+            numbers = [worker.number for worker in self._active]
+            if progress.turn in numbers:
+                self._active.rotate(-numbers.index(progress.turn))
+        pool.begin(progress.seed, progress.streams)
+        self._epoch = pool.epoch
+        self._asked = {worker.number: 0 for worker in pool.workers}  # this epoch's, without an answer
+        self._tasks: Iterator[tuple[int, Any]] | None = None
+        if loader.streams:
+            assert progress.streams is not None
+            self._next = [stream["given"] for stream in progress.streams]
+            for _ in range(self._ahead):
+                for worker in self._active:
+                    self._more(worker)
+        else:
+            self._tasks = tasks(loader, progress)
+            self._expected: deque[int] = deque()  # the numbers of the batches asked for, in order
+            for _ in range(self._ahead * self._count):
+                self._ask()
+
+    def __next__(self) -> Any:
+        if self._epoch != self._pool.epoch:
+            raise ArgumentError(
+                "this epoch has ended: its workers work on a later one",
+                hint="one iter(loader) at a time, or persistent_workers=False",
+            )
+        if not self._progress.running:
+            raise StopIteration
+        if not self._pool.open:
+            raise WorkerError("the workers of this epoch are gone", hint="iter(loader) starts new ones")
+        return self._sampled() if self._tasks is not None else self._streamed()
+
+    def _ask(self) -> None:
+        assert self._tasks is not None
+        task = next(self._tasks, None)
+        if task is None:
+            return
+        number, indices = task
+        workers = self._pool.workers
+        if self._in_order:
+            worker = workers[number % self._count]
+        else:
+            worker = min(workers, key=lambda w: self._asked[w.number])
+        self._asked[worker.number] += 1
+        self._expected.append(number)
+        self._pool.ask(worker, number, indices)
+
+    def _sampled(self) -> Any:
+        if not self._expected:
+            self._end()
+        workers = self._pool.workers
+        if self._in_order:
+            busy = [workers[self._expected[0] % self._count]]
+        else:
+            busy = [w for w in workers if self._asked[w.number]]
+        worker, message, blob, bases = self._pool.listen(busy)
+        self._asked[worker.number] -= 1
+        self._expected.remove(message["batch"])
+        self._progress.gave(message["batch"])
+        self._ask()
+        return self._unpack(worker, message, blob, bases)
+
+    def _more(self, worker: Worker) -> None:
+        self._pool.ask(worker, self._next[worker.number], None)
+        self._next[worker.number] += 1
+        self._asked[worker.number] += 1
+
+    def _streamed(self) -> Any:
+        progress = self._progress
+        assert progress.streams is not None
+        while self._active:
+            waited = [self._active[0]] if self._in_order else list(self._active)
+            worker, message, blob, bases = self._pool.listen(waited)
+            self._asked[worker.number] -= 1
+            stream = progress.streams[worker.number]
+            if message.get("ended"):
+                stream["ended"] = True
+                self._active.remove(worker)
+                self._name_turn()
+                continue
+            get = wire.reader(blob, bases)
+            if "error" not in message:
+                stream["given"] = message["batch"] + 1
+                stream["state"] = wire.unpack(message["state"], get) if "state" in message else None
+            progress.given += 1
+            self._active.remove(worker)
+            self._active.append(worker)
+            self._name_turn()
+            self._more(worker)
+            return self._unpack(worker, message, blob, bases)
+        self._end()
+        return None
+
+    def _name_turn(self) -> None:
+        self._progress.turn = self._active[0].number if self._active else 0
+
+    def _unpack(self, worker: Worker, message: dict[str, Any], blob: bytearray, bases: dict[int, Any]) -> Any:
+        if "error" in message:
+            raise raised(message["error"], worker, self._count)
+        return wire.unpack(message["data"], wire.reader(blob, bases))
+
+    def _end(self) -> None:
+        if not self._persistent:
+            self._pool.close()
+        raise self._over()
+
+    def streams(self) -> list[dict[str, Any]] | None:
+        return self._progress.streams

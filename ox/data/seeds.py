@@ -1,0 +1,50 @@
+"""Random numbers in workers: seeds that differ from worker to worker and batch to batch, and can be had again."""
+
+from __future__ import annotations
+
+import random as python_random
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from ox import random
+
+
+def mix(*numbers: int) -> int:
+    """A seed of 63 bits from several numbers, none of which can be told from it."""
+    return int.from_bytes(blake2b(repr(numbers).encode(), digest_size=8).digest()) >> 1
+
+
+def _seed_numpy(seed: int) -> None:
+    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+
+
+def _numpy_state() -> Any:
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), *state[2:]
+
+
+# by name: how a generator is seeded, and what state it has
+_GENERATORS: dict[str, tuple[Callable[[int], Any], Callable[[], Any]]] = {
+    "ox": (random.manual_seed, random.get_state),
+    "numpy": (_seed_numpy, _numpy_state),
+    "python": (python_random.seed, python_random.getstate),
+}
+
+
+def seed_all(seed: int) -> None:
+    """Seed the global generators of ox, NumPy and Python."""
+    for reseed, _ in _GENERATORS.values():
+        reseed(seed)
+
+
+def states() -> dict[str, Any]:
+    """What states they have, to be compared."""
+    return {name: state() for name, (_, state) in _GENERATORS.items()}
+
+
+def untouched_since(before: dict[str, Any]) -> list[Callable[[int], Any]]:
+    """How to seed the generators that are still as they were: those a `worker_init_fn` seeded are its own affair."""
+    return [reseed for name, (reseed, state) in _GENERATORS.items() if state() == before[name]]
