@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ox import files
-from ox.errors import LoadError, TrainError
+from ox.errors import LoadError
+from ox.train import disk
 from ox.train.run import Run
+from ox.train.snapshot import size
 
-FORMAT = 1
+FORMAT = 2  # 1 had no averages and no gradient scaler; the runs that wrote it needed none
+READ = (1, 2)
 PARTS = ("model", "optimizer", "scheduler", "random", "loader", "progress")
 
 
@@ -25,7 +28,7 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False) -> None:
     """Write `state` as the last checkpoint, and as the best one too if it is.
 
     Raises:
-        TrainError: the disk refuses; the earlier checkpoint is still there.
+        TrainError: the disk refuses, and how much was missing; the earlier checkpoint is still there.
     """
     from safetensors import SafetensorError
 
@@ -34,12 +37,8 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False) -> None:
         if best:
             _name_too(run.last, run.best)
     except (OSError, SafetensorError) as error:
-        raise TrainError(
-            "the checkpoint could not be written",
-            where=str(run.last),
-            got=f"{type(error).__name__}: {error}",
-            hint=f"make room, then ox train --resume {run.folder}; the checkpoint before this one is whole",
-        ) from error
+        again = f"make room, then ox train --resume {run.folder}; the checkpoint before this one is whole"
+        raise disk.refused("the checkpoint could not be written", run.last, error, size(state), again) from error
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -51,10 +50,10 @@ def load(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise LoadError(f"there is no checkpoint {path}", hint="the run stopped before its first one: start it again")
     state = files.load(path)
-    if not isinstance(state, dict) or state.get("format") != FORMAT or not all(part in state for part in PARTS):
+    if not isinstance(state, dict) or state.get("format") not in READ or not all(part in state for part in PARTS):
         raise LoadError(
             f"{path} is not a checkpoint of a run",
-            expected=f"format {FORMAT} with {', '.join(PARTS)}",
+            expected=f"format {FORMAT} or older with {', '.join(PARTS)}",
             got=f"format {state.get('format')} with {', '.join(map(str, state))}" if isinstance(state, dict) else None,
         )
     return state

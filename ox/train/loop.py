@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from ox.errors import TrainError
-from ox.train import checkpoint
+from ox.train.keeper import Folder, Keeper
 from ox.train.loggers import JSONL, Logger, Loggers, TensorBoard
 from ox.train.run import Run
 from ox.train.show import Silent, percent
@@ -32,37 +32,50 @@ class Interrupted(TrainError):
         self.exit_code = 128 + number
 
 
-def fit(trainer: Trainer, run: Run, show: Silent | None = None) -> dict[str, Any]:
+def fit(
+    trainer: Trainer, run: Run | None = None, show: Silent | None = None, loggers: Sequence[Logger] = ()
+) -> dict[str, Any]:
     """Train until the last epoch, evaluate the best weights once on what was held back, draw the curves.
+
+    Args:
+        run: where checkpoints, figures and curves are kept; None keeps the best weights in memory and nothing else.
+        loggers: told besides the run's own.
 
     Returns:
         what result.json holds: the best epoch's row, and loss and accuracy on the held-back part.
 
     Raises:
-        Interrupted: Ctrl-C or SIGTERM; a checkpoint was written.
-        TrainError: a loss that is not finite, or a disk that refuses.
+        Interrupted: Ctrl-C or SIGTERM; a checkpoint was written. (Without a run Ctrl-C is KeyboardInterrupt.)
+        TrainError: a loss that is not finite, a sample that the model cannot take, or a disk that refuses.
     """
     show = show or Silent()
     progress = trainer.progress
-    with _signals() as asked, _loggers(run, progress.step) as log, show:
-        if not run.last.is_file():  # a kill within the first epoch leaves something to go on from, too
-            checkpoint.save(run, trainer.state_dict())
+    with _signals(run is not None) as asked, _logs(run, progress.step, loggers) as log, show, _keeper(run) as keeper:
+        if run is not None and not run.last.is_file():  # a kill within the first epoch leaves something to go on from
+            keeper.save(trainer.state_dict())
         while not trainer.finished:
-            _epoch(trainer, run, log, show, asked)
+            _epoch(trainer, keeper, log, show, asked)
             if asked and not trainer.finished:
-                raise Interrupted(run, trainer, asked[0])
-    result = _finish(trainer, run)
+                _stop(trainer, keeper, asked)
+        result = _finish(trainer, keeper)
     show.finished(trainer, run, result)
     return result
 
 
-def _epoch(trainer: Trainer, run: Run, log: Logger, show: Silent, asked: list[int]) -> None:
+def _stop(trainer: Trainer, keeper: Keeper, asked: list[int]) -> NoReturn:
+    """End here: the checkpoint is complete before anybody is told that there is one."""
+    keeper.wait()
+    assert keeper.run is not None, "signals are handled for the sake of a run"
+    raise Interrupted(keeper.run, trainer, asked[0])
+
+
+def _epoch(trainer: Trainer, keeper: Keeper, log: Logger, show: Silent, asked: list[int]) -> None:
     """What is left of one epoch, its validation and its checkpoint."""
-    progress, every = trainer.progress, max(1, trainer.steps_an_epoch // LINES_AN_EPOCH)
+    progress, every = trainer.progress, max(1, len(trainer.feed) // LINES_AN_EPOCH)
     began, saved, counted = time.perf_counter(), time.monotonic(), progress.running.count
-    before, last_step = progress.seconds, (progress.epoch + 1) * trainer.steps_an_epoch
+    before, last_step = progress.seconds, (progress.epoch + 1) * len(trainer.feed)
     show.epoch(trainer)
-    for batches in trainer.groups():
+    for batches in trainer.feed.groups():
         loss = trainer.step(*batches)
         progress.seconds = before + time.perf_counter() - began
         if progress.step % every == 0 or progress.step == last_step:
@@ -71,52 +84,61 @@ def _epoch(trainer: Trainer, run: Run, log: Logger, show: Silent, asked: list[in
         # after the last batch the epoch's own checkpoint follows at once
         if progress.step < last_step and (asked or time.monotonic() - saved >= trainer.options.checkpoint_every):
             log.flush()
-            checkpoint.save(run, trainer.state_dict())
-            saved = time.monotonic()
+            if keeper.save(trainer.state_dict(), wait=bool(asked)):
+                saved = time.monotonic()
             if asked:
-                raise Interrupted(run, trainer, asked[0])
+                _stop(trainer, keeper, asked)
     rate = (progress.running.count - counted) / max(time.perf_counter() - began, 1e-9)
     row = trainer.close_epoch(rate)
     progress.seconds = before + time.perf_counter() - began
     log.epoch(row)
     log.flush()
-    checkpoint.save(run, trainer.state_dict(), best=progress.best is row)
+    keeper.save(trainer.state_dict(), best=progress.best is row)
     show.row(trainer, row)
 
 
-def _finish(trainer: Trainer, run: Run) -> dict[str, Any]:
+def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     """Evaluate the best weights on the held-back part, for the first and only time, and draw the curves."""
-    from ox.train import curves
-
-    progress, best = trainer.progress, trainer.progress.best
+    progress, best, run = trainer.progress, trainer.progress.best, keeper.run
     assert best is not None
-    load_model(trainer.update.evaluated, best_weights(checkpoint.load(run.best)), str(run.best))
-    held_back = trainer.evaluate(trainer.data.held_back) if trainer.data.held_back is not None else None
+    load_model(trainer.model, best_weights(keeper.best()), None if run is None else str(run.best))
+    trainer.model.eval()
+    part = trainer.data.held_back
+    held_back = None if part is None else trainer.evaluate(part, trainer.model)
     result: dict[str, Any] = {
-        "best": progress.best,
+        "best": best,
         "epochs": progress.epoch,
-        "held_back": held_back.to_table() if held_back else None,
+        "held_back": None if held_back is None else held_back.to_table(),
         "seconds": progress.seconds,
     }
-    sample = trainer.sample()
+    sample = trainer.sample(trainer.model)
     if sample is not None:
         result["sample"] = sample
-    subtitle = "" if held_back is None or held_back.accuracy is None else f"held back {percent(held_back.accuracy)}"
-    curves.draw(run.curves, progress.history, best, run.name, subtitle)
-    run.finish(result)
+    if run is not None:
+        from ox.train import curves
+
+        subtitle = "" if held_back is None or held_back.accuracy is None else f"held back {percent(held_back.accuracy)}"
+        curves.draw(run.curves, progress.history, best, run.name, subtitle)
+        run.finish(result)
     return result
 
 
-def _loggers(run: Run, step: int) -> Logger:
-    """What a run's folder keeps."""
-    return Loggers([JSONL(run.metrics, step), TensorBoard(run.folder, step)])
+def _keeper(run: Run | None) -> Keeper:
+    return Keeper() if run is None else Folder(run)
+
+
+def _logs(run: Run | None, step: int, loggers: Sequence[Logger]) -> Logger:
+    """What a run's folder keeps, and the caller's own."""
+    own = [] if run is None else [JSONL(run.metrics, step), TensorBoard(run.folder, step)]
+    return Loggers([*own, *loggers])
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def _signals(wanted: bool) -> Iterator[list[int]]:
     """Collects SIGINT and SIGTERM in a list that is looked at between steps; the second Ctrl-C stops at once."""
     asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # only there can Python handle signals
+    # only in the main thread can Python handle signals
+    if not wanted or threading.current_thread() is not threading.main_thread():
         yield asked
         return
 

@@ -13,20 +13,25 @@ runs/digits-0007/
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ox.errors import LoadError, TrainError
+from ox.errors import LoadError, RecipeError, TrainError
 from ox.files import write_whole
 from ox.train import config
 from ox.train.base import Base
 from ox.train.options import Options
 from ox.train.recipe import Recipe, read
+
+EMPTY = hashlib.sha256(b"").hexdigest()  # what stands for the page of a run that has none
 
 
 class Run:
@@ -72,18 +77,26 @@ class Run:
         """Hold the run for this process; the system lets go when the process ends, however it ends.
 
         Raises:
-            TrainError: another process trains it now.
+            TrainError: another process trains it now; says which, and on what machine.
         """
+        note = self.folder / ".training"
         with open(self.folder / "config.toml", "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise TrainError(
-                    f"another process is training {self.folder}", hint="wait for it, or stop it with Ctrl-C there"
+                    f"another process is training {self.folder}",
+                    got=_read_text(note),
+                    hint="wait for it, or stop it with Ctrl-C there",
                 ) from error
             except OSError:  # a network disk without locks: nothing to hold on to
                 pass
-            yield
+            with suppress(OSError):  # a word for others: a full disk is told when something needs room
+                note.write_text(f"process {os.getpid()} on {platform.node()}, since {now()}")
+            try:
+                yield
+            finally:
+                note.unlink(missing_ok=True)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Note how it ended: from now on the run is finished."""
@@ -96,6 +109,11 @@ class Run:
             RecipeError: the copy is missing or no longer a recipe.
         """
         noted = self.config["recipe"]
+        if not (self.folder / "recipe.py").is_file() and noted["sha256"] == EMPTY:
+            raise RecipeError(
+                f"{self.folder} was trained by a script, not by a recipe's page",
+                hint=f"{noted['source']} with fit({str(self.folder)!r}, resume=True); ox.load reads the checkpoints",
+            )
         # what the page imported from its own folder is looked for there again
         base = Base.of_table(self.config["from"], self.folder) if "from" in self.config else None
         needed = ("model", "data") if base is None else ("data",)
@@ -110,22 +128,46 @@ def create(recipe: Recipe, options: Options, root: str | os.PathLike[str] = "run
         TrainError: the folder cannot be made.
     """
     root = Path(root)
-    try:
+    with _writing(root):
         root.mkdir(parents=True, exist_ok=True)
-        folder = _next_folder(root, recipe.name)
-        (folder / "checkpoints").mkdir()
-        run = Run(folder, config.describe(recipe, options, folder.name))
-        if recipe.base is not None:
-            recipe.base.keep(folder)
+        return _make(_next_folder(root, recipe.name), recipe, options)
+
+
+def create_at(folder: str | os.PathLike[str], recipe: Recipe, options: Options) -> Run:
+    """Make a run in this very folder.
+
+    Raises:
+        TrainError: it cannot be made, or there is something in it.
+    """
+    folder = Path(folder)
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise TrainError(f"{folder} is no run, and not empty", hint="a folder of its own for the run")
+        return _make(folder, recipe, options)
+
+
+def _make(folder: Path, recipe: Recipe, options: Options) -> Run:
+    (folder / "checkpoints").mkdir()
+    run = Run(folder, config.describe(recipe, options, folder.name))
+    if recipe.base is not None:
+        recipe.base.keep(folder)
+    if recipe.text:
         write_text(folder / "recipe.py", recipe.text)
-        write_text(folder / "config.toml", config.dump(run.config))
+    write_text(folder / "config.toml", config.dump(run.config))
+    return run
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise TrainError(
-            f"no run can be made in {root}",
+            f"no run can be made in {folder}",
             got=f"{type(error).__name__}: {error.strerror or error}",
             hint="--out with a folder that you may write to",
         ) from error
-    return run
 
 
 def _next_folder(root: Path, name: str) -> Path:
@@ -177,6 +219,18 @@ def _runs(root: Path) -> list[Run]:
         except LoadError:
             continue
     return found
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")[:200] or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def write_text(path: Path, text: str) -> None:

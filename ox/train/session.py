@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ox.devices import machine
 from ox.errors import TrainError
 from ox.train import checkpoint, config
 from ox.train import run as runs
+from ox.train.loggers import Logger
 from ox.train.loop import fit
 from ox.train.options import Options
 from ox.train.recipe import Recipe, load
@@ -38,7 +41,8 @@ def train(
     trainer = Trainer(recipe, Options.of(recipe.defaults, **options))
     run = runs.create(recipe, trainer.options, out)
     with run.alone():
-        return _go(trainer, run, show)
+        _go(trainer, run, show)
+    return run
 
 
 def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run:
@@ -52,7 +56,39 @@ def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run
     """
     with runs.find(folder).alone():
         trainer, run = prepare(folder)
-        return _go(trainer, run, show)
+        _go(trainer, run, show)
+    return run
+
+
+def fit_in(
+    trainer: Trainer,
+    folder: str | os.PathLike[str] | None,
+    resume: bool = False,
+    show: Silent | None = None,
+    loggers: Sequence[Logger] = (),
+) -> dict[str, Any]:
+    """`Trainer.fit`."""
+    if folder is None:
+        return fit(trainer, None, show, loggers)
+    known = (Path(folder) / "config.toml").is_file()
+    if known and not resume:
+        raise TrainError(f"there is a run in {folder}", hint="fit(folder, resume=True) goes on with it")
+    run = runs.find(folder) if known else runs.create_at(folder, trainer.recipe, trainer.options)
+    if changed := [name for name, value in vars(run.options).items() if getattr(trainer.options, name) != value]:
+        raise TrainError(
+            f"the run in {folder} was begun with other options",
+            expected=", ".join(f"{name}={getattr(run.options, name)!r}" for name in changed),
+            got=", ".join(f"{name}={getattr(trainer.options, name)!r}" for name in changed),
+            hint="the same options, or a folder of its own",
+        )
+    with run.alone():
+        if run.result is not None:
+            load_model(trainer.model, best_weights(checkpoint.load(run.best)), str(run.best))
+            trainer.model.eval()
+            return run.result
+        if run.last.is_file():
+            trainer.load_state_dict(checkpoint.load(run.last))
+        return _go(trainer, run, show, loggers)
 
 
 def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
@@ -77,14 +113,13 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
     return trainer, run
 
 
-def _go(trainer: Trainer, run: Run, show: Silent | None) -> Run:
+def _go(trainer: Trainer, run: Run, show: Silent | None, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
     show, changed = show or Silent(), []
     if run.last.is_file():
         checkpoint.mend(run, trainer.progress.best, trainer.progress.step)
         changed = differences(run)
     show.begin(trainer, run, machine.threads(), changed)
-    fit(trainer, run, show)
-    return run
+    return fit(trainer, run, show, loggers)
 
 
 def differences(run: Run) -> list[str]:

@@ -35,8 +35,8 @@ class Silent:
     def row(self, trainer: Trainer, row: dict[str, Any]) -> None:
         """An epoch ended with these figures."""
 
-    def finished(self, trainer: Trainer, run: Run, result: dict[str, Any]) -> None:
-        """The run ended."""
+    def finished(self, trainer: Trainer, run: Run | None, result: dict[str, Any]) -> None:
+        """The run ended; None where no folder was kept."""
 
 
 class Terminal(Silent):
@@ -92,7 +92,7 @@ class Terminal(Silent):
     def _draw(self, trainer: Trainer, rate: float) -> None:
         if self.live is None:
             return
-        progress, steps = trainer.progress, trainer.steps_an_epoch
+        progress, steps = trainer.progress, len(trainer.feed)
         done = (progress.step - progress.epoch * steps) / steps
         loss = progress.running.loss_sum / max(progress.running.count, 1)
         self.live.update(self._line(trainer, progress.epoch + 1, done, f"  loss {loss:.3f}  {rate:,.0f} samples/s"))
@@ -123,7 +123,7 @@ class Terminal(Silent):
         for line in (text or "").splitlines():
             self.print(("  │ ", "bright_black"), line)
 
-    def finished(self, trainer: Trainer, run: Run, result: dict[str, Any]) -> None:
+    def finished(self, trainer: Trainer, run: Run | None, result: dict[str, Any]) -> None:
         self.sample(result.get("sample"))
         held_back, parts = result["held_back"], [f"best on validation: epoch {result['best']['epoch']}"]
         if not_all := trainer.options.epochs - trainer.progress.epoch:
@@ -136,7 +136,8 @@ class Terminal(Silent):
                 if name != "accuracy" and isinstance(held_back[name], float)
             ]
             parts.append(f"held back {', '.join(told)}")
-        self.print(" · ".join([*parts, f"curves {run.curves}", f"{result['seconds']:.1f} s"]))
+        parts += [] if run is None else [f"curves {run.curves}"]
+        self.print(" · ".join([*parts, f"{result['seconds']:.1f} s"]))
 
 
 def _learning(trainer: Trainer) -> str:

@@ -5,43 +5,86 @@ Nothing here is needed to train: `Trainer` holds what one would write by hand in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 import ox.random
-from ox.data import DataLoader, Subset
-from ox.errors import RecipeError
-from ox.random import Generator
+from ox.data import Subset
+from ox.errors import RecipeError, TrainError
 from ox.train import chance
-from ox.train.evaluate import Result, evaluate
+from ox.train.culprit import blame
+from ox.train.evaluate import Result
+from ox.train.feed import Batch, Feed
 from ox.train.metrics import metric_of
 from ox.train.nonfinite import diagnose
 from ox.train.options import Options
+from ox.train.plain import of_objects
 from ox.train.progress import Criterion, Progress
 from ox.train.recipe import Data, Recipe
 from ox.train.update import Update
+from ox.train.validation import validate
 from ox.train.weights import load_model
 
+if TYPE_CHECKING:
+    from ox.train.loggers import Logger
+    from ox.train.show import Silent
+
 EVALUATION_BATCH = 256
-Batch = tuple[Any, ...]
 
 
 class Trainer:
-    """Builds everything that a recipe asks for and takes the steps.
+    """Takes the steps of a recipe, or of what you have already:
+
+        trainer = Trainer(model, nn.CrossEntropyLoss(), optimizer, train_data, validation_data, epochs=5)
+        result = trainer.fit("runs/mine")
 
     Args:
-        recipe: the page.
-        options: what to do with it.
+        model: an `ox.nn.Module`; it ends with the best weights. Or a recipe, with `Options` and nothing else.
+        loss: called as loss(outputs, targets).
+        optimizer: an optimizer, or a function (model, lr) that makes one; None is AdamW with `lr`.
+        train_data: a dataset, inputs first, target last; or a tuple of arrays of one length.
+        validation_data: the same, to choose the best epoch by; or the share of `train_data` to set aside for that.
+        held_back: evaluated once, at the end, with the best weights.
+        scheduler: a scheduler, or a function (optimizer, lr, steps); stepped with the optimizer.
+        augment, step, sample, metrics, best, labels: as on a recipe's page.
+        options: the fields of `Options`: epochs, batch_size, lr, seed, device, accumulate, clip, ema, patience, amp.
 
     Raises:
+        ArgumentError: something is missing or wrong.
         RecipeError: the page's functions do not give what they should.
         DeviceError: the device is not there.
     """
 
-    def __init__(self, recipe: Recipe, options: Options) -> None:
+    @overload
+    def __init__(self, recipe: Recipe, options: Options, /) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        model: Any,
+        loss: Callable[[Any, Any], Any] | None = None,
+        optimizer: Any = None,
+        train_data: Any = None,
+        validation_data: Any = 0.1,
+        held_back: Any = None,
+        *,
+        scheduler: Any = None,
+        augment: Callable[..., Any] | None = None,
+        step: Callable[..., Any] | None = None,
+        metrics: Sequence[Any] = (),
+        best: str | None = None,
+        sample: Callable[[Any], Any] | None = None,
+        labels: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None: ...
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        recipe: Recipe
+        options: Options
+        recipe, options = given if given and isinstance(given[0], Recipe) else of_objects(*given, **named)
         self.recipe, self.options = recipe, options
         self.metrics = [metric_of(wanted) for wanted in recipe.optional("metrics") or ()]
         self.criterion = Criterion(recipe.optional("best"), self.metrics)
@@ -51,19 +94,9 @@ class Trainer:
         self.model = recipe.model(data).to(self.device)
         self.model.train()
         self.data = _limited(data or recipe.data(), options.limit)
-        # a stream of its own for each purpose: augmenting more must not change the order of the samples
-        self.order = Generator(options.seed + 1)
-        self.augmentation = Generator(options.seed + 2)
-        self.loader = DataLoader(
-            self.data.train,
-            batch_size=options.batch_size,
-            shuffle=True,
-            generator=self.order,
-            num_workers=options.workers,
-        )
+        self.feed = Feed(self.data.train, options, recipe.optional("augment"), self.device)
         self.optimizer = self._optimizer()
-        self.steps_an_epoch = -(-len(self.loader) // options.accumulate)
-        self.steps = options.epochs * self.steps_an_epoch
+        self.steps = options.epochs * len(self.feed)
         scheduler = recipe.optional("scheduler")
         self.scheduler = scheduler(self.optimizer, options.lr, self.steps) if scheduler else None
         self.update = Update(self.model, self.optimizer, self.scheduler, options, self.device)
@@ -76,6 +109,35 @@ class Trainer:
         from ox.optim import AdamW
 
         return AdamW(self.model.parameters(), lr=self.options.lr)
+
+    def fit(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        resume: bool = False,
+        show: Silent | None = None,
+        loggers: Sequence[Logger] = (),
+    ) -> dict[str, Any]:
+        """Train to the end, choose the best epoch, evaluate it on what is held back; the model has its weights then.
+
+        Args:
+            folder: where the run is kept: checkpoints, figures, curves; None for nowhere.
+            resume: go on with the run in `folder`, if there is one. So a script that may be killed and started again
+                says ``fit(folder, resume=True)`` and nothing else; a run that is finished only gives its result.
+            show: who shows what goes on: `ox.train.show.Terminal()`; None is silent.
+            loggers: told besides the folder's own.
+
+        Returns:
+            the best epoch's row under ``best``, loss and metrics under ``held_back``.
+
+        Raises:
+            TrainError: there is a run in the folder, or it was begun with other options; the loss is not finite; the
+                disk refuses.
+            Interrupted: Ctrl-C or SIGTERM where there is a folder.
+        """
+        from ox.train.session import fit_in
+
+        return fit_in(self, folder, resume, show, loggers)
 
     @property
     def lr(self) -> float:
@@ -95,18 +157,7 @@ class Trainer:
 
     def batches(self) -> Iterator[Batch]:
         """The batches that are left of this epoch, augmented."""
-        augment = self.recipe.optional("augment")
-        for batch in self.loader:
-            yield augment(batch, self.augmentation) if augment else batch
-
-    def groups(self) -> Iterator[list[Batch]]:
-        """The same, as many together as a step takes; the last group of an epoch may be smaller."""
-        batches = self.batches()
-        while group := list(islice(batches, self.options.accumulate)):
-            yield group
-
-    def _placed(self, batch: Any) -> Batch:
-        return tuple(batch) if self.device == "cpu" else tuple(x.to(self.device) for x in batch)
+        return self.feed.batches()
 
     def loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
         """The loss of a batch and the model's outputs: the recipe's own step, or `loss(model(*inputs), target)`."""
@@ -133,12 +184,17 @@ class Trainer:
             TrainError: the loss is NaN or infinite; nothing was updated.
         """
         with np.errstate(all="ignore"):  # what is not finite is found below, and its cause named
-            return self._step([self._placed(batch) for batch in batches])
+            return self._step([self.feed.placed(batch) for batch in batches])
 
     def _step(self, batches: list[Batch]) -> float:
         total, loss_sum, running = sum(len(batch[-1]) for batch in batches), 0.0, Result()
         for i, batch in enumerate(batches):
-            loss, value, outputs = self._forward(batch)
+            try:
+                loss, value, outputs = self._forward(batch)
+            except TrainError:
+                raise
+            except Exception as error:
+                raise self._blamed(error, batch, len(batches) - i) from error
             if i == 0:
                 self.optimizer.zero_grad()
             rows = len(batch[-1])
@@ -160,6 +216,12 @@ class Trainer:
             raise diagnose(self.model, self._cast_loss, batch, value, f"step {self.progress.step + 1}")
         return loss, value, outputs
 
+    def _blamed(self, error: Exception, batch: Batch, back: int) -> Exception:
+        """The error of a training batch, with the samples that are to blame for it."""
+        number, indices = self.feed.indices(back)
+        when = f"batch {number} of epoch {self.progress.epoch + 1}"
+        return blame(error, self.loss, self.model, batch, when, indices)
+
     def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
         with self.update.casts():
             return self.loss(model, batch)
@@ -174,18 +236,17 @@ class Trainer:
         Raises:
             TrainError: the loss is NaN or infinite.
         """
-        model = self.update.evaluated if model is None else model
-        # without a tape, four times the batch takes no more memory than a step does
-        batches = DataLoader(part, batch_size=min(EVALUATION_BATCH, 4 * self.options.batch_size))
-        with np.errstate(all="ignore"):
-            result = evaluate(model, self.loss, map(self._placed, batches), self.metrics)
-        if not np.isfinite(result.loss):
-            model.eval()
-            for batch in map(self._placed, batches):
-                value = float(self.loss(model, batch)[0].item())
-                if not np.isfinite(value):
-                    raise diagnose(model, self.loss, batch, value, f"validation after step {self.progress.step}")
-        return result
+        names = {id(of): f"{name} data" for name, of in self.data.parts().items()}
+        return validate(
+            self.update.evaluated if model is None else model,
+            self.loss,
+            part,
+            name=f"{names.get(id(part), 'data')} after step {self.progress.step}",
+            # without a tape, four times the batch takes no more memory than a step does
+            batch_size=min(EVALUATION_BATCH, 4 * self.options.batch_size),
+            placed=self.feed.placed,
+            metrics=self.metrics,
+        )
 
     def close_epoch(self, rate: float) -> dict[str, Any]:
         """Validate, note the epoch's row in the history, and begin the next."""
@@ -209,11 +270,15 @@ class Trainer:
         progress.close_epoch(row, self.criterion)
         return row
 
-    def sample(self) -> str | None:
-        """What the recipe's `sample` shows of the model; None without one. Training goes on as if nothing was drawn."""
+    def sample(self, model: Any = None) -> str | None:
+        """What the recipe's `sample` shows of the model; None without one. Training goes on as if nothing was drawn.
+
+        Args:
+            model: as in `evaluate`.
+        """
         from ox.autograd import no_grad
 
-        show, model = self.recipe.optional("sample"), self.update.evaluated
+        show, model = self.recipe.optional("sample"), self.update.evaluated if model is None else model
         if show is None:
             return None
         training = model.training
@@ -228,12 +293,12 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """All state, as `ox.save` takes it."""
-        order, augmentation = self.order.get_state(), self.augmentation.get_state()
+        feed = self.feed.state_dict()
         return {
             "model": self.model.state_dict(),
             **self.update.state_dict(),
-            "random": {**chance.get_state(), "order": order, "augmentation": augmentation},
-            "loader": self.loader.state_dict(),
+            "random": {**chance.get_state(), "order": feed["order"], "augmentation": feed["augmentation"]},
+            "loader": feed["loader"],
             "progress": self.progress.state_dict(),
         }
 
@@ -245,11 +310,8 @@ class Trainer:
         """
         load_model(self.model, state["model"])
         self.update.load_state_dict(state)
-        self.loader.load_state_dict(state["loader"])
-        drawn = state["random"]
-        chance.set_state(drawn)
-        self.order.set_state(drawn["order"])
-        self.augmentation.set_state(drawn["augmentation"])
+        chance.set_state(state["random"])
+        self.feed.load_state_dict({**state["random"], "loader": state["loader"]})
         self.progress = Progress.of(state["progress"])
 
 

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ox.errors import TrainError
+
 
 class Logger:
     """The base of all loggers, and the whole protocol: `step`, `epoch`, `flush`, `close`; a context manager.
@@ -38,26 +40,49 @@ class Logger:
 
 
 class Loggers(Logger):
-    """Several as one."""
+    """Several as one. A disk that refuses is one clear error.
+
+    Raises:
+        TrainError: from each method, where a logger could not write.
+    """
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self.loggers = list(loggers)
 
     def step(self, values: dict[str, Any]) -> None:
-        for logger in self.loggers:
-            logger.step(values)
+        self._all("step", values)
 
     def epoch(self, values: dict[str, Any]) -> None:
-        for logger in self.loggers:
-            logger.epoch(values)
+        self._all("epoch", values)
 
     def flush(self) -> None:
-        for logger in self.loggers:
-            logger.flush()
+        self._all("flush")
 
     def close(self) -> None:
+        self._all("close")
+
+    def _all(self, method: str, *values: Any) -> None:
+        error: OSError | None = None
         for logger in self.loggers:
-            logger.close()
+            try:
+                getattr(logger, method)(*values)
+            except OSError as refused:
+                error = refused
+        if error is not None:
+            raise TrainError(
+                "what the run measured could not be written",
+                got=f"{type(error).__name__}: {error.strerror or error}",
+                hint="make room, then ox train --resume: the last checkpoint is whole",
+            ) from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except TrainError:
+            if error is None:  # else what went wrong first is what is told
+                raise
 
 
 def plain(value: Any) -> Any:

@@ -1,17 +1,26 @@
-"""TensorBoard's events, written by tensorboardX."""
+"""TensorBoard's events."""
 
 from __future__ import annotations
 
 import os
+import socket
+import struct
+import time
+from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from ox.train.loggers.logger import Logger
 
 CLOCK = ("lr", "seconds")  # of an epoch's row: no curves of their own
+EVERY = 10.0  # seconds between two flushes
 
 
 class TensorBoard(Logger):
     """Writes scalars: ``train/loss`` and the like a step, ``epoch/validation_loss`` and the like an epoch.
+
+    The events are tensorboardX's; they are written here, in the thread that measures. Its own writer does so in a
+    thread that dies of a full disk, after which every further event waits for it without end.
 
     Args:
         folder: where the events' file is made.
@@ -19,9 +28,15 @@ class TensorBoard(Logger):
     """
 
     def __init__(self, folder: str | os.PathLike[str], step: int = 0) -> None:
-        from tensorboardX import SummaryWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-        self._board = SummaryWriter(os.fspath(folder), purge_step=step + 1 if step else None, flush_secs=10)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
+        self._file = open(Path(folder) / name, "wb")  # noqa: SIM115 (closed by close)
+        self._flushed = 0.0
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if step:
+            start = SessionLog(status=SessionLog.SessionStatus.START)
+            self._write(Event(wall_time=time.time(), step=step + 1, session_log=start))
 
     def step(self, values: dict[str, Any]) -> None:
         self._scalars("train", values, ("step", "epoch"))
@@ -30,9 +45,30 @@ class TensorBoard(Logger):
         self._scalars("epoch", values, ("step", "epoch", *CLOCK))
 
     def _scalars(self, group: str, values: dict[str, Any], without: tuple[str, ...]) -> None:
-        for name, value in values.items():
-            if isinstance(value, (int, float)) and name not in without:
-                self._board.add_scalar(f"{group}/{name}", value, values["step"])
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        scalars = [
+            Summary.Value(tag=f"{group}/{name}", simple_value=value)
+            for name, value in values.items()
+            if isinstance(value, Real) and name not in without
+        ]
+        self._write(Event(wall_time=time.time(), step=values["step"], summary=Summary(value=scalars)))
+
+    def _write(self, event: Any) -> None:
+        """One record: length, its checksum, event, its checksum."""
+        from tensorboardX.record_writer import masked_crc32c
+
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        sums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
+        self._file.write(length + sums[0] + data + sums[1])
+        if time.monotonic() - self._flushed > EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._flushed = time.monotonic()
 
     def close(self) -> None:
-        self._board.close()
+        self._file.close()

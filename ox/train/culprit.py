@@ -1,0 +1,74 @@
+"""Which sample of a batch the model cannot take: the samples are tried one by one."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from ox.autograd import no_grad
+from ox.errors import OxError, TrainError
+from ox.train import chance
+from ox.train.evaluate import Step
+
+SHOWN = 8  # indices of samples
+
+
+def blame(
+    error: Exception, step: Step, model: Any, batch: tuple[Any, ...], when: str, indices: Sequence[int]
+) -> Exception:
+    """The error to raise for a batch on which `step` raised `error`: with the samples that are to blame, or, where
+    none or all of them are, the same error, which then says which batch it was.
+
+    Args:
+        when: the batch in words: "batch 3 of epoch 2".
+        indices: of the batch's samples in their dataset.
+    """
+    failed = _alone(error, step, model, batch)
+    if not failed or len(failed) == len(batch[-1]) > 1:
+        if isinstance(error, OxError):
+            error.extra["when"] = when
+        else:
+            error.add_note(f"in {when}")
+        return error
+    (row, alone), *others = failed.items()
+    which = f"index {indices[row]} of its data (row {row} of the batch)"
+    if others:
+        rest = ", ".join(str(indices[row]) for row, _ in others[: SHOWN - 1])
+        which += f"; also {rest}" + (f" and {len(others) - SHOWN + 1} more" if len(others) >= SHOWN else "")
+    ours = isinstance(alone, OxError)
+    return TrainError(
+        f"the model cannot take a sample of {when}",
+        where=alone.where if isinstance(alone, OxError) else _line(alone),
+        extra={"sample": which, "cause": alone.what if isinstance(alone, OxError) else f"{_kind(alone)}: {alone}"},
+        expected=getattr(alone, "expected", None) if ours else None,
+        got=getattr(alone, "got", None) if ours else None,
+        hint="look at that sample; clean the data, or leave it out",
+    )
+
+
+def _alone(error: Exception, step: Step, model: Any, batch: tuple[Any, ...]) -> dict[int, Exception]:
+    """The rows that raise such an error by themselves. In eval mode, for a batch of one has no statistics."""
+    failed: dict[int, Exception] = {}
+    training = model.training
+    model.eval()
+    try:
+        with no_grad(), chance.kept():
+            for row in range(len(batch[-1])):
+                try:
+                    step(model, tuple(x[row : row + 1] for x in batch))
+                except Exception as own:
+                    if type(own) is type(error):
+                        failed[row] = own
+    finally:
+        model.train(training)
+    return failed
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__
+
+
+def _line(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}   {frame.line}"

@@ -1,0 +1,107 @@
+"""Who keeps checkpoints while training goes on: a run's folder, in the background, or memory."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from ox.train import checkpoint
+from ox.train.run import Run
+from ox.train.snapshot import Snapshot
+
+
+class Keeper:
+    """Keeps the best weights in memory: what training without a folder needs. A context manager."""
+
+    run: Run | None = None
+
+    def __init__(self) -> None:
+        self._snapshot = Snapshot()
+        self._best: dict[str, Any] | None = None
+
+    def save(self, state: dict[str, Any], *, best: bool = False, wait: bool = True) -> bool:
+        """Keep a state; `best` ones under a second name.
+
+        Args:
+            state: as `Trainer.state_dict` gives it; it may change as soon as this returns.
+            wait: for the one before, if it is still being written; else this one is left out.
+
+        Returns:
+            whether it is kept.
+
+        Raises:
+            TrainError: the one before could not be written.
+        """
+        if best:
+            self._best = self._snapshot.take({"model": state["model"], "ema": state["ema"]})
+        return True
+
+    def best(self) -> dict[str, Any]:
+        """The best state; waits for what is being written."""
+        assert self._best is not None, "no epoch is over"
+        return self._best
+
+    def wait(self) -> None:
+        """Until everything is kept.
+
+        Raises:
+            TrainError: it could not be written.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Folder(Keeper):
+    """Writes a run's checkpoints in a thread: a step waits only until its state is copied. One is written at a time,
+    and each as `checkpoint.save` does it: whole or not at all, `last` before `best`."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run: Run = run
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def save(self, state: dict[str, Any], *, best: bool = False, wait: bool = True) -> bool:
+        if not wait and self._thread is not None and self._thread.is_alive():
+            return False
+        self.wait()
+        copy = self._snapshot.take(state)
+        self._thread = threading.Thread(target=self._write, args=(copy, best), name="ox checkpoint")
+        self._thread.start()
+        return True
+
+    def _write(self, state: dict[str, Any], best: bool) -> None:
+        try:
+            checkpoint.save(self.run, state, best=best)
+        except BaseException as error:
+            self._error = error  # told by `wait`, where somebody listens
+
+    def best(self) -> dict[str, Any]:
+        self.wait()
+        return checkpoint.load(self.run.best)
+
+    def wait(self) -> None:
+        self._join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.wait()
+        else:
+            self._join()  # what went wrong first is what is told
