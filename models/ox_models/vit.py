@@ -74,9 +74,9 @@ class VisionTransformer(nn.Module):
     def __init__(
         self,
         image_size: int = 28,
-        patch_size: int = 4,
+        patch_size: int = 7,
         channels: int = 1,
-        layers: int = 4,
+        layers: int = 6,
         heads: int = 4,
         width: int = 64,
         mlp: int = 128,
@@ -93,7 +93,7 @@ class VisionTransformer(nn.Module):
         self.heads = nn.Sequential(OrderedDict(head=nn.Linear(width, num_classes)))
 
     def forward(self, image: ox.Tensor) -> ox.Tensor:
-        patches = self.conv_proj(image).flatten(2).transpose(1, 2)  # [batch, 49, 64]
+        patches = self.conv_proj(image).flatten(2).transpose(1, 2)  # [batch, 16, 64]
         listener = self.class_token.expand(image.shape[0], -1, -1)
         logits: ox.Tensor = self.heads(self.encoder(ox.cat([listener, patches], dim=1))[:, 0])
         return logits
