@@ -97,14 +97,14 @@ class GradScaler:
             return self._scaled(outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
             several = map(self.scale, outputs)
-            return type(outputs)(several) if isinstance(outputs, (list, tuple)) else several  # type: ignore[call-arg]
+            return type(outputs)(several) if isinstance(outputs, (list, tuple)) else several
         raise ArgumentError("scale takes tensors", where=users_line(2), got=type(outputs).__name__)
 
     def _scaled(self, x: Tensor) -> Tensor:
         # float16 has no 65536: the product is made in float32 and rounded once
         if x.array.dtype.itemsize > 2:
             return x * float(self._scale)  # type: ignore[no-any-return]
-        return cast(cast(x, float32) * float(self._scale), x.array.dtype)  # type: ignore[no-any-return]
+        return cast(cast(x, float32) * float(self._scale), x.array.dtype)
 
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, in place; before they are clipped or looked
@@ -130,7 +130,8 @@ class GradScaler:
 
     def _unscale(self, optimizer: Any) -> bool | None:
         """Divide, and say whether there was an infinity or NaN; None where there is no gradient."""
-        factor = float(np.float32(1.0 / np.float64(self._scale)))
+        with np.errstate(over="ignore", divide="ignore"):
+            factor = float(np.float32(1.0 / np.float64(self._scale)))
         flags: list[Any] = []
         with switched(grad=False, autocast=None):
             for group in optimizer.param_groups:
@@ -144,9 +145,13 @@ class GradScaler:
                             expected="float32 parameters, whose casts autocast makes",
                             hint="no model.half(): ox.autocast alone",
                         )  # fmt: skip
-                    values = g.values() if getattr(g, "is_sparse", False) else g
-                    flags.append(_not_finite(values.array))
-                    values.mul_(factor)
+                    if getattr(g, "is_sparse", False):
+                        g = g.coalesce()
+                        flags.append(_not_finite(g._values().array))
+                        parameter.grad = g * factor
+                    else:
+                        flags.append(_not_finite(g.array))
+                        g.mul_(factor)
         return None if not flags else any(bool(flag) for flag in flags)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -94,7 +94,7 @@ class Rules:
         plan = self.plans.get((op, kinds), UNKNOWN)
         if plan is UNKNOWN:
             plan = self.plans[op, kinds] = self._plan(op, kinds)
-        return self._widest(op, inputs) if plan is MIXED else plan  # type: ignore[no-any-return]
+        return self._widest(op, inputs) if plan is MIXED else plan
 
     def _plan(self, op: Operator, kinds: tuple[DType | None, ...]) -> Any:
         rule = self.table.get(f"{op.domain}.{op.name}" if op.domain else op.name, WIDEST)
