@@ -1,0 +1,288 @@
+"""Collectives and messages on 2 and 4 real processes: every operation, type and layout against NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ranks import needs_mpi, run
+
+pytestmark = needs_mpi
+both = pytest.mark.parametrize("ranks", [2, 4])
+
+
+@both
+def test_reductions_of_every_type(ranks: int, tmp_path: Path) -> None:
+    code = """
+    Op = dist.ReduceOp
+    floats, integers = (ox.float32, ox.float64, ox.float16, ox.bfloat16), (ox.int8, ox.uint8, ox.int32, ox.int64)
+    for dtype in floats + integers:
+        parts = [np.arange(1, 7).reshape(2, 3).astype(dtype) + np.asarray(r, dtype) for r in range(world)]
+        wide = np.stack(parts).astype(np.float64)
+        expected = {Op.SUM: wide.sum(0), Op.PRODUCT: wide.prod(0), Op.MIN: wide.min(0), Op.MAX: wide.max(0)}
+        if dtype in floats:
+            expected[Op.AVG] = wide.mean(0)
+        else:
+            bits = np.stack(parts)
+            expected |= {Op.BAND: np.bitwise_and.reduce(bits), Op.BOR: np.bitwise_or.reduce(bits),
+                         Op.BXOR: np.bitwise_xor.reduce(bits)}
+        for op, value in expected.items():
+            x = ox.from_numpy(parts[rank].copy())
+            assert dist.all_reduce(x, op) is None
+            assert x.dtype == dtype and np.array_equal(x.array, value.astype(np.int64).astype(dtype)
+                if dtype in integers else value.astype(dtype)), (dtype, op, x, value)
+            y = ox.from_numpy(parts[rank].copy())
+            dist.reduce(y, dst=1, op=op)
+            if rank == 1:
+                assert np.array_equal(y.array, x.array), (dtype, op)
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_halves_are_rounded_once(ranks: int, tmp_path: Path) -> None:
+    """A sum in half precision would lose the small ones at every rank, or overflow before the average."""
+    code = """
+    x = ox.tensor([60000.0], dtype=ox.float16)
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    assert x.item() == 60000.0 or abs(x.item() - 60000) < 32, x
+    y = ox.tensor([256.0 if rank == 0 else 0.5], dtype=ox.bfloat16)
+    dist.all_reduce(y)
+    assert y.item() == float(np.float32(256 + 0.5 * (world - 1)).astype(ox.bfloat16)), y
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_bools(ranks: int, tmp_path: Path) -> None:
+    code = """
+    Op = dist.ReduceOp
+    mine = [rank == 0, True, False, rank < 2]
+    expected = {Op.SUM: [True, True, False, True], Op.MAX: [True, True, False, True],
+                Op.PRODUCT: [False, True, False, world == 2], Op.MIN: [False, True, False, world == 2],
+                Op.BOR: [True, True, False, True], Op.BAND: [False, True, False, world == 2],
+                Op.BXOR: [True, world % 2 == 1, False, False]}
+    for op, value in expected.items():
+        x = ox.tensor(mine)
+        dist.all_reduce(x, op)
+        assert x.dtype == ox.bool and x.tolist() == value, (op, x)
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_memory_of_any_layout_is_written_where_it_is(ranks: int, tmp_path: Path) -> None:
+    code = """
+    whole = ox.zeros(4, 6)
+    part = whole[:, ::2].t()                      # neither contiguous nor in C's order
+    part += rank + 1
+    dist.all_reduce(part)
+    total = sum(range(1, world + 1))
+    assert whole[:, ::2].tolist() == [[total] * 3] * 4 and whole[:, 1::2].tolist() == [[0] * 3] * 4
+    scalar = ox.tensor(float(rank))
+    dist.broadcast(scalar, src=1)
+    assert scalar.item() == 1 and scalar.shape == ()
+    nothing = ox.zeros(0, 3)
+    dist.all_reduce(nothing)
+    late = ox.zeros(3, 2).t() + rank
+    work = dist.broadcast(late, src=world - 1, async_op=True)
+    work.wait()
+    assert late.tolist() == [[world - 1] * 3] * 2
+    read_only = np.ones(3, np.float32)
+    read_only.flags.writeable = False
+    x = ox.as_tensor(read_only)
+    dist.all_reduce(x)
+    assert x.tolist() == [world] * 3
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_a_write_is_counted(ranks: int, tmp_path: Path) -> None:
+    """What backward needs and a collective overwrites is an error, as with any write in place."""
+    code = """
+    x = ox.ones(3).requires_grad_()
+    y = x * 2
+    z = (y * y).sum()
+    with ox.no_grad():
+        dist.all_reduce(y.detach())
+    try:
+        z.backward()
+    except ox.errors.GradientError as error:
+        assert "all_reduce" in str(error), error
+    else:
+        raise AssertionError("the write was not seen")
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_moving(ranks: int, tmp_path: Path) -> None:
+    code = """
+    rows = [[[r, 10 * r]] for r in range(world)]
+    mine = ox.tensor(rows[rank], dtype=ox.bfloat16)
+    got = [ox.zeros(1, 2, dtype=ox.bfloat16) for _ in range(world)]
+    dist.all_gather(got, mine)
+    assert [t.tolist() for t in got] == rows
+    out = ox.zeros(world, 2, dtype=ox.bfloat16)
+    dist.all_gather_into_tensor(out, mine)
+    assert out.tolist() == [row[0] for row in rows]
+    got = [ox.zeros(1, 2, dtype=ox.bfloat16) for _ in range(world)] if rank == 1 else None
+    dist.gather(mine, got, dst=1)
+    assert rank != 1 or [t.tolist() for t in got] == rows
+    x = ox.zeros(2)
+    dist.scatter(x, [ox.ones(2) * (5 + r) for r in range(world)] if rank == 0 else None, src=0)
+    assert x.tolist() == [5 + rank] * 2
+    y = ox.zeros(2)
+    dist.reduce_scatter(y, [ox.ones(2) * (r + rank) for r in range(world)])
+    assert y.tolist() == [world * rank + sum(range(world))] * 2
+    for dtype in (ox.float16, ox.int64):
+        z = ox.zeros(2, dtype=dtype)
+        dist.reduce_scatter_tensor(z, ox.arange(2 * world).to(dtype) * (rank + 1))
+        assert z.tolist() == [sum(range(1, world + 1)) * v for v in (2 * rank, 2 * rank + 1)]
+    a = ox.zeros(world)
+    dist.reduce_scatter_tensor(a[:1], ox.arange(world).float() * world, dist.ReduceOp.AVG)
+    assert a[0].item() == rank * world
+    b = ox.zeros(world, 2, dtype=ox.int64)
+    dist.all_to_all_single(b, ox.arange(world * 2).reshape(world, 2) + 100 * rank)
+    assert b.tolist() == [[100 * r + 2 * rank, 100 * r + 2 * rank + 1] for r in range(world)]
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_many_at_once_in_any_order_of_waits(ranks: int, tmp_path: Path) -> None:
+    code = """
+    total = sum(range(1, world + 1))
+    tensors = [ox.ones(n) * (rank + 1) for n in (1, 1000, 300_000, 7, 50_000)]
+    works = [dist.all_reduce(x, async_op=True) for x in tensors]
+    works.append(dist.barrier(async_op=True))
+    for work in reversed(works):
+        assert work.wait() and work.is_completed() and work.is_success() and work.exception() is None
+    assert all((x.array == total).all() for x in tensors)
+    for _ in range(200):                          # nobody waits: the thread brings them to their end
+        dist.all_reduce(ox.ones(100), async_op=True)
+    dist.barrier()
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_messages(ranks: int, tmp_path: Path) -> None:
+    code = """
+    after, before = (rank + 1) % world, (rank - 1) % world
+    x, y = ox.ones(200_000) * rank, ox.zeros(200_000)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, y, before)]):
+        work.wait()
+    assert (y.array == before).all()
+    if rank == 0:
+        seen = set()
+        for _ in range(world - 1):
+            z = ox.zeros(2, dtype=ox.int64)
+            source = dist.recv(z)
+            assert z.tolist() == [source, source]
+            seen.add(source)
+        assert seen == set(range(1, world))
+    else:
+        dist.send(ox.tensor([rank, rank]), 0)
+    if rank == 0:
+        dist.send(ox.tensor([1.0]), 1, tag=5)
+        dist.send(ox.tensor([2.0]), 1, tag=6)
+    if rank == 1:
+        a, b = ox.zeros(1), ox.zeros(2)[::2]
+        dist.recv(b, 0, tag=6)
+        dist.recv(a, 0, tag=5)
+        assert (a.item(), b.item()) == (1, 2)
+    dist.monitored_barrier(timeout=20)
+    """
+    run(code, ranks, tmp_path)
+
+
+@both
+def test_values_without_pickling(ranks: int, tmp_path: Path) -> None:
+    code = """
+    value = {"rank": rank, 2: (1.5, None, "ä", [True]), "x": ox.ones(2, dtype=ox.bfloat16) * rank,
+             "a": np.arange(6).reshape(2, 3)[:, ::2], "n": np.float32(3), "b": b"xy" * rank, "big": 2**70}
+    got = [None] * world
+    dist.all_gather_object(got, value)
+    for r, each in enumerate(got):
+        assert each["rank"] == r and each[2] == (1.5, None, "ä", [True]) and each["big"] == 2**70
+        assert each["x"].dtype == ox.bfloat16 and each["x"].tolist() == [r, r] and each["b"] == b"xy" * r
+        assert each["a"].tolist() == [[0, 2], [3, 5]] and each["n"] == 3
+    told = [f"from {rank}", [rank]] if rank == 1 else [None, None]
+    dist.broadcast_object_list(told, src=1)
+    assert told == ["from 1", [1]]
+    mine = [None]
+    dist.scatter_object_list(mine, [f"to {r}" for r in range(world)] if rank == 0 else None)
+    assert mine == [f"to {rank}"]
+    collected = [None] * world if rank == 1 else None
+    dist.gather_object(rank, collected, dst=1)
+    assert rank != 1 or collected == list(range(world))
+    try:
+        dist.all_gather_object(got, {"f": print})
+    except ox.errors.ArgumentError as error:
+        assert "builtin_function_or_method" in str(error)
+    else:
+        raise AssertionError
+    """
+    run(code, ranks, tmp_path)
+
+
+def test_groups(tmp_path: Path) -> None:
+    code = """
+    even, odd = dist.new_group([2, 0]), dist.new_group([1, 3])
+    mine, other = (even, odd) if rank % 2 == 0 else (odd, even)
+    assert other is dist.GroupMember.NON_GROUP_MEMBER
+    assert (dist.get_rank(mine), dist.get_world_size(mine)) == (rank // 2, 2) and dist.get_rank(other) == -1
+    ranks = dist.get_process_group_ranks(mine)
+    assert ranks == [rank % 2, rank % 2 + 2] and dist.get_global_rank(mine, 1) == ranks[1]
+    assert dist.get_group_rank(mine, rank) == rank // 2
+    x = ox.ones(2) * rank
+    dist.all_reduce(x, group=mine)
+    assert x.tolist() == [sum(ranks)] * 2
+    dist.broadcast(x, src=ranks[1], group=mine)      # global ranks, as in PyTorch
+    if rank % 2 == 0:
+        dist.all_reduce(x, group=mine)               # as often as one group likes
+    y = ox.ones(1)
+    dist.all_reduce(y)                               # everybody's still works
+    assert y.item() == 4 and dist.get_backend() == "mpi" and dist.group.WORLD is not None
+    try:
+        dist.all_reduce(x, group=other)
+    except ox.errors.ArgumentError as error:
+        assert "not in that group" in str(error)
+    else:
+        raise AssertionError
+    dist.destroy_process_group(mine)
+    """
+    run(code, 4, tmp_path)
+
+
+def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    """Errors that a rank can see alone, before anybody waits: of type, shape, list, rank; with the user's line."""
+    code = """
+    from ox.errors import ArgumentError, DTypeError, ShapeError
+    def refused(kind, word, call):
+        try:
+            call()
+        except kind as error:
+            assert word in str(error) and "script.py" in str(error), error
+        else:
+            raise AssertionError(word)
+    x, Op = ox.ones(2), dist.ReduceOp
+    refused(DTypeError, "BAND", lambda: dist.all_reduce(x, Op.BAND))
+    refused(DTypeError, "average", lambda: dist.all_reduce(ox.ones(2, dtype=ox.int64), Op.AVG))
+    refused(ArgumentError, "ReduceOp", lambda: dist.all_reduce(x, "sum"))
+    refused(ArgumentError, "takes tensors", lambda: dist.all_reduce(x.numpy()))
+    refused(ArgumentError, "one tensor a rank", lambda: dist.all_gather([x], x))
+    refused(ShapeError, "float32 [3]", lambda: dist.all_gather([x, ox.ones(3)], x))
+    refused(ShapeError, "2 times", lambda: dist.all_gather_into_tensor(ox.ones(3), x))
+    refused(ShapeError, "2 times", lambda: dist.reduce_scatter_tensor(x, ox.ones(5)))
+    refused(ShapeError, "equal parts", lambda: dist.all_to_all_single(ox.ones(3), ox.ones(3)))
+    refused(ArgumentError, "rank 7", lambda: dist.broadcast(x, src=7))
+    refused(ArgumentError, "this one", lambda: dist.send(x, rank))
+    refused(ArgumentError, "each once", lambda: dist.new_group([0, 0]))
+    refused(ArgumentError, "called before", lambda: dist.init_process_group())
+    refused(ArgumentError, "expanded", lambda: dist.all_reduce(ox.ones(1).expand(4)))
+    refused(ArgumentError, "right length", lambda: dist.all_gather_object([None], 1))
+    """
+    run(code, 2, tmp_path)
