@@ -84,11 +84,9 @@ def test_a_message_that_never_comes(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize(("size", "word"), [(2, "a message of 8 bytes came where 12 were expected"), (4, "truncated")])
+@pytest.mark.parametrize(("size", "word"), [(2, "a message of 8 bytes came"), (4, "truncated")])
 def test_a_message_of_another_size(size: int, word: str, tmp_path: Path) -> None:
-    code = (
-        SHORT + f"if rank == 0:\n    dist.send(ox.ones({size}), 1)\nelse:\n    dist.recv(ox.ones(3), 0)\ndist.barrier()"
-    )
+    code = f"if rank == 0:\n    dist.send(ox.ones({size}), 1)\nelse:\n    dist.recv(ox.ones(3), 0)\ndist.barrier()"
     assert word in run(SHORT + code, 2, tmp_path, bare=True, check=False, limit=50)
 
 
