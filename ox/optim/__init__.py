@@ -17,6 +17,7 @@ from ox.optim.rmsprop import RMSprop
 from ox.optim.rprop import Rprop
 from ox.optim.sgd import SGD
 from ox.optim.sparse_adam import SparseAdam
+from ox.optim.zero import ZeroRedundancyOptimizer
 
 __all__ = [
     "ASGD",
@@ -36,6 +37,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SparseAdam",
+    "ZeroRedundancyOptimizer",
     "lr_scheduler",
     "swa_utils",
 ]

@@ -31,7 +31,8 @@ def test_as_batch_norm_of_everything(ranks: int, tmp_path: Path) -> None:
         + """
 sizes = [5, 2, 0, 1][:world]
 for kind, shape, momentum, affine in (
-    (nn.BatchNorm2d, (3, 4, 5), 0.1, True), (nn.BatchNorm1d, (3,), None, True), (nn.BatchNorm3d, (3, 2, 2, 2), 0.3, False),
+    (nn.BatchNorm2d, (3, 4, 5), 0.1, True), (nn.BatchNorm1d, (3,), None, True),
+    (nn.BatchNorm3d, (3, 2, 2, 2), 0.3, False),
 ):
     plain = kind(3, momentum=momentum, affine=affine)
     if affine:

@@ -1,15 +1,12 @@
-"""Ranks that train one model must have one: its names, sizes and types are compared, and rank 0's values taken."""
+"""Ranks that train one model must have one: its names, sizes and types are compared, before anything is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ox import distributed as dist
 from ox.errors import ArgumentError
-from ox.ops.operator import make_tensor
 from ox.tensor import Tensor
 from ox.where import users_line
 
@@ -53,28 +50,3 @@ def difference(ours: Description, theirs: Description) -> tuple[str, str, str]:
 
 def _trained(entry: list[Any]) -> str:
     return f"requires_grad={entry[3]}"
-
-
-def share(tensors: Sequence[Tensor], source: int, group: Any, by: str) -> None:
-    """Write the values of the group's rank `source` into every rank's tensors: one broadcast of their bytes.
-
-    Tensors of no elements have none; those on different devices go one after the other.
-    """
-    places: dict[str, list[Tensor]] = {}
-    for x in tensors:
-        places.setdefault(str(x.device), []).append(x)
-    for held in places.values():
-        sizes = [int(x.array.nbytes) for x in held]
-        flat = np.empty_like(held[0].array, dtype=np.uint8, shape=(sum(sizes),))
-        ends = np.cumsum(sizes).tolist()
-        parts = [flat[end - size : end] for size, end in zip(sizes, ends, strict=True)]
-        mine = dist.get_rank(group) == source
-        if mine:
-            for x, part in zip(held, parts, strict=True):
-                part[...] = np.ascontiguousarray(x.array).reshape(-1).view(np.uint8)
-        dist.broadcast(make_tensor(flat), dist.get_global_rank(group, source), group=group)
-        if not mine:
-            for x, part in zip(held, parts, strict=True):
-                x.own_memory(by)
-                x.array[...] = part.view(x.array.dtype).reshape(x.array.shape)
-                x.wrote(by)

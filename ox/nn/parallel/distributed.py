@@ -8,10 +8,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ox import distributed as dist
+from ox.distributed.coalesced import share
 from ox.distributed.world import resolve
 from ox.errors import ArgumentError, GradientError
 from ox.nn.module import Module
-from ox.nn.parallel.agreement import agree, share
+from ox.nn.parallel.agreement import agree
 from ox.nn.parallel.join import Join
 from ox.nn.parallel.reducer import CommHook, Reducer
 from ox.nn.uninitialized import is_lazy

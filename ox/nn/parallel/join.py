@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ox import distributed as dist
+from ox.distributed.coalesced import share
 from ox.errors import ArgumentError, DistributedError
-from ox.nn.parallel.agreement import share
 from ox.ops.mode import switched
 from ox.ops.operator import make_tensor
 
