@@ -194,7 +194,7 @@ def find(folder: str | os.PathLike[str]) -> Run:
         folder = "runs" / folder
     if not (folder / "config.toml").is_file():
         problem = "no such folder" if not folder.is_dir() else "a folder without config.toml"
-        runs = ", ".join(str(run.folder) for run in _runs(folder.parent if folder.name else folder)[-3:])
+        runs = ", ".join(str(run.folder) for run in runs_in(folder.parent if folder.name else folder)[-3:])
         raise LoadError(f"{folder} is not a run", got=problem, hint=runs or "ox train digits makes one")
     return Run(folder, config.parse(folder / "config.toml"))
 
@@ -205,13 +205,14 @@ def newest_run(root: str | os.PathLike[str] = "runs") -> Run:
     Raises:
         LoadError: there is none.
     """
-    runs = [run for run in _runs(Path(root)) if run.best.is_file()]
+    runs = [run for run in runs_in(Path(root)) if run.best.is_file()]
     if not runs:
         raise LoadError(f"there is no trained run in {root}", hint="ox train digits, or name the run's folder")
     return max(runs, key=lambda run: (run.best.stat().st_mtime_ns, run.name))
 
 
-def _runs(root: Path) -> list[Run]:
+def runs_in(root: Path) -> list[Run]:
+    """The runs in a folder, by name; folders that are none are passed over."""
     found = []
     for path in sorted(root.glob("*/config.toml")):
         try:
