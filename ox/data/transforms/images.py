@@ -1,0 +1,113 @@
+"""What an image is here: an array is [h, w, c], a tensor is [c, h, w]. The type says the layout, and every transform
+gives back the type that it got. Pillow's images are taken as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ox.errors import DeviceError, DTypeError, ShapeError
+from ox.ops.explain import place
+from ox.ops.operator import make_tensor
+from ox.tensor import Tensor
+
+Pixels = NDArray[Any]  # [..., h, w, c]: what the functions compute on
+P = ParamSpec("P")
+COLOURS = 4  # more channels than this, beside a side as short, are taken for the other layout
+
+
+def is_pil(image: Any) -> bool:
+    """A Pillow image, found without loading Pillow."""
+    return type(image).__module__.startswith("PIL.")
+
+
+def opened(image: Any, name: str) -> tuple[Pixels, Callable[[Pixels], Any]]:
+    """The pixels of an image or of many, [..., h, w, c], and what makes the caller's kind of image of pixels.
+
+    Raises:
+        DTypeError: no image. ShapeError: the other layout, or too few dimensions. DeviceError: a tensor on a GPU.
+    """
+    if isinstance(image, Tensor):
+        array = image.array
+        if not isinstance(array, np.ndarray):
+            raise DeviceError(f"{name} works on the CPU", where=place(), got=str(image.device), hint="image.cpu()")
+        _check(array, name, "a tensor", array.shape[-3:-2], array.shape[-1:], "[..., c, h, w]", "permute(2, 0, 1)")
+        if array.ndim == 2:
+            return array[..., np.newaxis], lambda pixels: make_tensor(np.ascontiguousarray(pixels[..., 0]))
+        planes = np.moveaxis(array, -3, -1)
+        return planes, lambda pixels: make_tensor(np.ascontiguousarray(np.moveaxis(pixels, -1, -3)))
+    array = np.asarray(image) if is_pil(image) else image
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(
+            f"{name} takes images",
+            where=place(),
+            expected="an array [h, w, c], a tensor [c, h, w] or a Pillow image",
+            got=type(image).__name__,
+        )
+    if array.ndim == 2:
+        _check(array, name, "an array", (), (), "", "")
+        return array[..., np.newaxis], lambda pixels: pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    _check(array, name, "an array", array.shape[-1:], array.shape[-3:-2], "[..., h, w, c]", "np.moveaxis(x, 0, -1)")
+    return array, lambda pixels: pixels
+
+
+def _check(
+    array: NDArray[Any], name: str, kind: str, channels: tuple[int, ...], side: tuple[int, ...], layout: str, hint: str
+) -> None:
+    described = f"{array.dtype} {list(array.shape)}"
+    if array.dtype.kind not in "buif":
+        raise DTypeError(f"{name} takes images of numbers", where=place(), got=f"{kind} {described}")
+    if array.ndim < 2 or 0 in array.shape[-3:]:
+        raise ShapeError(
+            f"{name} takes images", where=place(), expected="at least two sides", got=f"{kind} {described}"
+        )
+    if channels and channels[0] > COLOURS and side[0] <= COLOURS:
+        raise ShapeError(
+            f"{name} got an image of the other layout",
+            where=place(),
+            expected=f"{kind} {layout}",
+            got=described,
+            hint=hint,
+        )
+
+
+def on_pixels(kernel: Callable[Concatenate[Pixels, P], Pixels]) -> Callable[Concatenate[Any, P], Any]:
+    """A function of images of every kind, from one of pixels [..., h, w, c]."""
+
+    @wraps(kernel)
+    def function(image: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        pixels, close = opened(image, kernel.__name__)
+        return close(kernel(pixels, *args, **kwargs))
+
+    return function
+
+
+def size_of(image: Any, name: str) -> tuple[int, int]:
+    """Height and width."""
+    pixels, _ = opened(image, name)
+    return pixels.shape[-3], pixels.shape[-2]
+
+
+def bound(dtype: np.dtype[Any]) -> float:
+    """The value of white: 255 for uint8, 1 for floats."""
+    if dtype.kind in "iu":
+        return float(np.iinfo(dtype).max)
+    return 1.0
+
+
+def clipped(values: NDArray[Any], dtype: np.dtype[Any]) -> Pixels:
+    """From 0 to white, as `dtype`; integers are cut and not rounded, as in PyTorch and in Pillow."""
+    return values.clip(0, bound(dtype)).astype(dtype)
+
+
+def each(pixels: Pixels, function: Callable[[Pixels], Pixels]) -> Pixels:
+    """`function` of each image [h, w, c] of [..., h, w, c]."""
+    if pixels.ndim == 3:
+        return function(pixels)
+    flat = pixels.reshape(-1, *pixels.shape[-3:])
+    made = np.stack([function(image) for image in flat])
+    return made.reshape(*pixels.shape[:-3], *made.shape[1:])
