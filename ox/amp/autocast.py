@@ -11,14 +11,14 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import reduce, wraps
 from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
 
-from ox.amp.policy import ELIGIBLE, FLOAT32, KEEP, LOWER, LOWER_TYPES, WIDEST, Rules, rules
+from ox.amp.policy import ELIGIBLE, KEEP, LOWER, LOWER_TYPES, WIDEST, Rules, rules
 from ox.devices import cuda
-from ox.dtypes import DType, bfloat16, float16, float32, onnx_type
+from ox.dtypes import DType, bfloat16, float16, float32, onnx_type, promote
 from ox.errors import ArgumentError, DTypeError
 from ox.ops import operator
 from ox.ops.mode import MODE, changed, switched
@@ -110,14 +110,15 @@ class Active:
         return _cast(x, dtype)
 
     def function(self, name: str, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Call a function of the table: its tensors cast; with FLOAT32 autocast off inside."""
+        """Call a function of the table: its tensors cast; autocast off inside, but for LOWER."""
         tensors = [x for x in (*args, *kwargs.values()) if hasattr(x, "node")]
         table = self._table(tensors)
         rule = KEEP if table is None else table.table.get(name, KEEP)
         if table is None or rule == KEEP:
             return function(*args, **kwargs)
         if rule == WIDEST:
-            wide = float32 if any(x.array.dtype == float32 for x in tensors) else None
+            kinds = [x.array.dtype for x in tensors if x.array.ndim and x.array.dtype in ELIGIBLE]
+            wide = reduce(promote, kinds) if kinds else None
         else:
             wide = table.dtype if rule == LOWER else float32
 
@@ -127,7 +128,7 @@ class Active:
             return self.cast(x, wide)
 
         args, kwargs = [fit(x) for x in args], {key: fit(x) for key, x in kwargs.items()}
-        if rule != FLOAT32:
+        if rule == LOWER:
             return function(*args, **kwargs)
         with switched(autocast=None):
             return function(*args, **kwargs)

@@ -34,8 +34,6 @@ OPERATORS: dict[str, str] = {
     # exponentials, logarithms, powers, poles: small steps in, large steps out
     **dict.fromkeys(("Exp", "Log", "Pow", "Sqrt", "Reciprocal", "ox.Expm1", "ox.Log1p", "Softplus"), FLOAT32),
     **dict.fromkeys(("Sinh", "Cosh", "Tan", "Asin", "Acos"), FLOAT32),
-    **dict.fromkeys(("ox.Erfinv", "ox.Erfc", "ox.Erfcx", "ox.Ndtri"), FLOAT32),
-    **dict.fromkeys(("ox.Lgamma", "ox.Digamma", "ox.Polygamma"), FLOAT32),
     # softmax and losses
     **dict.fromkeys(("Softmax", "LogSoftmax"), FLOAT32),
     **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "ox.BinaryCrossEntropy"), FLOAT32),
@@ -59,10 +57,13 @@ OPERATORS: dict[str, str] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul"), KEEP),
 }
 
-# Functions that are made of several operators: their tensors are cast when they begin; in those of FLOAT32 autocast is
-# off until they end.
+# Functions that are made of several operators: their tensors are cast when they begin. In those of FLOAT32 and WIDEST
+# autocast is off until they end; in those of LOWER a softmax inside is float32 still.
 FUNCTIONS: dict[str, str] = {
-    **dict.fromkeys(("addmm", "addmv", "addr", "addbmm", "baddbmm", "scaled_dot_product_attention"), LOWER),
+    **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm"), LOWER),
+    "scaled_dot_product_attention": LOWER,
+    **dict.fromkeys(("dot", "tensordot", "bilinear", "scatter_add"), WIDEST),
+    "erfinv": FLOAT32,
     **dict.fromkeys(("cross_entropy", "nll_loss", "kl_div", "ctc_loss"), FLOAT32),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), FLOAT32),
     **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits"), FLOAT32),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ox.amp.policy import by_policy
 from ox.dtypes import float32, get_default_dtype, is_floating
 from ox.errors import DTypeError
 from ox.operands import cast, scalar, scalar_type
@@ -78,7 +79,7 @@ def unary_wide(op: Any, name: str | None = None) -> Any:
     def function(input: Any) -> Tensor:
         return in_single(op, floating(input))
 
-    return named(function, name or op.name.lower(), op.__doc__)
+    return by_policy(named(function, name or op.name.lower(), op.__doc__))
 
 
 def in_single(op: Any, x: Tensor, **attributes: Any) -> Tensor:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
@@ -84,6 +85,7 @@ def scatter(x: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
     return _scattered(x, dim, index, value if src is None else src, kinds[reduce], "scatter")
 
 
+@by_policy
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Tensor:
     """`x` with `src` added at `index` along `dim`; repeated places add up. `torch.scatter_add`."""
     return _scattered(x, dim, index, src, "add", "scatter_add")

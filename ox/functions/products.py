@@ -55,7 +55,7 @@ def _product(what: str, *ranks: int) -> Any:
     shapes = {1: "a vector", 2: "a matrix", 3: "a batch of matrices"}
     function.__name__ = what
     function.__doc__ = f"The product of {shapes[ranks[0]]} and {shapes[ranks[1]]}. `torch.{what}`, ONNX MatMul."
-    return function
+    return by_policy(function)
 
 
 mm, bmm, mv, dot = _product("mm", 2, 2), _product("bmm", 3, 3), _product("mv", 2, 1), _product("dot", 1, 1)
@@ -104,6 +104,7 @@ def _from_numbers(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ..
     return equation + ("" if output is None else "->" + spelled(output)), tuple(x for x, _ in pairs)
 
 
+@by_policy
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     """Summed over the last `dims` dimensions of `a` and the first of `b`, or over two lists of dimensions.
     `torch.tensordot`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.errors import ShapeError
 from ox.nn.functional.common import ints, shaped
 from ox.ops.explain import place
@@ -32,6 +33,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return shaped(ops.Gemm(rows, weight, bias, transB=1), [*input.shape[:-1], out])
 
 
+@by_policy
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x₁ᵀ A x₂ + b for each matrix A of weight [out, in1, in2]: [..., in1] and [..., in2] to [..., out].
     `torch.nn.functional.bilinear`, ONNX Einsum."""
