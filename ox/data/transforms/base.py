@@ -50,7 +50,9 @@ class Transform:
                 expected="an array [n, h, w, c] or a tensor [n, c, h, w]",
                 got=str(list(shape)) if shape else type(images).__name__,
             )
-        return self.apply_batch(images, draw_many((int(shape[0]), self.draws), generator or self.generator))
+        if not shape[0]:
+            return images
+        return self.apply_batch(images, draw_many((shape[0], self.draws), generator or self.generator))
 
     def apply(self, image: Any, numbers: Sequence[float]) -> Any:
         """What comes of an image and `draws` numbers in [0, 1)."""
@@ -68,8 +70,6 @@ class Transform:
 def one_by_one(apply: Callable[[Any, Sequence[float]], Any], images: Any, numbers: NDArray[np.float64]) -> Any:
     """`apply` for each image and its row of numbers, and the results in one array or tensor."""
     made = [apply(image, row) for image, row in zip(_singles(images), numbers.tolist(), strict=True)]
-    if not made:
-        return images
     arrays = [x.array if isinstance(x, Tensor) else np.asarray(x) for x in made]
     if any(array.shape != arrays[0].shape for array in arrays):
         raise ShapeError(

@@ -298,7 +298,7 @@ def affine_matrix(
 
 def _back(matrix: NDArray[np.float64]) -> list[float]:
     """Pillow's six coefficients for the way back; rounded, so that a quarter turn reads exactly at pixels."""
-    return np.linalg.inv(matrix)[:2].round(12).reshape(-1).tolist()  # type: ignore[no-any-return]
+    return np.linalg.inv(matrix)[:2].round(12).reshape(-1).tolist()
 
 
 def _warped(
