@@ -202,7 +202,7 @@ class GradScaler:
             )
         self._stages.clear()
         if any(found):
-            self._scale = np.float32(self._scale * np.float32(self._backoff_factor))
+            self._scale = np.float32(float(self._scale) * self._backoff_factor)
             self._growth_tracker = 0
             self._skipped += 1
             self._refuse_collapse()
@@ -211,7 +211,7 @@ class GradScaler:
         self._growth_tracker += 1
         if self._growth_tracker == self._growth_interval:
             with np.errstate(over="ignore"):
-                grown = np.float32(self._scale * np.float32(self._growth_factor))
+                grown = np.float32(float(self._scale) * self._growth_factor)
             self._scale = grown if np.isfinite(grown) else self._scale
             self._growth_tracker = 0
 

@@ -63,7 +63,7 @@ FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm"), LOWER),
     "scaled_dot_product_attention": LOWER,
     **dict.fromkeys(("dot", "tensordot", "bilinear", "scatter_add"), WIDEST),
-    "erfinv": FLOAT32,
+    **dict.fromkeys(("pow", "erfinv"), FLOAT32),
     **dict.fromkeys(("cross_entropy", "nll_loss", "kl_div", "ctc_loss"), FLOAT32),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), FLOAT32),
     **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits"), FLOAT32),

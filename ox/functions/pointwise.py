@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import UNSIGNED, bool_, int32, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.comparing import ne
@@ -131,6 +132,7 @@ def remainder(input: Any, other: Any) -> Tensor:
     return ops.Where(unlike, ops.Add(left, other), left)
 
 
+@by_policy
 def pow(input: Any, exponent: Any) -> Tensor:
     """input to the power of the exponent. `torch.pow`.
 

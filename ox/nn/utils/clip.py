@@ -126,7 +126,8 @@ def _scale(tensors: list[Tensor], factor: float) -> None:
         if owner in shared or not grad.array.flags.writeable:
             p.grad = ops.Mul(grad, scalar(factor, grad.array.dtype))
             continue
-        np.multiply(grad.array, factor, out=grad.array)
+        with np.errstate(invalid="ignore"):  # an infinite gradient, which a GradScaler skips afterwards
+            np.multiply(grad.array, factor, out=grad.array)
         version = grad._shared_version()
         version[0] += 1
         version[1] = "clip_grad_norm_"
