@@ -7,8 +7,9 @@ Typer's annotations:
     # cli/ox_cli/train.py
     def train(recipe: Annotated[str, typer.Argument(help="a name, or a page of your own")], ...) -> None: ...
 
-The module is imported when its command runs or shows its help. The function raises `OxError` for everything that the
-user can mend, `typer.Exit(code)` to end with another code than 0, and otherwise returns None.
+A command that has commands of its own holds a Typer `app` instead. The module is imported when its command runs or
+shows its help. The function raises `OxError` for everything that the user can mend, `typer.Exit(code)` to end with
+another code than 0, and otherwise returns None.
 
 Exit codes: 0 done, 1 an error (or `OxError.exit_code`), 2 wrong usage, 130 Ctrl-C.
 """
@@ -28,6 +29,7 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a recipe: a name such as digits, or the path to a page of your own."),
     "launch": ("launch", "Run a page on several processes that train together."),
+    "runs": ("runs", "List runs, compare and plot them, or write the report of one."),
     "eval": ("evaluate", "Measure a run or an ONNX file on held-back data."),
     "predict": ("predict", "Run a model, from a run or an ONNX file, on an input of yours."),
     "export": ("export", "Write a run's model as an ONNX file that has proven itself."),
@@ -48,7 +50,10 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Any:
     """Imports a command's module and builds its parser; asks no more than the table says."""
     module, summary = COMMANDS[name]
-    function = getattr(importlib.import_module(f"ox_cli.{module}"), module)
+    page = importlib.import_module(f"ox_cli.{module}")
+    if hasattr(page, "app"):  # a command with commands of its own
+        return typer.main.get_command(page.app)
+    function = getattr(page, module)
     single = typer.Typer(add_completion=False)
     # A function without a docstring of its own gets the table's line as its help.
     single.command(name, help=None if function.__doc__ else summary)(function)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ox.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TRAIN, VALIDATION, INK, FAINT = "#9aa5b1", "#1f6feb", "#1b1f24", "#d8dee4"
 
 
 def draw(path: Path, history: list[dict[str, Any]], best: dict[str, Any], title: str, subtitle: str = "") -> None:
-    """Draw the rows that `Trainer.close_epoch` noted, `best` marked; written whole or not at all.
+    """Draw the rows that `Trainer.close_epoch` noted, `best` marked, as PNG; written whole or not at all."""
+    figure = picture(history, best, title, subtitle)
+    write_whole(path, lambda temporary: figure.savefig(temporary, format="png", facecolor="white"))
+
+
+def picture(history: list[dict[str, Any]], best: dict[str, Any], title: str = "", subtitle: str = "") -> Figure:
+    """Loss and, where there are classes, accuracy by epoch.
 
     Matplotlib is imported here, at the end of a run: it takes longer to load than a small model trains.
     """
@@ -65,4 +74,4 @@ def draw(path: Path, history: list[dict[str, Any]], best: dict[str, Any], title:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
         else:
             axes.set_ylim(bottom=0 if min(training) >= 0 else None)
-    write_whole(path, lambda temporary: figure.savefig(temporary, format="png", facecolor="white"))
+    return figure

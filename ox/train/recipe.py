@@ -59,6 +59,13 @@ class Data:
         named = {"train": self.train, "validation": self.validation, "held back": self.held_back}
         return {name: part for name, part in named.items() if part is not None}
 
+    def first(self, count: int | None) -> Data:
+        """The first `count` samples of each part; None for all."""
+        if count is None:
+            return self
+        parts = (self.train, self.validation, self.held_back)
+        return Data(*(p if p is None or len(p) <= count else Subset(p, range(count)) for p in parts))
+
 
 @dataclass(frozen=True)
 class Recipe:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 import ox.random
-from ox.data import Subset
 from ox.errors import RecipeError, TrainError
 from ox.train import chance
 from ox.train.culprit import blame
@@ -23,7 +22,7 @@ from ox.train.nonfinite import diagnose
 from ox.train.options import Options
 from ox.train.plain import of_objects
 from ox.train.progress import Criterion, Progress
-from ox.train.recipe import Data, Recipe
+from ox.train.recipe import Recipe
 from ox.train.update import Update
 from ox.train.validation import validate
 from ox.train.weights import load_model
@@ -93,7 +92,7 @@ class Trainer:
         data = recipe.data() if recipe.base is not None else None
         self.model = recipe.model(data).to(self.device)
         self.model.train()
-        self.data = _limited(data or recipe.data(), options.limit)
+        self.data = (data or recipe.data()).first(options.limit)
         self.feed = Feed(self.data.train, options, recipe.optional("augment"), self.device)
         self.optimizer = self._optimizer()
         self.steps = options.epochs * len(self.feed)
@@ -313,16 +312,6 @@ class Trainer:
         chance.set_state(state["random"])
         self.feed.load_state_dict({**state["random"], "loader": state["loader"]})
         self.progress = Progress.of(state["progress"])
-
-
-def _limited(data: Data, limit: int | None) -> Data:
-    if limit is None:
-        return data
-
-    def first(part: Any) -> Any:
-        return part if part is None or len(part) <= limit else Subset(part, range(limit))
-
-    return Data(first(data.train), first(data.validation), first(data.held_back))
 
 
 def _device(name: str) -> str:
