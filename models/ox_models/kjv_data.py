@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from ox.data.datasets import load_tokenizer
 
+# all characters that occur; there is no X in these books
+ALPHABET = "\n !'(),-.:;?ABCDEFGHIJKLMNOPQRSTUVWYZabcdefghijklmnopqrstuvwxyz"
 VOCABULARY = files("ox_models") / "data" / "kjv_wordpiece.json"  # a tokenizer.json, as Hugging Face's models have one
 KINDS = ["law", "history", "wisdom", "prophets", "gospels", "letters"]
 

@@ -1,0 +1,96 @@
+"""How warm will it be tomorrow, and the day after, and then? An LSTM reads Seattle's last 30 days.
+
+Who says "as warm as today" is 3.0 °C off on average over the three days to come. To be much better is hard: what the
+weather does is decided far away, and this network sees one city. What can be learnt from that is that hot days cool
+down, that rain keeps an even temperature, and which season it is; together they take an eighth of the error away. Who
+promises more has often looked into the future: here the network learns from 2012 to mid-2014, its best epoch is chosen
+on the half year after that, and 2015 is held back.
+
+Data: NOAA, daily weather of Seattle, public domain.
+"""
+
+import numpy as np
+
+import ox
+from ox import nn
+from ox.data import TensorDataset
+from ox_models.tables_data import table
+
+SEEN, AHEAD = 30, 3  # days that it looks back on, and foretells
+
+inputs = {
+    "days": f"the last {SEEN} days, the newest last; of each highest and lowest temperature in °C, precipitation in "
+    "mm, wind in m/s, and the day of the year from 1"
+}
+outputs = {"highest": f"highest temperature in °C of each of the {AHEAD} days that follow"}
+shareable = True
+
+# The averaged weights of the last steps (EMA) are evaluated and exported: weather is noise, and each step follows some.
+defaults = {"epochs": 25, "batch_size": 32, "lr": 0.003, "clip": 1.0, "ema": 0.98}
+metrics = ["mae", "rmse"]
+best = "-mae"
+
+
+def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
+    """Windows of 30 days and the 3 that follow, by the time of what is foretold: no day is answer in two parts."""
+    columns = table("seattle_weather")
+    dates = np.array(columns["date"], "datetime64[D]")
+    of_year = (dates - dates.astype("datetime64[Y]")).astype(int) + 1
+    names = ["temp_max", "temp_min", "precipitation", "wind"]
+    days = np.stack([*(columns[name] for name in names), of_year], axis=1).astype(np.float32)
+    parts = []
+    for begin, end in (("2012-01-01", "2014-07-01"), ("2014-07-01", "2015-01-01"), ("2015-01-01", "2016-01-01")):
+        there = np.flatnonzero((dates >= np.datetime64(begin)) & (dates < np.datetime64(end)))
+        firsts = [day for day in there[: len(there) - AHEAD + 1] if day >= SEEN]
+        windows = np.stack([days[day - SEEN : day] for day in firsts])
+        parts.append(TensorDataset(windows, np.stack([days[day : day + AHEAD, 0] for day in firsts])))
+    return parts[0], parts[1], parts[2]
+
+
+class Forecaster(nn.Module):
+    """Reads one day after the other and keeps what matters in 32 numbers; after the last one these are the forecast."""
+
+    def __init__(self, days: ox.Tensor) -> None:
+        super().__init__()
+        # The scales of the training days are part of the model: degrees go in, degrees come out.
+        self.register_buffer("mean", days[..., :4].mean((0, 1)))
+        self.register_buffer("std", days[..., :4].std((0, 1)))
+        self.lstm = nn.LSTM(6, 32, batch_first=True)
+        self.dropout = nn.Dropout(0.3)
+        self.head = nn.Linear(32, AHEAD)
+        # The forecast is today's temperature and a change, and the change begins at nothing.
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, days: ox.Tensor) -> ox.Tensor:
+        # The year is a circle, on which the 31st of December stands beside the 1st of January.
+        angle = days[..., 4:] * (2 * np.pi / 365.25)
+        standard = (days[..., :4] - self.mean) / self.std
+        states, _ = self.lstm(ox.cat([standard, ox.sin(angle), ox.cos(angle)], dim=-1))
+        change = self.head(self.dropout(states[:, -1]))
+        highest: ox.Tensor = days[:, -1, :1] + self.std[0] * change
+        return highest
+
+
+def model() -> nn.Module:
+    return Forecaster(data()[0].tensors[0])
+
+
+# The absolute error, as that is what is asked for; squared, a few stormy days would decide.
+loss = nn.L1Loss()
+
+
+def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
+    return ox.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.05)
+
+
+def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
+    return ox.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps)
+
+
+def sample(model: nn.Module) -> str:
+    """The last three days of 2015, foretold."""
+    days, truth = data()[2].tensors
+    foretold = model(days[-1:])[0].tolist()
+    pairs = zip(foretold, truth[-1].tolist(), strict=True)
+    return "29 to 31 December 2015: " + ", ".join(f"{guess:.1f} °C (was {was:.1f})" for guess, was in pairs)
