@@ -156,15 +156,17 @@ def adjust_sharpness(pixels: Pixels, sharpness_factor: float) -> Pixels:
     rows, columns = pixels.shape[-3:-1]
     if rows < 3 or columns < 3:
         return pixels
+    if pixels.dtype == np.uint8:
+        from PIL import ImageEnhance
+
+        return each(pixels, lambda one: pillow.through(one, lambda i, _: ImageEnhance.Sharpness(i).enhance(factor)))
     values = _floats(pixels)
     total = 4 * values[..., 1:-1, 1:-1, :]
     for down in range(3):
         for across in range(3):
             total = total + values[..., down : rows - 2 + down, across : columns - 2 + across, :]
-    smooth = total / 13
-    smooth = np.floor(smooth + 0.5) if pixels.dtype.kind in "iu" else smooth
     out = np.array(pixels)
-    inner = values[..., 1:-1, 1:-1, :] * factor + smooth * (1 - factor)
+    inner = values[..., 1:-1, 1:-1, :] * factor + total / 13 * (1 - factor)
     out[..., 1:-1, 1:-1, :] = clipped(inner, pixels.dtype)
     return out
 
@@ -305,7 +307,9 @@ def normalize(pixels: Pixels, mean: Any, std: Any, inplace: bool = False) -> Pix
         )
     if not spread.all():
         raise ArgumentError("normalize divides by no deviation of 0", where=place(), got=repr(std))
-    return (pixels - middle) / spread  # type: ignore[no-any-return]
+    made = pixels - middle
+    made /= spread
+    return made  # type: ignore[no-any-return]
 
 
 @on_pixels

@@ -13,7 +13,7 @@ from ox.ops.mode import switched
 from ox.ops.operator import make_tensor
 from ox.ops.random import KEY_STEPS, LOW, MULTIPLIERS, ROUNDS, TO_UNIT
 
-FEW = 16  # numbers; for more, NumPy's calls cost less than Python's arithmetic
+FEW = 64  # numbers; for more, NumPy's calls cost less than Python's arithmetic
 
 
 def draw(count: int, generator: random.Generator | None) -> list[float]:

@@ -190,7 +190,8 @@ def pad(pixels: Pixels, padding: Any, fill: Any = 0, padding_mode: str = "consta
         return np.pad(kept, sides, padding_mode)  # type: ignore[call-overload, no-any-return]
     rows, columns = kept.shape[-3:-1]
     channels = pixels.shape[-1]
-    out = np.empty((*pixels.shape[:-3], rows + top + bottom, columns + left + right, channels), pixels.dtype)
+    shape = (*pixels.shape[:-3], rows + top + bottom, columns + left + right, channels)
+    out = np.empty_like(pixels, shape=shape)  # in the order of memory that the caller's kind of image has
     out[...] = np.asarray(fills(fill, channels, "pad"))
     out[..., top : top + rows, left : left + columns, :] = kept
     return out
@@ -208,7 +209,7 @@ def _crop(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixel
     rows, columns = pixels.shape[-3:-1]
     bottom, right = top + height, left + width
     if top < 0 or left < 0 or bottom > rows or right > columns:
-        out = np.zeros((*pixels.shape[:-3], height, width, pixels.shape[-1]), pixels.dtype)
+        out = np.zeros_like(pixels, shape=(*pixels.shape[:-3], height, width, pixels.shape[-1]))
         part = pixels[..., max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0), :]
         down, across = max(-top, 0), max(-left, 0)
         out[..., down : down + part.shape[-3], across : across + part.shape[-2], :] = part

@@ -25,8 +25,9 @@ TRIES = 10  # for a rectangle that fits
 class _Flip(Sometimes):
     def apply_batch(self, images: Any, numbers: NDArray[np.float64]) -> Any:
         pixels, close = opened(images, type(self).__name__)
-        flipped, _ = opened(self.done(images, ()), type(self).__name__)
-        return close(np.where((numbers[:, 0] < self.p)[:, np.newaxis, np.newaxis, np.newaxis], flipped, pixels))
+        made, chosen = np.array(pixels), numbers[:, 0] < self.p
+        made[chosen] = self.done(pixels, ())[chosen]
+        return close(made)
 
 
 class RandomHorizontalFlip(_Flip):
@@ -95,8 +96,10 @@ class RandomCrop(Transform):
         height, width = _part(rows, columns, self.size, (0.0, 0.0))[2:]
         top = (numbers[:, 0] * (rows - height + 1)).astype(np.int64)
         left = (numbers[:, 1] * (columns - width + 1)).astype(np.int64)
-        windows = np.lib.stride_tricks.sliding_window_view(pixels, (height, width), axis=(1, 2))
-        return close(np.moveaxis(windows[np.arange(len(pixels)), top, left], 1, -1))
+        made = np.empty_like(pixels, shape=(len(pixels), height, width, pixels.shape[-1]))
+        for out, image, y, x in zip(made, pixels, top, left, strict=True):
+            out[...] = image[y : y + height, x : x + width]
+        return close(made)
 
 
 def _part(rows: int, columns: int, size: tuple[int, int], numbers: Sequence[float]) -> tuple[int, int, int, int]:
