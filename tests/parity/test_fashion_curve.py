@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from moved import moved
 
 import ox
 from ox.errors import LoadError
@@ -13,6 +12,8 @@ from ox_models.fashion_data import arrays
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other side of this comparison")
 torch.set_num_threads(1)  # its threads spin, and take many times as long where they must share their cores
+
+from moved import moved  # noqa: E402 - it needs PyTorch, too
 
 EPOCHS, BATCH, LR = (fashion.defaults[key] for key in ("epochs", "batch_size", "lr"))
 

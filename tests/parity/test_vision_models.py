@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from moved import moved
 from safetensors.numpy import save_file
 
 import ox
@@ -16,6 +15,8 @@ from ox_models import resnet, vit
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
 torch.set_num_threads(1)  # its threads spin, and take many times as long where they must share their cores
+
+from moved import moved  # noqa: E402 - it needs PyTorch, too
 
 SMALL_VIT: dict[str, Any] = {"image_size": 32, "patch_size": 8, "channels": 3, "layers": 2, "heads": 4, "width": 32}
 CASES: dict[str, tuple[str, Callable[[Any], Any], tuple[int, ...]]] = {
