@@ -10,7 +10,6 @@ from typing import Any
 
 # What PyTorch has under a path and ox has elsewhere, or not at all: what an AttributeError then says.
 _COMPLEX = "ONNX operators compute with no complex numbers; ox.fft keeps the two parts in a last dimension"
-_PROCESSES = "training on several processes is not there yet"
 _DATA_PARALLEL = "nn.parallel.DistributedDataParallel, with a process for each device: ox launch --nproc 2 script.py"
 ELSEWHERE = {
     "ox.ao": "ox.ops has QuantizeLinear and its like where a file brings them",
@@ -33,7 +32,6 @@ ELSEWHERE = {
     "ox.set_default_tensor_type": "ox.set_default_dtype(dtype), and device= where a tensor is made",
     "ox.sparse_csr_tensor": "sparse tensors are COO: ox.sparse_coo_tensor",
     "ox.svd": "ox.linalg.svd, which gives the transposed V",
-    "ox.utils.data.distributed": _PROCESSES,
     "ox.utils.model_zoo": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",
     "ox.view_as_complex": _COMPLEX,
     "ox.view_as_real": _COMPLEX,

@@ -11,6 +11,7 @@ from ox.data.dataset import (
     TensorDataset,
     random_split,
 )
+from ox.data.distributed import DistributedSampler
 from ox.data.loader import DataLoader
 from ox.data.sampler import (
     BatchSampler,
@@ -29,6 +30,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "IterableDataset",
     "RandomSampler",
     "Sampler",

@@ -90,14 +90,18 @@ class StreamFetcher:
         self.batch_size, self.drop_last = batch_size, drop_last
         self._stream: Iterator[Any] = iter(())
         self._samples = 0
+        self.ended = False
 
-    def start(self, given: int, state: Any) -> None:
+    def start(self, given: int, state: Any, ended: bool = False) -> None:
         """Begin an epoch, after `given` batches of it: from the state that the dataset (or its iterator) had behind
-        them, or, where it keeps none, by passing over their samples.
+        them, or, where it keeps none, by passing over their samples. With `ended` there is nothing left of it.
 
         Raises:
             LoadError: a state for a dataset that takes none.
         """
+        self._stream, self.ended = iter(()), ended
+        if ended:
+            return
         keeper = self.dataset if hasattr(self.dataset, "load_state_dict") else None
         if state is not None and keeper is not None:
             keeper.load_state_dict(state)
@@ -118,7 +122,10 @@ class StreamFetcher:
                 self._take(batch)
 
     def state(self) -> Any:
-        """The state of the stream behind the last batch; None where neither it nor the dataset keeps one."""
+        """The state of the stream behind the last batch; None where neither it nor the dataset keeps one, and at
+        its end."""
+        if self.ended:
+            return None
         for keeper in (self._stream, self.dataset):
             if hasattr(keeper, "state_dict") and hasattr(keeper, "load_state_dict"):
                 return keeper.state_dict()
@@ -144,4 +151,5 @@ class StreamFetcher:
             samples.append(sample)
             self._samples += 1
             status[SAMPLE] = self._samples
+        self.ended = len(samples) < (self.batch_size or 1)  # a dataset may have begun anew by now: its state is void
         return samples

@@ -51,7 +51,8 @@ class Here(_Epoch):
         if loader.streams:
             size, drop = loader.batch_size, loader.drop_last
             self._stream = fetch.StreamFetcher(loader.dataset, loader.collate_fn, size, drop, self._status)
-            self._stream.start(progress.given, progress.streams[0]["state"] if progress.streams else None)
+            at: dict[str, Any] = progress.streams[0] if progress.streams else {"state": None, "ended": False}
+            self._stream.start(progress.given, at["state"], at["ended"])
         else:
             self._tasks = tasks(loader, progress)
             self._fetch = fetch.Fetcher(
@@ -83,7 +84,7 @@ class Here(_Epoch):
         """The stream's position, asked for now: nothing is made ahead here."""
         if self._stream is None:
             return None
-        return [{"given": self._progress.given, "ended": False, "state": self._stream.state()}]
+        return [{"given": self._progress.given, "ended": self._stream.ended, "state": self._stream.state()}]
 
 
 class There(_Epoch):
@@ -183,9 +184,12 @@ class There(_Epoch):
                 stream["state"] = wire.unpack(message["state"], get) if "state" in message else None
             progress.given += 1
             self._active.remove(worker)
-            self._active.append(worker)
+            if message.get("last"):
+                stream["ended"] = True
+            else:
+                self._active.append(worker)
+                self._more(worker)
             self._name_turn()
-            self._more(worker)
             return self._unpack(worker, message, blob, bases)
         self._end()
         return None

@@ -187,6 +187,8 @@ class _Worker:
                 except StopIteration:
                     self.channel.send({**answer, "ended": True})
                     return
+                if self.streamer.ended:
+                    answer["last"] = True
                 if state is not None:
                     answer["state"] = wire.pack(state, self.arena.put, "the stream's state")
             else:

@@ -1,4 +1,4 @@
-"""Workers: what they give is what the loader gives by itself, and whatever goes wrong in one is told, never waited for."""
+"""Workers: what they give is what the loader gives by itself, and what goes wrong in one is told."""
 
 from __future__ import annotations
 
@@ -471,7 +471,7 @@ def test_two_loaders_and_two_epochs_at_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == dict.fromkeys(range(3), [a for a, _ in pairs])
+    assert found == {number: [a for a, _ in pairs] for number in range(3)}
 
 
 def test_in_any_order() -> None:

@@ -1,0 +1,5 @@
+"""`torch.utils.data.distributed`."""
+
+from ox.data.distributed import DistributedSampler
+
+__all__ = ["DistributedSampler"]
