@@ -46,6 +46,7 @@ from ox.distributed.world import (
     new_group,
 )
 from ox.distributed.world import GroupMember as group
+from ox.doors import doors
 
 __all__ = [
     "GroupMember",
@@ -90,5 +91,7 @@ __all__ = [
     "scatter_object_list",
     "send",
 ]
+
+__getattr__, __dir__ = doors(__name__, ("algorithms", "optim"))
 
 watch()

@@ -7,7 +7,7 @@
 The hand-written loop needs none of this; see docs/training.md.
 """
 
-from ox.train import amp
+from ox.train import amp, distributed
 from ox.train.evaluate import Result, evaluate
 from ox.train.loop import Interrupted, fit
 from ox.train.options import Options
@@ -28,6 +28,7 @@ __all__ = [
     "Trainer",
     "amp",
     "available",
+    "distributed",
     "evaluate",
     "find",
     "fit",
