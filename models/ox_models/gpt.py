@@ -1,8 +1,8 @@
 """A small GPT learns to write in the words of 1611, one character at a time.
 
-Nobody tells it what a word is, or a verse. It sees 128 characters of the King James Bible and says after each what comes
-next; from that alone come spelling, names, and the cadence of "And it came to pass". A step further is only more of the
-same: `ox_models/gpt2.py`, which this page uses, is GPT-2 itself, and reads checkpoints of its full size.
+Nobody tells it what a word is, or a verse. It sees 128 characters of the King James Bible and says after each what
+comes next; from that alone come spelling, names, and the cadence of "And it came to pass". A step further is only more
+of the same: `ox_models/gpt2.py`, which this page uses, is GPT-2 itself, and reads checkpoints of its full size.
 
 `ox train gpt`, then `ox export model.onnx`, `ox serve model.onnx`; what the server's clients do is at the end.
 """
