@@ -22,8 +22,8 @@ class Transform:
     """The base. A subclass says in `draws` how many random numbers it needs an image, and in `apply` what it makes of
     an image and those; all that is random about it comes from them.
 
-    Random numbers come from `generator`, or without one from ox's default generator (`ox.manual_seed`), which in a
-    loader's worker has that worker's own seed.
+    Random numbers come from `generator`, or without one from ox's default generator (`ox.manual_seed`). In a loader's
+    worker it is always the default one, which the loader seeds there for each batch.
     """
 
     draws = 0

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox import random
+from ox.data.worker import get_worker_info
 from ox.dtypes import float32
 from ox.ops.mode import switched
 from ox.ops.operator import make_tensor
@@ -20,7 +21,7 @@ def draw(count: int, generator: random.Generator | None) -> list[float]:
     """`count` numbers in [0, 1), the same ones that `ox.random.uniform` would give, and the stream goes on as there."""
     if not count:
         return []
-    generator = generator or random.default_generator
+    generator = _source(generator)
     if count > FEW:
         return draw_many((count,), generator).tolist()  # type: ignore[no-any-return]
     blocks = -(-count // 4)
@@ -34,7 +35,13 @@ def draw(count: int, generator: random.Generator | None) -> list[float]:
 def draw_many(shape: tuple[int, ...], generator: random.Generator | None) -> NDArray[Any]:
     """The same in an array, float64."""
     with switched(recording=None, grad=False):
-        return random.uniform(shape, float32, generator).array.astype(np.float64)  # type: ignore[no-any-return]
+        return random.uniform(shape, float32, _source(generator)).array.astype(np.float64)  # type: ignore[no-any-return]
+
+
+def _source(generator: random.Generator | None) -> random.Generator:
+    """In a loader's worker always the default generator, which the loader seeds for each batch: a copy of another one
+    in each worker would give all of them the same numbers, and again in each epoch."""
+    return random.default_generator if generator is None or get_worker_info() is not None else generator
 
 
 def _philox(key: int, place: int) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import ox
-from ox.data import DataLoader
+from ox.data import DataLoader, Dataset
 from ox.data import transforms as T
 from ox.data.datasets import CIFAR10, MNIST
 from ox.data.transforms import augment, draws, v2
@@ -443,6 +443,27 @@ def test_a_dataset_takes_transforms_at_once(tmp_path: Any) -> None:
     x, _ = next(iter(DataLoader(still, batch_size=8)))
     assert x.tolist() == [still[i][0].tolist() for i in range(8)]
     assert MNIST.batch is CIFAR10.batch
+
+
+@pytest.mark.parametrize("generator", [None, ox.Generator(0)])
+def test_in_workers_the_loaders_seeds_decide(generator: Any) -> None:
+    class Same(Dataset):
+        turn = T.RandomRotation(180, "bilinear", generator=generator)
+
+        def __getitem__(self, index: int) -> Any:
+            return self.turn(PHOTO)
+
+        def __len__(self) -> int:
+            return 12
+
+    def epochs() -> list[bytes]:
+        ox.manual_seed(1)
+        loader = DataLoader(Same(), batch_size=2, num_workers=2, timeout=60)
+        return [image.tobytes() for _ in range(2) for batch in loader for image in batch.numpy()]
+
+    images = epochs()
+    assert len(set(images)) == 24  # no worker, batch or epoch repeats another one's numbers
+    assert epochs() == images
 
 
 def test_the_second_name() -> None:
