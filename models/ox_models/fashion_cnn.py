@@ -4,11 +4,9 @@
 looks for the same small things everywhere, and builds larger ones of them.
 """
 
-import numpy as np
-
 import ox
 from ox import nn
-from ox.data import TensorDataset
+from ox.data import TensorDataset, transforms
 from ox_models.fashion_data import LABELS, split
 
 inputs = {"image": "28×28 grey levels from 0 (background) to 1, rows from the top"}
@@ -48,12 +46,14 @@ def model() -> nn.Module:
     )
 
 
+mirrored = transforms.RandomHorizontalFlip()  # half of them: a shoe that points to the left is a shoe
+
+
 def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
-    """Half of the images mirrored: a shoe that points to the left is a shoe. All randomness comes from `generator`, so
-    that a run that was killed goes on as if it had not been."""
+    """What is trained on, and never what is validated on. All randomness comes from `generator`, so that a run that was
+    killed goes on as if it had not been."""
     images, answers = batch
-    pixels, mirrored = images.numpy(), ox.rand(len(images), generator=generator).numpy() < 0.5
-    return ox.from_numpy(np.where(mirrored[:, None, None, None], pixels[..., ::-1], pixels)), answers
+    return mirrored.batch(images, generator), answers
 
 
 # Shirts, coats and pullovers look alike at 28×28, and some labels are wrong: asking for 91 % certainty instead of 100 %

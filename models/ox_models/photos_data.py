@@ -10,9 +10,10 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
+import ox
 from ox.data import Dataset, TensorDataset
+from ox.data.transforms import functional as F
 from ox.errors import RecipeError
 
 PHOTOGRAPHS = {
@@ -49,31 +50,25 @@ def photographs() -> list[NDArray[np.uint8]]:
 
 def square(photograph: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The middle square in grey, uint8 [512, 512]."""
-    height, width = photograph.shape[:2]
-    side = min(height, width)
-    left, top = (width - side) // 2, (height - side) // 2
-    middle = Image.fromarray(photograph[top : top + side, left : left + side])
-    return np.asarray(middle.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    colours = photograph if photograph.ndim == 3 else photograph[..., np.newaxis].repeat(3, axis=2)
+    middle = F.center_crop(colours, min(colours.shape[:2]))
+    whole: NDArray[np.uint8] = F.resize(F.rgb_to_grayscale(middle), [SIDE, SIDE])[..., 0]
+    return whole
 
 
-def zoom(region: NDArray[np.uint8], left: int, top: int, side: int) -> NDArray[np.uint8]:
-    """A square of a region, at 224×224. It is cut out first, for resizing looks at neighbours."""
-    piece = Image.fromarray(region[top : top + side, left : left + side])
-    return np.asarray(piece.resize((CROP, CROP), Image.Resampling.BILINEAR))
-
-
-def as_images(grey: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """uint8 [n, 224, 224] as networks for photographs take them: float32 [n, 3, 224, 224] from 0 to 1."""
-    scaled = grey.astype(np.float32) / np.float32(255)
-    return np.repeat(scaled[:, np.newaxis], 3, axis=1)
+def as_images(grey: ox.Tensor) -> ox.Tensor:
+    """uint8 [n, 1, 224, 224] as networks for photographs take them: float32 [n, 3, 224, 224] from 0 to 1."""
+    scaled = grey.to(ox.float32) / 255
+    images: ox.Tensor = scaled.expand(-1, 3, -1, -1).contiguous()
+    return images
 
 
 class LeftHalves(Dataset):
-    """The part to learn from: the left half of each photograph, uint8 [512, 256], and its number, 40 times an epoch.
+    """The part to learn from: the left half of each photograph, uint8 [1, 512, 256], and its number, 40 times an epoch.
     A page's `augment` takes a crop of it, another one each time."""
 
     def __init__(self, photographs: list[NDArray[np.uint8]]) -> None:
-        self.halves = np.stack([photograph[:, : SIDE // 2] for photograph in photographs])
+        self.halves = np.stack([photograph[np.newaxis, :, : SIDE // 2] for photograph in photographs])
 
     def __len__(self) -> int:
         return PASSES * len(self.halves)
@@ -84,8 +79,10 @@ class LeftHalves(Dataset):
 
 def crops(photographs: list[NDArray[np.uint8]], top: int) -> TensorDataset:
     """Nine crops of 128×128 of each photograph's quarter at the right, from row `top` on, enlarged to 224×224."""
-    corners = [(256 + left, top + down) for down in (0, 64, 128) for left in (0, 64, 128)]
-    # One of each photograph, then the next of each: the first few samples show all of them.
-    grey = np.stack([zoom(photograph, *corner, 128) for corner in corners for photograph in photographs])
+    corners = [(top + down, SIDE // 2 + left) for down in (0, 64, 128) for left in (0, 64, 128)]
+    # One of each photograph, then the next of each: the first few samples show all of them. What is resized is cut out
+    # first, for resizing looks at neighbours.
+    pieces = [each[y : y + 128, x : x + 128, np.newaxis] for y, x in corners for each in photographs]
+    enlarged = F.resize(np.stack(pieces), [CROP, CROP])
     numbers = np.tile(np.arange(len(photographs), dtype=np.int64), len(corners))
-    return TensorDataset(as_images(grey), numbers)
+    return TensorDataset(as_images(ox.from_numpy(enlarged.transpose(0, 3, 1, 2))), numbers)

@@ -8,12 +8,10 @@ What is shown is that the network for 224×224 trains, exports and serves, and h
 cat is, but what this cat's fur looks like. For more, put folders of photographs in place of `data()`.
 """
 
-import numpy as np
-
 import ox
 from ox import nn
-from ox.data import Dataset
-from ox_models.photos_data import PHOTOGRAPHS, LeftHalves, as_images, crops, photographs, zoom
+from ox.data import Dataset, transforms
+from ox_models.photos_data import PHOTOGRAPHS, LeftHalves, as_images, crops, photographs
 from ox_models.resnet import resnet18
 
 inputs = {"image": "224×224 red, green and blue levels from 0 to 1, rows from the top; here all three are the grey"}
@@ -37,20 +35,21 @@ def model() -> nn.Module:
     return resnet18(len(PHOTOGRAPHS), width=16)
 
 
-def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
-    """A square of 112 to 256 pixels anywhere in the half, enlarged or reduced to 224, mirrored or not, lighter or
-    darker: the network must know the surface at any distance and in any light."""
-    halves, answers = batch
-    count = len(answers)
-    sides = ox.randint(112, 257, (count,), generator=generator).numpy()
-    left, top, mirrored, light = ox.rand(4, count, generator=generator).numpy()
-    pieces = [
-        zoom(half, int(x * (257 - side)), int(y * (513 - side)), int(side))
-        for half, side, x, y in zip(halves.numpy(), sides, left, top, strict=True)
+# A tenth to a half of what is there, enlarged or reduced to 224×224, mirrored or not, lighter or darker: the network
+# must know the surface at any distance and in any light. ImageNet's recipes do the same.
+varied = transforms.Compose(
+    [
+        transforms.RandomResizedCrop(224, scale=(0.1, 0.5)),
+        transforms.RandomHorizontalFlip(),
+        transforms.ColorJitter(brightness=0.3),
     ]
-    images = as_images(np.stack(pieces)) * (0.7 + 0.6 * light)[:, None, None, None]
-    images = np.where((mirrored < 0.5)[:, None, None, None], images[..., ::-1], images)
-    return ox.from_numpy(images.astype(np.float32)), answers
+)
+
+
+def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
+    """Whole halves come in, bytes; what goes on is what the network takes."""
+    halves, answers = batch
+    return as_images(varied.batch(halves, generator)), answers
 
 
 loss = nn.CrossEntropyLoss(label_smoothing=0.1)

@@ -11,11 +11,9 @@ The names of the parameters are torchvision's, so that the weights of its vit_b_
 import math
 from collections import OrderedDict
 
-import numpy as np
-
 import ox
 from ox import nn
-from ox.data import TensorDataset
+from ox.data import TensorDataset, transforms
 from ox_models.fashion_data import LABELS, split
 
 inputs = {"image": "28×28 grey levels from 0 (background) to 1, rows from the top"}
@@ -108,11 +106,12 @@ def model() -> nn.Module:
     return VisionTransformer()
 
 
+mirrored = transforms.RandomHorizontalFlip()  # half of them: a coat is a coat from either side
+
+
 def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
-    """Half of the images mirrored: a coat is a coat from either side."""
     images, answers = batch
-    pixels, mirrored = images.numpy(), ox.rand(len(images), generator=generator).numpy() < 0.5
-    return ox.from_numpy(np.where(mirrored[:, None, None, None], pixels[..., ::-1], pixels)), answers
+    return mirrored.batch(images, generator), answers
 
 
 loss = nn.CrossEntropyLoss(label_smoothing=0.1)

@@ -14,7 +14,7 @@ from ox.data import DataLoader
 from ox.errors import LoadError, RecipeError
 from ox_models import resnet18, resnet18_photos, vit
 from ox_models.fashion_data import split
-from ox_models.photos_data import PHOTOGRAPHS, SIDE, LeftHalves, crops, square, zoom
+from ox_models.photos_data import PHOTOGRAPHS, SIDE, LeftHalves, crops, square
 from ox_models.resnet import BasicBlock
 from ox_models.resnet import resnet18 as network
 
@@ -139,10 +139,6 @@ def test_a_photograph_becomes_square_and_grey() -> None:
     grey = square(wide)
     assert (grey.shape, grey.dtype) == ((SIDE, SIDE), np.uint8)
     assert 140 < grey.min() == grey.max() < 160
-    gradient = np.tile(np.arange(256, dtype=np.uint8), (256, 1))
-    piece = zoom(gradient, 64, 0, 112)
-    assert piece.shape == (224, 224)
-    assert (piece[0, 0], piece[0, -1]) == (64, 175)
 
 
 def test_without_scikit_image_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

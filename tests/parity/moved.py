@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+import ox
+import ox.data.transforms
+
 PAGES = Path(__file__).parents[2] / "models" / "ox_models"
 
 
@@ -24,10 +27,32 @@ class TensorDataset(torch.utils.data.TensorDataset):
         return [x[torch.from_numpy(indices)] for x in self.tensors]
 
 
+class Transforms:
+    """`ox.data.transforms` for PyTorch's tensors, in place of torchvision's."""
+
+    def __getattr__(self, name: str) -> Any:
+        def make(*arguments: Any, **options: Any) -> Any:
+            transform = getattr(ox.data.transforms, name)(*arguments, **options)
+            batch = transform.batch
+
+            def on_tensors(images: Any, generator: Any = None) -> Any:
+                if not isinstance(images, torch.Tensor):  # within a Compose
+                    return batch(images, generator)
+                return torch.from_numpy(np.ascontiguousarray(batch(ox.from_numpy(images.numpy())).numpy()))
+
+            transform.batch = on_tensors
+            return transform
+
+        return make
+
+
+transforms = Transforms()
+
+
 def moved(name: str) -> ModuleType:
     """The page `name` of ox_models with ``ox`` replaced by ``torch``, and so the pages that it imports.
 
-    What stays ox's are its errors and the datasets of `ox.data`, but for `TensorDataset`.
+    What stays ox's are its errors, its datasets but for `TensorDataset`, and its transforms of images.
     """
     module = sys.modules.get(f"moved_{name}")
     if module is None:
@@ -40,10 +65,19 @@ def moved(name: str) -> ModuleType:
 
 def changed(text: str) -> str:
     """The text with the imports changed, and nothing else."""
-    text = re.sub(r"^from ox\.data import TensorDataset$", "from moved import TensorDataset", text, flags=re.M)
+    text = re.sub(r"^from ox\.data import .*$", ours_or_moved, text, flags=re.M)
     text = re.sub(r"^import ox$", "import torch as ox", text, flags=re.M)
     text = re.sub(r"^from ox((?:\.(?!(?:data|errors)\b)\w+)*) import", r"from torch\1 import", text, flags=re.M)
     for name in re.findall(r"^from ox_models\.(\w+) import", text, flags=re.M):
         moved(name)
         text = text.replace(f"from ox_models.{name} import", f"from moved_{name} import")
     return text
+
+
+def ours_or_moved(line: re.Match[str]) -> str:
+    """An import from ox.data, with what is replaced taken from here."""
+    names = line[0].partition(" import ")[2].split(", ")
+    here = [name for name in names if name in ("TensorDataset", "transforms")]
+    theirs = [name for name in names if name not in here]
+    parts = [f"from {place} import {', '.join(some)}" for place, some in (("moved", here), ("ox.data", theirs)) if some]
+    return "; ".join(parts)
