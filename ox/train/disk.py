@@ -10,19 +10,22 @@ from ox.errors import TrainError
 
 def refused(what: str, path: Path, error: BaseException, needed: int, hint: str) -> TrainError:
     """The error for a file of `needed` bytes that could not be written."""
-    extra = {"needed": megabytes(needed)}
+    extra = {"needed": amount(needed)}
     try:
         free = shutil.disk_usage(path.parent).free
     except OSError:
         pass
     else:
-        extra["free"] = megabytes(free)
+        extra["free"] = amount(free)
         if free < needed:
-            extra["missing"] = megabytes(needed - free)
+            extra["missing"] = amount(needed - free)
     told = getattr(error, "got", None) or str(error)
     return TrainError(what, where=str(path), extra=extra, got=f"{type(error).__name__}: {told}", hint=hint)
 
 
-def megabytes(count: int) -> str:
-    """``3.2 MB``; small counts in bytes."""
-    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"
+def amount(count: int) -> str:
+    """``3.2 MB``, ``245.9 kB``."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 1000:.1f} kB"

@@ -70,21 +70,44 @@ def test_stopped_after_any_step(page: Path, tmp_path: Path, every: float) -> Non
         assert resumed.result["held_back"] == whole.result["held_back"]
 
 
+SLOWLY = """
+import os
+import time
+
+import safetensors.numpy
+
+
+def slowly(arrays, path, metadata):
+    data = safetensors.numpy.save(arrays, metadata)
+    for part in range(10):
+        with open(path, "ab") as file:
+            file.write(data[part * len(data) // 10 : (part + 1) * len(data) // 10])
+        time.sleep(0.003)
+
+
+if "OX_TEST_SLOWLY" in os.environ:
+    safetensors.numpy.save_file = slowly
+
+
+def augment(batch, generator):
+    time.sleep(0.02)
+"""
+
+
 def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
-    """SIGKILL from outside, again and again, whatever the process is doing: also while it writes a checkpoint."""
-    page = variant(
-        "points",
-        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.02)\n"),
-    )
+    """SIGKILL from outside, again and again, whatever the process is doing: also while it writes a checkpoint, which
+    is most of the time, for each is written so slowly that the next step does not wait for it."""
+    page = variant("points", ("\ndef augment(batch, generator):\n", SLOWLY))
     whole = train.train(page, out=tmp_path / "whole", **OPTIONS)
-    chance, kills, folder = random.Random(7), 0, tmp_path / "killed" / "points-0001"
-    for _ in range(40):
+    chance, kills, torn, folder = random.Random(7), 0, 0, tmp_path / "killed" / "points-0001"
+    slowly = os.environ | {"OX_TEST_SLOWLY": "1"}
+    for _ in range(10):
         begun = (folder / "checkpoints" / "last.safetensors").is_file()
         arguments = ["--resume", str(folder)] if begun else [str(page), "--out", str(folder.parent), "--epochs", "4"]
         if not begun:
             arguments += ["--checkpoint-every", "1e-9"]
             folder = folder.parent / f"points-{len(list(folder.parent.glob('points-*'))) + 1:04d}"
-        process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, env=slowly)
         give_up = time.monotonic() + 60
         written = _stamp(folder)
         while process.poll() is None and _stamp(folder) == written and time.monotonic() < give_up:
@@ -95,10 +118,12 @@ def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
             assert process.returncode == 0
             break
         kills += 1
+        torn += bool(list(folder.glob("checkpoints/.*")))
     run = find(folder)
     if run.result is None:
         run = train.resume(folder)
     assert kills >= 2
+    assert torn, "no kill came while a checkpoint was being written"
     assert weights(run) == weights(whole)
     assert weights(run, "best") == weights(whole, "best")
     assert lines(run) == lines(whole)

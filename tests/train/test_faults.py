@@ -1,0 +1,287 @@
+"""Full disks, two processes on one folder, samples that a model cannot take."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ox
+from ox import nn, train
+from ox.errors import ShapeError, TrainError
+from ox.train import checkpoint
+from ox.train.show import Silent
+
+
+def weights(run: train.Run) -> dict[str, bytes]:
+    return {name: x.array.tobytes() for name, x in checkpoint.load(run.last)["model"].items()}
+
+
+# -- disks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A disk of 2 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small disk needs the right to mount one")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+class Fill(Silent):
+    """Leaves so many bytes free after a step."""
+
+    def __init__(self, disk: Path, step: int, leave: int) -> None:
+        self.file, self.at, self.leave = disk / "filler", step, leave
+
+    def step(self, trainer, rate) -> None:
+        if trainer.progress.step == self.at:
+            while (room := os.statvfs(self.file.parent).f_bavail * 4096 - self.leave) > 0:
+                with open(self.file, "ab") as file:
+                    file.write(bytes(room))
+
+
+WIDE = (("(2, 16)", "(2, 4096)"), ("(16, 2)", "(4096, 2)"))
+
+
+def test_a_full_disk(variant, tmp_path: Path, small_disk: Path) -> None:
+    """The checkpoint before survives, the error says how much was missing, and with room the run goes on."""
+    page = variant("wide", *WIDE)
+    whole = train.train(page, out=tmp_path / "whole", epochs=3)
+    with pytest.raises(TrainError, match="the checkpoint could not be written") as caught:
+        train.train(page, out=small_disk, epochs=3, show=Fill(small_disk, 7, 65536))
+    told = {name: float(text.removesuffix(" kB")) for name, text in caught.value.extra.items()}
+    assert 240 < told["needed"] < 400  # weights and two moments of each
+    assert told["free"] <= 66
+    assert told["missing"] == pytest.approx(told["needed"] - told["free"], abs=0.11)
+    run = train.find(small_disk / "wide-0001")
+    assert checkpoint.load(run.last)["progress"]["epoch"] == 1
+    assert sorted(p.name for p in run.last.parent.iterdir()) == ["best.safetensors", "last.safetensors"]
+    (small_disk / "filler").unlink()
+    assert weights(train.resume(run.folder)) == weights(whole)
+
+
+def test_a_disk_too_full_for_a_line(variant, tmp_path: Path, small_disk: Path) -> None:
+    """What was measured comes before the checkpoint: that is one clear error, too."""
+    page = variant("wide", *WIDE)
+    whole = train.train(page, out=tmp_path / "whole", epochs=3)
+    with pytest.raises(TrainError, match="could not be written"):
+        train.train(page, out=small_disk, epochs=3, show=Fill(small_disk, 7, 0))
+    (small_disk / "filler").unlink()
+    resumed = train.resume(small_disk / "wide-0001")
+    assert weights(resumed) == weights(whole)
+    steps = [line["step"] for line in train.loggers.read(resumed.metrics)]
+    assert steps == [line["step"] for line in train.loggers.read(whole.metrics)]
+
+
+def test_a_limit_that_is_no_full_disk(variant, tmp_path: Path) -> None:
+    page = variant("wide", ("(2, 16)", "(2, 65536)"), ("(16, 2)", "(65536, 2)"))
+    command = [sys.executable, "-m", "ox_cli", "train", str(page)]
+    limited = ["bash", "-c", 'ulimit -f 500 && exec "$@"', "bash", *command]
+    done = subprocess.run(limited, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("TrainError: the checkpoint could not be written")
+    assert "needed 1.3 MB" in done.stderr
+    assert "missing" not in done.stderr
+
+
+# -- two processes, and a scheduler's ---------------------------------------------------------------------------------
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    give_up = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_two_processes_on_one_folder(variant, tmp_path: Path) -> None:
+    page = variant(
+        "slow",
+        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.1)\n"),
+    )
+    command = [sys.executable, "-m", "ox_cli", "train"]
+    first = subprocess.Popen([*command, str(page)], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        folder = tmp_path / "runs" / "slow-0001"
+        wait_for(folder / "checkpoints" / "last.safetensors", first)
+        second = subprocess.run(
+            [*command, "--resume", str(folder)], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        )
+        assert first.poll() is None
+        assert second.returncode == 1
+        assert second.stderr.startswith(f"TrainError: another process is training {folder}")
+        assert f"process {first.pid} on {platform.node()}, since 2" in second.stderr
+    finally:
+        first.kill()
+        first.wait()
+    assert train.resume(folder).result is not None  # what a killed process left does not hold anybody up
+    assert not (folder / ".training").exists()
+
+
+def test_a_scheduler_that_takes_the_machine_away(variant, tmp_path: Path) -> None:
+    """SIGTERM in the middle of an epoch: a checkpoint, exit 143, and the run ends as if nothing had been."""
+    page = variant(
+        "slow",
+        ("def augment(batch, generator):\n", "def augment(batch, generator):\n    import time; time.sleep(0.05)\n"),
+    )
+    whole = train.train(page, out=tmp_path / "whole")
+    command = [sys.executable, "-m", "ox_cli", "train", str(page), "--checkpoint-every", "0.1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    folder = tmp_path / "runs" / "slow-0001"
+    wait_for(folder / "checkpoints" / "last.safetensors", process)
+    time.sleep(0.12)
+    process.terminate()
+    shown = process.communicate(timeout=60)[0]
+    assert process.returncode == 143 == 128 + signal.SIGTERM
+    state = checkpoint.load(folder / "checkpoints" / "last.safetensors")
+    assert f"after step {state['progress']['step']} of 15" in shown
+    assert not list(folder.glob("checkpoints/.*"))
+    done = subprocess.run(
+        [sys.executable, "-m", "ox_cli", "train", "--resume", str(folder)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert weights(train.find(folder)) == weights(whole)
+
+
+def test_a_polite_stop_waits_for_the_checkpoint(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint.save
+
+    def slow(*arguments: object, **named: object) -> None:
+        time.sleep(0.1)
+        real(*arguments, **named)
+
+    class Terminate(Silent):
+        def step(self, trainer, rate) -> None:
+            if trainer.progress.step == 8:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(checkpoint, "save", slow)
+    with pytest.raises(train.Interrupted) as caught:
+        train.train(page, out=tmp_path, show=Terminate())
+    assert caught.value.exit_code == 143
+    assert checkpoint.load(tmp_path / "points-0001" / "checkpoints" / "last.safetensors")["progress"]["step"] == 8
+
+
+# -- samples ---------------------------------------------------------------------------------------------------------
+
+
+def trainer(train_data: object, validation: object = None, model: nn.Module | None = None, **more: object):
+    x = np.zeros((8, 3), np.float32), np.zeros(8, np.int64)
+    return train.Trainer(
+        model or nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)),
+        nn.CrossEntropyLoss(), None, train_data, x if validation is None else validation, batch_size=8, **more,
+    )  # fmt: skip
+
+
+def data(count: int, **wrong: int) -> tuple[np.ndarray, np.ndarray]:
+    """Samples whose first number is their index; `at` gets the label `label`."""
+    x, y = np.random.RandomState(0).randn(count, 3).astype(np.float32), np.arange(count) % 2
+    for at in wrong:
+        y[int(at[1:])] = wrong[at]
+    return x, y
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_label_without_a_score(accumulate: int) -> None:
+    with pytest.raises(TrainError) as caught:
+        trainer(data(50, _37=2), accumulate=accumulate, epochs=2).fit()
+    error = caught.value
+    assert error.what.startswith("the model cannot take a sample of batch ")
+    assert error.what.endswith(" of epoch 1")
+    assert error.extra["sample"].startswith("index 37 of its data (row ")
+    assert "out of range" in error.extra["cause"]
+    assert (error.expected, error.got) == ("0 to 1", "2")
+    # the batch is the one of that number in the order of the seed
+    number = int(error.what.split("batch ")[1].split()[0])
+    order = list(ox.data.RandomSampler(range(50), generator=ox.Generator(1)))
+    row = int(error.extra["sample"].split("(row ")[1].split()[0])
+    assert order[8 * (number - 1) + row] == 37
+
+
+def test_several_samples_are_listed() -> None:
+    with pytest.raises(TrainError) as caught:
+        trainer(data(50), data(50, _3=7, _44=7)).fit()
+    error = caught.value
+    assert error.what.startswith("the model cannot take a sample of batch 1 of the validation data after step 7")
+    assert error.extra["sample"] == "index 3 of its data (row 3 of the batch)"
+    with pytest.raises(TrainError) as caught:
+        trainer(data(50), data(50, _33=7, _44=7)).fit()
+    assert caught.value.what.startswith("the model cannot take a sample of batch 2 of the validation")
+    assert caught.value.extra["sample"] == "index 33 of its data (row 1 of the batch); also 44"
+
+
+def test_an_index_out_of_range_of_an_embedding() -> None:
+    words = np.random.RandomState(0).randint(0, 10, (30, 5))
+    words[21, 3] = 10
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(20, 2))
+    labels = np.arange(30) % 2
+    with pytest.raises(TrainError) as caught:
+        trainer((words, labels), (words[:5], labels[:5]), model).fit()
+    assert "index 21 of its data" in caught.value.extra["sample"]
+
+
+def test_an_error_of_the_users_own_code() -> None:
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(3, 2)
+
+        def forward(self, x: ox.Tensor) -> ox.Tensor:
+            if float(x[:, 0].max().item()) > 100:
+                raise ValueError("a point this far out is a slip")
+            return self.body(x)
+
+    x, y = data(20)
+    x[13, 0] = 1000
+    with pytest.raises(TrainError) as caught:
+        trainer((x, y), model=Picky()).fit()
+    assert caught.value.extra["cause"] == "ValueError: a point this far out is a slip"
+    assert "index 13 of" in caught.value.extra["sample"]
+    assert "raise ValueError" in str(caught.value.where)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_what_is_no_samples_fault_stays_what_it_is() -> None:
+    x, y = data(20)
+    with pytest.raises(ShapeError) as caught:
+        trainer((x[:, :2], y)).fit()
+    assert caught.value.extra["when"] == "batch 1 of epoch 1"
+
+    class Broken(nn.Linear):
+        def forward(self, x: ox.Tensor) -> ox.Tensor:
+            return super().forward(x).no_such_thing
+
+    with pytest.raises(AttributeError) as other:
+        trainer((x, y), model=Broken(3, 2)).fit()
+    assert other.value.__notes__ == ["in batch 1 of epoch 1"]
+
+
+def test_a_blamed_batch_changes_nothing() -> None:
+    """The search for the sample draws no random numbers, moves no order, and leaves the model in training."""
+    one = trainer(data(20, _3=5), model=nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2)))
+    given = 0
+    with pytest.raises(TrainError):
+        for batch in one.batches():
+            given += 1
+            drawn, order = ox.random.get_state(), one.feed.order.get_state()
+            one.step(batch)
+    assert one.feed.loader.state_dict()["position"] == given
+    assert one.feed.order.get_state() == order
+    assert one.model.training
+    after = ox.random.get_state()
+    ox.random.set_state(drawn)
+    one.model(batch[0])  # the forward pass itself draws
+    assert ox.random.get_state() == after
