@@ -11,6 +11,7 @@ import numpy as np
 from ox.data import DataLoader, TensorDataset
 from ox.random import Generator
 from ox.train.options import Options
+from ox.train.team import Alone
 
 Batch = tuple[Any, ...]
 
@@ -22,17 +23,22 @@ class Feed:
         dataset: the training part.
         augment: the recipe's, or None.
         device: where batches go: "cpu" or "cuda".
+        team: the ranks that share the data; each batch is one rank's.
     """
 
-    def __init__(self, dataset: Any, options: Options, augment: Callable[..., Any] | None, device: str) -> None:
+    def __init__(
+        self, dataset: Any, options: Options, augment: Callable[..., Any] | None, device: str, team: Alone
+    ) -> None:
         self.options, self.augment, self.device = options, augment, device
         # a stream of its own for each purpose: augmenting more must not change the order of the samples
         self.order = Generator(options.seed + 1)
-        self.augmentation = Generator(options.seed + 2)
+        self.augmentation = Generator(team.seed(options.seed + 2))
+        self.sampler = team.sampler(dataset, options.seed + 1)
         self.loader = DataLoader(
             dataset,
             batch_size=options.batch_size,
-            shuffle=True,
+            shuffle=self.sampler is None,
+            sampler=self.sampler,
             generator=self.order,
             num_workers=options.workers,
         )
@@ -41,14 +47,16 @@ class Feed:
         """Steps an epoch."""
         return -(-len(self.loader) // self.options.accumulate)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self, epoch: int = 0) -> Iterator[Batch]:
         """The batches that are left of this epoch, augmented."""
+        if self.sampler is not None:
+            self.sampler.set_epoch(epoch)
         for batch in self.loader:
             yield self.augment(batch, self.augmentation) if self.augment else batch
 
-    def groups(self) -> Iterator[list[Batch]]:
+    def groups(self, epoch: int = 0) -> Iterator[list[Batch]]:
         """The same, as many together as a step takes; the last group of an epoch may be smaller."""
-        batches = self.batches()
+        batches = self.batches(epoch)
         while group := list(islice(batches, self.options.accumulate)):
             yield group
 
@@ -64,6 +72,9 @@ class Feed:
         """
         state = self.loader.state_dict()
         number = state["position"] - back
+        if self.sampler is not None:
+            first = number * self.options.batch_size
+            return number + 1, self.sampler.order()[first : first + self.options.batch_size].tolist()
         everything = TensorDataset(np.arange(len(self.loader.dataset)))
         again = DataLoader(everything, batch_size=self.options.batch_size, shuffle=True, generator=Generator(0))
         again.load_state_dict(state | {"position": number})

@@ -58,6 +58,17 @@ class Keeper:
         pass
 
 
+class Bystander(Keeper):
+    """Keeps nothing: another rank does."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def save(self, state: dict[str, Any], *, best: bool = False, wait: bool = True) -> bool:
+        return True
+
+
 class Folder(Keeper):
     """Writes a run's checkpoints in a thread: a step waits only until its state is copied. One is written at a time,
     and each as `checkpoint.save` does it: whole or not at all, `last` before `best`."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ox.errors import TrainError
-from ox.train.keeper import Folder, Keeper
+from ox.train.keeper import Bystander, Folder, Keeper
 from ox.train.loggers import JSONL, Logger, Loggers, TensorBoard
 from ox.train.run import Run
 from ox.train.show import Silent, percent
@@ -48,25 +48,28 @@ def fit(
         Interrupted: Ctrl-C or SIGTERM; a checkpoint was written. (Without a run Ctrl-C is KeyboardInterrupt.)
         TrainError: a loss that is not finite, a sample that the model cannot take, or a disk that refuses.
     """
-    show = show or Silent()
-    progress = trainer.progress
-    with _signals(run is not None) as asked, _logs(run, progress.step, loggers) as log, show, _keeper(run) as keeper:
-        if run is not None and not run.last.is_file():  # a kill within the first epoch leaves something to go on from
+    team, progress = trainer.team, trainer.progress
+    show = show if show is not None and team.first else Silent()
+    logs = _logs(run if team.first else None, progress.step, loggers if team.first else ())
+    with _signals(run is not None) as asked, logs as log, show, _keeper(run, team.first) as keeper:
+        # a kill within the first epoch leaves something to go on from
+        if run is not None and team.told(not run.last.is_file()):
             keeper.save(trainer.state_dict())
         while not trainer.finished:
             _epoch(trainer, keeper, log, show, asked)
-            if asked and not trainer.finished:
-                _stop(trainer, keeper, asked)
+            number, _ = team.decide(asked, False)
+            if number and not trainer.finished:
+                _stop(trainer, keeper, number)
         result = _finish(trainer, keeper)
     show.finished(trainer, run, result)
     return result
 
 
-def _stop(trainer: Trainer, keeper: Keeper, asked: list[int]) -> NoReturn:
+def _stop(trainer: Trainer, keeper: Keeper, number: int) -> NoReturn:
     """End here: the checkpoint is complete before anybody is told that there is one."""
     keeper.wait()
     assert keeper.run is not None, "signals are handled for the sake of a run"
-    raise Interrupted(keeper.run, trainer, asked[0])
+    raise Interrupted(keeper.run, trainer, number)
 
 
 def _epoch(trainer: Trainer, keeper: Keeper, log: Logger, show: Silent, asked: list[int]) -> None:
@@ -75,19 +78,20 @@ def _epoch(trainer: Trainer, keeper: Keeper, log: Logger, show: Silent, asked: l
     began, saved, counted = time.perf_counter(), time.monotonic(), progress.running.count
     before, last_step = progress.seconds, (progress.epoch + 1) * len(trainer.feed)
     show.epoch(trainer)
-    for batches in trainer.feed.groups():
+    for batches in trainer.feed.groups(progress.epoch):
         loss = trainer.step(*batches)
         progress.seconds = before + time.perf_counter() - began
         if progress.step % every == 0 or progress.step == last_step:
             log.step({"step": progress.step, "epoch": progress.epoch + 1, "loss": loss, "lr": trainer.lr})
-        show.step(trainer, (progress.running.count - counted) / (time.perf_counter() - began))
+        show.step(trainer, trainer.team.size * (progress.running.count - counted) / (time.perf_counter() - began))
+        number, due = trainer.team.decide(asked, time.monotonic() - saved >= trainer.options.checkpoint_every)
         # after the last batch the epoch's own checkpoint follows at once
-        if progress.step < last_step and (asked or time.monotonic() - saved >= trainer.options.checkpoint_every):
+        if progress.step < last_step and (number or due):
             log.flush()
-            if keeper.save(trainer.state_dict(), wait=bool(asked)):
+            if keeper.save(trainer.state_dict(), wait=bool(number)):
                 saved = time.monotonic()
-            if asked:
-                _stop(trainer, keeper, asked)
+            if number:
+                _stop(trainer, keeper, number)
     rate = (progress.running.count - counted) / max(time.perf_counter() - began, 1e-9)
     row = trainer.close_epoch(rate)
     progress.seconds = before + time.perf_counter() - began
@@ -101,7 +105,9 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     """Evaluate the best weights on the held-back part, for the first and only time, and draw the curves."""
     progress, best, run = trainer.progress, trainer.progress.best, keeper.run
     assert best is not None
-    load_model(trainer.model, best_weights(keeper.best()), None if run is None else str(run.best))
+    if trainer.team.first:
+        load_model(trainer.model, best_weights(keeper.best()), None if run is None else str(run.best))
+    trainer.team.follow(trainer.model)
     trainer.model.eval()
     part = trainer.data.held_back
     held_back = None if part is None else trainer.evaluate(part, trainer.model)
@@ -114,7 +120,7 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     sample = trainer.sample(trainer.model)
     if sample is not None:
         result["sample"] = sample
-    if run is not None:
+    if run is not None and trainer.team.first:
         from ox.train import curves
 
         subtitle = "" if held_back is None or held_back.accuracy is None else f"held back {percent(held_back.accuracy)}"
@@ -123,8 +129,10 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     return result
 
 
-def _keeper(run: Run | None) -> Keeper:
-    return Keeper() if run is None else Folder(run)
+def _keeper(run: Run | None, first: bool) -> Keeper:
+    if run is None:
+        return Keeper()
+    return Folder(run) if first else Bystander(run)
 
 
 def _logs(run: Run | None, step: int, loggers: Sequence[Logger]) -> Logger:

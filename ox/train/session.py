@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ox.train.options import Options
 from ox.train.recipe import Recipe, load
 from ox.train.run import Run
 from ox.train.show import Silent
+from ox.train.team import Alone, team
 from ox.train.trainer import Trainer
 from ox.train.weights import best_weights, load_model
 
@@ -39,10 +41,22 @@ def train(
     """
     recipe = recipe if isinstance(recipe, Recipe) else load(recipe)
     trainer = Trainer(recipe, Options.of(recipe.defaults, **options))
-    run = runs.create(recipe, trainer.options, out)
-    with run.alone():
+    run = _made(trainer, lambda: runs.create(recipe, trainer.options, out))
+    with _alone(run, trainer.team):
         _go(trainer, run, show)
     return run
+
+
+def _made(trainer: Trainer, make: Callable[[], Run]) -> Run:
+    """The run that the first rank makes."""
+    run = make() if trainer.team.first else None
+    folder = trainer.team.told(None if run is None else str(run.folder))
+    return runs.find(folder) if run is None else run
+
+
+def _alone(run: Run, ranks: Alone) -> AbstractContextManager[None]:
+    """The run held against other processes, by the first of those that train it together."""
+    return run.alone() if ranks.first else nullcontext()
 
 
 def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run:
@@ -54,7 +68,7 @@ def resume(folder: str | os.PathLike[str], *, show: Silent | None = None) -> Run
         LoadError: no run, or a damaged checkpoint, or one of another architecture.
         TrainError: the run is finished, its recipe was changed, or another process trains it.
     """
-    with runs.find(folder).alone():
+    with _alone(runs.find(folder), team()):
         trainer, run = prepare(folder)
         _go(trainer, run, show)
     return run
@@ -73,7 +87,7 @@ def fit_in(
     known = (Path(folder) / "config.toml").is_file()
     if known and not resume:
         raise TrainError(f"there is a run in {folder}", hint="fit(folder, resume=True) goes on with it")
-    run = runs.find(folder) if known else runs.create_at(folder, trainer.recipe, trainer.options)
+    run = runs.find(folder) if known else _made(trainer, lambda: _at(folder, trainer))
     if changed := [name for name, value in vars(run.options).items() if getattr(trainer.options, name) != value]:
         raise TrainError(
             f"the run in {folder} was begun with other options",
@@ -81,7 +95,7 @@ def fit_in(
             got=", ".join(f"{name}={getattr(trainer.options, name)!r}" for name in changed),
             hint="the same options, or a folder of its own",
         )
-    with run.alone():
+    with _alone(run, trainer.team):
         if run.result is not None:
             load_model(trainer.model, best_weights(checkpoint.load(run.best)), str(run.best))
             trainer.model.eval()
@@ -89,6 +103,10 @@ def fit_in(
         if run.last.is_file():
             trainer.load_state_dict(checkpoint.load(run.last))
         return _go(trainer, run, show, loggers)
+
+
+def _at(folder: str | os.PathLike[str], trainer: Trainer) -> Run:
+    return runs.create_at(folder, trainer.recipe, trainer.options)
 
 
 def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
@@ -115,9 +133,11 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
 
 def _go(trainer: Trainer, run: Run, show: Silent | None, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
     show, changed = show or Silent(), []
-    if run.last.is_file():
+    if run.last.is_file() and trainer.team.first:
         checkpoint.mend(run, trainer.progress.best, trainer.progress.step)
         changed = differences(run)
+    if not trainer.team.first:
+        show = Silent()
     show.begin(trainer, run, machine.threads(), changed)
     return fit(trainer, run, show, loggers)
 

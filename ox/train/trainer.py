@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 import ox.random
-from ox.errors import RecipeError, TrainError
+from ox.errors import DistributedError, RecipeError, TrainError
 from ox.train import chance
 from ox.train.culprit import blame
 from ox.train.evaluate import Result
@@ -23,6 +24,7 @@ from ox.train.options import Options
 from ox.train.plain import of_objects
 from ox.train.progress import Criterion, Progress
 from ox.train.recipe import Recipe
+from ox.train.team import team
 from ox.train.update import Update
 from ox.train.validation import validate
 from ox.train.weights import load_model
@@ -87,19 +89,29 @@ class Trainer:
         self.recipe, self.options = recipe, options
         self.metrics = [metric_of(wanted) for wanted in recipe.optional("metrics") or ()]
         self.criterion = Criterion(recipe.optional("best"), self.metrics)
+        self.team = team()
         chance.seed(options.seed)
         self.device = _device(options.device)
         data = recipe.data() if recipe.base is not None else None
         self.model = recipe.model(data).to(self.device)
         self.model.train()
         self.data = (data or recipe.data()).first(options.limit)
-        self.feed = Feed(self.data.train, options, recipe.optional("augment"), self.device)
+        self.team.check(self._told())
+        self.feed = Feed(self.data.train, options, recipe.optional("augment"), self.device, self.team)
         self.optimizer = self._optimizer()
         self.steps = options.epochs * len(self.feed)
         scheduler = recipe.optional("scheduler")
         self.scheduler = scheduler(self.optimizer, options.lr, self.steps) if scheduler else None
         self.update = Update(self.model, self.optimizer, self.scheduler, options, self.device)
+        self.network = self.team.wrapped(self.model, recipe.optional("step") is not None)  # what a step calls
+        if not self.team.first:
+            chance.seed(self.team.seed(options.seed))  # every rank drops out others
         self.progress = Progress()
+
+    def _told(self) -> dict[str, Any]:
+        """What all ranks must have been told alike."""
+        sizes = {f"length of the {name} data": len(part) for name, part in self.data.parts().items()}
+        return {"page": self.recipe.sha256[:12], **self.options.to_table(), **sizes}
 
     def _optimizer(self) -> Any:
         make = self.recipe.optional("optimizer")
@@ -156,7 +168,7 @@ class Trainer:
 
     def batches(self) -> Iterator[Batch]:
         """The batches that are left of this epoch, augmented."""
-        return self.feed.batches()
+        return self.feed.batches(self.progress.epoch)
 
     def loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
         """The loss of a batch and the model's outputs: the recipe's own step, or `loss(model(*inputs), target)`."""
@@ -188,18 +200,20 @@ class Trainer:
     def _step(self, batches: list[Batch]) -> float:
         total, loss_sum, running = sum(len(batch[-1]) for batch in batches), 0.0, Result()
         for i, batch in enumerate(batches):
-            try:
-                loss, value, outputs = self._forward(batch)
-            except TrainError:
-                raise
-            except Exception as error:
-                raise self._blamed(error, batch, len(batches) - i) from error
-            if i == 0:
-                self.optimizer.zero_grad()
-            rows = len(batch[-1])
-            self.update.backward(loss if rows == total else loss * (rows / total))
+            with self.team.quiet(self.network, last=i == len(batches) - 1):
+                try:
+                    loss, value, outputs = self._forward(batch)
+                except (TrainError, DistributedError):
+                    raise
+                except Exception as error:
+                    raise self._blamed(error, batch, len(batches) - i) from error
+                if i == 0:
+                    self.optimizer.zero_grad()
+                rows = len(batch[-1])
+                self.update.backward(loss if rows == total else loss * (rows / total))
             running.add(value, outputs, batch[-1])
             loss_sum += value * (rows / total)
+        self.team.average(self.model)
         self.update()
         self.progress.step += 1
         self.progress.running.join(running)
@@ -208,7 +222,7 @@ class Trainer:
     def _forward(self, batch: Batch) -> tuple[Any, float, Any]:
         """Loss, its value and outputs of a training batch."""
         before = ox.random.get_state()
-        loss, outputs = self._cast_loss(self.model, batch)
+        loss, outputs = self._cast_loss(self.network, batch)
         value = float(loss.item())
         if not np.isfinite(value):
             ox.random.set_state(before)
@@ -236,7 +250,7 @@ class Trainer:
             TrainError: the loss is NaN or infinite.
         """
         names = {id(of): f"{name} data" for name, of in self.data.parts().items()}
-        return validate(
+        result = validate(
             self.update.evaluated if model is None else model,
             self.loss,
             part,
@@ -245,22 +259,25 @@ class Trainer:
             batch_size=min(EVALUATION_BATCH, 4 * self.options.batch_size),
             placed=self.feed.placed,
             metrics=self.metrics,
+            numbers=self.team.numbers(len(part)),
         )
+        return self.team.joined(result, self.metrics)
 
     def close_epoch(self, rate: float) -> dict[str, Any]:
         """Validate, note the epoch's row in the history, and begin the next."""
         progress, validation = self.progress, self.evaluate(self.data.validation)
+        running = self.team.joined(progress.running)
         progress.epoch += 1
         row = {
             "epoch": progress.epoch,
             "step": progress.step,
-            "loss": progress.running.loss,
-            "accuracy": progress.running.accuracy,
+            "loss": running.loss,
+            "accuracy": running.accuracy,
             "validation_loss": validation.loss,
             "validation_accuracy": validation.accuracy,
             **{f"validation_{name}": value for name, value in validation.metrics.items()},
             "lr": self.lr,
-            "samples_per_second": rate,
+            "samples_per_second": rate * self.team.size,
             "seconds": progress.seconds,
         }
         sample = self.sample()
@@ -292,13 +309,15 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """All state, as `ox.save` takes it."""
-        feed = self.feed.state_dict()
+        feed, random = self.feed.state_dict(), chance.get_state()
+        own = {"random": random, "augmentation": feed["augmentation"], "running": asdict(self.progress.running)}
         return {
             "model": self.model.state_dict(),
             **self.update.state_dict(),
-            "random": {**chance.get_state(), "order": feed["order"], "augmentation": feed["augmentation"]},
+            "random": {**random, "order": feed["order"], "augmentation": feed["augmentation"]},
             "loader": feed["loader"],
             "progress": self.progress.state_dict(),
+            "ranks": self.team.gathered(own),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -307,11 +326,16 @@ class Trainer:
         Raises:
             LoadError: it belongs to another architecture; the keys that differ are listed.
         """
+        own = self.team.own(state)
         load_model(self.model, state["model"])
         self.update.load_state_dict(state)
         chance.set_state(state["random"])
         self.feed.load_state_dict({**state["random"], "loader": state["loader"]})
         self.progress = Progress.of(state["progress"])
+        if own is not None:
+            chance.set_state(own["random"])
+            self.feed.augmentation.set_state(own["augmentation"])
+            self.progress.running = Result(**own["running"])
 
 
 def _device(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.autograd import no_grad
-from ox.data import DataLoader
+from ox.data import DataLoader, Subset
 from ox.train.culprit import blame
 from ox.train.evaluate import Result, Step, evaluate
 from ox.train.metrics import Metric
@@ -24,32 +24,35 @@ def validate(
     batch_size: int,
     placed: Callable[[Any], Any],
     metrics: Sequence[Metric] = (),
+    numbers: range | None = None,
 ) -> Result:
     """`evaluate` on a dataset, in its order.
 
     Args:
         name: of the part, for errors: "validation after step 20".
         placed: brings a batch to the model's device.
+        numbers: evaluate these samples; None for all.
 
     Raises:
         TrainError: the loss is NaN or infinite, or the model cannot take a sample.
     """
-    loader = DataLoader(part, batch_size=batch_size)
+    numbers = range(len(part)) if numbers is None else numbers
+    loader = DataLoader(part if len(numbers) == len(part) else Subset(part, numbers), batch_size=batch_size)
     with np.errstate(all="ignore"):
         try:
             result = evaluate(model, step, map(placed, loader), metrics)
         except Exception as error:
-            raise _explained(error, model, step, map(placed, loader), name, batch_size) from error
-        if not np.isfinite(result.loss):
-            raise _explained(None, model, step, map(placed, loader), name, batch_size)
+            raise _explained(error, model, step, map(placed, loader), name, numbers) from error
+        if result.count and not np.isfinite(result.loss):
+            raise _explained(None, model, step, map(placed, loader), name, numbers)
     return result
 
 
 def _explained(
-    error: Exception | None, model: Any, step: Step, batches: Iterable[Any], name: str, batch_size: int
+    error: Exception | None, model: Any, step: Step, batches: Iterable[Any], name: str, numbers: range
 ) -> Exception:
     """The error to raise: of the first batch that fails or whose loss is not finite."""
-    training = model.training
+    training, done = model.training, 0
     model.eval()
     try:
         with no_grad():
@@ -57,10 +60,11 @@ def _explained(
                 try:
                     value = float(step(model, batch)[0].item())
                 except Exception as own:
-                    indices = range(i * batch_size, i * batch_size + len(batch[-1]))
+                    indices = numbers[done : done + len(batch[-1])]
                     return blame(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
                 if error is None and not np.isfinite(value):
                     return diagnose(model, step, batch, value, name)
+                done += len(batch[-1])
     finally:
         model.train(training)
     assert error is not None, "a loss that is not finite has a batch"
