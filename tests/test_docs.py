@@ -8,6 +8,7 @@
 Markers, as HTML comments on the line before a block (or anywhere on the page for the last three):
 
     <!-- not run: REASON -->     the block is left out; pytest's summary lists it with its reason
+    <!-- file: train.py -->     the block is written to a file of this name, for a command further down
     <!-- raises: ShapeError -->  the block (python), or its last command (console), must end in that error
     <!-- first: COMMAND -->      an `ox` command that the page silently needs
     <!-- slow page -->           this page belongs to `make test-all` only
@@ -44,6 +45,7 @@ class Block:
     text: str
     not_run: str | None
     raises: str | None
+    file: str | None = None
 
     def commands(self) -> list[str]:
         """The `ox` commands of a console block; a backslash at a line's end goes on below."""
@@ -58,10 +60,11 @@ def blocks_of(page: Path) -> list[Block]:
         marker = (match["marker"] or "").strip()
         reason = re.fullmatch(r"not run:(.*)", marker)
         error = re.fullmatch(r"raises: *(\w+)", marker)
+        file = re.fullmatch(r"file: *(\w+\.\w+)", marker)
         line = text.count("\n", 0, match.start("text")) + 1
         name = page.relative_to(ROOT).as_posix()
         not_run, raises = reason and reason[1].strip(), error and error[1]
-        found.append(Block(name, line, match["kind"], match["text"], not_run, raises))
+        found.append(Block(name, line, match["kind"], match["text"], not_run, raises, file and file[1]))
     return found
 
 
@@ -80,7 +83,9 @@ class Runner:
                 if block.not_run is not None:
                     continue
                 print(f"-- {block.page}:{block.line}", flush=True)
-                if block.kind == "python":
+                if block.file is not None:
+                    Path(block.file).write_text(block.text)
+                elif block.kind == "python":
                     self.python(block)
                 elif block.kind == "console":
                     commands = block.commands()
@@ -177,12 +182,15 @@ def test_the_runner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     page.write_text(
         "```python\na = 1\n```\n\n<!-- raises: ZeroDivisionError -->\n```python\na / 0\n```\n\n"
         "<!-- not run: it would hang -->\n```python\nwhile True: pass\n```\n\n"
-        "```console\n$ ox --version\nox 0.1\n```\n\n```python\nassert a == 1\nopen('done', 'w').close()\n```\n"
+        "```console\n$ ox --version\nox 0.1\n```\n\n<!-- file: page.py -->\n```python\na = 2\n```\n\n"
+        "```python\nimport page\nassert (a, page.a) == (1, 2)\nopen('done', 'w').close()\n```\n"
     )
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert [block.line for block in blocks_of(page)] == [2, 7, 12, 16, 21]
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [block.line for block in blocks_of(page)] == [2, 7, 12, 16, 22, 26]
     Runner().run(page)
+    sys.modules.pop("page")
     assert (tmp_path / "done").exists()
 
 
