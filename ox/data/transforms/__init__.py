@@ -34,7 +34,6 @@ from ox.data.transforms.fixed import (
     ToPILImage,
     ToTensor,
 )
-from ox.data.transforms.geometric import InterpolationMode
 from ox.data.transforms.mix import CutMix, MixUp
 from ox.data.transforms.moved import (
     RandomAffine,
@@ -46,6 +45,7 @@ from ox.data.transforms.moved import (
     RandomRotation,
     RandomVerticalFlip,
 )
+from ox.data.transforms.resizing import InterpolationMode
 
 __all__ = [
     "CenterCrop",

@@ -13,8 +13,8 @@ from ox import random
 from ox.data.transforms import functional as F
 from ox.data.transforms.base import Transform, as_array
 from ox.data.transforms.draws import whole
-from ox.data.transforms.geometric import NEAREST, mode_of
 from ox.data.transforms.images import opened, size_of
+from ox.data.transforms.resizing import NEAREST, mode_of
 from ox.errors import ArgumentError
 from ox.ops.explain import place
 

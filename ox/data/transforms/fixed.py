@@ -7,7 +7,7 @@ from typing import Any
 
 from ox.data.transforms import functional as F
 from ox.data.transforms.base import Fixed
-from ox.data.transforms.geometric import BILINEAR, mode_of, pair
+from ox.data.transforms.resizing import BILINEAR, mode_of, pair
 from ox.dtypes import float32
 
 

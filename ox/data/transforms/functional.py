@@ -34,7 +34,6 @@ from ox.data.transforms.convert import (
     to_tensor,
 )
 from ox.data.transforms.geometric import (
-    InterpolationMode,
     affine,
     center_crop,
     crop,
@@ -42,13 +41,13 @@ from ox.data.transforms.geometric import (
     hflip,
     pad,
     perspective,
-    resize,
     resized_crop,
     rotate,
     ten_crop,
     vflip,
 )
 from ox.data.transforms.images import opened
+from ox.data.transforms.resizing import InterpolationMode, resize
 
 horizontal_flip, vertical_flip, to_grayscale = hflip, vflip, rgb_to_grayscale
 

@@ -14,8 +14,8 @@ from ox.data.transforms import functional as F
 from ox.data.transforms.base import Sometimes, Transform, as_array
 from ox.data.transforms.colour import limits
 from ox.data.transforms.draws import between, draw, stream, whole
-from ox.data.transforms.geometric import BILINEAR, NEAREST, mode_of, pair
 from ox.data.transforms.images import opened, size_of
+from ox.data.transforms.resizing import BILINEAR, NEAREST, mode_of, pair
 from ox.errors import ArgumentError, ShapeError
 from ox.ops.explain import place
 
