@@ -52,6 +52,12 @@ def train(
     workers: Annotated[
         int | None, typer.Option(help="Processes that make batches.", show_default="recipe, else 0")
     ] = None,
+    nproc: Annotated[
+        int | None, typer.Option(help="Processes that train together; each takes batches of its own.", show_default="1")
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(help="With --nproc: how often all start again from the checkpoint when one dies.")
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="The folder to make the run's folder in.", show_default="runs")
     ] = None,
@@ -65,10 +71,7 @@ def train(
 
     Ctrl-C writes a checkpoint and says how to resume.
     """
-    from ox.train import Interrupted, load_from
-    from ox.train import resume as go_on
-    from ox.train import train as begin
-    from ox.train.show import Terminal
+    from ox_cli import ranks
 
     flags: dict[str, Any] = {
         "epochs": epochs,
@@ -85,10 +88,32 @@ def train(
         "amp": amp,
         "workers": workers,
     }
-    show = Terminal()
+    source = {"from": from_file, "data": data, "layers": layers}
+    if not ranks.is_rank() and (count := ranks.wanted(nproc, resume)) > 1:
+        ranks.start({"": recipe, **source, **flags, "out": out, "resume": resume}, count, max_restarts)
+        return
+    with ranks.together() as speaks:
+        _train(recipe, from_file, source, flags, out, resume, speaks)
+
+
+def _train(
+    recipe: str | None, from_file: Path | None, source: dict[str, Any], flags: dict[str, Any], out: Path | None,
+    resume: Path | None, speaks: bool,
+) -> None:  # fmt: skip
+    """`train` in this process; `speaks` says whether anybody listens to it."""
+    from ox.distributed.start import remembered
+    from ox.train import Interrupted, load_from
+    from ox.train import resume as go_on
+    from ox.train import train as begin
+    from ox.train.show import Silent, Terminal
+
+    terminal, data, layers = Terminal(), source["data"], source["layers"]
+    show = terminal if speaks else Silent()
     try:
-        if resume is not None:
-            _refuse(recipe, out, flags | {"from": from_file, "data": data, "layers": layers})
+        if (again := remembered()) is not None:  # a launch that starts its ranks once more
+            run = go_on(again, show=show)
+        elif resume is not None:
+            _refuse(recipe, out, flags | source)
             run = go_on(resume, show=show)
         elif from_file is not None:
             if recipe is not None or data is None:
@@ -104,11 +129,13 @@ def train(
         else:
             run = begin(recipe, out=out or Path("runs"), show=show, **flags)
     except Interrupted as stop:
-        show.print("\n" + stop.what)
-        show.print("next: ", (str(stop.hint), "bold"))
+        if speaks:
+            terminal.print("\n" + stop.what)
+            terminal.print("next: ", (str(stop.hint), "bold"))
         raise typer.Exit(stop.exit_code) from None
     shown = "" if run.folder.parent == Path("runs") else f" --run {run.folder}"
-    show.print("next: ", (f"ox export model.onnx{shown}", "bold"))
+    if speaks:
+        terminal.print("next: ", (f"ox export model.onnx{shown}", "bold"))
 
 
 def _refuse(recipe: str | None, out: Path | None, flags: dict[str, Any]) -> None:

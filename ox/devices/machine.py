@@ -48,7 +48,16 @@ def use(count: int) -> None:
 
 
 def limit() -> Limit:
-    """`threads()` with the reason. A quota of 1.5 CPUs counts as 1: a thread too many waits for the next period."""
+    """`threads()` with the reason. A quota of 1.5 CPUs counts as 1: a thread too many waits for the next period.
+    Ranks of one program share what there is."""
+    alone = _alone()
+    ranks = os.environ.get("MPI_LOCALNRANKS", "")  # what mpiexec tells each of the processes that it started here
+    if not ranks.isdigit() or int(ranks) < 2:
+        return alone
+    return Limit(max(1, alone.threads // int(ranks)), alone.cores, f"{alone.reason}, shared by {ranks} ranks")
+
+
+def _alone() -> Limit:
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     quota = cgroup_quota()

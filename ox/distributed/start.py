@@ -142,6 +142,17 @@ def _not_by_mpi(here: Launch) -> DistributedError:
     )
 
 
+def remember(run: str) -> None:
+    """Let those that `ox launch` starts again know what they had begun."""
+    if FOLDER in os.environ:
+        leave(Path(os.environ[FOLDER]).parent, "begun", run)
+
+
+def remembered() -> str | None:
+    """What an earlier attempt of this launch had begun."""
+    return _text(Path(os.environ[FOLDER]).parent / "begun") if FOLDER in os.environ else None
+
+
 # -- the meeting -------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from ox.devices import machine
 from ox.errors import LoadError
 from ox.train.options import Options
 from ox.train.recipe import Recipe
+from ox.train.team import team
 
 
 def describe(recipe: Recipe, options: Options, run: str) -> dict[str, Any]:
@@ -32,6 +33,7 @@ def describe(recipe: Recipe, options: Options, run: str) -> dict[str, Any]:
             "platform": platform.platform(),
             "instructions": machine.instruction_set() or "unknown",
             "threads": machine.threads(),
+            "processes": team().size,
             "executors": executors(),
         },
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ox.devices import machine
+from ox.distributed.start import remember
 from ox.errors import TrainError
 from ox.train import checkpoint, config
 from ox.train import run as runs
@@ -50,6 +51,8 @@ def train(
 def _made(trainer: Trainer, make: Callable[[], Run]) -> Run:
     """The run that the first rank makes."""
     run = make() if trainer.team.first else None
+    if run is not None:
+        remember(str(run.folder.resolve()))
     folder = trainer.team.told(None if run is None else str(run.folder))
     return runs.find(folder) if run is None else run
 

@@ -73,6 +73,8 @@ class Terminal(Silent):
 
         options, progress = trainer.options, trainer.progress
         place = f"{trainer.device} ({threads} thread{'s' * (threads != 1)})"
+        if (size := trainer.team.size) > 1:
+            place = f"{size} processes · {place} each · batches of {size} × {options.batch_size}"
         self.print(
             f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold")
         )
