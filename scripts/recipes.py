@@ -49,9 +49,8 @@ def main() -> int:
         served(folder)
         (run,) = (folder / "runs").iterdir()
         result = json.loads((run / "result.json").read_text())
-        figures = {**result["held_back"], **result["held_back"].get("metrics", {})}
         metric, bound = PROMISED.get(name, ("loss", None))
-        got = figures[metric.removeprefix("-")]
+        got = result["held_back"][metric.removeprefix("-")]
         kept = bound is None or (got <= bound if metric.startswith("-") else got >= bound)
         broken += [] if kept else [name]
         _, model = ox.train.restore(run)
