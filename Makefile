@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format types bench conformance parity docs clean
+.PHONY: help demo test test-all lint format types bench conformance parity recipes docs clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ conformance: $(VENV)/.installed-dev ## the scoreboard of ONNX's 1,884 node cases
 parity: $(VENV)/.installed-parity ## the comparisons with PyTorch, in an environment that has it
 	$(BIN)/python -m pytest tests/parity -m "not slow" $(ARGS)
 
+recipes: $(VENV)/.installed-dev ## every recipe trained, exported, proven, served, and held to its promise (an hour)
+	$(BIN)/python scripts/recipes.py $(ARGS)
+
 docs: $(VENV)/.installed-dev ## run every code block of README.md and docs/
 	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
 
@@ -51,9 +54,9 @@ clean: ## remove what the targets made, the virtual environment too
 
 # What each environment holds. `run` is what a user has; `dev` adds the tests; `parity` and `bench` add the peers.
 $(VENV)/.installed-run: EXTRAS := cpu
-$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,test,files,dev
-$(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,test,dev,parity
-$(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,test,dev,bench
+$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,photos,test,files,dev
+$(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,photos,test,dev,parity
+$(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,photos,test,dev,bench
 
 $(VENV)/.installed-%: pyproject.toml
 	@$(PYTHON) scripts/python_version.py
