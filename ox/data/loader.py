@@ -34,7 +34,7 @@ class DataLoader:
         num_workers: processes that make batches ahead of time; 0 makes them here when they are asked for. The order of
             samples does not depend on it. An `IterableDataset` is shared out by `get_worker_info()`.
         collate_fn: makes a batch of a list of samples; default `default_collate`.
-        pin_memory: taken for PyTorch's sake; batches of workers lie in shared memory.
+        pin_memory: taken for PyTorch's sake: copies to a GPU pass through pinned memory of CuPy's in any case.
         drop_last: leave out a last batch that is not full.
         timeout: seconds to wait for a batch of a worker; 0 for as long as it lives.
         worker_init_fn: called with its number in each worker when it starts.
@@ -120,7 +120,7 @@ class DataLoader:
             now = self._resumed(state)
         else:
             generator = self.generator or random.default_generator
-            now = progress.fresh(self._epochs, generator.get_state())
+            now = progress.fresh(self._epochs, generator.get_state(), getattr(self.sampler, "rank", 0))
         if hasattr(self.sampler, "state_dict"):
             now.sampler = self.sampler.state_dict()
         self._epochs, self._progress, self._here = now.epoch + 1, now, None

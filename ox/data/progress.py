@@ -51,9 +51,10 @@ class Progress:
         return state
 
 
-def fresh(epoch: int, generator: dict[str, int]) -> Progress:
-    """A new epoch. The generator is not drawn from: the order of samples does not depend on the number of workers."""
-    return Progress(epoch, mix(generator["seed"], generator["counter"], epoch))
+def fresh(epoch: int, generator: dict[str, int], rank: int) -> Progress:
+    """A new epoch. The generator is not drawn from: the order of samples does not depend on the number of workers.
+    Ranks that began with the same seed draw different numbers in their workers."""
+    return Progress(epoch, mix(generator["seed"], generator["counter"], epoch, rank))
 
 
 def resumed(state: dict[str, Any], length: int | None, workers: int, stream: bool) -> Progress:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ox.data.wire import Array, Blob, dtype_name
 
-SMALL = 4096  # arrays up to this many bytes travel in the message
+SMALL = 1 << 14  # arrays up to this many bytes travel in the message
 GRAIN = 1 << 16  # segments are multiples of this
 HELD = 256  # batches that a program may hold in shared memory; those beyond are copied
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ox
 from ox.data import DataLoader
 from ox.data.distributed import DistributedSampler
 from ox.errors import ArgumentError, LoadError
@@ -51,6 +53,22 @@ def test_in_a_loader() -> None:
     loader = DataLoader(range(10), 2, sampler=sampler)
     assert len(loader) == 3 and [b.tolist() for b in loader] == [[1, 3], [5, 7], [9]]
     assert [b.tolist() for b in DataLoader(range(10), 2, sampler=sampler, num_workers=2)] == [[1, 3], [5, 7], [9]]
+
+
+def test_ranks_draw_different_numbers_in_their_workers() -> None:
+    class Noise:
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> float:
+            return float(np.random.rand())
+
+    drawn = set()
+    for rank in (0, 1):
+        sampler = DistributedSampler(Noise(), 2, rank)
+        loader = DataLoader(Noise(), 2, sampler=sampler, num_workers=1, generator=ox.Generator(0))
+        drawn |= {x for batch in loader for x in batch.tolist()}
+    assert len(drawn) == 8
 
 
 def test_bad_input() -> None:
