@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HALVES = (float16, bfloat16)
 # what only moves values, or picks the largest, rounds nothing; a Cast is the conversion itself
-EXACT = frozenset(("Cast", "Where", "Gather", "MaxPool", "ReduceMax", "ReduceMin"))
+EXACT = frozenset(("Cast", "Gather", "MaxPool", "ReduceMax", "ReduceMin"))
 ELEMENTS = 4_000  # from so many on ONNX Runtime converts float16 faster than NumPy
 
 
