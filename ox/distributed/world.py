@@ -202,11 +202,16 @@ def _watch_the_end() -> None:
 
 def _fail() -> None:
     sys.stderr.flush()
-    world = _groups[0] if _groups else None
-    if world is not None and world.monitor is not None:
-        world.monitor.tell("left", 0, "ended with an error")
+    _say("ended with an error")
     sleep(GRACE)  # the others hear of it, and say what they wait for
     abort(1)
+
+
+def _say(text: str) -> None:
+    """Tell every group that this rank has left it: the others may wait in any."""
+    for group in _groups:
+        if group.monitor is not None:
+            group.monitor.tell("left", 0, text)
 
 
 def _end() -> None:
@@ -217,8 +222,7 @@ def _end() -> None:
     world = _groups[0] if _groups else None
     if world is not None and (world.is_broken or any(group.is_broken for group in _groups)):
         _fail()
-    if world is not None and world.monitor is not None:
-        world.monitor.tell("left", 0, "ended without destroy_process_group()")
+    _say("ended without destroy_process_group()")
     limit = DEFAULT_TIMEOUT.total_seconds() if world is None else world.timeout
     request, until = mpi.farewell(), monotonic() + limit
     while not request.test():

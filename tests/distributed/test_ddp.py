@@ -505,3 +505,24 @@ assert places[1] == places[2] == places[3]
         2,
         tmp_path,
     )
+
+
+@pytest.mark.parametrize(
+    ("way", "said"), [("raise ValueError('enough')", "ended with an error"), ("sys.exit(0)", "ended without")]
+)
+def test_a_rank_that_ends_is_named(way: str, said: str, tmp_path: Path) -> None:
+    """The collectives of a model are in a group of their own, which hears of it too."""
+    code = (
+        COMMON
+        + f"""
+ddp, _ = twins(mlp)
+x, y = batch(4)
+F.cross_entropy(ddp(x), y).backward()
+if rank == 1:
+    {way}
+F.cross_entropy(ddp(x), y).backward()
+"""
+    )
+    out = run(code, 2, tmp_path, check=False, limit=60)
+    assert "rank 1 has ended and will not come" in out and said in out and "script.py" in out, out
+    assert "is done" not in out
