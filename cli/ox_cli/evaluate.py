@@ -1,4 +1,4 @@
-"""`ox eval`: how often a model is right on what was held back."""
+"""`ox eval`: how often a model is right on what was held back, and what else its recipe asks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 BATCH = 64  # a file may need much memory for a sample
+OWN = ("correct", "count", "accuracy")  # said in words
 
 
 def evaluate(
@@ -22,7 +23,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure a run or an ONNX file on held-back data."""
-    from ox.train.evaluate import right_answers
+    from ox.train.evaluate import right_answers, value_of
+    from ox.train.metrics import metric_of
     from ox.train.samples import batches
     from ox.train.show import percent
     from ox_cli.model_source import open_source
@@ -31,18 +33,27 @@ def evaluate(
     page = source.needed_recipe()
     parts = page.data().parts()
     part = "held back" if "held back" in parts else "validation"
-    correct = count = 0
+    metrics = [metric_of(wanted) for wanted in page.optional("metrics") or ()]
+    correct: int | None = 0
+    count = 0
     for *inputs, targets in batches(parts[part], BATCH):
-        right = right_answers(source.run(inputs), targets)
-        if right is None:
-            from ox.errors import ArgumentError
+        outputs = source.run(inputs)
+        right = right_answers(outputs, targets)
+        correct, count = None if right is None or correct is None else correct + right, count + targets.size
+        for metric in metrics:
+            metric.update(outputs, targets)
+    if correct is None and not metrics:
+        from ox.errors import ArgumentError
 
-            raise ArgumentError(
-                f"{page.name} has no classes to be right about", hint=f"ox train shows its loss on {part} data"
-            )
-        correct, count = correct + right, count + targets.size
+        raise ArgumentError(
+            f"{page.name} has no classes to be right about",
+            hint=f"metrics = ['mae'] on its page; ox train shows its loss on {part} data",
+        )
+    found = {} if correct is None else {"correct": correct, "count": count, "accuracy": correct / count}
+    found |= {metric.name: value_of(metric) for metric in metrics}
     if as_json:
-        shown = {"model": source.name, "recipe": page.name, "part": part}
-        typer.echo(json.dumps({**shown, "correct": correct, "count": count, "accuracy": correct / count}))
-    else:
-        typer.echo(f"{source.name} · {page.name}, {part}: {correct} of {count} right, {percent(correct / count)}")
+        typer.echo(json.dumps({"model": source.name, "recipe": page.name, "part": part, **found}))
+        return
+    shown = [] if correct is None else [f"{correct} of {count} right, {percent(correct / count)}"]
+    shown += [f"{name} {value:.4g}" for name, value in found.items() if name not in OWN and isinstance(value, float)]
+    typer.echo(f"{source.name} · {page.name}, {part}: {', '.join(shown)}")

@@ -34,8 +34,10 @@ def predict(
     arrays, targets = _read(source, input)
     for row, scores in enumerate(source.run(arrays)):
         truth = None if targets is None else targets[row]
-        if scores.ndim != 1 or len(scores) < 2:
-            typer.echo(json.dumps({"output": scores.tolist()}) if as_json else str(scores))
+        if scores.ndim != 1 or len(scores) < 2 or (truth is not None and truth.dtype.kind == "f"):
+            told = {} if truth is None else {"truth": truth.tolist()}
+            known = "" if truth is None else f" · the truth is {truth}"
+            typer.echo(json.dumps({"output": scores.tolist(), **told}) if as_json else f"{scores}{known}")
             continue
         shares = _shares(scores)
         labels = (
@@ -76,7 +78,8 @@ def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:
         if not (number.isascii() and number.isdigit() and int(number) < len(data)):
             raise ArgumentError(f"there is no sample {number} in {part}", expected=f"0 to {len(data) - 1}")
         *inputs, targets = next(batches([data[int(number)]], 1))
-        return list(inputs), targets if targets.ndim == 1 and targets.dtype.kind in "iu" else None
+        numbers = targets.dtype.kind == "f"
+        return list(inputs), targets if numbers or (targets.ndim == 1 and targets.dtype.kind in "iu") else None
     if not Path(text).is_file():
         raise LoadError(f"there is no input {text}", expected="a .npy or .npz file, or held-back:INDEX")
     try:
