@@ -16,7 +16,31 @@ from numpy.typing import NDArray
 from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError
 from ox.ops.explain import place
 
-Columns = dict[str, NDArray[Any]]
+
+class Mapped:
+    """A column of numbers that lies in a file, in one piece or several: what is asked for becomes float64."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, pieces: list[NDArray[Any]]) -> None:
+        self.pieces = pieces
+        self._ends = np.cumsum([len(piece) for piece in pieces])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, rows: Any) -> Any:
+        at = np.atleast_1d(np.flatnonzero(rows) if np.asarray(rows).dtype == np.bool_ else np.asarray(rows))
+        at = np.where(at < 0, at + len(self), at)
+        which = np.searchsorted(self._ends, at, side="right")
+        out = np.empty(len(at), np.float64)
+        for number in np.unique(which).tolist():
+            piece, mine = self.pieces[number], which == number
+            out[mine] = piece[at[mine] - (self._ends[number] - len(piece))]
+        return out if np.ndim(rows) else out[0]
+
+
+Columns = dict[str, Any]  # arrays [rows], or what is mapped
 MISSING = frozenset(("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?"))
 ROWS = 1 << 16  # read together
 
@@ -33,7 +57,8 @@ def read_columns(
         numbers: columns that must be numbers.
 
     Returns:
-        float64 [rows] with NaN where a number is missing; object [rows] of strings, None where one is missing.
+        float64 [rows] with NaN where a number is missing; object [rows] of strings, None where one is missing. Numbers
+        of an Arrow file of which none is missing are `Mapped`: if it is not compressed, they stay in the file.
 
     Raises:
         LoadError: a file that is not there or damaged; text where a number must be. ArgumentError: a kind of file that
@@ -199,10 +224,14 @@ def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
         raise LoadError(f"{path} cannot be read", where=place(), got=str(error)) from error
     if len(set(table.column_names)) != len(table.column_names):
         raise LoadError(f"{path} has two columns of one name", where=place(), got=", ".join(table.column_names))
-    return {
-        name: _column(name, _values(pyarrow, name, column), name in text)
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+    columns: Columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        number = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
+        if number and name not in text and kind in (".arrow", ".feather") and len(column) and not column.null_count:
+            columns[name] = Mapped([piece.to_numpy() for piece in column.chunks if len(piece)])
+        else:
+            columns[name] = _column(name, _values(pyarrow, name, column), name in text)
+    return columns
 
 
 def _values(pyarrow: Any, name: str, column: Any) -> Any:

@@ -16,10 +16,12 @@ from ox.errors import ArgumentError, BoundsError, LoadError
 from ox.ops.explain import place
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# by content, whatever a file is called; not among them are those for which Pillow starts other programs, as PostScript
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.uint8]:
-    """The pixels of an image file of any kind that Pillow knows.
+    """The pixels of an image file: BMP, GIF, JPEG, JPEG 2000, PNG, PPM, TIFF or WebP.
 
     Args:
         mode: "RGB" for three channels, "L" for one of grey levels, or another of Pillow's modes of 8 bits.
@@ -35,7 +37,7 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.ui
 
     limit = Image.MAX_IMAGE_PIXELS
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             if limit is not None and image.width * image.height > limit:
                 raise Image.DecompressionBombError(f"{image.width:,} × {image.height:,}")
             array = np.asarray(image if image.mode == mode else image.convert(mode))

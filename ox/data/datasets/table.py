@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ox import random
 from ox.data.dataset import Dataset, random_split
-from ox.data.datasets.columns import Columns, read_columns
+from ox.data.datasets.columns import Columns, Mapped, read_columns
 from ox.errors import ArgumentError, BoundsError, LoadError
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
@@ -58,6 +58,9 @@ class TableDataset(Dataset):
     [b], for embeddings, where code 0 is a value that is missing or was not seen in training. The target is int64 []
     (a class, if the column is text or stands in `categorical`) or float32 [] (a number, as it is in the table); it is
     left out where there is none.
+
+    The numbers of an uncompressed Arrow file stay there and are encoded batch by batch, so it may be larger than
+    memory.
 
     A validation table takes `coding=train.coding`: means, deviations and categories are those of the training rows.
 
@@ -141,62 +144,78 @@ class TableDataset(Dataset):
             rows = ~np.logical_or.reduce(list(gone.values()))
             columns = {name: column[rows] for name, column in columns.items()}
         for name, column in columns.items():
-            if column.dtype != object and np.isinf(column).any():
-                at = int(np.isinf(column).argmax())
+            infinite = _each(column, np.isinf) if column.dtype != object else np.zeros(0, np.bool_)
+            if infinite.any():
+                at = int(infinite.argmax())
                 raise LoadError(f"column '{name}' has infinite numbers", where=place(), got=f"{column[at]} in row {at}")
         return columns
 
     def _encode(self) -> None:
-        columns, features = self._columns, self.coding.features
-        count = len(next(iter(columns.values()))) if columns else 0
+        """Everything at once; but of columns that lie in a file, each batch when it is asked for."""
+        features, target = self.coding.features, self.coding.target
         self.feature_names = [column.name for column in features if column.kind == "number"]
-        dense = np.empty((count, len(self.feature_names)), np.float32)
-        for i, column in enumerate(c for c in features if c.kind == "number"):
+        if self.one_hot:
+            words = [column for column in features if column.kind == "category"]
+            self.feature_names += [f"{c.name}={value}" for c in words for value in c.categories]
+        self.classes: list[str] = target.categories if target is not None else []
+        self._ready: list[NDArray[Any]] | None = None
+        if not any(isinstance(column, Mapped) for column in self._columns.values()):
+            self._ready = self._encoded(self._columns)
+
+    def _encoded(self, columns: Columns) -> list[NDArray[Any]]:
+        """The samples that the columns make: features, codes unless they are in there, the target if there is one."""
+        features, target = self.coding.features, self.coding.target
+        count = len(next(iter(columns.values()))) if columns else 0
+        numbers = [column for column in features if column.kind == "number"]
+        dense = np.empty((count, len(numbers)), np.float32)
+        for i, column in enumerate(numbers):
             values = (columns[column.name] - column.mean) / column.std
             dense[:, i] = np.where(np.isnan(values), 0.0, values)
         words = [column for column in features if column.kind == "category"]
-        codes = np.stack([_codes(column, columns[column.name]) for column in words], 1) if words else None
-        if self.one_hot and codes is not None:
-            ones = [(codes[:, i : i + 1] == np.arange(1, len(c.categories) + 1)) for i, c in enumerate(words)]
-            dense = np.concatenate([dense, *(part.astype(np.float32) for part in ones)], 1)
-            self.feature_names += [f"{c.name}={value}" for c in words for value in c.categories]
-        self.classes: list[str] = []
-        self.tensors: tuple[Tensor, ...] = (make_tensor(dense),)
-        if not self.one_hot:
-            self.tensors += (make_tensor(np.zeros((count, 0), np.int64) if codes is None else codes),)
-        target = self.coding.target
-        if target is not None and target.kind == "number":
-            self.tensors += (make_tensor(columns[target.name].astype(np.float32)),)
-        elif target is not None:
-            self.classes = target.categories
-            answers = _codes(target, columns[target.name]) - 1
-            if (answers < 0).any():
-                at = int((answers < 0).argmax())
-                raise LoadError(
-                    f"the target '{target.name}' has a class that the training rows have not",
-                    where=place(),
-                    expected=", ".join(self.classes[:20]),
-                    got=f"{columns[target.name][at]!r} in row {at}",
-                )
-            self.tensors += (make_tensor(answers),)
+        codes = [_codes(column, columns[column.name]) for column in words]
+        if self.one_hot:
+            ones = [
+                code[:, np.newaxis] == np.arange(1, len(c.categories) + 1) for c, code in zip(words, codes, strict=True)
+            ]
+            made = [np.concatenate([dense, *(part.astype(np.float32) for part in ones)], 1)]
+        else:
+            made = [dense, np.stack(codes, 1) if codes else np.zeros((count, 0), np.int64)]
+        if target is None:
+            return made
+        if target.kind == "number":
+            return [*made, columns[target.name].astype(np.float32)]
+        answers = _codes(target, columns[target.name]) - 1
+        if (answers < 0).any():
+            at = int((answers < 0).argmax())
+            raise LoadError(
+                f"the target '{target.name}' has a class that the training rows have not",
+                where=place(),
+                expected=", ".join(self.classes[:20]),
+                got=f"{columns[target.name][at]!r} in row {at}",
+            )
+        return [*made, answers]
 
     def __len__(self) -> int:
-        return int(self.tensors[0].array.shape[0])
+        return len(next(iter(self._columns.values()))) if self._columns else 0
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         if not -len(self) <= index < len(self):
             raise BoundsError(f"the table has no row {index}", where=place(), expected=f"0 to {len(self) - 1}")
-        return tuple(make_tensor(t.array[index]) for t in self.tensors)
+        return tuple(make_tensor(tensor.array[0]) for tensor in self.batch(np.array([index])))
 
     def batch(self, indices: NDArray[Any]) -> list[Tensor]:
         """The rows of many indices, [n, ...] each."""
-        return [make_tensor(t.array[indices]) for t in self.tensors]
+        if self._ready is not None:
+            return [make_tensor(array[indices]) for array in self._ready]
+        rows = {name: column[indices] for name, column in self._columns.items()}
+        return [make_tensor(array) for array in self._encoded(rows)]
 
     def split(self, lengths: Sequence[float], generator: random.Generator | None = None) -> list[TableDataset]:
         """Parts without overlap, at random, as `random_split` makes them; all are encoded by the first one's rows.
 
         Args:
-            lengths: counts, or fractions that add up to 1; the first part is the one to train on.
+            lengths: counts, or fractions that add up to 1; the first part is the one to train on. All are read into
+                memory.
         """
         parts = [
             {name: column[part.indices] for name, column in self._columns.items()}
@@ -218,20 +237,31 @@ class TableDataset(Dataset):
         ]
 
 
-def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+def _pieces(column: Any) -> list[NDArray[Any]]:
+    return column.pieces if isinstance(column, Mapped) else [column]
+
+
+def _each(column: Any, function: Any) -> NDArray[np.bool_]:
+    """`function` of all numbers, of a mapped column piece by piece."""
+    return np.concatenate([function(piece) for piece in _pieces(column)])
+
+
+def _missing(column: Any) -> NDArray[np.bool_]:
     if column.dtype == object:
         return np.array([value is None for value in column], np.bool_)
-    return np.isnan(column)  # type: ignore[no-any-return]
+    return _each(column, np.isnan)
 
 
-def _learnt(name: str, column: NDArray[Any], scale: bool = True) -> Column:
+def _learnt(name: str, column: Any, scale: bool = True) -> Column:
     if column.dtype == object:
         return Column(name, "category", categories=sorted({value for value in column if value is not None}))
-    there = column[~np.isnan(column)]
-    if not scale or not len(there):
+    pieces = [piece[~np.isnan(piece)] for piece in _pieces(column)] if scale else []
+    count = sum(map(len, pieces))
+    if not count:
         return Column(name, "number")
-    std = float(there.std())
-    return Column(name, "number", float(there.mean()), std if std > 0 else 1.0)
+    mean = sum(float(piece.sum(dtype=np.float64)) for piece in pieces) / count
+    std = (sum(float(np.square(piece - mean).sum(dtype=np.float64)) for piece in pieces) / count) ** 0.5
+    return Column(name, "number", mean, std if std > 0 else 1.0)
 
 
 def _codes(column: Column, values: NDArray[Any]) -> NDArray[np.int64]:

@@ -119,6 +119,15 @@ def test_damaged_images_name_file_and_sample(tmp_path: Path) -> None:
     assert error.value.extra == {"sample": "2"}
 
 
+def test_programs_are_no_images(tmp_path: Path) -> None:
+    """Pillow knows images by their content, and runs an interpreter for this one, whatever it is called."""
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.format == "EPS"
+    with pytest.raises(LoadError, match="no image"):
+        read_image(tmp_path / "a.png")
+
+
 @pytest.mark.parametrize("side", [9_500, 20_000, 100_000])
 def test_bombs_are_refused(tmp_path: Path, side: int) -> None:
     (tmp_path / "bomb.png").write_bytes(png(side, side))

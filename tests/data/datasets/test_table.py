@@ -190,7 +190,7 @@ def test_parquet_and_arrow(tmp_path: Path, kind: str) -> None:
     columns = read_columns(path)
     assert columns["i"][[0, 2, 3]].tolist() == [1, 3, 4] and np.isnan(columns["i"][1])
     assert columns["w"].tolist() == columns["d"].tolist() == ["u", "v", None, "u"]
-    assert columns["b"][[0, 2]].tolist() == [1, 0] and columns["f"].tolist() == [0.5, 1.5, 2.5, 3.5]
+    assert columns["b"][[0, 2]].tolist() == [1, 0] and columns["f"][np.arange(4)].tolist() == [0.5, 1.5, 2.5, 3.5]
     assert np.isnan(columns["n"]).all()
     table = TableDataset(path, target="f", features=["i", "w"], missing="drop")
     assert len(table) == 2 and table.batch(np.arange(2))[1].tolist() == [0.5, 3.5]
@@ -203,6 +203,35 @@ def test_parquet_and_arrow(tmp_path: Path, kind: str) -> None:
             read_columns(path)
     with pytest.raises(LoadError, match="cannot be opened"):
         read_columns(tmp_path / f"none.{kind}")
+
+
+def test_an_arrow_file_stays_on_disk(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="the extra tables is not installed")
+    from pyarrow import feather
+
+    rng = np.random.default_rng(0)
+    numbers, wide, words = rng.normal(3, 2, 1000), rng.integers(0, 9, 1000), rng.choice(["u", "v"], 1000)
+    table = pa.table({"a": numbers.astype(np.float32), "b": wide, "w": words, "t": numbers * 2})
+    feather.write_feather(table, tmp_path / "t.arrow", compression="uncompressed", chunksize=300)
+    mapped = TableDataset(tmp_path / "t.arrow", target="t")
+    columns = read_columns(tmp_path / "t.arrow")
+    assert len(columns["a"].pieces) == 4 and columns["a"].pieces[0].dtype == np.float32  # neither joined nor widened
+    assert not columns["a"].pieces[0].flags.owndata and pa.total_allocated_bytes() < 8 * 1000
+    plain = TableDataset({"a": numbers.astype(np.float32), "b": wide, "w": words, "t": numbers * 2}, target="t")
+    for a, b in zip(mapped.coding.features, plain.coding.features, strict=True):
+        assert (a.name, a.kind, a.categories) == (b.name, b.kind, b.categories)
+        assert a.mean == pytest.approx(b.mean) and a.std == pytest.approx(b.std)
+    rows = np.array([999, 0, 299, 300, 5, -1])
+    for x, y in zip(mapped.batch(rows), plain.batch(rows), strict=True):
+        assert x.dtype == y.dtype and np.allclose(x.numpy(), y.numpy(), atol=1e-5)
+    assert mapped[-1][1].item() == plain[999][1].item() and len(mapped) == 1000
+    parts = mapped.split([900, 100], ox.Generator(0))
+    assert [len(part) for part in parts] == [900, 100]
+    feather.write_feather(pa.table({"a": [1.0, np.nan, np.inf]}), tmp_path / "u.arrow", compression="uncompressed")
+    with pytest.raises(LoadError, match="missing values"):
+        TableDataset(tmp_path / "u.arrow")
+    with pytest.raises(LoadError, match="infinite"):
+        TableDataset(tmp_path / "u.arrow", missing="drop")
 
 
 def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,9 @@ def test_resize_without_antialias() -> None:
     assert np.allclose(
         F.resize(ramp, (1, 16), "bicubic", antialias=False)[0, 6:10, 0], [2.75, 3.25, 3.75, 4.25], atol=0.1
     )
+    spike = np.zeros((1, 9, 1))
+    spike[0, 4] = 1
+    assert F.resize(spike, (1, 18), "bicubic", antialias=False)[0, 8:10, 0].tolist() == [0.87890625] * 2
     # twice as large and antialiased is the same: nothing falls together
     up = F.resize(SMOOTH, (48, 64), antialias=False).astype(int)
     assert np.abs(up - F.resize(SMOOTH, (48, 64)).astype(int)).max() <= 1
