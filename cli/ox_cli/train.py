@@ -89,6 +89,8 @@ def train(
         "workers": workers,
     }
     source = {"from": from_file, "data": data, "layers": layers}
+    if resume is not None:
+        _refuse(recipe, out, flags | source)
     if not ranks.is_rank() and (count := ranks.wanted(nproc, resume)) > 1:
         ranks.start({"": recipe, **source, **flags, "out": out, "resume": resume}, count, max_restarts)
         return
@@ -113,7 +115,6 @@ def _train(
         if (again := remembered()) is not None:  # a launch that starts its ranks once more
             run = go_on(again, show=show)
         elif resume is not None:
-            _refuse(recipe, out, flags | source)
             run = go_on(resume, show=show)
         elif from_file is not None:
             if recipe is not None or data is None:

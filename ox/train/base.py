@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -47,12 +46,14 @@ class Base:
         layers: which of them learn: ``all``, or ``head``, the last one.
         classes: how many scores a new head gives; None keeps the file's own head.
         source: where a run's copy came from.
+        opened: the file as it was read when the recipe was made; the first model is made of it.
     """
 
     path: Path
     layers: str = "all"
     classes: int | None = None
     source: Path | None = None
+    opened: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -74,7 +75,8 @@ class Base:
         part = parts["validation"]
         *inputs, _ = next(batches(Subset(part, range(min(2, len(part)))), 2))
         try:
-            model = FineTuned(load(self.path), self.layers, self.classes, inputs)
+            net = self.opened.pop() if self.opened else load(self.path)
+            model = FineTuned(net, self.layers, self.classes, inputs)
         except (ArgumentError, ShapeError, DTypeError) as error:
             raise RecipeError(
                 f"the data do not fit {self.name}: {error.what}",
@@ -118,12 +120,10 @@ class Base:
         write_whole(folder / FILE, write)
 
 
-def scores_of(path: str | os.PathLike[str]) -> tuple[tuple[str, ...], int | None]:
-    """The names of a file's inputs, and how many scores its first output has, where it says so."""
+def scores_of(net: Any) -> tuple[tuple[str, ...], int | None]:
+    """The names of a loaded file's inputs, and how many scores its first output has, where it says so."""
     from ox.nn.fine_tune import find_head
-    from ox.nn.loaded import load
 
-    net = load(path)
     names = tuple(value.name for value in net.graph.inputs)
     dims = net.graph.outputs[0].dims
     if dims and isinstance(dims[-1], int) and dims[-1] > 0:

@@ -175,7 +175,10 @@ def load_from(
     Raises:
         RecipeError: no such data. LoadError: no such file, or one that ox cannot run.
     """
-    inputs, scores = scores_of(file)
+    from ox.nn.loaded import load as load_file
+
+    net = load_file(file)
+    inputs, scores = scores_of(net)
     path = Path(data)
     if path.suffix == ".npz":
         count: int | None
@@ -187,7 +190,9 @@ def load_from(
     if classes is None and count is not None and count != scores:
         classes = count
     # a name of its own, as the data's may be that of a recipe with another model
-    return replace(recipe, name=f"{Path(file).stem}-{recipe.name}", base=Base(Path(file), layers, classes))
+    return replace(
+        recipe, name=f"{Path(file).stem}-{recipe.name}", base=Base(Path(file), layers, classes, opened=[net])
+    )
 
 
 def _page(text: str, path: Path, name: str) -> Recipe:

@@ -177,3 +177,19 @@ def test_an_onnx_file_counts_like_its_run(run: train.Run, here: Path, capsys: py
     capsys.readouterr()
     assert run_main("predict", "model.onnx", "wide.npy") == 1
     assert capsys.readouterr().err.startswith("ShapeError: model.onnx does not take this")
+
+
+def test_eval_of_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = variant(
+        "numbers",
+        ("nn.CrossEntropyLoss()", 'nn.MSELoss()\nmetrics = ["mae", "r2"]\nbest = "-mae"'),
+        ("side.astype(np.int64)", "np.stack([side, side], 1).astype(np.float32)"),
+    )
+    run = train.train(page, epochs=2)
+    assert run_main("eval", run.folder, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    for name in ("mae", "r2"):
+        assert told[name] == pytest.approx(run.result["held_back"][name])
+    assert "correct" not in told
+    assert run_main("eval", run.folder) == 0
+    assert f"held back: mae {told['mae']:.4g}, r2 {told['r2']:.4g}" in capsys.readouterr().out
