@@ -50,6 +50,5 @@ def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
 
 
 def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
-    """Up to the full learning rate in the first third, then slowly down to nearly nothing. In so few epochs the way
-    down is what counts: the last one wins more than the two before it."""
+    """Up to the full learning rate in the first third, then slowly down to nearly nothing."""
     return ox.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)

@@ -30,8 +30,8 @@ def data() -> tuple[Dataset, Dataset, Dataset]:
 
 
 def model() -> nn.Module:
-    """The real ResNet-18 with a quarter of its channels: 0.7 million parameters instead of 11.2, and a twelfth of the
-    time. `resnet18(12)` is the full one; with a safetensors file of torchvision's weights it need not start at zero."""
+    """ResNet-18 with a quarter of its channels: 0.7 million parameters instead of 11.2. `resnet18(12)` is the full one;
+    who has torchvision's weights as safetensors loads them here and trains only `fc` anew."""
     return resnet18(len(PHOTOGRAPHS), width=16)
 
 

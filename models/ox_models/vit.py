@@ -29,8 +29,8 @@ def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
 
 
 class EncoderBlock(nn.Module):
-    """Patches exchange what they know (attention), then each thinks about it alone (mlp). Both add to what was there,
-    as in `ox_models.resnet`, and both see it normalized."""
+    """Patches exchange what they know (attention), then each works on what it heard alone (mlp). Both add to what was
+    there, as the blocks of `ox_models.resnet` do, and both see it normalized."""
 
     def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The positions, without which an image were a bag of patches, and the blocks."""
+    """The positions, without which an image would be a bag of patches, and the blocks."""
 
     def __init__(self, length: int, layers: int, heads: int, width: int, mlp: int, dropout: float) -> None:
         super().__init__()

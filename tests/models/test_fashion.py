@@ -109,3 +109,11 @@ def test_arrays_are_ready_to_train_on() -> None:
     images, kinds = arrays(train=False)
     assert images.flags.c_contiguous
     assert (images.dtype, kinds.dtype) == (np.float32, np.int64)
+
+
+@needs_data
+@pytest.mark.slow
+def test_the_classic_network_gets_what_its_page_says(tmp_path: Path) -> None:
+    run = ox.train.train("fashion", out=tmp_path)
+    assert run.result is not None
+    assert 0.72 < run.result["held_back"]["accuracy"] < 0.76
