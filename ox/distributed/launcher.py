@@ -141,12 +141,15 @@ class Launched:
 
     def cause(self, code: int) -> str:
         """What went wrong, in a few words."""
-        ended = sorted(self._folder.glob("ended.*"))
-        said = [f"rank {path.suffix[1:]}: {path.read_text()}" for path in ended]
+        said = [f"rank {path.suffix[1:]}: {path.read_text()}" for path in self._ended()]
         return "; ".join(said) or (f"a rank was killed by signal {code - 128}" if code > 128 else f"exit code {code}")
 
+    def _ended(self) -> list[Path]:
+        """The last words of the ranks, the first to end first: the others may have ended because of it."""
+        return sorted(self._folder.glob("ended.*"), key=lambda path: path.stat().st_mtime_ns)
+
     def _codes(self) -> list[int]:
-        found = (re.match(r"exit code (\d+)", path.read_text()) for path in sorted(self._folder.glob("ended.*")))
+        found = (re.match(r"exit code (\d+)", path.read_text()) for path in self._ended())
         return [int(match[1]) for match in found if match]
 
     def _pids(self) -> dict[int, int]:

@@ -1,0 +1,181 @@
+"""`ox launch`: ranks that start, die, are stopped and are started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ranks import THREADS, needs_mpi
+
+from ox.distributed import launcher, mpi, start
+from ox.distributed.launcher import Plan
+from ox.errors import ArgumentError, DeviceError
+
+PAGE = """
+import os, signal, sys, time
+import ox, ox.distributed as dist
+rank = int(os.environ["PMI_RANK"])
+{before}
+dist.init_process_group()
+{after}
+dist.barrier()
+print(f"rank {{rank}} of {{dist.get_world_size()}} is done", *sys.argv[1:], flush=True)
+"""
+
+
+def page(folder: Path, before: str = "", after: str = "") -> Path:
+    (folder / "page.py").write_text(PAGE.format(before=before, after=after))
+    return folder / "page.py"
+
+
+def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ox_cli", "launch", *words], cwd=folder, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **THREADS, "TMPDIR": str(folder)},
+    )  # fmt: skip
+
+
+def finished(process: subprocess.Popen[str], limit: float = 100) -> tuple[int, str]:
+    try:
+        out, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"hung for {limit} s:\n{process.communicate()[0][-4000:]}")
+    return process.returncode, out
+
+
+def launched(folder: Path, *words: str) -> tuple[int, str]:
+    return finished(begin(folder, *words))
+
+
+@needs_mpi
+def test_a_page_with_its_arguments(tmp_path: Path) -> None:
+    page(tmp_path, after="print('threads', ox.get_num_threads(), os.environ['OMP_NUM_THREADS'])")
+    code, out = launched(tmp_path, "--nproc", "2", "--label", "--", "page.py", "--lr", "0.1")
+    assert code == 0, out
+    assert {f"[{rank}] rank {rank} of 2 is done --lr 0.1" for rank in range(2)} <= set(out.splitlines())
+    assert not list(tmp_path.glob(".ox-launch-*"))
+
+
+@needs_mpi
+def test_a_module(tmp_path: Path) -> None:
+    page(tmp_path).rename(tmp_path / "mine.py")
+    code, out = launched(tmp_path, "--nproc", "1", "--", "-m", "mine", "x")
+    assert code == 0 and "rank 0 of 1 is done x" in out, out
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("before", "after", "code", "said"),
+    [
+        ("if rank == 1: sys.exit(3)", "", 3, "rank 1 ended before init_process_group"),
+        ("if rank == 1: raise ValueError('mine')", "", 1, "exit code 1: ValueError: mine"),
+        ("if rank == 1: os.kill(os.getpid(), 9)", "", 137, "killed"),
+        ("", "if rank == 1: sys.exit(5)", 5, "barrier: rank 1 has ended and will not come"),
+        ("", "if rank == 1: os.kill(os.getpid(), 9)", 137, "killed"),
+        ("", "dist.destroy_process_group(); sys.exit(7)", 7, ""),
+    ],
+)
+def test_how_a_rank_ends_is_how_all_end(before: str, after: str, code: int, said: str, tmp_path: Path) -> None:
+    page(tmp_path, before, after)
+    got, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
+    assert got == code and said in out, (got, out)
+
+
+@needs_mpi
+def test_a_rank_that_is_late_for_the_meeting(tmp_path: Path) -> None:
+    page(tmp_path, before="if rank == 1: time.sleep(60)")
+    code, out = launched(tmp_path, "--nproc", "3", "--timeout", "3", "--", "page.py")
+    assert code != 0 and out.count("rank 1 did not come to init_process_group within 3 s") == 2, out
+
+
+@needs_mpi
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_goes_to_every_rank_once(number: signal.Signals, tmp_path: Path) -> None:
+    after = """
+caught = []
+for n in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(n, lambda n, _: caught.append(n))
+open(f"ready.{rank}", "w").close()
+while not caught:
+    time.sleep(0.05)
+time.sleep(0.5)
+assert len(caught) == 1, caught
+print(f"rank {rank} caught {int(caught[0])}", flush=True)
+"""
+    page(tmp_path, after=after)
+    process = begin(tmp_path, "--nproc", "2", "--", "page.py")
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("ready.*"))) < 2 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(number)
+    code, out = finished(process)
+    assert code == 128 + number and all(f"rank {rank} caught {int(number)}" in out for rank in range(2)), (code, out)
+
+
+@needs_mpi
+def test_what_failed_is_started_again(tmp_path: Path) -> None:
+    after = """
+tries = len([name for name in os.listdir() if name.startswith(f"try.{rank}.")])
+open(f"try.{rank}.{tries}", "w").close()
+dist.barrier()
+if rank == 1 and tries < 2:
+    os.kill(os.getpid(), 9)
+"""
+    page(tmp_path, after=after)
+    code, out = launched(tmp_path, "--nproc", "2", "--max-restarts", "3", "--", "page.py")
+    assert code == 0 and len(list(tmp_path.glob("try.*"))) == 6, out
+    assert "starting all ranks again (2 of 3)" in out and "(3 of 3)" not in out
+
+
+@needs_mpi
+def test_restarts_end(tmp_path: Path) -> None:
+    page(tmp_path, after="if rank == 0: os.kill(os.getpid(), 9)")
+    code, out = launched(tmp_path, "--nproc", "2", "--max-restarts", "1", "--", "page.py")
+    assert code == 137 and out.count("starting all ranks again") == 1, out
+
+
+@needs_mpi
+def test_a_wrong_command_line_starts_nothing(tmp_path: Path) -> None:
+    for words, said in (
+        (("--nproc", "2", "--", "nowhere.py"), "there is no page nowhere.py"),
+        (("--nproc", "0", "--", "-m", "x"), "at least one process"),
+        (("--hostfile", "hosts", "--", "-m", "x"), "there is no host file hosts"),
+    ):
+        code, out = launched(tmp_path, *words)
+        assert code == 1 and said in out, out
+
+
+@needs_mpi
+def test_a_host_file(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("localhost:2\n")
+    page(tmp_path)
+    code, out = launched(tmp_path, "--hostfile", "hosts", "--nproc", "2", "--", "page.py")
+    assert code == 0 and out.count("of 2 is done") == 2, out
+
+
+def test_without_mpi_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise DeviceError("training on several processes needs mpi4py and an MPI", hint=mpi.INSTALL)
+
+    monkeypatch.setattr(mpi, "library", missing)
+    with pytest.raises(DeviceError, match="mpi4py") as raised:
+        launcher.run(Plan(["-m", "x"], 2), print)
+    assert "ox-onnx[mpi]" in str(raised.value)
+
+
+def test_a_plan_that_cannot_be() -> None:
+    with pytest.raises(ArgumentError, match="nothing to launch"):
+        launcher._check(Plan([]))
+
+
+def test_the_first_word_of_a_rank_counts(tmp_path: Path) -> None:
+    start.leave(tmp_path, "ended.0", "exit code 3")
+    start.leave(tmp_path, "ended.0", "killed")
+    assert (tmp_path / "ended.0").read_text() == "exit code 3" and len(list(tmp_path.iterdir())) == 1
+    start.leave(tmp_path / "gone", "ended.0", "killed")
