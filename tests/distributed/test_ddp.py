@@ -425,7 +425,9 @@ refused(lambda: DDP(mlp(), bucket_cap_mb=0), "bucket")
 table = DDP(nn.Embedding(5, 3, sparse=True))
 refused(lambda: table(ox.tensor([1, 2])).sum().backward(), "sparse", ox.errors.GradientError)
 ddp.module[0].weight.requires_grad_(False)
-refused(lambda: ddp(x), "'0.weight' was changed")
+refused(lambda: ddp(x), "requires_grad of '0.weight' was changed")
+double = DDP(mlp()).double()
+refused(lambda: double(x), "the type or shape of '0.weight' was changed")
 
 # a backward that fails on its way leaves collectives behind, and says so
 ddp, _ = twins(mlp, bucket_cap_mb=0.0001)
@@ -434,6 +436,37 @@ first = ddp.module[0]
 first.register_forward_hook(lambda m, i, o: o.register_hook(lambda g: 1 / 0) and None)
 refused(lambda: ddp(x).sum().backward(), "zero", ZeroDivisionError)
 refused(lambda: ddp(x), "a backward failed after its collectives had begun", ox.errors.GradientError)
+
+# a copy is wrapped alike, and the average of a copy's weights is one of wrapped weights
+import copy
+ddp, _ = twins(mlp, bucket_cap_mb=0.001)
+other = copy.deepcopy(ddp)
+F.cross_entropy(other(x[rank::world]), y[rank::world]).backward()
+same_everywhere(other)
+assert ddp.module[0].weight.grad is None and len(other.reducer.buckets) == len(ddp.reducer.buckets)
+average = ox.optim.swa_utils.AveragedModel(ddp)
+average.update_parameters(ddp)
+same = other.module[0].weight.grad.clone()
+dist.broadcast(same)
+assert (same.array == other.module[0].weight.grad.array).all()
+
+# a file of the wrapped model
+ddp.eval()
+ox.export.save(ddp, f"wrapped{rank}.onnx", x)
+found = ox.export.load(f"wrapped{rank}.onnx")
+assert ox.allclose(found(x), ddp.module(x), atol=1e-5)
+
+# a hook that forgets the flag: the rank concerned says what it lacks
+ddp, _ = twins(lambda: nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)]))
+ddp.module.forward = lambda x: ddp.module[0](x)
+class Done:
+    def __init__(self, bucket): self.bucket = bucket
+    def is_completed(self): return True
+    def wait(self):
+        self.bucket.buffer()[-1] = 0
+        return self.bucket.buffer()
+ddp.register_comm_hook(None, lambda state, bucket: Done(bucket))
+refused(lambda: ddp(x).sum().backward(), f"rank {rank}: 1.weight, 1.bias", ox.errors.GradientError)
 
 # a wrapper that is gone leaves nothing behind
 inner = mlp()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -96,6 +97,7 @@ class DistributedDataParallel(Module):
         trained = [(name, p) for name, p in named if p.requires_grad]
         cap = max(1, int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20)))
         finding = find_unused_parameters or static_graph
+        self._cap = bucket_cap_mb
         self.__dict__["reducer"] = Reducer(trained, self.process_group, cap, finding, gradient_as_bucket_view)
 
     def _refuse(self, named: list[Any], device_ids: Any, cap: float | None) -> None:
@@ -121,6 +123,22 @@ class DistributedDataParallel(Module):
         if cap is not None and not cap > 0:
             raise ArgumentError("a bucket has a size", where=users_line(), expected="bucket_cap_mb > 0", got=str(cap))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        """A copy of the module, wrapped alike, in the same group."""
+        made = memo[id(self)] = type(self)(
+            deepcopy(self.module, memo),
+            dim=self.dim,
+            broadcast_buffers=self.broadcast_buffers,
+            init_sync=False,
+            process_group=self.process_group,
+            bucket_cap_mb=self._cap,
+            find_unused_parameters=self.find_unused_parameters,
+            gradient_as_bucket_view=self.gradient_as_bucket_view,
+            static_graph=self.static_graph,
+        )
+        made.training = self.training
+        return made
+
     # -- calling -----------------------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -137,12 +155,7 @@ class DistributedDataParallel(Module):
                 got=f"the failure at {reducer.broken}",
                 hint="end this rank; ox launch --max-restarts starts all of them again from a checkpoint",
             )
-        for name, p, leaf in zip(reducer.names, reducer.parameters, reducer.leaves, strict=True):
-            if p.node is not leaf:
-                raise ArgumentError(
-                    f"requires_grad of '{name}' was changed after DistributedDataParallel was made",
-                    hint="freeze parameters first, or wrap the module again on every rank",
-                )
+        reducer.check()
         syncs = grad and self.require_backward_grad_sync
         buffers = [*self.module.buffers()] if self.broadcast_buffers and self.require_forward_param_sync else []
         source = 0

@@ -10,7 +10,6 @@ from ox import distributed as dist
 from ox.distributed.coalesced import share
 from ox.errors import ArgumentError, DistributedError
 from ox.ops.mode import switched
-from ox.ops.operator import make_tensor
 
 AWAY, PLAIN, SYNCS, BUFFERS = 0, 1, 2, 4
 
@@ -69,9 +68,10 @@ class Join:
         return told
 
     def _gathered(self, value: int) -> Any:
-        out = make_tensor(np.zeros(dist.get_world_size(self.group), np.int32))
-        dist.all_gather_into_tensor(out, make_tensor(np.array([value], np.int32)), group=self.group)
-        return out.array
+        there = self.model.reducer.there
+        out = there(np.zeros(dist.get_world_size(self.group), np.int32))
+        dist.all_gather_into_tensor(out, there(np.array([value], np.int32)), group=self.group)
+        return out.cpu().array
 
     def _average(self, told: Any) -> None:
         if not self.divide_by_initial:

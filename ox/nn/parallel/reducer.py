@@ -11,7 +11,7 @@ import numpy as np
 from ox import distributed as dist
 from ox.autograd.arrival import followers
 from ox.dtypes import uint8
-from ox.errors import GradientError
+from ox.errors import ArgumentError, GradientError
 from ox.nn.parallel.bucket import FIRST, Bucket, assigned
 from ox.ops.operator import make_tensor
 from ox.profiler import collect
@@ -89,6 +89,17 @@ class Reducer:
     def _build(self, order: Sequence[int]) -> None:
         self.buckets = assigned(self.parameters, order, min(FIRST, self.cap), self.cap)
         self._place = {i: (bucket, g) for bucket in self.buckets for i, g in bucket.slots()}
+
+    def check(self) -> None:
+        """Raise an ArgumentError if a parameter is not what it was when the buckets were made."""
+        for i, (p, leaf) in enumerate(zip(self.parameters, self.leaves, strict=True)):
+            place = self._place[i][1].array
+            if p.node is not leaf or p.array.dtype != place.dtype or p.array.shape != place.shape:
+                what = "requires_grad" if p.node is not leaf else "the type or shape"
+                raise ArgumentError(
+                    f"{what} of '{self.names[i]}' was changed after DistributedDataParallel was made",
+                    hint="change the module first, or wrap it again on every rank",
+                )
 
     # -- a backward ----------------------------------------------------------------------------------------------
 
@@ -208,8 +219,8 @@ class Reducer:
                 if used is None or used[i]:
                     self._deliver(self.parameters[i], average)
             bucket.work = None
-        if lacking or (self.hook is not None and self._missing):
-            raise self._lacking()
+        if lacking or self._missing:
+            raise self._lacking(lacking)
         if self._order:
             self._follow_use()
 
@@ -223,9 +234,9 @@ class Reducer:
         """Which parameters have a gradient on any rank; the others keep none."""
         if not self.find_unused:
             return None
-        used = make_tensor(np.array([p.grad is not None for p in self.parameters], uint8))
+        used = self.there(np.array([p.grad is not None for p in self.parameters], uint8))
         dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
-        return used.array
+        return used.cpu().array
 
     def _deliver(self, p: Tensor, average: Tensor) -> None:
         if self.as_view:
@@ -237,10 +248,12 @@ class Reducer:
             p._grad.array[...] = average.array
         p._grad.wrote("DistributedDataParallel")
 
-    def _lacking(self) -> GradientError:
-        """The same error on every rank: who lacks what."""
-        told: list[Any] = [None] * self.world
-        dist.all_gather_object(told, self._missing, group=self.group)
+    def _lacking(self, known: bool) -> GradientError:
+        """The same error on every rank: who lacks what. Where a hook of the user's own has not kept the flag, only the
+        ranks concerned know that there is something to say."""
+        told: list[Any] = [self._missing if rank == self.rank else [] for rank in range(self.world)]
+        if known:
+            dist.all_gather_object(told, self._missing, group=self.group)
         lists = [f"rank {r}: " + _listed([self.names[i] for i in lacks]) for r, lacks in enumerate(told) if lacks]
         return GradientError(
             "parameters got no gradient, for the loss does not depend on them",
@@ -252,16 +265,20 @@ class Reducer:
 
     def _follow_use(self) -> None:
         """After the first backward: buckets in the order in which rank 0 saw gradients come."""
-        order = make_tensor(np.array(self._order, np.int64))
-        dist.broadcast(order, dist.get_global_rank(self.group, 0) if self.group is not None else 0, group=self.group)
+        order = self.there(np.array(self._order, np.int64))
+        dist.broadcast(order, dist.get_global_rank(self.group, 0), group=self.group)
         self._order = None
-        self._build(order.array.tolist())
+        self._build(order.tolist())
         if self.as_view:
             for i, p in enumerate(self.parameters):
                 place = self._place[i][1]
                 if p._grad is not None:
                     place.array[...] = p._grad.array
                     p._grad = place
+
+    def there(self, array: Any) -> Tensor:
+        """A tensor where the gradients are, which is where their collectives work."""
+        return make_tensor(array).to(self.parameters[0].device)
 
     # -- for others ----------------------------------------------------------------------------------------------
 
