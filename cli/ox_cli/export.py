@@ -119,4 +119,5 @@ def label_range(labels: tuple[str, ...]) -> str:
         str(int(labels[0]) + i) if labels[0].isdigit() else "" for i in range(len(labels))
     ]:
         return f"{labels[0]}-{labels[-1]}"
-    return ", ".join(labels) if len(labels) <= 6 else f"{', '.join(labels[:5])}, ... ({len(labels)})"
+    shown = [label if label.strip() and label.isprintable() else repr(label) for label in labels]
+    return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:5])}, ... ({len(shown)})"
