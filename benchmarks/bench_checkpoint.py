@@ -42,7 +42,7 @@ def measure(background: bool) -> dict[str, float]:
         arrays = [x.array for p in made.model.parameters() for x in (p, p, p)]  # as much as weights and moments
         copies = [x.copy() for x in arrays]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with keeper.Folder(run) as kept:
+        with keeper.Checkpoints(run) as kept:
             for _ in range(CHECKPOINTS):
                 quiet.append(_steps(made, x))
                 began = time.perf_counter()

@@ -9,6 +9,7 @@ The hand-written loop needs none of this; see docs/training.md.
 
 from ox.train import amp, distributed
 from ox.train.evaluate import Result, evaluate
+from ox.train.keeper import Checkpoints
 from ox.train.loop import Interrupted, fit
 from ox.train.options import Options
 from ox.train.progress import Progress
@@ -18,6 +19,7 @@ from ox.train.session import prepare, restore, resume, train
 from ox.train.trainer import Trainer
 
 __all__ = [
+    "Checkpoints",
     "Data",
     "Interrupted",
     "Options",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ox import files
 from ox.train import checkpoint
 from ox.train.run import Run
 from ox.train.snapshot import Snapshot
@@ -69,15 +72,35 @@ class Bystander(Keeper):
         return True
 
 
-class Folder(Keeper):
-    """Writes a run's checkpoints in a thread: a step waits only until its state is copied. One is written at a time,
-    and each as `checkpoint.save` does it: whole or not at all, `last` before `best`."""
+class Checkpoints(Keeper):
+    """Writes checkpoints in a thread: a step waits only until its state is copied. One is written at a time, and each
+    as `checkpoint.save` does it: whole or not at all, ``last`` before ``best``.
 
-    def __init__(self, run: Run) -> None:
+        with train.Checkpoints("mine") as checkpoints:
+            ...
+            checkpoints.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+    Args:
+        run: whose; or a folder for a loop of your own: ``checkpoints/last.safetensors`` and ``best.safetensors`` in it.
+    """
+
+    run: Run
+
+    def __init__(self, run: Run | str | os.PathLike[str]) -> None:
         super().__init__()
-        self.run: Run = run
+        self.run = run if isinstance(run, Run) else Run(Path(run), {})
+        self.run.last.parent.mkdir(parents=True, exist_ok=True)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+
+    def last(self) -> dict[str, Any] | None:
+        """The state that was saved last, here or by a process before; None if there is none.
+
+        Raises:
+            LoadError: it is damaged.
+        """
+        self.wait()
+        return None if not self.run.last.is_file() else files.load(self.run.last)  # type: ignore[no-any-return]
 
     def save(self, state: dict[str, Any], *, best: bool = False, wait: bool = True) -> bool:
         if not wait and self._thread is not None and self._thread.is_alive():
@@ -96,7 +119,7 @@ class Folder(Keeper):
 
     def best(self) -> dict[str, Any]:
         self.wait()
-        return checkpoint.load(self.run.best)
+        return files.load(self.run.best)  # type: ignore[no-any-return]
 
     def wait(self) -> None:
         self._join()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ox.errors import TrainError
-from ox.train.keeper import Bystander, Folder, Keeper
+from ox.train.keeper import Bystander, Checkpoints, Keeper
 from ox.train.loggers import JSONL, Logger, Loggers, TensorBoard
 from ox.train.run import Run
 from ox.train.show import Silent, percent
@@ -132,7 +132,7 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
 def _keeper(run: Run | None, first: bool) -> Keeper:
     if run is None:
         return Keeper()
-    return Folder(run) if first else Bystander(run)
+    return Checkpoints(run) if first else Bystander(run)
 
 
 def _logs(run: Run | None, step: int, loggers: Sequence[Logger]) -> Logger:

@@ -48,7 +48,7 @@ class Slow:
 
 def test_what_changes_afterwards_is_not_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, given = Slow(monkeypatch), state(1.0)
-    with keeper.Folder(run) as folder:
+    with keeper.Checkpoints(run) as folder:
         assert folder.save(given)
         given["model"]["w"].array[:] = 7.0
         slow.go.set()
@@ -57,7 +57,7 @@ def test_what_changes_afterwards_is_not_written(run: Run, monkeypatch: pytest.Mo
 
 def test_one_is_written_at_a_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch)
-    with keeper.Folder(run) as folder:
+    with keeper.Checkpoints(run) as folder:
         assert folder.save(state(1.0))
         assert not folder.save(state(2.0), wait=False)  # left out
         threading.Timer(0.05, slow.go.set).start()
@@ -91,7 +91,7 @@ def test_an_error_is_told_at_the_next_call(run: Run, monkeypatch: pytest.MonkeyP
         raise TrainError("full")
 
     real = checkpoint.save
-    with pytest.raises(TrainError, match="full"), keeper.Folder(run) as folder:
+    with pytest.raises(TrainError, match="full"), keeper.Checkpoints(run) as folder:
         folder.save(state(1.0))
         folder.wait()
         monkeypatch.setattr(checkpoint, "save", full)
@@ -109,7 +109,7 @@ def test_what_went_wrong_first_is_told(run: Run, monkeypatch: pytest.MonkeyPatch
         raise TrainError("full")
 
     monkeypatch.setattr(checkpoint, "save", full)
-    with pytest.raises(KeyError, match="first"), keeper.Folder(run) as folder:
+    with pytest.raises(KeyError, match="first"), keeper.Checkpoints(run) as folder:
         folder.save(state(1.0))
         raise KeyError("first")
     assert not [t for t in threading.enumerate() if t.name == "ox checkpoint"]
@@ -157,3 +157,16 @@ def test_checkpoints_of_before(run: Run) -> None:
     files.save({"format": 3, **old}, run.last)
     with pytest.raises(LoadError, match="not a checkpoint of a run"):
         held(run)
+
+
+def test_a_loop_of_ones_own(tmp_path: Path) -> None:
+    """Whatever it saves comes back; what a killed process left is found again."""
+    with train.Checkpoints(tmp_path / "mine") as checkpoints:
+        assert checkpoints.last() is None
+        checkpoints.save({"model": {"w": ox.ones(2)}, "epoch": 1}, best=True)
+        checkpoints.save({"model": {"w": ox.zeros(2)}, "epoch": 2})
+    again = train.Checkpoints(tmp_path / "mine")
+    last = again.last()
+    assert last is not None
+    assert (last["epoch"], last["model"]["w"].tolist()) == (2, [0.0, 0.0])
+    assert again.best()["epoch"] == 1
