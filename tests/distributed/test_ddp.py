@@ -559,3 +559,69 @@ F.cross_entropy(ddp(x), y).backward()
     out = run(code, 2, tmp_path, check=False, limit=60)
     assert "rank 1 has ended and will not come" in out and said in out and "script.py" in out, out
     assert "is done" not in out
+
+
+def test_two_models_in_two_groups(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+from ox.optim import ZeroRedundancyOptimizer
+groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+group, place = groups[rank % 2], rank // 2
+ox.manual_seed(rank)
+make = lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+inner = nn.SyncBatchNorm.convert_sync_batchnorm(make(), group)
+ddp, alone = DDP(inner, process_group=group, find_unused_parameters=True), make()
+alone.load_state_dict(inner.state_dict())
+mine = ZeroRedundancyOptimizer(ddp.parameters(), ox.optim.SGD, process_group=group, lr=0.1, momentum=0.9)
+whole = ox.optim.SGD(alone.parameters(), lr=0.1, momentum=0.9)
+random = np.random.default_rng(rank % 2)  # each group its own data
+for step in range(1 + 2 * (rank % 2)):
+    x, y = batch(8)
+    mine.zero_grad(); whole.zero_grad()
+    F.cross_entropy(ddp(x[place::2]), y[place::2]).backward()
+    F.cross_entropy(alone(x), y).backward()
+    mine.step(); whole.step()
+assert apart(ddp, alone) < 1e-4, apart(ddp, alone)
+mine.consolidate_state_dict(to=2 + rank % 2)
+assert (place == 1) == (mine._whole is not None)
+if place:
+    ours, theirs = (o.state_dict()["state"] for o in (mine, whole))
+    assert all(ox.allclose(ours[k]["momentum_buffer"], theirs[k]["momentum_buffer"], atol=1e-4) for k in theirs)
+weight = ddp.module[0].weight.detach().clone()
+other = [ox.zeros(4, 6) for _ in range(world)]
+dist.all_gather(other, weight)
+assert ox.equal(other[0], other[2]) and ox.equal(other[1], other[3]) and not ox.equal(other[0], other[1])
+""",
+        4,
+        tmp_path,
+    )
+
+
+def test_buckets_follow_the_first_backward(tmp_path: Path) -> None:
+    run(
+        COMMON
+        + """
+class Backwards(nn.Module):  # used in another order than made
+    def __init__(self):
+        super().__init__()
+        self.c, self.a, self.b = nn.Linear(6, 3), nn.Linear(6, 6), nn.Linear(6, 6)
+    def forward(self, x):
+        return self.c(self.b(self.a(x)).relu())
+ddp, alone = twins(Backwards, bucket_cap_mb=0.0001, gradient_as_bucket_view=True)
+names = lambda: [[ddp.reducer.names[i][0] for i in bucket.indices][0] for bucket in ddp.reducer.buckets]
+order = lambda: "".join(dict.fromkeys(names()))
+assert order() == "bac", order()
+x, y = batch(4 * world)
+for step in range(3):
+    if step != 1:
+        ddp.zero_grad(); alone.zero_grad()  # the second adds to what lay in the old buckets
+    F.cross_entropy(ddp(x[rank::world]), y[rank::world]).backward()
+    F.cross_entropy(alone(x), y).backward()
+    assert order() == "cba", order()
+    for p, q in zip(ddp.parameters(), alone.parameters(), strict=True):
+        assert ox.allclose(p.grad, q.grad, atol=1e-6)
+""",
+        2,
+        tmp_path,
+    )

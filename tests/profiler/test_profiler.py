@@ -184,3 +184,20 @@ def test_what_it_refuses() -> None:
     with pytest.raises(ArgumentError, match="records one step"):
         schedule(wait=0, warmup=0, active=0)
     assert ProfilerActivity.CPU in ox.profiler.supported_activities()
+
+
+def test_what_is_on_its_way_has_a_lane_of_its_own() -> None:
+    from ox.profiler.collect import in_flight
+
+    in_flight("nobody looks")()
+    with ox.profiler.profile() as p:
+        with ox.profiler.record_function("around"):
+            landed = in_flight("journey", backward=True)
+            ox.ones(3).exp()
+        landed()
+    events = {e.name: e for e in p.events()}
+    journey, around = events["journey"], events["around"]
+    assert around.start <= journey.start and journey.end >= around.end  # it outlives what it began in
+    assert journey.self_cpu_time_total == 0 and around.self_cpu_time_total > 0 and journey.phase == "backward"
+    assert journey.thread != around.thread
+    assert "nobody looks" not in events
