@@ -59,8 +59,8 @@ class Forecaster(nn.Module):
         self.dropout = nn.Dropout(0.3)
         self.head = nn.Linear(32, AHEAD)
         # The forecast is today's temperature and a change, and the change begins at nothing.
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        for weights in self.head.parameters():
+            nn.init.zeros_(weights)
 
     def forward(self, days: ox.Tensor) -> ox.Tensor:
         # The year is a circle, on which the 31st of December stands beside the 1st of January.
