@@ -13,6 +13,7 @@ import sys
 import tempfile
 import weakref
 from collections import deque
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -62,13 +63,14 @@ class Arena:
         self._dropped: list[int] = []
         self._largest = 0  # bytes of the largest batch
         self._numbers = 0
+        self._thread = get_ident()
         self.blob = Blob()
 
     def empty(self, shape: Any, dtype: Any) -> Array:
         """An uninitialized array for the batch that is being made."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if size <= SMALL:
+        if size <= SMALL or get_ident() != self._thread:  # a dataset may have threads of its own
             return np.empty(shape, dtype)
         segment = self._current[-1] if self._current else None
         if segment is None or segment.size - segment.used < size:
