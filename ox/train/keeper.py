@@ -100,7 +100,7 @@ class Checkpoints(Keeper):
             LoadError: it is damaged.
         """
         self.wait()
-        return None if not self.run.last.is_file() else files.load(self.run.last)  # type: ignore[no-any-return]
+        return None if not self.run.last.is_file() else files.load(self.run.last)
 
     def save(self, state: dict[str, Any], *, best: bool = False, wait: bool = True) -> bool:
         if not wait and self._thread is not None and self._thread.is_alive():

@@ -22,6 +22,7 @@ class CSV(Logger):
     """
 
     def __init__(self, folder: str | os.PathLike[str], step: int = 0) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
         self._tables = [_Table(Path(folder) / name, step) for name in ("steps.csv", "epochs.csv")]
 
     def step(self, values: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ class JSONL(Logger):
     """
 
     def __init__(self, path: str | os.PathLike[str], step: int = 0) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         trim(Path(path), step)
         self._lines = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
 

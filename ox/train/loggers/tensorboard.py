@@ -30,6 +30,7 @@ class TensorBoard(Logger):
     def __init__(self, folder: str | os.PathLike[str], step: int = 0) -> None:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
+        Path(folder).mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
         self._file = open(Path(folder) / name, "wb")  # noqa: SIM115 (closed by close)
         self._flushed = 0.0

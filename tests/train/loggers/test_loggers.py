@@ -43,7 +43,7 @@ def events(folder: Path) -> list[object]:
 
 
 def test_jsonl(tmp_path: Path) -> None:
-    path = tmp_path / "m.jsonl"
+    path = tmp_path / "new" / "m.jsonl"
     with JSONL(path) as log:
         tell(log, 1, 4)
     with open(path, "a") as file:
@@ -57,6 +57,7 @@ def test_jsonl(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", ["5,1,0.", "5,1,0.2,0.", "5"])
 def test_csv(tmp_path: Path, torn: str) -> None:
+    tmp_path = tmp_path / "new"
     with CSV(tmp_path) as log:
         tell(log, 1, 4)
     with open(tmp_path / "steps.csv", "a") as file:
@@ -73,6 +74,7 @@ def test_csv(tmp_path: Path, torn: str) -> None:
 
 
 def test_tensorboard(tmp_path: Path) -> None:
+    tmp_path = tmp_path / "new"
     with TensorBoard(tmp_path) as log:
         tell(log, 1, 2)
     with TensorBoard(tmp_path, 1) as log:
