@@ -150,7 +150,9 @@ class MNIST(LabelledImages):
         return int(self.data.array.shape[0])
 
     def images(self, indices: Any) -> NDArray[np.uint8]:
-        return self.data.array[indices][..., np.newaxis]  # type: ignore[no-any-return]
+        # one alone is copied: by a view others would write to `data`
+        chosen = np.array(self.data.array[indices], copy=not np.ndim(indices))
+        return chosen[..., np.newaxis]
 
     def labels(self, indices: Any) -> Any:
         return self.targets.array[indices]

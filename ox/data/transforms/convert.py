@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox.data.transforms.images import Pixels, bound, is_pil, on_pixels, opened
-from ox.dtypes import float32
+from ox.dtypes import float32, is_floating
 from ox.errors import DTypeError, ShapeError
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
@@ -50,16 +50,16 @@ def convert_image_dtype(pixels: Pixels, dtype: Any = float32) -> Pixels:
     `torchvision.transforms.functional.convert_image_dtype`.
 
     Raises:
-        DTypeError: a type that is no number, or from integers to other integers than bytes.
+        DTypeError: a type that is no number.
     """
     old, new = pixels.dtype, np.dtype(dtype)
     if old == new:
         return pixels
-    if new.kind == "f" or (new.kind == "V" and old.kind == "f"):
-        return pixels.astype(new) if old.kind != "u" and old.kind != "i" else pixels.astype(new) / new.type(bound(old))
-    if new.kind in "iu" and old.kind == "f":
+    if is_floating(new):
+        return (pixels / np.float32(bound(old)) if old.kind in "iu" else pixels).astype(new)
+    if new.kind in "iu" and is_floating(old):
         white = bound(new)
-        return np.floor(pixels.clip(0, 1) * (white + 1 - 1e-3)).astype(new)
+        return np.floor(pixels.astype(np.float64).clip(0, 1) * (white + 1 - 1e-3)).astype(new)
     if new.kind in "iu" and old.kind in "iu":
         steps = (int(bound(new)) + 1) / (int(bound(old)) + 1)
         wide = pixels.astype(np.int64)
@@ -89,7 +89,7 @@ def to_pil_image(image: Any, mode: str | None = None, /) -> Any:
     if pixels.ndim != 3 or pixels.shape[-1] not in (1, 2, 3, 4):
         raise ShapeError("to_pil_image takes one image", where=place(), got=f"pixels {list(pixels.shape)}")
     if pixels.dtype.kind == "f":
-        pixels = np.floor(pixels.clip(0, 1) * 255).astype(np.uint8)
+        pixels = np.floor(pixels.astype(np.float64).clip(0, 1) * 255).astype(np.uint8)
     if pixels.dtype != np.uint8:
         raise DTypeError("to_pil_image takes bytes or floats", where=place(), got=str(pixels.dtype))
     made = Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels))

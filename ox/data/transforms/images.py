@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from ox.dtypes import is_floating
 from ox.errors import DeviceError, DTypeError, ShapeError
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
@@ -59,7 +60,7 @@ def _check(
     array: NDArray[Any], name: str, kind: str, channels: tuple[int, ...], side: tuple[int, ...], layout: str, hint: str
 ) -> None:
     described = f"{array.dtype} {list(array.shape)}"
-    if array.dtype.kind not in "buif":
+    if array.dtype.kind not in "bui" and not is_floating(array.dtype):
         raise DTypeError(f"{name} takes images of numbers", where=place(), got=f"{kind} {described}")
     if array.ndim < 2 or 0 in array.shape[-3:]:
         raise ShapeError(

@@ -115,6 +115,8 @@ def test_mnist(tmp_path: Path, packed: bool, below: str) -> None:
     assert data.class_to_idx["7 - seven"] == 7 and (data[-1][0][..., 0] == images[-1]).all()
     with pytest.raises(BoundsError, match="no sample 20"):
         data[20]
+    image[:] = 0
+    assert (data[13][0][..., 0] == images[13]).all()  # a sample is one's own
     seen = MNIST(tmp_path, transform=lambda image: image.max(), target_transform=lambda label: -label)
     assert seen[4] == (images[4].max(), -4)
 

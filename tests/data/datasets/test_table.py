@@ -113,6 +113,11 @@ def test_a_split_is_encoded_by_its_first_part() -> None:
     assert np.allclose(np.sort(raw), np.sort(columns["a"]), atol=1e-4)  # each row in one part
     again = table.split([0.75, 0.25], ox.Generator(1))[1]
     assert again.batch(np.arange(50))[1].tolist() == test.batch(np.arange(50))[1].tolist()
+    # what is missing is filled by the rows of the first part
+    gaps = TableDataset({"a": [1.0, None, 5.0, None] * 5, "t": np.arange(20.0)}, target="t", missing="fill")
+    for part in gaps.split([10, 10], ox.Generator(0)):
+        x, y = (tensor.numpy() for tensor in part.batch(np.arange(10)))
+        assert (x[y.astype(int) % 2 == 1] == 0).all() and (x[y.astype(int) % 2 == 0] != 0).all()
     # a class of which no row is in the first part
     rare = TableDataset({"a": np.arange(4.0), "t": ["x", "y", "z", "w"]}, target="t")
     assert [part.classes for part in rare.split([2, 2], ox.Generator(0))] == [["w", "x", "y", "z"]] * 2

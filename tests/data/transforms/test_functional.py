@@ -432,6 +432,9 @@ def test_types_of_values() -> None:
     assert (F.convert_image_dtype(every, np.uint8) == every).all()
     wide = F.convert_image_dtype(every, ox.int16)
     assert wide.max() == 255 * 128 and (F.convert_image_dtype(wide, np.uint8) == every).all()
+    narrow = F.convert_image_dtype(tensor(every[..., None]), ox.bfloat16)
+    assert narrow.dtype == ox.bfloat16 and abs(narrow.float().numpy() * 255 - every).max() <= 1
+    assert np.abs(F.convert_image_dtype(narrow, ox.uint8).numpy().astype(int) - every).max() <= 1
     assert F.to_dtype(tensor(PHOTO), ox.float32, scale=True).numpy().max() == 1
     assert F.to_dtype(tensor(PHOTO), ox.float32).numpy().max() == 255
     with pytest.raises(DTypeError):
