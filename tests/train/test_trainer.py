@@ -464,3 +464,14 @@ def test_figures_that_are_not_finite_are_null_in_json(variant, tmp_path: Path) -
     run = train.train(page, out=tmp_path, epochs=1)
     assert run.result["held_back"]["auroc"] is None
     assert json.loads(run.metrics.read_text().splitlines()[-1])["validation_auroc"] is None
+
+
+@pytest.mark.parametrize("after", [2, 7])
+def test_workers_change_nothing(page: Path, tmp_path: Path, after: int) -> None:
+    """The weights are those of one process, also when the run was stopped in the middle of an epoch."""
+    alone = train.train(page, out=tmp_path / "alone", epochs=2)
+    with pytest.raises(KeyError):
+        train.train(page, out=tmp_path / "helped", epochs=2, workers=2, checkpoint_every=1e-9, show=Stop(after))
+    helped = train.resume(tmp_path / "helped" / "points-0001")
+    one, other = (checkpoint.load(run.last)["model"] for run in (alone, helped))
+    assert flat(one) == flat(other)
