@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.data.transforms.images import Pixels, bound, is_pil, on_pixels, opened
+from ox.data.transforms.images import Pixels, bound, channels_first, is_pil, on_pixels, opened
 from ox.dtypes import float32, is_floating
 from ox.errors import DTypeError, ShapeError
 from ox.ops.explain import place
@@ -26,7 +26,7 @@ def pil_to_tensor(image: Any, /) -> Tensor:
             "a tensor is made of an array [h, w, c] or a Pillow image", where=place(), got=type(image).__name__
         )
     pixels, _ = opened(image, "to_tensor")
-    return make_tensor(np.ascontiguousarray(np.moveaxis(pixels, -1, -3)))
+    return make_tensor(np.ascontiguousarray(channels_first(pixels)))
 
 
 def to_tensor(image: Any, /) -> Tensor:
