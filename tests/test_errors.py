@@ -15,7 +15,7 @@ from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeErro
 BUILT_IN = {
     "ShapeError": ValueError, "DTypeError": TypeError, "ArgumentError": ValueError, "BoundsError": IndexError,
     "GradientError": RuntimeError, "LinAlgError": RuntimeError, "DeviceError": RuntimeError,
-    "RecordError": RuntimeError, "DistributedError": RuntimeError,
+    "RecordError": RuntimeError, "DistributedError": RuntimeError, "WorkerError": RuntimeError,
     "ExportError": RuntimeError,
     "LoadError": ValueError, "WriteError": OSError, "TrainError": RuntimeError, "RecipeError": ValueError,
     "ServeError": RuntimeError,
