@@ -151,7 +151,7 @@ def _npy(path: str | os.PathLike[str]) -> Any:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:
+    except Exception as error:  # NumPy reads the header as Python source, so much can be wrong with it
         raise LoadError(f"{path} is no .npy file, or a damaged one", where=place(), got=str(error)) from error
 
 

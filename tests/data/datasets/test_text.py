@@ -132,7 +132,8 @@ def test_tokens_are_written_and_read(tmp_path: Path) -> None:
     assert len(np.load(path)) == 6 and [p.name for p in tmp_path.iterdir()] == ["tokens.npy"]  # the old one is whole
     content = path.read_bytes()
     evil = content[:128].replace(b"<u4", b"|O ")
-    for damaged in (b"", b"text", content[:60], content[:-4], evil + content[128:]):
+    unclosed = content[:128].replace(b"'shape': (6,)", b"'shape': (((6")
+    for damaged in (b"", b"text", content[:60], content[:-4], evil + content[128:], unclosed):
         path.write_bytes(damaged)
         with pytest.raises(LoadError, match=r"no \.npy file"):
             TokenBlocks(path, 2)
