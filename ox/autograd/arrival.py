@@ -7,8 +7,7 @@ right behind that node.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ox.autograd.accumulation import accumulate, accumulating, owner, run_hooks_of_accumulation
@@ -40,13 +39,19 @@ class Arrivals:
         self.followers = list(followers)
         self.given = {id(owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
 
-    @contextmanager
-    def announced(self) -> Iterator[None]:
-        """Tells the followers of the end, come what may."""
-        with ExitStack() as ends:
-            for follower in self.followers:
-                ends.push(lambda kind, error, trace, f=follower: f.ends(kind is not None))
-            yield
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Tell every follower of the end, whatever one of them raises."""
+        raised: BaseException | None = None
+        for follower in self.followers:
+            try:
+                follower.ends(kind is not None)
+            except BaseException as error:
+                raised = raised or error
+        if raised is not None:
+            raise raised
 
     def placed(self, order: list[Any]) -> list[Any]:
         """The order with those leaves in it, each behind the last node that leads to it."""

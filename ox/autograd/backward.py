@@ -55,7 +55,7 @@ def backward(
     tensors = listed(tensors)
     cotangents = cotangents_of(len(tensors), grad_tensors)
     arrivals = Arrivals(cotangents, create_graph)
-    with arrivals.announced():
+    with arrivals:
         if inputs is None:
             found = walk(
                 tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None, arrivals=arrivals

@@ -165,6 +165,29 @@ def test_followers_learn_of_every_backward() -> None:
     assert log.seen == [1, False, 0, False, 1, True, 1, False]
 
 
+def test_every_follower_learns_of_the_end() -> None:
+    from ox.autograd.arrival import followers
+
+    class Ends:
+        count = 0
+
+        def starts(self, leaves: object, create_graph: bool) -> None:
+            pass
+
+        def ends(self, failed: bool) -> None:
+            Ends.count += 1
+            raise KeyError(Ends.count)
+
+    several = [Ends(), Ends()]
+    followers.update(several)
+    try:
+        with pytest.raises(KeyError, match="1"):
+            ox.ones(1, requires_grad=True).backward()
+    finally:
+        followers.difference_update(several)
+    assert Ends.count == 2
+
+
 def test_a_hook_may_run_a_backward() -> None:
     x, y = ox.ones(1, requires_grad=True), ox.ones(1, requires_grad=True)
     x.register_post_accumulate_grad_hook(ox.enable_grad()(lambda t: (y * 3).backward()))

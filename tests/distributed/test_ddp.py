@@ -350,8 +350,14 @@ ddp, alone = twins(Inner)
 F.cross_entropy(ddp(x[part]), y[part]).backward()
 F.cross_entropy(alone(x), y).backward()
 check()
+# two models in one loss
+(first, one), (second, two) = twins(mlp), twins(lambda: nn.Linear(3, 2))
+second(first(x[part])).square().mean().backward()
+two(one(x)).square().mean().backward()
+for ddp, alone in ((first, one), (second, two)):
+    check()
 try:
-    ddp(x).sum().backward(create_graph=True)
+    ddp(x[:, :3]).sum().backward(create_graph=True)
 except ox.errors.GradientError as error:
     assert "create_graph" in str(error)
 else:
