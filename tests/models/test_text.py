@@ -38,6 +38,7 @@ def test_the_text_is_whole() -> None:
 def test_the_parts_are_chapters_and_share_none() -> None:
     parts = kjv_data.split(chapters())
     assert [len(part) for part in parts] == [457, 56, 55]
+    assert [part[0].name for part in parts] == ["Genesis 1", "Genesis 5", "Genesis 10"]
     names = [{chapter.name for chapter in part} for part in parts]
     assert sum(map(len, names)) == len(set.union(*names)) == 568
     for part in parts:
@@ -353,7 +354,7 @@ def test_shapes_that_do_not_fit_are_listed(tmp_path: Path) -> None:
     [
         ("nonsense", "is no JSON"), ("[1]", "holds no settings"), ("[" * 100_000, "is no JSON"),
         (TINY | {"n_head": "4"}, "n_head"), (TINY | {"n_head": -4}, "n_head"), (TINY | {"n_head": 2.5}, "n_head"),
-        (TINY | {"n_layer": True}, "n_layer"), (TINY | {"activation_function": "relu"}, "activation_function='relu'"),
+        (TINY | {"n_layer": True}, "n_layer"), (TINY | {"layer_norm_epsilon": -1.0}, "layer_norm_epsilon"), (TINY | {"activation_function": "relu"}, "activation_function='relu'"),
         (TINY | {"model_type": "llama"}, "model_type='llama'"),
         (TINY | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
     ],
