@@ -354,7 +354,9 @@ def test_shapes_that_do_not_fit_are_listed(tmp_path: Path) -> None:
     [
         ("nonsense", "is no JSON"), ("[1]", "holds no settings"), ("[" * 100_000, "is no JSON"),
         (TINY | {"n_head": "4"}, "n_head"), (TINY | {"n_head": -4}, "n_head"), (TINY | {"n_head": 2.5}, "n_head"),
-        (TINY | {"n_layer": True}, "n_layer"), (TINY | {"layer_norm_epsilon": -1.0}, "layer_norm_epsilon"), (TINY | {"activation_function": "relu"}, "activation_function='relu'"),
+        (TINY | {"n_layer": True}, "n_layer"),
+        (TINY | {"layer_norm_epsilon": -1.0}, "layer_norm_epsilon"),
+        (TINY | {"activation_function": "relu"}, "activation_function='relu'"),
         (TINY | {"model_type": "llama"}, "model_type='llama'"),
         (TINY | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
     ],
