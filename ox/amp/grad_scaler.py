@@ -12,9 +12,9 @@ import numpy as np
 from ox.amp.autocast import known_device
 from ox.devices import cuda
 from ox.dtypes import float16, float32, is_floating
-from ox.errors import ArgumentError, DTypeError, TrainError
+from ox.errors import ArgumentError, DTypeError, RecordError, TrainError
 from ox.operands import cast
-from ox.ops.mode import switched
+from ox.ops.mode import MODE, switched
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class GradScaler:
         enabled: False makes everything pass through.
 
     Raises:
+        RecordError: used inside a recording.
         ArgumentError: factors out of range, or a wrong order of calls (`unscale_` or `step` twice before `update`,
             either before `scale`).
         TrainError: the scale collapsed: it is below 2**-16 and the last 20 steps or more were all skipped, which no
@@ -93,6 +94,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if hasattr(outputs, "node"):
+            _refuse_recording()
             self._begun = True
             return self._scaled(outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
@@ -294,6 +296,15 @@ class GradScaler:
         self._growth_interval = int(state_dict["growth_interval"])
         self._growth_tracker = int(state_dict["_growth_tracker"])
         self._skipped = 0
+
+
+def _refuse_recording() -> None:
+    if MODE.get().recording is not None:
+        raise RecordError(
+            "GradScaler looks at values of gradients, which a recording does not have",
+            where=users_line(3),
+            hint="bfloat16, which needs no scale, or a fixed factor: (loss * 1024).backward()",
+        )
 
 
 def _not_finite(array: Any) -> Any:

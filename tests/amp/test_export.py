@@ -150,3 +150,33 @@ def test_the_server_takes_such_a_file(tmp_path: Path) -> None:
     contract = Contract.from_metadata(metadata)
     assert metadata["ox.precision"] == "bfloat16" and contract.through == np.dtype(ox.bfloat16)
     assert Contract.from_metadata({"ox.precision": "nonsense"}).through is None
+
+
+@pytest.mark.parametrize("dtype", LOWER, ids=str)
+def test_a_whole_step_is_recorded_as_what_it_is(dtype: Any) -> None:
+    """Forward under autocast, backward and the gradients as one graph, which gives what eager code gives."""
+    from ox.graph.replay import values
+
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)), rows(6, 4)
+    labels = ox.tensor([0, 1, 2, 0, 1, 2])
+
+    def step(x: ox.Tensor) -> dict[str, ox.Tensor]:
+        with ox.autocast("cpu", dtype):
+            loss = nn.functional.cross_entropy(model(x), labels) + nn.functional.mse_loss(model(x), ox.ones(6, 3))
+        grads = ox.autograd.grad(loss, list(model.parameters()))
+        return {"loss": loss, **{f"g{i}": g for i, g in enumerate(grads)}}
+
+    eager = step(x)
+    graph = record(step, {"x": x}, constants=dict(model.named_parameters()))
+    casts = [n for n in graph.nodes if n.op_type == "Cast" and n.inputs[0] in graph.owned]
+    assert len(casts) == 4  # each parameter once, though the model ran twice
+    with ox.no_grad():
+        known = values(graph, [x])
+    for v in graph.outputs:
+        np.testing.assert_allclose(known[v].array, eager[v.name].detach().array, atol=1e-6)
+
+
+def test_a_scaler_cannot_be_recorded() -> None:
+    scaler, w = ox.GradScaler("cpu"), nn.Parameter(rows(3))
+    with pytest.raises(ox.errors.RecordError, match="GradScaler looks at values"):
+        record(lambda x: scaler.scale((x * w).sum()), {"x": rows(3)})
