@@ -46,6 +46,11 @@ def test_the_wheel_is_whole(wheel: Path) -> None:
         "ox_models/__init__.py",
         "ox_models/py.typed",
         "ox_models/data/digits.npz",
+        "ox_models/data/kjv.txt.bz2",
+        "ox_models/data/kjv_wordpiece.json",
+        "ox_models/data/auto_mpg.csv",
+        "ox_models/data/breast_cancer.csv",
+        "ox_models/data/seattle_weather.csv",
         "ox_models/data/ATTRIBUTION.txt",
     ):
         assert expected in names, f"{expected} is missing"
