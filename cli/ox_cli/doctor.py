@@ -86,6 +86,16 @@ def _cuda(runtimes: dict[str, str]) -> str:
 
 
 def _mpi() -> str:
+    """What two processes, started as `ox launch` starts them, find."""
     if util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed · ox 0.1 trains in one process and does not need it"
-    return f"mpi4py {metadata.version('mpi4py')} · ox 0.1 trains in one process and does not use it"
+        return 'mpi4py is not installed · for training on several processes: pip install "ox-onnx[mpi]"'
+    from ox.distributed import launcher, mpi
+    from ox.errors import DeviceError
+
+    try:
+        program = launcher.mpiexec()
+        name = str(mpi.library().Get_library_version()).splitlines()[0].replace("Version:", "").split()
+    except DeviceError as error:
+        return f"{error.what}{f': {error.got}' if error.got else ''} · {error.hint}"
+    state = launcher.tried(program)
+    return f"mpi4py {metadata.version('mpi4py')} · {' '.join(name[:2])} · {state}"

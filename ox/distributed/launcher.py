@@ -83,6 +83,23 @@ def run(plan: Plan, say: Callable[[str], None]) -> int:
     return code
 
 
+def tried(program: str) -> str:
+    """Whether two processes that `program` starts find each other, in words."""
+    code = (
+        "import ox, ox.distributed as d; d.init_process_group(timeout=30); x = ox.ones(1); d.all_reduce(x); "
+        "print(int(x.item())); d.destroy_process_group()"
+    )
+    line = [program, "-n", "2", sys.executable, "-c", code]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"two processes do not find each other: {type(error).__name__}"
+    if done.stdout.split() == ["2", "2"]:
+        return "two processes found each other"
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return f"two processes do not find each other: {said[-1] if said else f'exit code {done.returncode}'}"
+
+
 def _check(plan: Plan) -> None:
     if plan.ranks is not None and plan.ranks < 1:
         raise ArgumentError("at least one process is needed", got=str(plan.ranks))

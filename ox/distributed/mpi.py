@@ -6,6 +6,7 @@ rank, and not every build of it knows bfloat16.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -45,6 +46,9 @@ def start() -> MPIEngine:
 
 
 def started() -> bool:
+    """Whether MPI runs in this process; False, too, where it is not even installed."""
+    if "mpi4py.MPI" not in sys.modules:
+        return False
     return bool(library().Is_initialized() and not library().Is_finalized())
 
 

@@ -1,26 +1,284 @@
-"""Collectives on CuPy arrays over NCCL: raw `cupy.cuda.nccl`. The only file that knows it.
+"""Collectives on CuPy arrays over NCCL: raw `cupy.cuda.nccl`, for CuPy's own wrapper takes no bfloat16.
 
-Written against NCCL's and CuPy's documentation and not yet run on a device; see docs/gpu.md.
+The only file that knows it. Written against NCCL's and CuPy's documentation and not yet run on a device; see
+docs/gpu.md. Operations run on a stream of their own, after what the current stream had to do; waiting is asking their event.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
-from ox.errors import DeviceError
+import numpy as np
 
-INSTALL = 'pip install "ox-onnx[cuda13]" nvidia-nccl-cu13'
+from ox.devices import cuda
+from ox.distributed.reduce_op import ReduceOp
+from ox.distributed.start import Launch
+from ox.errors import ArgumentError, DeviceError, DTypeError
+
+INSTALL = 'pip install "ox-onnx[cuda13]" nvidia-nccl-cu13 (for CUDA 12: "ox-onnx[cuda12]" nvidia-nccl-cu12)'
+TYPES = {
+    "int8": "INT8", "uint8": "UINT8", "bool": "UINT8", "int32": "INT32", "uint32": "UINT32", "int64": "INT64",
+    "uint64": "UINT64", "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
+}  # fmt: skip
+OPS = {"sum": "SUM", "avg": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
+OF_BOOLS = {"sum": "MAX", "product": "MIN"}  # as bytes of 0 and 1
+
+
+def library() -> Any:
+    """`cupy.cuda.nccl`. Raises DeviceError where CuPy, a device or NCCL is missing."""
+    cuda.cupy()
+    try:
+        from cupy.cuda import nccl
+    except ImportError as error:
+        raise DeviceError("CuPy finds no NCCL", got=str(error), hint=INSTALL) from error
+    if not getattr(nccl, "available", True):
+        raise DeviceError("CuPy finds no NCCL", hint=INSTALL)
+    return nccl
 
 
 def available() -> bool:
-    """Whether CuPy finds NCCL."""
+    """Whether CuPy, a device and NCCL are there."""
     try:
-        from cupy.cuda import nccl
-    except Exception:  # no CuPy, no driver, no NCCL
+        library()
+    except DeviceError:
         return False
-    return bool(getattr(nccl, "available", True))
+    return True
 
 
-def start(launch: Any, timeout: float, device: Any) -> Any:
-    """The engine of all ranks. Raises DeviceError where there is no NCCL."""
-    raise DeviceError("NCCL is not there", hint=INSTALL)
+def start(launch: Launch, timeout: float, device: Any) -> NCCLEngine:
+    """The engine of all ranks, each on its own device: `device`, or that of its rank on this machine.
+
+    Raises:
+        DeviceError: no NCCL, or fewer devices than ranks. DistributedError: ranks are missing.
+    """
+    library()
+    number = launch.local_rank if device is None else cuda.ordinal(str(device))
+    if number >= cuda.device_count():
+        raise DeviceError(f"there is no device cuda:{number} for rank {launch.rank}",
+                          got=f"{cuda.device_count()} devices", hint="one process a GPU")  # fmt: skip
+    cuda.cupy().cuda.Device(number).use()
+    exchange: ByMPI | ByStore
+    if launch.by == "torchrun":
+        exchange = ByStore(launch)
+    else:
+        from ox.distributed import mpi
+        from ox.distributed.start import meet
+
+        if launch.by == "mpi" and launch.size > 1 and not mpi.started():
+            meet(launch, timeout)
+        exchange = ByMPI(mpi.start())
+    return NCCLEngine(exchange, exchange.rank, exchange.size)
+
+
+class ByMPI:
+    """How ranks that MPI started learn NCCL's id of their group; checks and notes go over MPI, too."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.rank, self.size = engine, engine.rank, engine.size
+
+    def identify(self, made: bytes | None) -> bytes:
+        """What rank 0 made, for all."""
+        shared = np.frombuffer(made or bytes(128), np.uint8).copy()
+        request = self.engine.broadcast(shared, 0)
+        while not request.test():
+            pass
+        return shared.tobytes()
+
+    def split(self, ranks: tuple[int, ...]) -> ByMPI | None:
+        inner = self.engine.split(ranks)
+        return None if inner is None else ByMPI(inner)
+
+    def control(self) -> Any:
+        return self.engine.control()
+
+
+class ByStore:
+    """The same where torchrun started the ranks: rank 0 keeps a store at MASTER_ADDR:MASTER_PORT, which CuPy has."""
+
+    def __init__(self, launch: Launch) -> None:
+        import os
+
+        from cupyx.distributed._store import TCPStore, TCPStoreProxy
+
+        host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+        if not host or not port.isdigit():
+            raise ArgumentError("torchrun tells where rank 0 is", expected="MASTER_ADDR and MASTER_PORT",
+                                got=f"{host}:{port}")  # fmt: skip
+        self.rank, self.size, self._groups, self._name = launch.rank, launch.size, 0, "world"
+        if self.rank == 0:
+            self._store = TCPStore(self.size)
+            self._store.run(host, int(port))
+        self._proxy = TCPStoreProxy(host, int(port))
+
+    def identify(self, made: bytes | None) -> bytes:
+        if made is not None:
+            self._proxy[self._name] = made
+        self._proxy.barrier()
+        return bytes(self._proxy[self._name])
+
+    def split(self, ranks: tuple[int, ...]) -> ByStore | None:
+        raise DeviceError("groups of some ranks need ranks that MPI started", hint="ox launch, mpiexec or srun")
+
+    def control(self) -> None:
+        return None
+
+
+class NCCLRequest:
+    """An operation on the stream."""
+
+    def __init__(self, event: Any, keep: Any, after: Callable[[], None] | None) -> None:
+        self._event, self._keep, self._after = event, keep, after
+
+    source = 0
+
+    def test(self) -> bool:
+        if self._event is not None and self._event.done:
+            if self._after is not None:
+                self._after()
+            self._event = self._keep = self._after = None
+        return self._event is None
+
+
+class NCCLEngine:
+    """The operations of one communicator. See `ox.distributed.engine.Engine`."""
+
+    name = "nccl"
+    threads = True
+
+    def __init__(self, exchange: ByMPI | ByStore, rank: int, size: int) -> None:
+        nccl = library()
+        self._exchange, self.rank, self.size = exchange, rank, size
+        made = bytes(np.array(nccl.get_unique_id(), np.int8).tobytes()) if rank == 0 else None
+        identity = tuple(np.frombuffer(exchange.identify(made), np.int8).tolist())
+        self._comm = nccl.NcclCommunicator(size, identity, rank)
+        self._stream = cuda.cupy().cuda.Stream(non_blocking=True)
+
+    def _run(self, call: Callable[[int], None], keep: Any, after: Callable[[], None] | None = None) -> NCCLRequest:
+        """`call` on the engine's stream, after all that the current one had to do."""
+        cupy = cuda.cupy()
+        self._stream.wait_event(cupy.cuda.get_current_stream().record())
+        call(self._stream.ptr)
+        return NCCLRequest(self._stream.record(), keep, after)
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> NCCLRequest:
+        at, count, kind = _parts(array)
+
+        def call(stream: int) -> None:
+            self._comm.allReduce(at, at, count, kind, _operation(op, array), stream)
+
+        return self._run(call, array, self._mean(array, op))
+
+    def reduce(self, array: Any, root: int, op: ReduceOp) -> NCCLRequest:
+        at, count, kind = _parts(array)
+
+        def call(stream: int) -> None:
+            self._comm.reduce(at, at, count, kind, _operation(op, array), root, stream)
+
+        return self._run(call, array, self._mean(array, op) if self.rank == root else None)
+
+    def reduce_scatter(self, array: Any, source: Any, op: ReduceOp) -> NCCLRequest:
+        at, count, kind = _parts(array)
+
+        def call(stream: int) -> None:
+            self._comm.reduceScatter(source.data.ptr, at, count, kind, _operation(op, array), stream)
+
+        return self._run(call, (array, source), self._mean(array, op))
+
+    def _mean(self, array: Any, op: ReduceOp) -> Callable[[], None] | None:
+        if op is not ReduceOp.AVG:
+            return None
+
+        def after() -> None:
+            array[...] = array / array.dtype.type(self.size)
+
+        return after
+
+    def broadcast(self, array: Any, root: int) -> NCCLRequest:
+        at, count, kind = _parts(array)
+        return self._run(lambda stream: self._comm.broadcast(at, at, count, kind, root, stream), array)
+
+    def all_gather(self, out: Any, array: Any) -> NCCLRequest:
+        at, count, kind = _parts(array)
+        return self._run(lambda stream: self._comm.allGather(at, out.data.ptr, count, kind, stream), (out, array))
+
+    def gather(self, out: Any | None, array: Any, root: int) -> NCCLRequest:
+        every = self.empty((self.size, *array.shape), array.dtype) if out is None else out
+        return self.all_gather(every, array)
+
+    def scatter(self, array: Any, source: Any | None, root: int) -> NCCLRequest:
+        every = self.empty((self.size, *array.shape), array.dtype) if source is None else source
+
+        def after() -> None:
+            array[...] = every[self.rank]
+
+        at, count, kind = _parts(every)
+        return self._run(lambda stream: self._comm.broadcast(at, at, count, kind, root, stream), (array, every), after)
+
+    def all_to_all(self, out: Any, source: Any) -> NCCLRequest:
+        step, kind = source.nbytes // self.size, _kind(source.dtype)
+        count = source.size // self.size
+
+        def call(stream: int) -> None:
+            nccl = library()
+            nccl.groupStart()
+            for rank in range(self.size):
+                self._comm.send(source.data.ptr + rank * step, count, kind, rank, stream)
+                self._comm.recv(out.data.ptr + rank * step, count, kind, rank, stream)
+            nccl.groupEnd()
+
+        return self._run(call, (out, source))
+
+    def barrier(self) -> NCCLRequest:
+        return self.all_reduce(self.empty((1,), np.int32), ReduceOp.MAX)
+
+    def send(self, array: Any, to: int, tag: int) -> NCCLRequest:
+        at, count, kind = _parts(array)
+        return self._run(lambda stream: self._comm.send(at, count, kind, to, stream), array)
+
+    def receive(self, array: Any, source: int | None, tag: int) -> NCCLRequest:
+        if source is None:
+            raise ArgumentError("NCCL receives from a rank that is named", hint="recv(tensor, src=...)")
+        at, count, kind = _parts(array)
+        request = self._run(lambda stream: self._comm.recv(at, count, kind, source, stream), array)
+        request.source = source
+        return request
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return cuda.cupy().zeros(shape, dtype)
+
+    def put(self, array: Any) -> Any:
+        return cuda.cupy().asarray(array)
+
+    def fetch(self, array: Any) -> Any:
+        return array.get()
+
+    def split(self, ranks: tuple[int, ...]) -> NCCLEngine | None:
+        inner = self._exchange.split(ranks)
+        return None if inner is None else NCCLEngine(inner, inner.rank, inner.size)
+
+    def control(self) -> Any:
+        return self._exchange.control()
+
+    def close(self) -> None:
+        self._comm.destroy()
+
+
+def _parts(array: Any) -> tuple[int, int, int]:
+    """Address, number of elements, and NCCL's number of their type."""
+    return array.data.ptr, prod(array.shape), _kind(array.dtype)
+
+
+def _kind(dtype: Any) -> int:
+    name = TYPES.get(np.dtype(dtype).name)
+    if name is None:
+        raise DTypeError("NCCL has no such type", got=str(dtype), expected=", ".join(TYPES))
+    return int(getattr(library(), f"NCCL_{name}"))
+
+
+def _operation(op: ReduceOp, array: Any) -> int:
+    name = OPS.get(op.value) if array.dtype != bool else OF_BOOLS.get(op.value, OPS.get(op.value))
+    if name is None:
+        raise ArgumentError(f"NCCL has no {op.name}", expected="SUM, AVG, PRODUCT, MIN or MAX")
+    return int(getattr(library(), f"NCCL_{name}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -178,7 +179,9 @@ def abort(code: int = 1) -> None:
 
     sys.stdout.flush()
     sys.stderr.flush()
-    mpi.abort(code)
+    if mpi.started():
+        mpi.abort(code)
+    os._exit(code)  # torchrun ends the others
 
 
 _watching: list[bool] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,15 @@ def test_a_damaged_runtime_is_an_error_with_a_way_out(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
     with pytest.raises(DeviceError, match="damaged"):
         onnxruntime()
+
+
+def test_mpi_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    if util.find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed: the extra [mpi]")
+    from ox.distributed import launcher
+
+    assert "two processes found each other" in lines_of(doctor.report())["mpi"]
+    assert "exit code 1" in launcher.tried("false")
+    assert "FileNotFoundError" in launcher.tried("/nowhere/mpiexec")
+    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
+    assert 'pip install "ox-onnx[mpi]"' in doctor._mpi()
