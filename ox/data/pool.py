@@ -99,17 +99,19 @@ class Pool:
             process = context.Process(
                 target=main, args=(theirs, number, count, seed, job), daemon=True, name=f"loader-worker-{number}"
             )
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until it can ignore them
+            method = context.get_start_method()
+            # until it can ignore them; a server of forks would keep them blocked for the processes of others
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS if method == "fork" else ())
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", DeprecationWarning)  # threads of ours are never used behind a fork
                     process.start()
             except Exception as error:
                 channel.close()
-                if context.get_start_method() == "fork":
+                if method == "fork":
                     raise
                 raise ArgumentError(
-                    f"the start method {context.get_start_method()!r} has to pickle the dataset, and cannot",
+                    f"the start method {method!r} has to pickle the dataset, and cannot",
                     where=place(),
                     got=f"{type(error).__name__}: {error}",
                     hint="multiprocessing_context='fork', or classes and functions of a module",
