@@ -1,7 +1,8 @@
 """Collectives on CuPy arrays over NCCL: raw `cupy.cuda.nccl`, for CuPy's own wrapper takes no bfloat16.
 
 The only file that knows it. Written against NCCL's and CuPy's documentation and not yet run on a device; see
-docs/gpu.md. Operations run on a stream of their own, after what the current stream had to do; waiting is asking their event.
+docs/gpu.md. Operations run on a stream of their own, after what the current stream had to do; waiting is asking their
+event.
 """
 
 from __future__ import annotations

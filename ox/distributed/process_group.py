@@ -10,8 +10,9 @@ import numpy as np
 from ox.distributed.monitor import Monitor
 from ox.distributed.work import HELPER, Work
 from ox.errors import DistributedError
-from ox.where import users_line
+from ox.where import line_at, users_place
 
+Place = tuple[str, int] | None  # file and line of the user's call, which another thread may have to name
 RECORD = 120  # bytes in which a rank says what it does
 
 
@@ -49,13 +50,14 @@ class ProcessGroup:
     ) -> Work | None:
         """Begin a collective that all ranks call `text`, and wait for it unless `async_op`."""
         self._count += 1
+        place = users_place(2)
         try:
-            check = Check(self, text) if self.monitor is not None else None
-            work = Work(self, text, begin(), self._count, check, finish)
+            check = Check(self, text, place) if self.monitor is not None else None
+            work = Work(self, text, begin(), place, self._count, check, finish)
         except DistributedError:
             raise
         except Exception as error:
-            raise self.broken(text, error) from error
+            raise self.broken(text, place, error) from error
         if async_op:
             HELPER.take(work)
             return work
@@ -64,7 +66,7 @@ class ProcessGroup:
 
     def message(self, text: str, request: Any, finish: Callable[[], None] | None, peer: int | None) -> Work:
         """A message between two ranks, on its way."""
-        return Work(self, text, request, 0, None, finish, peer)
+        return Work(self, text, request, users_place(2), 0, None, finish, peer)
 
     def close(self) -> None:
         """Give back what the engine holds. All ranks of the group do so together."""
@@ -79,18 +81,18 @@ class ProcessGroup:
         numbers = sorted(self.ranks[rank] for rank in ranks)
         return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
-    def late(self, text: str, number: int, peer: int | None, waited: float) -> DistributedError:
+    def late(self, text: str, place: Place, number: int, peer: int | None, waited: float) -> DistributedError:
         """The error of a wait that was too long, in a collective or for the message of a peer."""
         self.is_broken = True
-        here = f"rank {self.ranks[self.engine.rank]} of {self.name}"
+        here = _at(f"rank {self.ranks[self.engine.rank]} of {self.name}", place)
         if self.monitor is None:
-            return DistributedError(f"{text}: no result after {waited:.1f} s", where=_at(here), hint=SAME_ORDER)
+            return DistributedError(f"{text}: no result after {waited:.1f} s", where=here, hint=SAME_ORDER)
         gone = self.monitor.gone(number, peer)
         said = {f"rank {self.ranks[rank]}": str(note) for rank, note in sorted(self.monitor.heard.items())}
         if gone:
             ended = "has" if len(gone) == 1 else "have"
             return DistributedError(
-                f"{text}: {self.names(gone)} {ended} ended and will not come", where=_at(here), extra=said,
+                f"{text}: {self.names(gone)} {ended} ended and will not come", where=here, extra=said,
                 hint="the output of the rank that ended says why; every rank must do the same operations",
             )  # fmt: skip
         missing = self.monitor.missing(number) if number else []
@@ -99,14 +101,14 @@ class ProcessGroup:
         else:
             what = f"{text}: no result after {waited:.1f} s"
         return DistributedError(
-            what, where=_at(here), extra=said, expected=f"all of {self.size()} ranks in operation {number}"
+            what, where=here, extra=said, expected=f"all of {self.size()} ranks in operation {number}"
             if number else None, hint=SAME_ORDER + "; init_process_group(timeout=...) for more patience",
         )  # fmt: skip
 
-    def broken(self, text: str, error: Exception) -> DistributedError:
+    def broken(self, text: str, place: Place, error: Exception) -> DistributedError:
         """The error for what the engine itself refused."""
         self.is_broken = True
-        return DistributedError(f"{text} failed: {error}", where=_at(f"rank {self.ranks[self.engine.rank]}"))
+        return DistributedError(f"{text} failed: {error}", where=_at(f"rank {self.ranks[self.engine.rank]}", place))
 
 
 SAME_ORDER = "every rank must do the same operations in the same order"
@@ -115,8 +117,8 @@ SAME_ORDER = "every rank must do the same operations in the same order"
 class Check:
     """Beside a collective: all ranks show each other what they are doing, and an error names who does otherwise."""
 
-    def __init__(self, group: ProcessGroup, text: str) -> None:
-        self._group, self._text = group, text
+    def __init__(self, group: ProcessGroup, text: str, place: Place) -> None:
+        self._group, self._place = group, place
         record = text.encode()[:RECORD].ljust(RECORD)
         self._mine = np.frombuffer(record, np.uint8)
         self._all = np.empty((group.size(), RECORD), np.uint8)
@@ -135,12 +137,12 @@ class Check:
         others = [rank for rank, text in enumerate(texts) if text != texts[group.rank()]]
         raise DistributedError(
             f"{group.names(others)} and rank {group.ranks[group.rank()]} are in different operations",
-            where=_at(f"rank {group.ranks[group.rank()]} of {group.name}"),
+            where=_at(f"rank {group.ranks[group.rank()]} of {group.name}", self._place),
             extra={f"rank {group.ranks[rank]}": text for rank, text in enumerate(texts)},
             hint=SAME_ORDER + ", with equal shapes and types",
         )
 
 
-def _at(here: str) -> str:
-    line = users_line(2)
+def _at(here: str, place: Place) -> str:
+    line = line_at(place)
     return f"{here}, {line}" if line else here

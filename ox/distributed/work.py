@@ -28,10 +28,10 @@ class Work:
     """What `async_op=True`, `isend` and `irecv` return. `torch.distributed.Work`."""
 
     def __init__(
-        self, group: ProcessGroup, text: str, request: Any, number: int = 0, check: Any = None,
-        finish: Callable[[], None] | None = None, peer: int | None = None,
+        self, group: ProcessGroup, text: str, request: Any, place: tuple[str, int] | None, number: int = 0,
+        check: Any = None, finish: Callable[[], None] | None = None, peer: int | None = None,
     ) -> None:  # fmt: skip
-        self._group, self._text, self._request, self._number = group, text, request, number
+        self._group, self._text, self._request, self._place, self._number = group, text, request, place, number
         self._check, self._finish, self._peer = check, finish, peer
         self._lock = threading.Lock()
         self._began = perf_counter()
@@ -101,7 +101,9 @@ class Work:
                 if self._finish is not None:
                     self._finish()
             except Exception as error:
-                self._error = error if isinstance(error, DistributedError) else self._group.broken(self._text, error)
+                self._error = (
+                    error if isinstance(error, DistributedError) else self._group.broken(self._text, self._place, error)
+                )
             self._done = True
             self._finish = None
         return True
@@ -111,7 +113,7 @@ class Work:
         monitor = self._group.monitor
         if monitor is None:
             if waited > patience:
-                self._give_up(self._group.late(self._text, self._number, self._peer, waited))
+                self._give_up(self._group.late(self._text, self._place, self._number, self._peer, waited))
             return self._done
         monitor.listen()
         if not self._told and waited > min(SLOW, patience / 3):
@@ -122,7 +124,7 @@ class Work:
             monitor.tell("failed", self._number, self._text)
             monitor.last_words()
             if not self.advance():
-                self._give_up(self._group.late(self._text, self._number, self._peer, waited))
+                self._give_up(self._group.late(self._text, self._place, self._number, self._peer, waited))
         return self._done
 
     def _give_up(self, error: DistributedError) -> None:
