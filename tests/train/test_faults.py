@@ -175,6 +175,26 @@ def test_a_polite_stop_waits_for_the_checkpoint(page: Path, tmp_path: Path, monk
     assert checkpoint.load(tmp_path / "points-0001" / "checkpoints" / "last.safetensors")["progress"]["step"] == 8
 
 
+def test_a_polite_stop_whose_checkpoint_fails_says_so(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = checkpoint.save
+
+    def full(run: train.Run, state: dict, **named: object) -> None:
+        if state["progress"]["step"] == 8:
+            raise TrainError("the disk is full")
+        real(run, state, **named)
+
+    class Terminate(Silent):
+        def step(self, trainer, rate) -> None:
+            if trainer.progress.step == 8:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    with pytest.raises(TrainError, match="the disk is full"):
+        train.train(page, out=tmp_path, show=Terminate())
+
+
 # -- samples ---------------------------------------------------------------------------------------------------------
 
 

@@ -176,14 +176,16 @@ def test_an_epoch_ends_with_a_smaller_group() -> None:
     assert len(trainer.feed) == 2
 
 
-def test_gradients_are_clipped_to_a_norm() -> None:
+@pytest.mark.parametrize("amp", [None, "fp16"])
+def test_gradients_are_clipped_to_a_norm(amp: str | None) -> None:
+    """Their own norm, not that of gradients of a scaled loss."""
     x, y = points(16)
     moved = {}
     for clip in (None, 0.01, 1e6):
         model = net()
         before = weights(model)
         optimizer = ox.optim.SGD(model.parameters(), lr=1.0)
-        train.Trainer(model, nn.CrossEntropyLoss(), optimizer, (x, y), (x, y), clip=clip).step(
+        train.Trainer(model, nn.CrossEntropyLoss(), optimizer, (x, y), (x, y), clip=clip, amp=amp).step(
             (ox.tensor(x), ox.tensor(y))
         )
         after = weights(model)
@@ -234,6 +236,9 @@ def test_it_stops_when_nothing_is_better(variant, tmp_path: Path) -> None:
     assert run.result["epochs"] == 3
     rows = [line for line in train.loggers.read(run.metrics) if "validation_loss" in line]
     assert len(rows) == 3
+    best, last = (checkpoint.load(path)["model"] for path in (run.best, run.last))
+    restored = flat(train.restore(run.folder)[1].state_dict())
+    assert flat(best) == restored != flat(last)  # weight decay moves the weights all the same
     with pytest.raises(TrainError, match="finished"):
         train.resume(run.folder)
 
@@ -475,3 +480,23 @@ def test_workers_change_nothing(page: Path, tmp_path: Path, after: int) -> None:
     helped = train.resume(tmp_path / "helped" / "points-0001")
     one, other = (checkpoint.load(run.last)["model"] for run in (alone, helped))
     assert flat(one) == flat(other)
+
+
+def test_a_sample_changes_no_weights(variant, tmp_path: Path) -> None:
+    """It may draw from every generator: training goes on as if it had not."""
+    drawing = """
+def sample(model):
+    import random
+    return f"{ox.randn(3).sum().item()} {np.random.rand()} {random.random()}"
+
+
+def model():"""
+    drawn = "import random\\n    points = points + np.float32(random.random() + np.random.rand()) * 0.01\\n    return points + 0.1"
+    changes = [("return points + 0.1", drawn.replace("\\n", "\n"))]
+    runs = [
+        train.train(variant("plain", *changes), out=tmp_path),
+        train.train(variant("shown", *changes, ("\ndef model():", drawing)), out=tmp_path),
+    ]
+    one, other = (flat(checkpoint.load(run.last)["model"]) for run in runs)
+    assert one == other
+    assert "sample" in runs[1].result
