@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ox.distributed.process_group import ProcessGroup
 
 SPINS = 100  # tries that only offer the core to others
+OFFER = getattr(os, "sched_yield", lambda: sleep(0))
 PAUSES = (2e-5, 1e-3)  # seconds: the shortest and longest pause; between them a tenth of what was waited
 SLOW = 1.0  # seconds after which the other ranks are told
 POLL = 3e-4  # seconds between the rounds of the thread
@@ -53,7 +54,7 @@ class Work:
         while not self.advance():
             tries += 1
             if tries < SPINS:
-                os.sched_yield()
+                OFFER()
                 continue
             waited = perf_counter() - began
             if self.look_around(waited, patience):

@@ -87,7 +87,7 @@ def fit_in(
     """`Trainer.fit`."""
     if folder is None:
         return fit(trainer, None, show, loggers)
-    known = (Path(folder) / "config.toml").is_file()
+    known = trainer.team.told((Path(folder) / "config.toml").is_file())
     if known and not resume:
         raise TrainError(f"there is a run in {folder}", hint="fit(folder, resume=True) goes on with it")
     run = runs.find(folder) if known else _made(trainer, lambda: _at(folder, trainer))
