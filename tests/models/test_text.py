@@ -46,6 +46,7 @@ def test_the_parts_are_chapters_and_share_none() -> None:
 
 
 def test_the_vocabulary_reads_verses() -> None:
+    pytest.importorskip("tokenizers", reason="the extra text is not installed")
     pieces = verses.tokenizer()
     assert pieces.get_vocab_size() == 3000
     assert pieces.decode(pieces.encode("And God said").ids) == "and god said"
@@ -295,6 +296,7 @@ def test_some_pieces_become_unreadable_and_never_the_first() -> None:
 
 
 def test_verses_trained_exported_served(three_commands: Callable[..., dict[str, Any]]) -> None:
+    pytest.importorskip("tokenizers", reason="the extra text is not installed")
     result = three_commands("verses", "--batch-size", "16")
     assert result["held_back"]["count"] == 64
     assert 0 <= result["held_back"]["f1"] <= 1
