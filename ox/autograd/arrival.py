@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ox.autograd.accumulation import accumulate, accumulating, owner, run_hooks_of_accumulation
@@ -28,7 +29,14 @@ class Follower(Protocol):
 
 
 awaited: weakref.WeakSet[Leaf] = weakref.WeakSet()  # leaves that ever had a hook of accumulation
-followers: weakref.WeakSet[Any] = weakref.WeakSet()
+_followers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = count()
+
+
+def follow(follower: Follower) -> None:
+    """Tell `follower` of every backward for as long as it lives. Those who came first are told first, which is the same
+    order in every process of a program."""
+    _followers[next(_numbers)] = follower
 
 
 class Arrivals:
@@ -36,7 +44,7 @@ class Arrivals:
 
     def __init__(self, cotangents: Iterable[Tensor | None], create_graph: bool) -> None:
         self.create_graph = create_graph
-        self.followers = list(followers)
+        self.followers = list(_followers.values())
         self.given = {id(owner(g.array)) for g in cotangents if g is not None and hasattr(g, "node")}
 
     def __enter__(self) -> None:
@@ -50,8 +58,11 @@ class Arrivals:
                 follower.ends(kind is not None)
             except BaseException as error:
                 raised = raised or error
-        if raised is not None:
-            raise raised
+        try:
+            if raised is not None:
+                raise raised
+        finally:
+            del raised  # or it would hold this frame, and the frame it
 
     def placed(self, order: list[Any]) -> list[Any]:
         """The order with those leaves in it, each behind the last node that leads to it."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox import distributed as dist
-from ox.autograd.arrival import followers
+from ox.autograd.arrival import follow
 from ox.dtypes import uint8
 from ox.errors import ArgumentError, GradientError
 from ox.nn.parallel.bucket import FIRST, Bucket, assigned
@@ -80,7 +80,7 @@ class Reducer:
         self._build(range(len(self.parameters))[::-1])
         self.leaves = [p.node for p in self.parameters]
         self._number = {leaf: i for i, leaf in enumerate(self.leaves)}
-        followers.add(self)
+        follow(self)
         # the parameters must not keep what a model was wrapped in before
         own = weakref.ref(self)
         handles = [p.register_post_accumulate_grad_hook(_Hook(own, i)) for i, p in enumerate(self.parameters)]
