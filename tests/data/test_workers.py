@@ -33,9 +33,9 @@ class Labelled:
 
 
 @pytest.fixture(autouse=True)
-def within_a_minute() -> Iterator[None]:
+def within_minutes() -> Iterator[None]:
     """A test of workers that hangs ends the run, with every thread's stack."""
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(240, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -409,8 +409,8 @@ def test_a_worker_killed_from_outside_while_idle() -> None:
 
 def test_a_hang_ends_with_the_timeout() -> None:
     before = children()
-    loader = DataLoader(At(7, lambda: time.sleep(3600)), 4, num_workers=2, timeout=0.3)
-    with pytest.raises(TimeoutError, match=r"gave no batch for 0\.3 s") as caught:
+    loader = DataLoader(At(7, lambda: time.sleep(3600)), 4, num_workers=2, timeout=3)
+    with pytest.raises(TimeoutError, match=r"gave no batch for 3 s") as caught:
         list(loader)
     assert isinstance(caught.value, WorkerError)
     assert "sample 7 of the dataset, number 3 of batch 1" in str(caught.value)
@@ -419,7 +419,7 @@ def test_a_hang_ends_with_the_timeout() -> None:
 
 
 def wait_until(true: Any) -> None:
-    for _ in range(400):
+    for _ in range(1500):
         if true():
             return
         time.sleep(0.02)
@@ -553,14 +553,14 @@ def test_other_ways_to_start(method: str, tmp_path: Path) -> None:
             main()
         """)
     )
-    done = subprocess.run([sys.executable, page], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, page], capture_output=True, text=True, timeout=150)
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def run_page(text: str, **options: Any) -> subprocess.CompletedProcess[str]:
     head = "import os, sys, time, signal, numpy as np, ox\nfrom ox.data import DataLoader, Dataset\n"
     return subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(text)], capture_output=True, text=True, timeout=50, **options
+        [sys.executable, "-c", head + textwrap.dedent(text)], capture_output=True, text=True, timeout=150, **options
     )
 
 
@@ -659,7 +659,7 @@ print(caught, seen == list(range(30)))
     assert program.stdout is not None
     program.stdout.readline()
     os.killpg(program.pid, number)
-    out, err = program.communicate(timeout=50)
+    out, err = program.communicate(timeout=150)
     assert (out, err) == (f"[{int(number)}] True\n", "")
 
 
@@ -685,7 +685,7 @@ for i, batch in enumerate(DataLoader(Slow(), 2, num_workers=2)):
     assert program.stdout is not None
     program.stdout.readline()
     os.killpg(program.pid, signal.SIGINT)
-    _, err = program.communicate(timeout=50)
+    _, err = program.communicate(timeout=150)
     assert err.count("Traceback") == 1 and "KeyboardInterrupt" in err and program.returncode != 0
 
 
