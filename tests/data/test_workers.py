@@ -384,7 +384,7 @@ def test_a_killed_worker_is_reported(in_order: bool, persistent: bool) -> None:
         list(loader)
     assert "sample 7 of the dataset, number 3 of batch 1" in str(caught.value)
     assert "pid" in str(caught.value)
-    assert children() == before, "the others are not left behind"
+    assert children() <= before, "the others are not left behind"
     with pytest.raises(WorkerError, match="was killed by SIGKILL"):  # and new ones are started
         list(loader)
 
@@ -415,7 +415,7 @@ def test_a_hang_ends_with_the_timeout() -> None:
     assert isinstance(caught.value, WorkerError)
     assert "sample 7 of the dataset, number 3 of batch 1" in str(caught.value)
     del caught, loader
-    wait_until(lambda: children() == before)
+    wait_until(lambda: children() <= before)
 
 
 def wait_until(true: Any) -> None:
@@ -443,11 +443,11 @@ def test_leaving_an_epoch_ends_its_workers() -> None:
     before = children()
     for _ in DataLoader(Images(1000), 2, num_workers=2):
         break
-    wait_until(lambda: children() == before)
+    wait_until(lambda: children() <= before)
     batches = iter(DataLoader(At(2, lambda: time.sleep(3600)), 1, num_workers=2))
     next(batches)
     del batches  # while one of them is busy for an hour
-    wait_until(lambda: children() == before)
+    wait_until(lambda: children() <= before)
 
 
 def test_persistent_workers_stay_and_forget_an_epoch_left_early() -> None:
