@@ -194,11 +194,16 @@ def test_the_runner_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "done").exists()
 
 
+def without_code(text: str) -> str:
+    """In code, `layers[0](x)` is no link."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     dead = [
         f"{page.relative_to(ROOT)}: {target}"
         for page in [*PAGES, ROOT / "benchmarks" / "README.md"]
-        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", without_code(page.read_text()))
         if not (page.parent / target).exists()
     ]
     assert not dead, f"links to files that are not there: {dead}"
