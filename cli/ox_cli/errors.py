@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
@@ -60,6 +61,8 @@ def _print(error: OxError) -> None:
     from rich.text import Text
 
     name = type(error).__name__
+    if int(os.environ.get("PMI_SIZE") or 1) > 1:  # mpiexec's word to each of its processes
+        name = f"rank {os.environ.get('PMI_RANK')}: {name}"
     Console(stderr=True, highlight=False).print(
         Text.assemble((f"{name}:", "bold red"), " ", str(error)), soft_wrap=True, emoji=False
     )

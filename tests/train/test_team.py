@@ -287,6 +287,24 @@ def test_ranks_with_other_data_or_another_model(tmp_path: Path) -> None:
     assert out.count("0.weight") >= 2 and "rank 1" in out.rpartition("train data")[2], out
 
 
+def test_an_error_of_one_rank_ends_all_and_names_it(tmp_path: Path) -> None:
+    path = page(tmp_path)
+    path.write_text(
+        path.read_text().replace("    x, y = batch\n", "    x, y = batch\n    fail()\n", 1)
+        + """
+
+def fail(count=[0]):
+    import os
+    count[0] += 1
+    if os.environ["PMI_RANK"] == "1" and count[0] == 5:
+        raise ValueError("mine")
+"""
+    )
+    done = trained(tmp_path, "clouds.py", "--nproc", 2)
+    assert done.returncode == 1 and "rank 1: UnexpectedError: ValueError: mine" in done.stderr, done.stderr
+    assert "rank 0: DistributedError: " in done.stderr and "rank 1 has ended and will not come" in done.stderr
+
+
 def test_a_page_with_a_step_of_its_own(tmp_path: Path) -> None:
     """It may call parts of the model, which no wrapper sees: gradients are averaged after backward."""
     path = page(tmp_path)
