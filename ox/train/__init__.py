@@ -4,6 +4,9 @@
     run = ox.train.train(recipe, epochs=3)             # what `ox train digits --epochs 3` does
     recipe, model = ox.train.restore(run.folder)       # the best weights, in eval mode
 
+    trainer = ox.train.Trainer(model, loss, optimizer, train_data, epochs=3)  # the same without a page
+    trainer.fit("runs/mine", resume=True)
+
 The hand-written loop needs none of this; see docs/training.md.
 """
 

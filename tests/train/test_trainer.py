@@ -491,8 +491,10 @@ def sample(model):
 
 
 def model():"""
-    drawn = "import random\\n    points = points + np.float32(random.random() + np.random.rand()) * 0.01\\n    return points + 0.1"
-    changes = [("return points + 0.1", drawn.replace("\\n", "\n"))]
+    drawn = """import random
+    points = points + np.float32(random.random() + np.random.rand()) * 0.01
+    return points + 0.1"""
+    changes = [("return points + 0.1", drawn)]
     runs = [
         train.train(variant("plain", *changes), out=tmp_path),
         train.train(variant("shown", *changes, ("\ndef model():", drawing)), out=tmp_path),
