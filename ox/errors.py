@@ -101,7 +101,7 @@ class DeviceError(OxError, RuntimeError):
 
 
 class DistributedError(OxError, RuntimeError):
-    """Processes that should work together do not: one is missing, has ended, waits elsewhere, or sent something else."""
+    """Processes that should work together do not: one is missing, has ended, waits elsewhere, sent something else."""
 
 
 class WorkerError(OxError, RuntimeError):

@@ -32,7 +32,7 @@ class Difference:
 def rule(dtype: np.dtype[Any], through: np.dtype[Any] | None = None) -> tuple[float, float]:
     """The row of the table for values of a type, or of the narrower type that they came `through` on their way, as they
     do in mixed precision."""
-    return max(TABLE[dtype], TABLE.get(through, (0.0, 0.0)))
+    return TABLE[dtype] if through is None else max(TABLE[dtype], TABLE.get(through, (0.0, 0.0)))
 
 
 def allowed(expected: np.ndarray[Any, Any], through: np.dtype[Any] | None = None) -> float:

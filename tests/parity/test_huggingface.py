@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ox_models.bert as bert
-import ox_models.gpt2 as gpt2
 import pytest
 import torch
 import torch.nn.functional as T
 from safetensors.torch import save_file
 
 import ox
+import ox_models.bert as bert
+import ox_models.gpt2 as gpt2
 from ox import nn
 
 GPT = {"vocab_size": 61, "n_positions": 24, "n_embd": 32, "n_layer": 3, "n_head": 4, "layer_norm_epsilon": 1e-5}

@@ -112,10 +112,10 @@ def _confusion(matrix: Any, part: str, labels: Sequence[str] | None) -> str:
     count = len(matrix)
     if count > LARGEST_TABLE:
         off = matrix - np.diag(np.diag(matrix))
-        order = np.argsort(-off, axis=None, kind="stable")[:PAIRS]
-        pairs = [(*divmod(int(at), count), int(off.flat[at])) for at in order if off.flat[at]]
-        rows = ([_name(i, labels), _name(j, labels), f"{n:,}"] for i, j, n in pairs)
-        return head + _table(["is", "taken for", "times"], rows)
+        most = np.argsort(-off, axis=None, kind="stable")[:PAIRS]
+        pairs = [(*divmod(int(at), count), int(off.flat[at])) for at in most if off.flat[at]]
+        cells = ([_name(i, labels), _name(j, labels), f"{n:,}"] for i, j, n in pairs)
+        return head + _table(["is", "taken for", "times"], cells)
     of_row = np.maximum(matrix.sum(1, keepdims=True), 1)
     share, order = matrix / of_row, range(count)
     first = "".join(f"<th>{escape(_name(j, labels))}</th>" for j in order)
