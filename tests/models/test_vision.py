@@ -14,7 +14,7 @@ from ox.data import DataLoader
 from ox.errors import LoadError, RecipeError
 from ox_models import resnet18, resnet18_photos, vit
 from ox_models.fashion_data import split
-from ox_models.photos_data import PHOTOGRAPHS, SIDE, LeftHalves, crops, square
+from ox_models.photos_data import SIDE, SURFACES, LeftHalves, crops, square
 from ox_models.resnet import BasicBlock
 from ox_models.resnet import resnet18 as network
 
@@ -125,7 +125,7 @@ def test_the_parts_of_a_photograph_do_not_overlap() -> None:
     """A photograph whose quarters are 0 (upper left), 64 (lower left), 128 and 192: crops never mix them."""
     photograph = np.repeat(np.repeat(np.array([[0, 128], [64, 192]], np.uint8), 256, 0), 256, 1)
     halves = LeftHalves([photograph])
-    assert len(halves) == 40
+    assert len(halves) == 60
     assert set(np.unique(halves[7][0])) == {0, 64}
     for top, level in ((0, 128), (256, 192)):
         images = crops([photograph], top).tensors[0].numpy()
@@ -157,15 +157,15 @@ def test_without_scikit_image_the_error_names_it(monkeypatch: pytest.MonkeyPatch
 def test_pieces_of_photographs() -> None:
     pytest.importorskip("skimage", reason="the photographs come with scikit-image")
     train, validation, held_back = resnet18_photos.data()
-    assert (len(train), len(validation), len(held_back)) == (480, 108, 108)
-    assert np.bincount(held_back.tensors[1].numpy()).tolist() == [9] * len(PHOTOGRAPHS)
+    assert (len(train), len(validation), len(held_back)) == (480, 72, 72)
+    assert np.bincount(held_back.tensors[1].numpy()).tolist() == [9] * len(SURFACES)
     batch = next(iter(DataLoader(train, batch_size=24)))
     one, two, again = (resnet18_photos.augment(batch, ox.Generator(seed)) for seed in (1, 2, 1))
     assert (one[0].shape, one[0].dtype) == ((24, 3, 224, 224), ox.float32)
-    assert one[1].tolist() == [*range(12), *range(12)]
+    assert one[1].tolist() == [*range(8), *range(8), *range(8)]
     assert np.array_equal(one[0].numpy(), again[0].numpy())
     assert not np.array_equal(one[0].numpy(), two[0].numpy())
-    assert not np.array_equal(one[0].numpy()[:12], one[0].numpy()[12:])  # the same halves, other pieces
+    assert not np.array_equal(one[0].numpy()[:8], one[0].numpy()[8:16])  # the same halves, other pieces
 
 
 # -- the three commands -----------------------------------------------------------------------------------------------
