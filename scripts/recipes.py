@@ -29,7 +29,7 @@ PROMISED = {
     "fashion": ("accuracy", 0.72),
     "fashion_cnn": ("accuracy", 0.92),
     "resnet18": ("accuracy", 0.88),
-    "resnet18_photos": ("accuracy", 0.80),
+    "resnet18_photos": ("accuracy", 0.85),
     "vit": ("accuracy", 0.85),
     "gpt": ("-perplexity", 3.6),
     "verses": ("accuracy", 0.75),
