@@ -94,6 +94,7 @@ def augment(batch, generator):
 """
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
     """SIGKILL from outside, again and again, whatever the process is doing: also while it writes a checkpoint, which
     is most of the time, for each is written so slowly that the next step does not wait for it."""

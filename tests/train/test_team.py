@@ -139,7 +139,7 @@ def test_a_run_of_two_processes(tmp_path: Path) -> None:
     assert all(np.isclose(held_back[name], told[name]) for name in ("loss", "f1", "auroc"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_stopped_and_resumed(number: signal.Signals, tmp_path: Path) -> None:
     """Dropout and noise are each rank's own, so their random numbers must come back, too."""
     page(tmp_path, more=", nn.Dropout(0.2), nn.BatchNorm1d(12)", slow=0.03)
