@@ -6,9 +6,13 @@ rank, and not every build of it knows bfloat16.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +46,17 @@ def start() -> MPIEngine:
     mpi = library()
     if not mpi.Is_initialized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        mpi.COMM_WORLD.Barrier()  # all ranks have the memory that they share
+        _forget_names()
     return MPIEngine(mpi.COMM_WORLD.Dup())
+
+
+def _forget_names() -> None:
+    """Take the names of the memory that MPICH's ranks share out of /dev/shm, now that all of them have it: it is given
+    back with the last rank then, however that ends. MPICH would remove them in a finalize that a killed rank misses."""
+    with suppress(OSError):  # no such file system, no such memory, or another rank was first
+        for name in set(re.findall(r"/dev/shm/mpich_shm_\w+$", Path("/proc/self/maps").read_text(), re.MULTILINE)):
+            os.unlink(name)
 
 
 def started() -> bool:

@@ -76,6 +76,19 @@ def test_a_rank_that_ended_is_named_at_once(end: str, tmp_path: Path) -> None:
 
 
 @needs_mpi
+def test_a_killed_rank_leaves_no_shared_memory(tmp_path: Path) -> None:
+    code = """
+    import os, re
+    maps = open("/proc/self/maps").read()
+    print("names", re.findall(r"/dev/shm/mpich_shm_\\w+$", maps, re.M), "mapped", "mpich_shm" in maps, flush=True)
+    dist.barrier()
+    os.kill(os.getpid(), 9)
+    """
+    out = run(code, 2, tmp_path, check=False, limit=50)
+    assert out.count("names [] mapped True") == 2, out
+
+
+@needs_mpi
 def test_a_message_that_never_comes(tmp_path: Path) -> None:
     code = SHORT + "x = ox.ones(3)\nif rank == 1:\n    dist.recv(x, 0)\ndist.barrier()"
     out = run(code, 2, tmp_path, bare=True, check=False, limit=50)
