@@ -32,18 +32,26 @@ def list_runs(
     from ox.train.run import runs_in
     from ox.train.summary import summarize
 
-    found = sorted(map(summarize, runs_in(out)), key=lambda s: (s.run.config["run"]["made"], s.run.name))
-    if not found:
+    found, damaged = [], []
+    for run in runs_in(out):
+        try:
+            found.append(summarize(run))
+        except LoadError as error:
+            damaged.append(error)
+    if not found and not damaged:
         raise LoadError(f"there is no run in {out}", hint="ox train digits makes one")
+    found.sort(key=lambda s: (str(s.run.config.get("run", {}).get("made")), s.run.name))
+    for each in damaged:
+        typer.echo(f"left out: {_printable(each.one_line())}", err=True)
     if as_json:
-        for each in found:
-            typer.echo(json.dumps(_plain(each)))
+        for one in found:
+            typer.echo(json.dumps(_plain(one)))
         return
     rows = [
         [
             s.run.name,
             s.run.config["recipe"]["name"],
-            s.run.config["run"]["made"][:16].replace("T", " "),
+            str(s.run.config["run"]["made"])[:16].replace("T", " "),
             f"{len(s.history)}/{s.run.options.epochs}",
             str(s.best["epoch"]) if s.best else "",
             *(_figure(s, name) for name in ("validation loss", "validation accuracy", "held back accuracy")),
@@ -131,13 +139,21 @@ def _plain(of: Summary) -> dict[str, Any]:
 def _table(names: list[str], rows: list[list[str]], left: set[int]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for i, name in enumerate(names):
-        table.add_column(name, justify="left" if i in left else "right", no_wrap=True, header_style="bold")
+        table.add_column(
+            Text(_printable(name)), justify="left" if i in left else "right", no_wrap=True, header_style="bold"
+        )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, map(_printable, row)))
     console = Console(highlight=False)
     if not console.is_terminal:  # a file or a pipe has no width to keep to
         console.width = 400
     console.print(table)
+
+
+def _printable(text: str) -> str:
+    """A folder's name may hold anything, even what recolours a terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -55,11 +55,27 @@ class Summary:
 
 
 def summarize(run: Run) -> Summary:
-    """Read what a run's folder says; nothing is computed, and nothing is written."""
+    """Read what a run's folder says; nothing is computed, and nothing is written.
+
+    Raises:
+        LoadError: a file in it is damaged.
+    """
     history = [row for row in jsonl.read(run.metrics) if "validation_loss" in row]
+    for row in history:
+        if not (type(row.get("epoch")) is int and _is_number(row.get("seconds"))):
+            raise LoadError(f"{run.metrics} is damaged", expected="epoch and seconds in each epoch's row")
     result = run.result
     if result is not None:
-        return Summary(run, FINISHED, history, result["best"], result.get("held_back"))
+        best, held_back = result.get("best"), result.get("held_back")
+        if not (
+            isinstance(best, dict)
+            and type(best.get("epoch")) is int
+            and (held_back is None or isinstance(held_back, dict))
+        ):
+            raise LoadError(
+                f"{run.folder / 'result.json'} is damaged", expected="a row under best, a table under held_back"
+            )
+        return Summary(run, FINISHED, history, best, held_back)
     return Summary(run, TRAINING if _held(run) else STOPPED, history, _best(run, history), None)
 
 

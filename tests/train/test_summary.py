@@ -104,3 +104,31 @@ def test_wrong_commands(
 ) -> None:
     assert main(["runs", *arguments]) == code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("metrics.jsonl", '{"epoch": "x", "validation_loss": null}'),
+        ("result.json", '{"best": [1, 2]}'),
+        ("result.json", '{"best": {"epoch": 1}, "held_back": 3}'),
+    ],
+)
+def test_a_damaged_run_hides_no_other(
+    two: list[train.Run], file: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = two[1].folder.rename(two[1].folder.with_name("bad\x1b[31m"))
+    (damaged / file).write_text(text)
+    assert main(["runs"]) == 0
+    out, err = capsys.readouterr()
+    assert "points-0001" in out and "\x1b" not in out + err
+    assert "left out" in err and f"{file} is damaged" in err
+    for command in (["compare", "points-0001"], ["plot"], ["report"]):
+        assert main(["runs", *command, str(damaged)]) == 1
+        assert "is damaged" in capsys.readouterr().err
+
+
+def test_names_are_no_markup(two: list[train.Run], capsys: pytest.CaptureFixture[str]) -> None:
+    two[1].folder.rename(two[1].folder.with_name("[red]points"))
+    assert main(["runs"]) == 0
+    assert "[red]points" in capsys.readouterr().out
