@@ -58,8 +58,13 @@ class Result:
 
 
 def right_answers(outputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> int | None:
-    """How often the largest of `outputs` [n, classes, ...] is the target [n, ...]; None if these are no classes."""
+    """How often the largest of `outputs` [n, classes, ...] is the target [n, ...]; None if these are no classes.
+
+    One column is one score for or against class 1, and does not say from where on: `metrics.Accuracy` does.
+    """
     if is_floating(targets.dtype) or outputs.ndim != targets.ndim + 1 or outputs.shape[2:] != targets.shape[1:]:
+        return None
+    if outputs.shape[1] == 1:
         return None
     return int((outputs.argmax(axis=1) == targets).sum())
 

@@ -64,6 +64,23 @@ def test_a_model_a_loss_an_optimizer_and_data(tmp_path: Path) -> None:
     assert trainer.evaluate(trainer.data.validation).loss == pytest.approx(result["best"]["validation_loss"])
 
 
+def test_one_score_of_two_classes_has_no_accuracy_of_its_own() -> None:
+    """The largest of one column is always the first: that chose the best epoch. The metric knows better."""
+    x, y = points(100)
+
+    def loss(outputs: ox.Tensor, targets: ox.Tensor) -> ox.Tensor:
+        return nn.BCEWithLogitsLoss()(outputs.squeeze(1), targets.float())
+
+    ox.manual_seed(0)
+    plain = train.Trainer(nn.Linear(3, 1), loss, None, (x, y), (x, y), epochs=2, lr=0.1).fit()["best"]
+    assert plain["validation_accuracy"] is None
+    ox.manual_seed(0)
+    model = nn.Linear(3, 1)
+    best = train.Trainer(model, loss, None, (x, y), (x, y), epochs=2, lr=0.1, metrics=["accuracy"]).fit()["best"]
+    right = ((model(ox.tensor(x)).detach().numpy()[:, 0] > 0) == y).mean()
+    assert best["validation_accuracy"] == pytest.approx(right)
+
+
 def test_a_share_of_the_training_data_is_set_aside() -> None:
     trainer = train.Trainer(net(), nn.CrossEntropyLoss(), train_data=points(100), epochs=1)
     assert [len(part) for part in trainer.data.parts().values()] == [90, 10]
