@@ -156,7 +156,8 @@ class There(_Epoch):
         worker, message, blob, bases = self._pool.listen(busy)
         self._asked[worker.number] -= 1
         self._expected.remove(message["batch"])
-        self._progress.gave(message["batch"])
+        if "error" not in message:  # what failed is made again when the epoch is resumed
+            self._progress.gave(message["batch"])
         self._ask()
         return self._unpack(worker, message, blob, bases)
 
@@ -182,7 +183,7 @@ class There(_Epoch):
             if "error" not in message:
                 stream["given"] = message["batch"] + 1
                 stream["state"] = wire.unpack(message["state"], get) if "state" in message else None
-            progress.given += 1
+                progress.given += 1
             self._active.remove(worker)
             if message.get("last"):
                 stream["ended"] = True

@@ -112,6 +112,63 @@ def test_states_of_states() -> None:
     assert third.state_dict()["position"] == 0
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_batch_that_failed_is_made_again(workers: int, in_order: bool) -> None:
+    class Fails(Dataset):
+        broken = True
+
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> int:
+            if index == 3 and self.broken:
+                raise ValueError("not now")
+            return index
+
+    loader = DataLoader(Fails(), 2, num_workers=workers, in_order=in_order)
+    batches, got = iter(loader), []
+    while 3 not in got:
+        try:
+            got += next(batches).tolist()
+        except ValueError:
+            got.append(3)
+    got.remove(3)
+    got += next(batches).tolist()  # the loop goes on without it
+    state = json.loads(json.dumps(loader.state_dict()))
+    mended = DataLoader(Fails(), 2, num_workers=workers, in_order=in_order)
+    mended.dataset.broken = False
+    mended.load_state_dict(state)
+    assert sorted([*got, *(i for batch in plain(mended) for i in batch)]) == list(range(8))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_of_a_stream_that_failed_does_not_count(workers: int) -> None:
+    class Fails(IterableDataset):
+        def __iter__(self) -> Any:
+            return FailsOnce()
+
+    class FailsOnce:
+        def __init__(self) -> None:
+            self.at = -1
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> int:
+            self.at += 1
+            if self.at == 1:
+                raise ValueError("not now")
+            return self.at
+
+    loader = DataLoader(Fails(), 2, num_workers=workers)
+    with pytest.raises(ValueError, match="not now"):
+        next(batches := iter(loader))
+    assert loader.state_dict()["position"] == 0
+    next(batches)
+    assert loader.state_dict()["position"] == 1
+
+
 def test_batches_out_of_order() -> None:
     """Those given are not given again, and none is left out."""
     for position in range(6):
