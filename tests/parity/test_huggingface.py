@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as T
-from safetensors.torch import save_file
+from sides import torch
 
 import ox
 import ox_models.bert as bert
 import ox_models.gpt2 as gpt2
 from ox import nn
 
+T = torch.nn.functional
 GPT = {"vocab_size": 61, "n_positions": 24, "n_embd": 32, "n_layer": 3, "n_head": 4, "layer_norm_epsilon": 1e-5}
 BERT = {
     "vocab_size": 53, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
@@ -126,6 +125,8 @@ def bert_logits(w: State, ids: torch.Tensor, mask: torch.Tensor, kinds: torch.Te
 
 def write(folder: Path, state: State, config: dict[str, Any]) -> Path:
     folder.mkdir(exist_ok=True)
+    from safetensors.torch import save_file
+
     save_file({k: v.clone().contiguous() for k, v in state.items()}, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from sides import torch
 
 import ox
 from ox.data.transforms import functional as F
