@@ -18,13 +18,14 @@ from types import FrameType
 from typing import Any
 
 from ox.devices import machine
-from ox.distributed import start
+from ox.distributed import keeper, start
 from ox.errors import ArgumentError, DeviceError
 
 FINAL = (0, 2, 130, 143)  # exit codes after which nothing is started again: done, wrong usage, Ctrl-C, SIGTERM
 PATIENCE = 60.0  # seconds between asking the ranks to stop and stopping them
-AFTER = 10.0  # seconds that the others have when one has died
+AFTER = 5.0  # seconds that the others have when one has died
 DONE, KILLED = "exit code 0", "killed"
+CODE = re.compile(r"(exit code|killed by signal) (\d+)")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -76,7 +77,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> int:
             launched = Launched(plan, program, here)
             code = launched.wait()
             if code in FINAL or launched.stopped or attempt == plan.restarts:
-                if code > 128 and code not in FINAL:
+                if launched.silent(code):
                     say(launched.cause(code))
                 return code
             say(f"{launched.cause(code)} · starting all ranks again ({attempt + 1} of {plan.restarts})")
@@ -123,14 +124,16 @@ class Launched:
         line += ["-f", str(plan.hosts)] if plan.hosts else []
         line += ["-n", str(self._ranks)] if self._ranks else []
         line += ["-prepend-rank"] if plan.label else []
-        line += [sys.executable, "-m", "ox.distributed.rank", *plan.command]
+        line += [sys.executable, "-IS", keeper.__file__, sys.executable, "-m", "ox.distributed.rank", *plan.command]
         # A session of its own: Ctrl-C comes to the launch alone, which passes it on once.
         self._process = subprocess.Popen(
-            line, env=self._environment(), stdin=subprocess.DEVNULL, start_new_session=True
-        )
+            line, env=self._environment(), stdin=subprocess.DEVNULL, start_new_session=True,
+            preexec_fn=keeper.die_with_parent,
+        )  # fmt: skip
 
     def _environment(self) -> dict[str, str]:
-        env = {**os.environ, start.FOLDER: str(self._folder)}
+        launch = f"{os.getpid()} {os.uname().nodename}"
+        env = {**os.environ, start.FOLDER: str(self._folder), keeper.PARENT: launch}
         if self._plan.timeout is not None:
             env[start.TIMEOUT] = f"{self._plan.timeout:g}"
         if self._plan.hosts is None and self._ranks:
@@ -142,12 +145,13 @@ class Launched:
         """Until all ranks have ended: the exit code of the first of them that has one, or mpiexec's."""
         with _signals(self._stop):
             while self._process.poll() is None:
-                self._look_after_the_dead()
+                self._look_after_the_dead(keeper.exists)
                 if self._deadline is not None and monotonic() > self._deadline:
                     self._kill()
                 sleep(0.05)
         if self.stopped is not None:
             return 128 + self.stopped
+        self._look_after_the_dead(_alive)
         codes = [code for code in self._codes() if code]
         if codes:
             return codes[0]
@@ -156,9 +160,16 @@ class Launched:
             return 128 + abs(returned)
         return returned
 
+    def silent(self, code: int) -> bool:
+        """Whether what went wrong is in nobody's output."""
+        return (code > 128 and code not in FINAL) or keeper.OUT_OF_ORDER in self.cause(code)
+
     def cause(self, code: int) -> str:
         """What went wrong, in a few words."""
-        said = [f"rank {path.suffix[1:]}: {path.read_text()}" for path in self._ended()]
+        words = {path.suffix[1:]: path.read_text() for path in self._ended()}
+        bad = {rank: text for rank, text in words.items() if text not in (DONE, KILLED)}
+        # "killed" and no more: mpiexec, or the launch, ended it because of another
+        said = [f"rank {rank}: {text}" for rank, text in (bad or words).items() if text != DONE]
         return "; ".join(said) or (f"a rank was killed by signal {code - 128}" if code > 128 else f"exit code {code}")
 
     def _ended(self) -> list[Path]:
@@ -166,8 +177,8 @@ class Launched:
         return sorted(self._folder.glob("ended.*"), key=lambda path: path.stat().st_mtime_ns)
 
     def _codes(self) -> list[int]:
-        found = (re.match(r"exit code (\d+)", path.read_text()) for path in self._ended())
-        return [int(match[1]) for match in found if match]
+        found = (CODE.match(path.read_text()) for path in self._ended())
+        return [int(match[2]) + 128 * (match[1] != "exit code") for match in found if match]
 
     def _pids(self) -> dict[int, int]:
         """The processes of the ranks on this machine that have begun."""
@@ -178,12 +189,12 @@ class Launched:
                 pids[int(path.suffix[1:])] = int(pid)
         return pids
 
-    def _look_after_the_dead(self) -> None:
+    def _look_after_the_dead(self, there: Callable[[int], bool]) -> None:
         """Leave word of a rank that died without a word, and let the others not outlive it for long.
 
-        MPI ends them only once all have met."""
+        MPI ends them only once all have met. While a rank's keeper lives, the rank's process is there, dead or not."""
         for rank, pid in self._pids().items():
-            if not (self._folder / f"ended.{rank}").exists() and not _alive(pid):
+            if not (self._folder / f"ended.{rank}").exists() and not there(pid):
                 start.leave(self._folder, f"ended.{rank}", KILLED)
         if self._deadline is None and any(path.read_text() != DONE for path in self._folder.glob("ended.*")):
             self._deadline = monotonic() + AFTER
@@ -202,7 +213,10 @@ class Launched:
             self._process.send_signal(signal.SIGINT)
 
     def _kill(self) -> None:
-        for pid in [*self._pids().values(), self._process.pid]:
+        pids = self._pids()
+        for rank in pids:  # those that have not ended by themselves
+            start.leave(self._folder, f"ended.{rank}", KILLED)
+        for pid in [*pids.values(), self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

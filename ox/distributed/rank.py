@@ -2,10 +2,12 @@
 
 Runs a page, or ``-m module``, as Python would, and leaves word in the launch's folder: that it began, and how it ended.
 So those who wait for a rank that died before it met them learn of it at once, and the launch knows every exit code.
+Where it cannot speak itself, `ox.distributed.keeper` does.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import runpy
 import sys
@@ -18,6 +20,8 @@ def main(arguments: list[str]) -> None:
     folder = Path(os.environ[start.FOLDER])
     number = start.launch().rank
     start.leave(folder, f"pid.{number}", f"{os.getpid()} {os.uname().nodename}")
+    # What is registered first runs last: after the ranks have said goodbye to each other. os._exit() skips it.
+    atexit.register(start.leave, folder, f"ended.{number}", "exit code 0")
     try:
         _run(arguments)
     except SystemExit as stop:
@@ -28,8 +32,6 @@ def main(arguments: list[str]) -> None:
     except BaseException as error:
         start.leave(folder, f"ended.{number}", f"exit code 1: {type(error).__name__}: {error}".splitlines()[0])
         raise
-    if not (folder / f"rank.{number}").exists():  # done before it met anybody
-        start.leave(folder, f"ended.{number}", "exit code 0")
 
 
 def _run(arguments: list[str]) -> None:

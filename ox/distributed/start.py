@@ -170,11 +170,11 @@ def meet(here: Launch, limit: float) -> None:
     began = monotonic()
     while True:
         missing = [other for other in range(size) if not (folder / f"rank.{other}").exists()]
-        ended = {other: text for other in range(size) if (text := _text(folder / f"ended.{other}")) is not None}
+        ended = {other: text for other in range(size) if (text := _last(folder, other)) is not None}
         if not missing and not ended:
             break
         if ended or monotonic() - began > limit:
-            leave(folder, f"ended.{rank}", GAVE_UP)  # so that nobody waits for this one
+            leave(folder, f"gave_up.{rank}", GAVE_UP)  # so that nobody waits for this one
             raise _missing(here, missing, ended, limit, here.rank - rank)
         sleep(0.01)
     _met.append(True)
@@ -217,6 +217,11 @@ def _place(here: Launch) -> tuple[Path, int, int] | None:
     except OSError:
         return None
     return (folder, rank, size) if mine else None  # the meeting is a courtesy, and MPI does without it
+
+
+def _last(folder: Path, rank: int) -> str | None:
+    """Why a rank will not come to the meeting."""
+    return _text(folder / f"gave_up.{rank}") or _text(folder / f"ended.{rank}")
 
 
 def _text(path: Path) -> str | None:
