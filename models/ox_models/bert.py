@@ -229,7 +229,8 @@ ONLY: dict[str, tuple[Any, ...]] = {
 def from_pretrained(
     path: str | os.PathLike[str], num_labels: int | None = None
 ) -> tuple[BertForSequenceClassification, list[str]]:
-    """A classifier that begins with the weights of a checkpoint in Hugging Face's form.
+    """A classifier that begins with the weights of a checkpoint in Hugging Face's form; as theirs, it comes without
+    dropout (`eval`) until `train`.
 
     Args:
         path: the folder with config.json and model.safetensors, or that file. Names may begin with ``bert.`` or not,
@@ -255,7 +256,7 @@ def from_pretrained(
     lacking = [name for name in fresh if name not in state]
     mine = model.state_dict()
     model.load_state_dict({name: mine[name] for name in lacking} | state)
-    return model, lacking
+    return model.eval(), lacking
 
 
 def _renamed(name: str) -> str | None:

@@ -164,7 +164,7 @@ ONLY = {
 
 
 def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
-    """The model of a checkpoint in Hugging Face's form.
+    """The model of a checkpoint in Hugging Face's form; as theirs, it comes without dropout (`eval`) until `train`.
 
     Args:
         path: the folder with config.json and model.safetensors, or that file. Names may begin with ``transformer.`` or
@@ -181,7 +181,7 @@ def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
     if table in state:
         state.setdefault("lm_head.weight", state[table])
     model.load_state_dict(state)
-    return model
+    return model.eval()
 
 
 def _renamed(name: str) -> str | None:

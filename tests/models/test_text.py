@@ -316,6 +316,9 @@ def test_a_gpt2_comes_back(tmp_path: Path, prefix: str) -> None:
     state = {prefix + name: array for name, array in plain(model.transformer).items()}
     again = gpt2.from_pretrained(checkpoint(tmp_path / "x", state, TINY | {"model_type": "gpt2"}))
     assert again.transformer.config.n_layer == 2
+    assert not any(module.training for module in again.modules())
+    ids = ox.tensor([[3, 1, 4, 1, 5]])
+    assert np.array_equal(again(ids).detach().numpy(), model(ids).detach().numpy())  # the dropout of 0.1 is off
     for name, array in plain(model).items():
         assert np.array_equal(plain(again)[name], array), name
 
@@ -325,6 +328,7 @@ def test_a_bert_comes_back(tmp_path: Path) -> None:
     whole = plain(model)
     again, fresh = bert.from_pretrained(checkpoint(tmp_path / "whole", whole, SMALL))
     assert fresh == []
+    assert not any(module.training for module in again.modules())
     bare = {n.removeprefix("bert."): a for n, a in whole.items() if n.startswith("bert.")}
     other, new = bert.from_pretrained(checkpoint(tmp_path / "bare", bare, SMALL), num_labels=7)
     assert new == ["classifier.weight", "classifier.bias"]
