@@ -74,6 +74,13 @@ class Subset(Dataset):
         return len(self.indices)
 
 
+def traced(dataset: Any, indices: Sequence[int]) -> list[int]:
+    """The same samples' indices in the dataset that `dataset` is a part of, or a part of a part."""
+    while isinstance(dataset, Subset):
+        indices, dataset = [int(dataset.indices[i]) for i in indices], dataset.dataset
+    return [int(i) for i in indices]
+
+
 class IterableDataset(Dataset):
     """Samples that come one after the other, without an index. `torch.utils.data.IterableDataset`."""
 

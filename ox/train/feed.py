@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox.data import DataLoader, TensorDataset
+from ox.data.dataset import traced
 from ox.random import Generator
 from ox.train.options import Options
 from ox.train.team import Alone
@@ -65,7 +66,7 @@ class Feed:
         return tuple(batch) if self.device == "cpu" else tuple(x.to(self.device) for x in batch)
 
     def indices(self, back: int = 1) -> tuple[int, list[int]]:
-        """The number of a batch in its epoch, from 1, and its samples' indices in the dataset: drawn again.
+        """The number of a batch in its epoch, from 1, and its samples' indices in the whole data: drawn again.
 
         Args:
             back: 1 for the batch that was given last, 2 for the one before.
@@ -74,12 +75,13 @@ class Feed:
         number = state["position"] - back
         if self.sampler is not None:
             first = number * self.options.batch_size
-            return number + 1, self.sampler.order()[first : first + self.options.batch_size].tolist()
+            order = self.sampler.order()[first : first + self.options.batch_size]
+            return number + 1, traced(self.loader.dataset, order)
         everything = TensorDataset(np.arange(len(self.loader.dataset)))
         again = DataLoader(everything, batch_size=self.options.batch_size, shuffle=True, generator=Generator(0))
         again.load_state_dict(state | {"position": number})
         (indices,) = next(iter(again))
-        return number + 1, indices.tolist()
+        return number + 1, traced(self.loader.dataset, indices.tolist())
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, and its generators."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.autograd import no_grad
 from ox.data import DataLoader, Subset
+from ox.data.dataset import traced
 from ox.train.culprit import blame
 from ox.train.evaluate import Result, Step, evaluate
 from ox.train.metrics import Metric
@@ -42,14 +43,14 @@ def validate(
         try:
             result = evaluate(model, step, map(placed, loader), metrics)
         except Exception as error:
-            raise _explained(error, model, step, map(placed, loader), name, numbers) from error
+            raise _explained(error, model, step, map(placed, loader), name, part, numbers) from error
         if result.count and not np.isfinite(result.loss):
-            raise _explained(None, model, step, map(placed, loader), name, numbers)
+            raise _explained(None, model, step, map(placed, loader), name, part, numbers)
     return result
 
 
 def _explained(
-    error: Exception | None, model: Any, step: Step, batches: Iterable[Any], name: str, numbers: range
+    error: Exception | None, model: Any, step: Step, batches: Iterable[Any], name: str, part: Any, numbers: range
 ) -> Exception:
     """The error to raise: of the first batch that fails or whose loss is not finite."""
     training, done = model.training, 0
@@ -60,7 +61,7 @@ def _explained(
                 try:
                     value = float(step(model, batch)[0].item())
                 except Exception as own:
-                    indices = numbers[done : done + len(batch[-1])]
+                    indices = traced(part, numbers[done : done + len(batch[-1])])
                     return blame(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
                 if error is None and not np.isfinite(value):
                     return diagnose(model, step, batch, value, name)
