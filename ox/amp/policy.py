@@ -62,7 +62,7 @@ OPERATORS: dict[str, str] = {
 FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("mm", "mv", "bmm", "addmm", "addmv", "addr", "addbmm", "baddbmm"), LOWER),
     "scaled_dot_product_attention": LOWER,
-    **dict.fromkeys(("dot", "tensordot", "bilinear", "scatter_add"), WIDEST),
+    **dict.fromkeys(("dot", "tensordot", "bilinear", "scatter_add", "index_copy", "index_put"), WIDEST),
     **dict.fromkeys(("pow", "erfinv"), FLOAT32),
     **dict.fromkeys(("cross_entropy", "nll_loss", "kl_div", "ctc_loss"), FLOAT32),
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), FLOAT32),
@@ -73,6 +73,7 @@ FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("multilabel_margin_loss", "multilabel_soft_margin_loss"), FLOAT32),
     **dict.fromkeys(("cosine_similarity", "pairwise_distance", "cdist", "pdist", "dist", "renorm"), FLOAT32),
     **dict.fromkeys(("local_response_norm", "var", "std", "var_mean", "std_mean"), FLOAT32),
+    **dict.fromkeys(("quantile", "nanquantile", "pinv", "matrix_rank", "lstsq"), FLOAT32),
 }
 
 UNKNOWN: Any = object()

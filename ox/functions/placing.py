@@ -166,6 +166,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) ->
     return _elements(x, index, source if alpha == 1 else source * alpha, dim, "add")
 
 
+@by_policy
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Tensor:
     """`x` with the slices of `source` in the places `index` [k] along `dim`. `torch.index_copy`."""
     if not x.array.ndim:
@@ -193,6 +194,7 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Tensor:
     return ops.ScatterElements(x, spread(index, dim, shape), filled, axis=dim)
 
 
+@by_policy
 def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """`x` with `values`, broadcast, at ``x[indices]``; with `accumulate` added, where repeated places add up.
     `torch.index_put`."""

@@ -71,6 +71,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     Raises:
         ArgumentError: no such equation, or not as many tensors as it has terms.
         ShapeError: other dimensions than it names, or two sizes for one letter.
+        DTypeError: several element types, where no autocast makes them one.
     """
     if not isinstance(equation, str):
         equation, operands = _from_numbers(equation, operands)
@@ -78,10 +79,6 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if not operands:
         raise ArgumentError("einsum needs a tensor", where=users_line(2))
-    if len({x.array.dtype for x in operands}) > 1:
-        raise DTypeError(
-            "einsum needs one element type", where=users_line(2), got=", ".join(str(x.array.dtype) for x in operands)
-        )
     if "..." in equation:
         # ONNX Runtime wants an ellipsis to mean the same in every term, so the letters are spelled out
         try:

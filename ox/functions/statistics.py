@@ -204,6 +204,7 @@ def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
 
 
 @numpy_names
+@by_policy
 def quantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -218,6 +219,7 @@ def quantile(
 
 
 @numpy_names
+@by_policy
 def nanquantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from ox import ops
+from ox.amp.policy import by_policy
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import amax, amin, movedim
@@ -69,6 +70,7 @@ def matrix_exp(A: Any) -> Tensor:
     return made
 
 
+@by_policy
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """How many singular values, int64 [...], are above max(atol, rtol times the greatest).
     `torch.linalg.matrix_rank`."""

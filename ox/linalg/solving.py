@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ox import ops
-from ox.dtypes import int32
+from ox.amp.policy import by_policy
+from ox.dtypes import DType, float32, int32
 from ox.errors import ArgumentError, LinAlgError, ShapeError
 from ox.functions import reshape, squeeze, tril, triu, unsqueeze, where
 from ox.linalg import shapes
@@ -83,10 +84,16 @@ def inv(A: Any) -> Tensor:
     return matrix.Solve(matrices(A, "inv", square=True), _identity(A))  # type: ignore[no-any-return]
 
 
+def _tested(A: Any) -> DType:
+    """The type in which NumPy looks at A: its own, or float32 where an operator will cast it or say what it takes."""
+    dtype: DType = A.array.dtype
+    return dtype if dtype in matrix.KINDS else float32
+
+
 def _info(A: Any, test: Any) -> Tensor:
     """int32 [...]: 1 where a matrix does not stand the test."""
     n = A.array.shape[-1]
-    flat = np.asarray(A.array).reshape(-1, n, n)
+    flat = np.asarray(A.array, _tested(A)).reshape(-1, n, n)
     found = np.zeros(len(flat), int32)
     for i, one in enumerate(flat):
         try:
@@ -171,10 +178,11 @@ def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
 def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[float, float]:
     """Below which a singular value counts as 0; by default, relative, the element type's step times the longer side."""
     if atol is None and rtol is None:
-        return 0.0, max(A.array.shape[-2:]) * float(np.finfo(A.array.dtype).eps)
+        return 0.0, max(A.array.shape[-2:]) * float(np.finfo(_tested(A)).eps)
     return float(atol or 0.0), float(rtol or 0.0)
 
 
+@by_policy
 def pinv(A: Any, rcond: float | None = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """Moore and Penrose's inverse [..., n, m] of A [..., m, n]; singular values up to max(atol, rtol times the
     greatest) count as 0. The gradient is that for a rank that does not change. `torch.linalg.pinv`."""
@@ -184,6 +192,7 @@ def pinv(A: Any, rcond: float | None = None, hermitian: bool = False, *, atol: A
     return made
 
 
+@by_policy
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> shapes.LstsqResult:
     """The X [..., n, k] with the least |A X - B|, of those the shortest: A [..., m, n], B [..., m, k]. Also the squared
     residuals [..., k] (empty unless m > n and every rank is full), the ranks [...], and nothing. `torch.linalg.lstsq`;

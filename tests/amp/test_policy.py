@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ox
 from ox.amp.autocast import Active
 from ox.amp.policy import FUNCTIONS, KEEP, OPERATORS, RULES, WIDEST
+from ox.errors import ArgumentError, DTypeError
 from ox.ops.operator import OPS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "amp.md"
@@ -44,7 +46,7 @@ def test_every_operator_of_the_table_is_one() -> None:
 
 def functions() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for package in (ox.functions, ox.nn.functional):
+    for package in (ox.functions, ox.nn.functional, ox.linalg):
         for info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found |= {name: value for name, value in vars(module).items() if callable(value)}
@@ -66,6 +68,53 @@ def test_every_function_of_the_table_asks_it(name: str, monkeypatch: pytest.Monk
     with ox.autocast("cpu"), pytest.raises(Enough):
         functions()[name](ox.ones(2), ox.ones(2))
     assert asked == [name]
+
+
+SPD = ox.tensor([[2.0, 0.5], [0.5, 1.0]])
+MIXED: dict[str, tuple[Any, Any]] = {
+    "einsum": (lambda h, x: ox.einsum("bi,bj->ij", h, x), ox.bfloat16),
+    "einsum of three": (lambda h, x: ox.einsum("...i,...i,...i->...", x, h, x), ox.bfloat16),
+    "einsum of a list": (lambda h, x: ox.einsum("ij,kj", [x, h]), ox.bfloat16),
+    "einsum of numbers": (lambda h, x: ox.einsum(h, [0, 1], x, [0, 2]), ox.bfloat16),
+    "index_copy": (lambda h, x: h.index_copy(0, ox.tensor([1, 0]), x), ox.float32),
+    "index_put": (lambda h, x: ox.index_put(h, (ox.tensor([1, 0]),), x), ox.float32),
+    "quantile": (lambda h, x: ox.quantile(h, x[0].sigmoid(), 1), ox.float32),
+    "nanquantile": (lambda h, x: ox.nanquantile(h, 0.5), ox.float32),
+    "pinv": (lambda h, x: ox.linalg.pinv(h), ox.float32),
+    "matrix_rank": (lambda h, x: ox.linalg.matrix_rank(h), ox.int64),
+    "lstsq": (lambda h, x: ox.linalg.lstsq(x, h).solution, ox.float32),
+    "lstsq of a low matrix": (lambda h, x: ox.linalg.lstsq(h, x).solution, ox.float32),
+    "inv_ex": (lambda h, x: ox.linalg.inv_ex(SPD.to(h.dtype)).inverse, ox.float32),
+    "cholesky_ex": (lambda h, x: ox.linalg.cholesky_ex(SPD.to(h.dtype)).L, ox.float32),
+}
+
+
+@pytest.mark.parametrize("dtype", [ox.bfloat16, ox.float16], ids=str)
+@pytest.mark.parametrize("name", MIXED)
+def test_functions_that_look_at_types_themselves_take_mixed_ones(name: str, dtype: Any) -> None:
+    function, expected = MIXED[name]
+    x = ox.tensor([[1.0, 2.0], [-0.5, 3.0]])
+    with ox.autocast("cpu", dtype):
+        y = function((x + 1).to(dtype), x)
+    assert y.dtype == (dtype if expected == ox.bfloat16 else expected)
+    np.testing.assert_allclose(y.array.astype(np.float32), function(x + 1, x).array, rtol=0.02, atol=0.02)
+
+
+def test_outside_of_a_region_they_say_what_they_take() -> None:
+    x = ox.tensor([[1.0, 2.0], [-0.5, 3.0]])
+    for function, _ in MIXED.values():
+        for dtype in (ox.bfloat16, ox.float16):
+            with pytest.raises((DTypeError, ArgumentError)):
+                function((x + 1).to(dtype), x)
+    with ox.autocast("cpu"), pytest.raises(DTypeError, match="Einsum needs one type"):
+        ox.einsum("ij,jk", x, x.double())
+
+
+def test_the_rank_is_that_of_float32() -> None:
+    x = ox.tensor([[1.0, 0.0], [0.0, 1e-3]])  # below the step of bfloat16
+    with ox.autocast("cpu"):
+        assert ox.linalg.matrix_rank(x.bfloat16()).item() == 2
+        assert ox.linalg.pinv(x.bfloat16())[1, 1].item() == pytest.approx(1e3, rel=0.01)
 
 
 def test_what_is_kept_goes_through() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from sides import torch
 
 import ox
 from ox.tolerance import compare
@@ -137,6 +137,14 @@ SAME = """
     F.batch_norm(himage, None, None, training=True); T.cdist(hx, hy); T.prod(hx); T.exp(x); F.softmax(x, 1)
     x.double() @ m.double(); T.maximum(hx, y); T.clamp(hx, 0, 1); F.dropout(hx, 0.0)
     F.prelu(x, one); F.local_response_norm(himage, 2)
+    T.einsum('bi,bj->ij', hx, y); T.einsum('bi,bi,bi->b', x, hy, p); T.einsum('i,i->', hv, v); hx.index_copy(0, t, y)
+    x.index_copy(0, t, hy); T.quantile(hx, 0.5); T.quantile(x, hp[0], 1); T.nanquantile(hx, 0.5)
+    T.linalg.lstsq(hx, y)[0]; T.linalg.lstsq(x, hy)[0]; T.pinverse(hx); T.linalg.matrix_rank(hx)
+    T.linalg.inv_ex(hsquare)[0]; T.linalg.solve(hsquare, square); T.linalg.cond(hsquare); F.linear(x, hw)
+    T.baddbmm(hb[:, :, :3], b, c); F.conv2d(image, hk, bias)
+    F.embedding_bag(t, hx, t[:1]); F.grid_sample(himage, image[:, :, :, :2], align_corners=False)
+    F.scaled_dot_product_attention(hs, s, s)
+    nn.LSTM(6, 3)(hb)[0]; nn.GRUCell(6, 3)(hx, m[:4]); nn.MultiheadAttention(6, 2)(hx, x, hx)[0]
 """
 # where ox's one table goes with CUDA's lists, and PyTorch's CPU leaves its kernels to their own float32 sums
 AS_CUDA = """
