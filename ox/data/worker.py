@@ -151,7 +151,7 @@ class _Worker:
         try:
             if self.job.worker_init_fn is not None:
                 self.job.worker_init_fn(self.number)
-        except Exception as error:
+        except BaseException as error:
             error.add_note("in worker_init_fn")
             self.failed = error
         self.reseed = seeds.untouched_since(before)
@@ -165,7 +165,7 @@ class _Worker:
             try:
                 self._before(-1)
                 self.streamer.start(message["given"], wire.unpack(message["state"], wire.reader(blob)))
-            except Exception as error:
+            except BaseException as error:
                 self.no_stream = error
 
     def _before(self, batch: int) -> None:
@@ -185,6 +185,7 @@ class _Worker:
                     made = self.streamer(batch)
                     state = self.streamer.state()
                 except StopIteration:
+                    self.status[fetch.SAMPLE] = fetch.IDLE
                     self.channel.send({**answer, "ended": True})
                     return
                 if self.streamer.ended:
@@ -195,17 +196,18 @@ class _Worker:
                 self._before(batch)
                 made = self.fetcher(batch, indices)
             answer["data"] = wire.pack(made, self.arena.put)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # signals do not come here: an exit, or an interrupt, is the dataset's too
             self.arena.discard()
-            self.channel.send({**answer, **self._report(error, batch, indices)})
+            report = self._report(error, batch, indices)
+            self.status[fetch.SAMPLE] = fetch.IDLE
+            self.channel.send({**answer, **report})
         else:
             del made  # before the segments may come back
+            self.status[fetch.SAMPLE] = fetch.IDLE  # before the answer: whoever has it may take this worker for idle
             told, data, fds = self.arena.hand_over()
             self.channel.send({**answer, **told}, data, fds)
             for fd in fds:
                 os.close(fd)
-        finally:
-            self.status[fetch.SAMPLE] = fetch.IDLE
 
     def _report(self, error: BaseException, batch: int, indices: Any) -> dict[str, Any]:
         kind = type(error)

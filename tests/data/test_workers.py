@@ -21,6 +21,7 @@ import pytest
 
 import ox
 from ox.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
+from ox.data.channel import Channel
 from ox.errors import ArgumentError, DTypeError, ShapeError, WorkerError
 
 Point = namedtuple("Point", "x y")
@@ -262,6 +263,19 @@ def test_seeds_differ_and_can_be_had_again() -> None:
     assert drawn(1, workers=3) == first, "a batch is seeded by its number, not by who makes it"
 
 
+def test_every_worker_of_a_stream_draws_numbers_of_its_own() -> None:
+    class Draws(IterableDataset):
+        def __iter__(self) -> Iterator[Any]:
+            for _ in range(4):
+                yield Noise(1)[0]
+
+    loader = DataLoader(Draws(), 2, num_workers=2, generator=ox.Generator(1))
+    epochs = [plain(list(loader)) for _ in range(2)]
+    for kind in (1, 2, 3):
+        numbers = [x for epoch in epochs for batch in epoch for x in batch[kind][1]]
+        assert len(numbers) == len(set(numbers)) == 16
+
+
 def test_worker_init_fn_and_its_own_seeds() -> None:
     def init(number: int) -> None:
         info = get_worker_info()
@@ -396,6 +410,24 @@ def test_a_worker_that_leaves_is_reported() -> None:
         list(DataLoader(At(7, lambda: sys.exit(3)), 4, num_workers=2))
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_what_is_no_exception_names_its_sample_too(kind: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    def leave(*_: Any) -> Any:
+        raise kind("enough")
+
+    with pytest.raises(WorkerError, match=f"{kind.__name__}: enough") as caught:
+        list(DataLoader(At(7, leave), 4, num_workers=2))
+    text = str(caught.value)
+    assert "sample 7 of the dataset, number 3 of batch 1" in text and 'raise kind("enough")' in text
+    with pytest.raises(WorkerError, match=f"{kind.__name__}: enough") as caught:
+        list(DataLoader(Images(), 4, num_workers=1, worker_init_fn=leave))
+    assert "in worker_init_fn" in str(caught.value)
+    stream: Any = type("Stream", (IterableDataset,), {"__iter__": leave})
+    with pytest.raises(WorkerError, match=f"{kind.__name__}: enough"):
+        list(DataLoader(stream(), 4, num_workers=1))
+    assert capfd.readouterr().err == ""
+
+
 def test_a_worker_killed_from_outside_while_idle() -> None:
     loader = DataLoader(Images(), 4, num_workers=2, persistent_workers=True)
     before = children()
@@ -405,6 +437,21 @@ def test_a_worker_killed_from_outside_while_idle() -> None:
     with pytest.raises(WorkerError, match=r"killed by SIGKILL[^$]*between two batches"):
         list(loader)
     assert len(list(loader)) == 5
+
+
+def test_a_worker_killed_as_soon_as_it_has_answered_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Channel.send
+
+    def send(self: Channel, message: dict[str, Any], *rest: Any, **options: Any) -> None:
+        real(self, message, *rest, **options)
+        if message.get("batch") == 4 and "epoch" in message:  # an answer: this is a worker
+            kill_myself()
+
+    monkeypatch.setattr(Channel, "send", send)
+    loader = DataLoader(Images(), 4, num_workers=2, persistent_workers=True)
+    assert len(list(loader)) == 5
+    with pytest.raises(WorkerError, match=r"killed by SIGKILL[^$]*between two batches"):
+        list(loader)
 
 
 def test_a_hang_ends_with_the_timeout() -> None:
