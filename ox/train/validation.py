@@ -63,7 +63,7 @@ def _explained(
                 except Exception as own:
                     indices = traced(part, numbers[done : done + len(batch[-1])])
                     return blame(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
-                if error is None and not np.isfinite(value):
+                if not np.isfinite(value):  # before what a metric says of it
                     return diagnose(model, step, batch, value, name)
                 done += len(batch[-1])
     finally:

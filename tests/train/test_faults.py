@@ -262,6 +262,14 @@ def test_an_index_is_that_of_the_callers_data(more: dict) -> None:
     assert where == {"train", "validation"}
 
 
+def test_nan_is_explained_before_a_metric_refuses_it() -> None:
+    x, y = data(20)
+    x[11, 0] = np.nan
+    with pytest.raises(TrainError, match="the loss is nan at validation data after step 1") as caught:
+        trainer(data(8), (x, y), nn.Linear(3, 2), metrics=["f1"]).fit()
+    assert "the data itself" in caught.value.extra["cause"]
+
+
 def test_an_index_out_of_range_of_an_embedding() -> None:
     words = np.random.RandomState(0).randint(0, 10, (30, 5))
     words[21, 3] = 10

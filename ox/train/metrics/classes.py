@@ -22,6 +22,7 @@ def scores(outputs: Array, targets: Array, axis: int | None = None, ignored: int
 
     Raises:
         ShapeError, DTypeError, BoundsError: they do not fit, or a target names no class.
+        ArgumentError: a score is NaN.
     """
     if is_floating(targets.dtype):
         raise DTypeError(
@@ -50,10 +51,15 @@ def _fitting(outputs: Array, targets: Array, axis: int | None) -> list[int]:
 
 
 def kept(rows: Array, labels: Array, classes: int, ignored: int) -> tuple[Array, Array]:
-    """Rows and labels without those that are ignored; the labels that are left name classes."""
+    """Rows and labels without those that are ignored; no row that is left has NaN, and the labels name classes."""
     keep = labels != ignored
     if not keep.all():
         rows, labels = rows[keep], labels[keep]
+    nan = np.isnan(rows).any(axis=tuple(range(1, rows.ndim)))
+    if nan.any():  # the largest of them would be an answer like any other
+        raise ArgumentError(
+            "outputs hold NaN, which is no answer", where=place(), got=f"NaN for {nan.sum()} of {len(rows)} targets"
+        )
     return rows, _named("target", labels.astype(np.int64), classes)
 
 

@@ -232,3 +232,24 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(ArgumentError) as caught:
         metrics.metric_of("acuracy")
     assert caught.value.hint == "'accuracy'"
+
+
+@pytest.mark.parametrize(
+    "metric", [Accuracy(), TopK(2), F1(), ConfusionMatrix(), AUROC(), Perplexity()], ids=lambda metric: metric.name
+)
+def test_nan_is_no_answer(metric: metrics.Metric) -> None:
+    """Not class 0, which the largest of nothing but NaN would be; where the target is ignored it does not matter."""
+    scores, targets = case(1, 3)
+    scores[4] = np.nan
+    with pytest.raises(ArgumentError, match="outputs hold NaN") as caught:
+        metric.update(scores, targets)
+    assert caught.value.got == f"NaN for 1 of {len(targets)} targets"
+    targets[4] = -100
+    metric.update(scores, targets)
+    assert np.isfinite(metric.compute()).all()
+
+
+@pytest.mark.parametrize("metric", [Accuracy(), F1(), AUROC()], ids=lambda metric: metric.name)
+def test_nan_for_one_score_a_target(metric: metrics.Metric) -> None:
+    with pytest.raises(ArgumentError, match="outputs hold NaN"):
+        metric.update(np.array([0.5, np.nan, -1]), np.array([1, 0, 0]))
