@@ -232,6 +232,25 @@ def test_averaged_weights_are_evaluated_and_kept(tmp_path: Path) -> None:
     assert trainer.evaluate(trainer.data.validation).loss == pytest.approx(loss, rel=1e-5)
 
 
+def test_averages_go_on_where_they_were() -> None:
+    """Those of a trainer that begins from another's state: not anew from the weights of its own first step."""
+
+    def made() -> train.Trainer:
+        x, y = points(64)
+        return train.Trainer(net(), nn.CrossEntropyLoss(), None, (x, y), (x, y), batch_size=8, ema=0.9, lr=0.1)
+
+    whole, again = made(), made()
+    batches = list(whole.batches())
+    for batch in batches[:4]:
+        whole.step(batch)
+    again.load_state_dict(whole.state_dict())
+    for batch in batches[4:]:
+        whole.step(batch)
+        again.step(batch)
+    assert same(weights(whole.update.evaluated), weights(again.update.evaluated))
+    assert again.state_dict()["ema"]["count"] == 8
+
+
 def test_a_restored_run_has_the_averaged_weights(variant, tmp_path: Path) -> None:
     run = train.train(variant("averaged", ('"lr": 0.05', '"lr": 0.05, "ema": 0.9')), out=tmp_path, epochs=2)
     state = checkpoint.load(run.best)
