@@ -226,6 +226,14 @@ ONLY: dict[str, tuple[Any, ...]] = {
 }
 
 
+def weights(config: BertConfig) -> int:
+    """How many numbers such a `BertModel` is made of."""
+    size, inner = config.hidden_size, config.intermediate_size
+    tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size + 2
+    each = size * (4 * size + 2 * inner + 9) + inner
+    return size * (tables + size + 1) + config.num_hidden_layers * each
+
+
 def from_pretrained(
     path: str | os.PathLike[str], num_labels: int | None = None
 ) -> tuple[BertForSequenceClassification, list[str]]:
@@ -248,6 +256,7 @@ def from_pretrained(
     config = BertConfig(**checkpoints.settings(table, FIELDS, ONLY))
     own = state.get("classifier.weight")
     config = replace(config, num_labels=num_labels or (config.num_labels if own is None else len(own)))
+    checkpoints.must_fill(state, weights(config) + (0 if num_labels else config.num_labels * config.hidden_size))
     model = BertForSequenceClassification(config)
     state = checkpoints.named(state, model, "bert.", _renamed)
     fresh = [name for name in model.state_dict() if name.startswith(("classifier.", "bert.pooler."))]

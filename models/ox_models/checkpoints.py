@@ -77,6 +77,25 @@ def settings(config: Mapping[str, Any], fields: Mapping[str, type], only: Mappin
     return {name: fields[name](value) for name, value in found.items()}
 
 
+def must_fill(state: Mapping[str, Any], count: int) -> None:
+    """Refuse settings that ask for far more numbers than the file holds, before a model of that size is made.
+
+    Args:
+        count: weights of the model, about.
+
+    Raises:
+        LoadError: more than four times what there is.
+    """
+    held = sum(tensor.numel() for tensor in state.values())
+    if count > 4 * held:
+        raise LoadError(
+            "config.json asks for a larger model than the weights beside it are of",
+            expected=f"about {held:,} weights, as in the file",
+            got=f"{count:,}",
+            hint="the config.json of the same checkpoint",
+        )
+
+
 def named(state: Mapping[str, Any], model: Any, prefix: str, rename: Callable[[str], str | None]) -> dict[str, Any]:
     """The state under the model's own names: checkpoints of the bare network have no `prefix`, those of the network
     with a head have it, and both fit a model of either kind.

@@ -163,6 +163,12 @@ ONLY = {
 }
 
 
+def weights(config: GPT2Config) -> int:
+    """How many numbers such a model is made of."""
+    size, each = config.n_embd, 12 * config.n_embd + 13
+    return size * (config.vocab_size + config.n_positions + config.n_layer * each + 2)
+
+
 def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
     """The model of a checkpoint in Hugging Face's form; as theirs, it comes without dropout (`eval`) until `train`.
 
@@ -174,12 +180,14 @@ def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
     Raises:
         LoadError: files are missing or damaged, names or shapes do not fit, or settings are not implemented.
     """
-    config, state = checkpoints.read(path)
-    model = GPT2LMHeadModel(GPT2Config(**checkpoints.settings(config, FIELDS, ONLY)))
+    table, state = checkpoints.read(path)
+    config = GPT2Config(**checkpoints.settings(table, FIELDS, ONLY))
+    checkpoints.must_fill(state, weights(config))
+    model = GPT2LMHeadModel(config)
     state = checkpoints.named(state, model, "transformer.", _renamed)
-    table = "transformer.wte.weight"
-    if table in state:
-        state.setdefault("lm_head.weight", state[table])
+    tokens = "transformer.wte.weight"
+    if tokens in state:
+        state.setdefault("lm_head.weight", state[tokens])
     model.load_state_dict(state)
     return model.eval()
 

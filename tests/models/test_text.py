@@ -373,6 +373,33 @@ def test_settings_that_are_not_ours(tmp_path: Path, config: Any, said: str) -> N
     assert said in str(caught.value)
 
 
+HUGE = 10**9
+
+
+@pytest.mark.parametrize("name", ["vocab_size", "n_positions", "n_embd", "n_layer"])
+def test_a_gpt2_larger_than_its_weights_is_not_built(tmp_path: Path, name: str) -> None:
+    folder = checkpoint(tmp_path / "x", plain(tiny_gpt2().transformer), TINY | {name: HUGE})
+    with pytest.raises(LoadError, match="larger model than the weights"):
+        gpt2.from_pretrained(folder)
+
+
+SIZES = ["vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings"]
+
+
+@pytest.mark.parametrize("name", [*SIZES, "type_vocab_size", "num_labels"])
+def test_a_bert_larger_than_its_weights_is_not_built(tmp_path: Path, name: str) -> None:
+    heads = {"num_attention_heads": 1}
+    folder = checkpoint(tmp_path / "x", plain(small_bert().bert), SMALL | heads | {name: HUGE})
+    with pytest.raises(LoadError, match="larger model than the weights"):
+        bert.from_pretrained(folder)
+
+
+def test_the_weights_are_counted_as_the_models_have_them() -> None:
+    writer, reader = tiny_gpt2().transformer, small_bert().bert
+    assert gpt2.weights(writer.config) == sum(parameter.numel() for parameter in writer.parameters())
+    assert bert.weights(reader.config) == sum(parameter.numel() for parameter in reader.parameters())
+
+
 def test_what_is_missing_or_in_another_form(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"has no model\.safetensors"):
         checkpoints.read(tmp_path)
