@@ -35,9 +35,7 @@ class _Epoch:
         return len(self._loader)
 
     def _over(self) -> StopIteration:
-        progress = self._progress
-        if progress.running:
-            progress.running, progress.given, progress.turn, progress.streams = False, 0, 0, None
+        self._progress.running = False
         return StopIteration()
 
 
