@@ -6,6 +6,7 @@ for the inputs. What it gives back went through the operator Cast, so a cast has
 
 from __future__ import annotations
 
+import re
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 DEVICES = ("cpu", "cuda")
+NAME = re.compile(rf"({'|'.join(DEVICES)})(?::[0-9]+)?")
 
 
 class Cache:
@@ -172,22 +174,27 @@ def _put(state: State) -> None:
 
 
 def known_device(device_type: Any) -> str:
-    """The name if it is one. Raises ArgumentError."""
-    if device_type not in DEVICES:
+    """ "cpu" or "cuda", of a name that may have a number behind: "cuda:0". Raises ArgumentError."""
+    kind = _kind(device_type)
+    if kind is None:
         raise ArgumentError(
             f"autocast has no device {device_type!r}", where=users_line(3), expected='"cpu" or "cuda"',
             hint="x.device.type for that of a tensor",
         )  # fmt: skip
-    return str(device_type)
+    return kind
+
+
+def _kind(device_type: Any) -> str | None:
+    found = NAME.fullmatch(device_type) if isinstance(device_type, str) else None
+    return None if found is None else found[1]
 
 
 def lower_type(dtype: Any) -> DType:
-    """The element type if autocast can lower to it. Raises DTypeError."""
-    if dtype not in LOWER_TYPES:
-        raise DTypeError(
-            f"autocast does not lower to {dtype}", where=users_line(3), expected="ox.bfloat16 or ox.float16"
-        )
-    return dtype  # type: ignore[no-any-return]
+    """The element type of ox, also of its name or NumPy's class, if autocast can lower to it. Raises DTypeError."""
+    for own in LOWER_TYPES:
+        if own == dtype:
+            return own
+    raise DTypeError(f"autocast does not lower to {dtype}", where=users_line(3), expected="ox.bfloat16 or ox.float16")
 
 
 class autocast:
@@ -199,7 +206,8 @@ class autocast:
     task).
 
     Args:
-        device_type: "cpu" or "cuda"; operators on the other device are left alone.
+        device_type: "cpu" or "cuda", or with a number behind ("cuda:0"), which says nothing more; operators on the
+            other device are left alone.
         dtype: the lower type, ox.bfloat16 or ox.float16; default `get_autocast_dtype`: bfloat16 on the CPU, float16 on
             cuda.
         enabled: False makes a region in which nothing is cast.
@@ -208,7 +216,7 @@ class autocast:
             ("mse_loss") with "lower", "float32", "widest" or "keep".
 
     Raises:
-        ArgumentError: another device, or a policy of names or rules that there are not.
+        ArgumentError: another device, or a policy that is no dict or of names or rules that there are not.
         DTypeError: another lower type.
         DeviceError: bfloat16 on a GPU that lacks it.
 
@@ -227,9 +235,14 @@ class autocast:
         self.device = known_device(device_type)
         self.fast_dtype = lower_type(STATE.get().dtypes[self.device] if dtype is None else dtype)
         self._cache_enabled = cache_enabled
+        if not isinstance(policy, Mapping | None):
+            raise ArgumentError(
+                "autocast's policy is a dict", where=users_line(2), got=type(policy).__name__,
+                expected='names with rules, {"Softmax": "lower"}',
+            )  # fmt: skip
         self._policy = tuple(sorted((policy or {}).items()))
         rules(self.fast_dtype, self._policy)  # names what it does not know here rather than at the first operator
-        if enabled and device_type == "cuda" and not cuda.available():
+        if enabled and self.device == "cuda" and not cuda.available():
             warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
             enabled = False
         self._enabled = enabled
@@ -270,7 +283,7 @@ class autocast:
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether `autocast` knows the device. `torch.amp.is_autocast_available`."""
-    return device_type in DEVICES
+    return _kind(device_type) is not None
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:

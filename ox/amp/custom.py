@@ -22,7 +22,7 @@ def custom_fwd(
         cast_inputs: under autocast, floats (but float64) among the arguments come in this type, and autocast is off
             inside; without it `forward` runs as the region has it.
     """
-    known_device(device_type)
+    device_type = known_device(device_type)
     if fwd is None:
         return partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
@@ -42,7 +42,7 @@ def custom_fwd(
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
     """Decorate `backward` of an `ox.autograd.Function` whose `forward` has `custom_fwd`: it runs under autocast if that
     one did. `torch.amp.custom_bwd`."""
-    known_device(device_type)
+    device_type = known_device(device_type)
     if bwd is None:
         return partial(custom_bwd, device_type=device_type)
 

@@ -65,7 +65,7 @@ class GradScaler:
         enabled: bool = True,
     ) -> None:
         self._device, self._enabled = known_device(device), enabled
-        if enabled and device == "cuda" and not cuda.available():
+        if enabled and self._device == "cuda" and not cuda.available():
             warnings.warn("GradScaler is enabled, but CUDA is not available. Disabling.", stacklevel=2)
             self._enabled = False
         if self._enabled and growth_factor <= 1:
@@ -86,7 +86,8 @@ class GradScaler:
     # -- an iteration ------------------------------------------------------------------------------------------
 
     def scale(self, outputs: Any) -> Any:
-        """A tensor, or a list, tuple or other iterable of them, times the scale, each in its own type.
+        """A tensor, or a list, tuple or other iterable of them, times the scale, each in its own type; but a float16 or
+        bfloat16 loss of no dimensions in float32, as in PyTorch.
 
         Raises:
             ArgumentError: something else.
@@ -106,7 +107,8 @@ class GradScaler:
         # float16 has no 65536: the product is made in float32 and rounded once
         if x.array.dtype.itemsize > 2:
             return x * float(self._scale)  # type: ignore[no-any-return]
-        return cast(cast(x, float32) * float(self._scale), x.array.dtype)
+        scaled = cast(x, float32) * float(self._scale)
+        return scaled if not x.array.ndim else cast(scaled, x.array.dtype)
 
     def unscale_(self, optimizer: Any) -> None:
         """Divide the gradients of an optimizer's parameters by the scale, in place; before they are clipped or looked

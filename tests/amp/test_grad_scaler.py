@@ -85,10 +85,27 @@ def test_several_optimizers_and_losses() -> None:
 
 
 def test_a_float16_loss_is_scaled_in_float32() -> None:
-    x = ox.tensor(0.25).half().requires_grad_()
+    x = ox.tensor([0.25]).half().requires_grad_()
     y = ox.GradScaler("cpu", init_scale=2.0**17).scale(x)  # 2**17 is no float16, the product is
     assert y.dtype == ox.float16 and y.item() == 2.0**15
     assert ox.GradScaler("cpu").scale(ox.tensor(0.0).half()).item() == 0.0
+
+
+@pytest.mark.parametrize("dtype", [ox.float16, ox.bfloat16], ids=str)
+def test_a_loss_of_no_dimensions_stays_in_float32(dtype: Any) -> None:
+    x = ox.ones((), dtype=dtype).requires_grad_()
+    y = ox.GradScaler("cpu").scale(x)  # 65536 is no float16
+    assert y.dtype == ox.float32 and y.item() == 65536.0
+    (y / 65536).backward()
+    assert x.grad.dtype == dtype and x.grad.item() == 1.0
+    assert ox.GradScaler("cpu").scale(ox.ones(1, dtype=dtype)).dtype == dtype
+
+
+def test_a_device_may_have_a_number() -> None:
+    assert ox.GradScaler("cpu:0").is_enabled()
+    if not ox.cuda.is_available():
+        with pytest.warns(UserWarning, match="CUDA is not available"):
+            assert not ox.GradScaler("cuda:0").is_enabled()
 
 
 def test_sparse_gradients() -> None:

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,27 @@ def test_the_rank_is_that_of_float32() -> None:
     with ox.autocast("cpu"):
         assert ox.linalg.matrix_rank(x.bfloat16()).item() == 2
         assert ox.linalg.pinv(x.bfloat16())[1, 1].item() == pytest.approx(1e3, rel=0.01)
+
+
+def test_devices_with_a_number_types_by_name_and_policies_that_are_none() -> None:
+    x = ox.ones(2, 2)
+    for dtype in ("bfloat16", ox.bfloat16.type, ox.bfloat16):
+        with ox.autocast("cpu:0", dtype) as region:
+            assert region.fast_dtype is ox.bfloat16 and (x @ x).dtype == ox.bfloat16
+            assert ox.is_autocast_enabled("cpu:1") and ox.get_autocast_dtype("cpu:0") is ox.bfloat16
+    assert ox.amp.is_autocast_available("cuda:1") and not ox.amp.is_autocast_available("cuda:")
+    fit = ox.amp.custom_fwd(lambda ctx, x: x.dtype, device_type="cpu:0", cast_inputs=ox.float16)
+    with ox.autocast("cpu"):
+        assert fit(SimpleNamespace(), x) == ox.float16
+    for bad in ("cuda:x", "cpu0", "CPU", "cpu:", "cpu:0:0", None, 0):
+        with pytest.raises(ArgumentError, match="autocast has no device"):
+            ox.autocast(bad)
+    for bad in ("float32", "low", np.int8, np.float64, 3):
+        with pytest.raises(DTypeError, match="autocast does not lower to"):
+            ox.autocast("cpu", bad)
+    for bad in (["Softmax"], "Softmax", {"Softmax"}, []):
+        with pytest.raises(ArgumentError, match="policy is a dict"):
+            ox.autocast("cpu", policy=bad)
 
 
 def test_what_is_kept_goes_through() -> None:

@@ -301,6 +301,28 @@ def test_scalers_agree_step_by_step(kwargs: dict[str, Any]) -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,)], ids=str)
+@pytest.mark.parametrize("dtype", [*LOWER, "float32", "float64"])
+def test_scaled_losses_have_pytorchs_types(dtype: str, shape: tuple[int, ...]) -> None:
+    mine = ox.GradScaler("cpu").scale(ox.ones(shape, dtype=getattr(ox, dtype)))
+    theirs = torch.amp.GradScaler("cpu").scale(torch.ones(shape, dtype=getattr(torch, dtype)))
+    assert type_of(mine) == type_of(theirs)
+    np.testing.assert_array_equal(mine.array.astype(np.float64), theirs.double().numpy())
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu:0", "cpu:3", "cuda:", "CPU", "cpu0", "cuda:x", None])
+def test_devices_are_named_as_in_pytorch(name: Any) -> None:
+    taken = []
+    for T in (ox, torch):
+        try:
+            T.autocast(name)
+        except (ValueError, RuntimeError, TypeError):  # ox's ArgumentError is a ValueError
+            taken.append(False)
+        else:
+            taken.append(True)
+    assert taken[0] == taken[1]
+
+
 def test_a_state_of_pytorchs_loads() -> None:
     theirs = Side(torch, init_scale=64.0, growth_interval=5)
     for bad, clip, used in SCRIPT[:4]:
