@@ -25,6 +25,7 @@ import ast
 import difflib
 import hashlib
 import importlib.util
+import linecache
 import os
 import sys
 import traceback
@@ -43,6 +44,10 @@ from ox.train.samples import batches
 
 OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what is missing in `defaults`
 KNOWN = (*OPTIONS, "accumulate", "clip", "ema", "patience", "amp", "workers")  # what it may hold
+OPTIONAL = (
+    "optimizer", "scheduler", "augment", "step", "sample", "metrics", "best",
+    "inputs", "outputs", "labels", "shareable",
+)  # fmt: skip
 FORM = "a function model(), a function data(), a loss and a dict defaults"
 
 
@@ -109,6 +114,38 @@ class Recipe:
         """What the page calls `name`, or None."""
         return getattr(self.page, name, None)
 
+    def function(self, name: str) -> Any:
+        """What the page calls `name`, or None. Where it fails, a RecipeError names the page's line.
+
+        A Trainer's functions, which stand on no page, fail as they are.
+        """
+        own = self.optional(name)
+        if own is None or not self.text:
+            return own
+
+        def called(*given: Any) -> Any:
+            try:
+                return own(*given)
+            except OxError:
+                raise
+            except Exception as error:
+                raise RecipeError(
+                    f"{name}() in {self.path.name} stops with {type(error).__name__}",
+                    where=_line(error, self.path, own),
+                    got=str(error),
+                ) from error
+
+        return called
+
+    def gave(self, name: str, what: Any, usable: bool, expected: str) -> Any:
+        """What the page's function `name` returned, if it is usable. Raises RecipeError."""
+        if not usable:
+            raise RecipeError(
+                f"{name}() in {self.path.name} did not return {expected}", got=type(what).__name__,
+                where=None if self.optional(name) is None else _definition(self.optional(name)),
+            )  # fmt: skip
+        return what
+
     def model(self, data: Data | None = None) -> Any:
         """A new model. `data` is what an ONNX file is tried on; it is read where it is not given.
 
@@ -123,7 +160,7 @@ class Recipe:
             if self.optional("step") is None:
                 self.base.check(base, parts)
             return base
-        model = self.page.model()
+        model = self.function("model")()
         if not isinstance(model, Module):
             raise RecipeError(
                 f"model() in {self.path.name} did not return a module",
@@ -139,7 +176,7 @@ class Recipe:
         Raises:
             RecipeError: data() returned something other than two or three datasets, or an empty one.
         """
-        parts = self.page.data()
+        parts = self.function("data")()
         usable = isinstance(parts, tuple | list) and len(parts) in (2, 3)
         if not usable or not all(hasattr(part, "__getitem__") and hasattr(part, "__len__") for part in parts):
             got = [type(part).__name__ for part in parts] if isinstance(parts, tuple | list) else type(parts).__name__
@@ -256,6 +293,7 @@ def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] =
             f"{path.name} stops with {type(error).__name__} when it is read", where=_line(error, path), got=str(error)
         ) from error
     _check(page, path, needed)
+    _check_names(text, path)
     return Recipe(name, path, text, page)
 
 
@@ -282,6 +320,26 @@ def _check(page: ModuleType, path: Path, needed: Sequence[str]) -> None:
         )
 
 
+def _check_names(text: str, path: Path) -> None:
+    """Refuse a name that nothing on the page uses, and that is nearly one that ox would look for."""
+    page = ast.parse(text)
+    used = {node.id for node in ast.walk(page) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    defined: dict[str, int] = {}
+    for node in page.body:
+        if isinstance(node, ast.FunctionDef):
+            defined[node.name] = node.lineno
+        elif isinstance(node, ast.Assign):
+            defined |= {target.id: node.lineno for target in node.targets if isinstance(target, ast.Name)}
+    for name in defined.keys() - used - {*OPTIONAL, "model", "data", "loss", "defaults"}:
+        near = difflib.get_close_matches(name, OPTIONAL, 1, 0.8)
+        if near and near[0] not in defined:
+            raise RecipeError(
+                f"'{name}' in {path.name} is used by nothing",
+                where=f"{path.name}:{defined[name]}   {text.splitlines()[defined[name] - 1].strip()}",
+                hint=f"{near[0]}; or another name, or _{name}, if it is something of your own",
+            )
+
+
 def _shelf() -> Path:
     """The folder of the recipes that come with ox."""
     spec = importlib.util.find_spec("ox_models")
@@ -300,9 +358,20 @@ def _named(value: Any) -> dict[str, str | None]:
     return dict(value) if isinstance(value, dict) else dict.fromkeys(value)
 
 
-def _line(error: Exception, path: Path) -> str:
-    """The page's own line that failed, as errors show lines."""
+def _line(error: Exception, path: Path, function: Any = None) -> str:
+    """The page's own line that failed, as errors show lines; of a function that could not be called, its first."""
     if isinstance(error, SyntaxError):
         return f"{path.name}:{error.lineno}   {(error.text or '').strip()}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
-    return f"{path.name}:{frames[-1].lineno}   {frames[-1].line}" if frames else path.name
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in (str(path), os.path.abspath(path))]
+    if frames:
+        return f"{path.name}:{frames[-1].lineno}   {frames[-1].line}"
+    return _definition(function) or path.name
+
+
+def _definition(function: Any) -> str | None:
+    """Where a function is defined; None of anything else."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}   {line}"

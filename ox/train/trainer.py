@@ -97,11 +97,10 @@ class Trainer:
         self.model.train()
         self.data = (data or recipe.data()).first(options.limit)
         self.team.check(self._told())
-        self.feed = Feed(self.data.train, options, recipe.optional("augment"), self.device, self.team)
+        self.feed = Feed(self.data.train, options, self._augment(), self.device, self.team)
         self.optimizer = self._optimizer()
         self.steps = options.epochs * len(self.feed)
-        scheduler = recipe.optional("scheduler")
-        self.scheduler = scheduler(self.optimizer, options.lr, self.steps) if scheduler else None
+        self.scheduler = self._scheduler()
         self.update = Update(self.model, self.optimizer, self.scheduler, options, self.device)
         self.network = self.team.wrapped(self.model, recipe.optional("step") is not None)  # what a step calls
         if not self.team.first:
@@ -114,12 +113,32 @@ class Trainer:
         return {"page": self.recipe.sha256[:12], **self.options.to_table(), **sizes}
 
     def _optimizer(self) -> Any:
-        make = self.recipe.optional("optimizer")
+        make = self.recipe.function("optimizer")
         if make is not None:
-            return make(self.model, self.options.lr)
+            made = make(self.model, self.options.lr)
+            return self.recipe.gave("optimizer", made, hasattr(made, "param_groups"), "an optimizer")
         from ox.optim import AdamW
 
         return AdamW(self.model.parameters(), lr=self.options.lr)
+
+    def _scheduler(self) -> Any:
+        make = self.recipe.function("scheduler")
+        if make is None:
+            return None
+        made = make(self.optimizer, self.options.lr, self.steps)
+        return self.recipe.gave("scheduler", made, hasattr(made, "step"), "a scheduler")
+
+    def _augment(self) -> Callable[..., Any] | None:
+        own = self.recipe.function("augment")
+        if own is None:
+            return None
+
+        def augment(batch: Batch, generator: ox.random.Generator) -> Any:
+            made = own(batch, generator)
+            usable = isinstance(made, tuple | list) and len(made) > 0 and all(hasattr(x, "array") for x in made)
+            return self.recipe.gave("augment", made, usable, "a batch, the tensors that it was given")
+
+        return augment
 
     def fit(
         self,
@@ -172,11 +191,11 @@ class Trainer:
 
     def loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
         """The loss of a batch and the model's outputs: the recipe's own step, or `loss(model(*inputs), target)`."""
-        own = self.recipe.optional("step")
+        own = self.recipe.function("step")
         if own is None:
             *inputs, targets = batch
             outputs = model(*inputs)
-            return self.recipe.page.loss(outputs, targets), outputs
+            return self.recipe.function("loss")(outputs, targets), outputs
         result = own(model, batch)
         if not isinstance(result, tuple) or len(result) != 2:
             raise RecipeError(
@@ -224,10 +243,24 @@ class Trainer:
         before = ox.random.get_state()
         loss, outputs = self._cast_loss(self.network, batch)
         value = float(loss.item())
+        if self.progress.step == 0:
+            self._check_labels(outputs, batch[-1])
         if not np.isfinite(value):
             ox.random.set_state(before)
             raise diagnose(self.model, self._cast_loss, batch, value, f"step {self.progress.step + 1}")
         return loss, value, outputs
+
+    def _check_labels(self, outputs: Any, targets: Any) -> None:
+        """One label a class, where outputs and targets are seen to be of classes."""
+        labels = self.recipe.labels
+        shape: tuple[int, ...] = getattr(outputs, "shape", ())
+        classes = len(shape) == 2 and shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point()
+        if labels is not None and classes and len(labels) != shape[1]:
+            raise RecipeError(
+                f"the labels of {self.recipe.path.name} do not fit the model's outputs",
+                expected=f"{shape[1]} labels, one a class",
+                got=f"{len(labels)}: {', '.join(labels[:4])}{', ...' if len(labels) > 4 else ''}",
+            )
 
     def _blamed(self, error: Exception, batch: Batch, back: int) -> Exception:
         """The error of a training batch, with the samples that are to blame for it."""
@@ -294,7 +327,7 @@ class Trainer:
         """
         from ox.autograd import no_grad
 
-        show, model = self.recipe.optional("sample"), self.update.evaluated if model is None else model
+        show, model = self.recipe.function("sample"), self.update.evaluated if model is None else model
         if show is None:
             return None
         training = model.training

@@ -134,3 +134,109 @@ def test_options_out_of_range(page: Path, tmp_path: Path, wrong: dict) -> None:
 def test_flags_go_before_defaults() -> None:
     options = Options.of({"epochs": 3, "batch_size": 4, "lr": 0.1, "seed": 0}, epochs=9, lr=None, limit=5)
     assert (options.epochs, options.batch_size, options.lr, options.limit) == (9, 4, 0.1, 5)
+
+
+SGD = "def optimizer(model{}):\n    return ox.optim.SGD(model.parameters())\n\n\ndef data():"
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "line"),
+    [
+        (("def data():", SGD.format("")), "optimizer() in it.py stops with TypeError", "def optimizer(model):"),
+        (
+            ("def data():", "def optimizer(model, lr):\n    return 1\n\n\ndef data():"),
+            "optimizer() in it.py did not return an optimizer",
+            "def optimizer(model, lr):",
+        ),
+        (
+            ("def data():", "def scheduler(o, lr):\n    return None\n\n\ndef data():"),
+            "scheduler() in it.py stops with TypeError",
+            "def scheduler(o, lr):",
+        ),
+        (
+            ("def model():", "def scheduler(o, lr, steps):\n    return None\n\n\ndef model():"),
+            "scheduler() in it.py did not return a scheduler",
+            "def scheduler(o, lr, steps):",
+        ),
+        (
+            ("return nn.Seq", "return 1 / 0, nn.Seq"),
+            "model() in it.py stops with ZeroDivisionError",
+            "return 1 / 0, nn.",
+        ),
+        (("return part(72)", "return {}[1], part(72)"), "data() in it.py stops with KeyError", "return {}[1], part"),
+    ],
+    ids=lambda value: value.split("() ")[0] if isinstance(value, str) else "",
+)
+def test_a_function_that_fails_names_its_line_and_leaves_no_folder(
+    variant, tmp_path: Path, change: tuple[str, str], what: str, line: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        train.train(variant("it", change), out=tmp_path / "runs")
+    assert caught.value.what == what
+    assert str(caught.value.where).startswith("it.py:")
+    assert line in str(caught.value.where)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "line"),
+    [
+        (
+            ("return points + 0.1", "return None; points + 0.1"),
+            "augment() in it.py did not return a batch",
+            "def augment",
+        ),
+        (
+            ("return points + 0.1", "return batch[7] + 0.1"),
+            "augment() in it.py stops with IndexError",
+            "return batch[7]",
+        ),
+        (
+            ("def model():", "def sample(model):\n    return 1 / 0\n\n\ndef model():"),
+            "sample() in it.py stops with ZeroDivisionError",
+            "return 1 / 0",
+        ),
+        (
+            ("loss = nn.CrossEntropyLoss()", "def loss(outputs):\n    return outputs.mean()"),
+            "loss() in it.py stops with TypeError",
+            "def loss(outputs):",
+        ),
+        (
+            ("def model():", "def step(model, batch):\n    return nonsense\n\n\ndef model():"),
+            "step() in it.py stops with NameError",
+            "return nonsense",
+        ),
+    ],
+    ids=lambda value: value.split("() ")[0] if isinstance(value, str) else "",
+)
+def test_a_function_that_fails_at_work_names_its_line(
+    variant, tmp_path: Path, change: tuple[str, str], what: str, line: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        train.train(variant("it", change), out=tmp_path / "runs", epochs=1)
+    assert caught.value.what.startswith(what)
+    assert line in str(caught.value.where)
+
+
+def test_a_line_of_a_page_of_this_folder(variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(variant("it", ("return nn.Seq", "return 1 / 0, nn.Seq")).parent)
+    with pytest.raises(RecipeError) as caught:
+        train.load("it.py").model()
+    assert "return 1 / 0, nn." in str(caught.value.where)
+
+
+def test_labels_of_other_classes(variant, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="do not fit the model's outputs") as caught:
+        train.train(variant("it", ('["left", "right"]', '["left", "middle", "right"]')), out=tmp_path, epochs=1)
+    assert caught.value.got == "3: left, middle, right"
+
+
+def test_a_name_that_is_nearly_one_that_ox_looks_for(variant) -> None:
+    with pytest.raises(RecipeError, match="'augmnt' in it") as caught:
+        train.load(variant("it", ("def augment(", "def augmnt(")))
+    assert str(caught.value.hint).startswith("augment;")
+    assert "def augmnt(batch, generator):" in str(caught.value.where)
+    with pytest.raises(RecipeError, match="'lables'"):
+        train.load(variant("it", ("labels = ", "lables = ")))
+    # a page's own helpers may be called nearly so
+    assert train.load(variant("it", ("labels = [", "samples = 72\nlabels = ["), ("part(72)", "part(samples)")))
