@@ -25,7 +25,7 @@ def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work:
     array = input_array(chosen, tensor, "send")
     to = _other(chosen, dst, "send")
     text = f"send {described(array)} to rank {dst}"
-    return chosen.message(text, chosen.engine.send(array, to, tag), None, to)
+    return chosen.message(text, lambda: chosen.engine.send(array, to, tag), None, to)
 
 
 def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work:
@@ -34,7 +34,7 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     array, back = output_array(chosen, tensor, "recv")
     source = None if src is None else _other(chosen, src, "recv")
     text = f"recv {described(array)} from {'any rank' if src is None else f'rank {src}'}"
-    return chosen.message(text, chosen.engine.receive(array, source, tag), back, source)
+    return chosen.message(text, lambda: chosen.engine.receive(array, source, tag), back, source)
 
 
 def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:

@@ -62,9 +62,9 @@ class Monitor:
         left = [rank for rank, note in self.heard.items() if note.state == "left"]
         return [rank for rank in left if (self.arrived.get(rank, 0) < number if number else rank == peer)]
 
-    def failed(self) -> bool:
-        """Whether another rank has given up."""
-        return any(note.state == "failed" for note in self.heard.values())
+    def failed(self) -> list[int]:
+        """The ranks that have given up."""
+        return [rank for rank, note in self.heard.items() if note.state == "failed"]
 
     def last_words(self) -> None:
         """Wait a little for what the others still have to say."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox.distributed.monitor import Monitor
-from ox.distributed.work import HELPER, Work
+from ox.distributed.work import HELPER, SLOW, Work
 from ox.errors import DistributedError
 from ox.where import line_at, users_place
 
@@ -31,7 +31,7 @@ class ProcessGroup:
         self._control = engine.control() if hasattr(engine, "control") else None
         self.monitor = Monitor(self._control) if self._control is not None and len(ranks) > 1 else None
         self.threads = bool(getattr(engine, "threads", False))
-        self.is_broken = False
+        self.failure: str | None = None  # what failed first; nothing more can be done in this group then
         self._count = 0
 
     def rank(self) -> int:
@@ -42,6 +42,11 @@ class ProcessGroup:
         return len(self.ranks)
 
     @property
+    def is_broken(self) -> bool:
+        """Whether an operation has failed: the ranks no longer agree on what comes next."""
+        return self.failure is not None
+
+    @property
     def group_name(self) -> str:
         return self.name
 
@@ -49,8 +54,9 @@ class ProcessGroup:
         self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None = None, async_op: bool = False
     ) -> Work | None:
         """Begin a collective that all ranks call `text`, and wait for it unless `async_op`."""
-        self._count += 1
         place = users_place(2)
+        self.refuse(text, place)
+        self._count += 1
         try:
             check = Check(self, text, place) if self.monitor is not None else None
             work = Work(self, text, begin(), place, self._count, check, finish)
@@ -64,9 +70,14 @@ class ProcessGroup:
         work.wait()
         return None
 
-    def message(self, text: str, request: Any, finish: Callable[[], None] | None, peer: int | None) -> Work:
-        """A message between two ranks, on its way."""
-        return Work(self, text, request, users_place(2), 0, None, finish, peer)
+    def message(self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None, peer: int | None) -> Work:
+        """A message between two ranks, on its way; `begin` starts it."""
+        place = users_place(2)
+        self.refuse(text, place)
+        try:
+            return Work(self, text, begin(), place, 0, None, finish, peer)
+        except Exception as error:
+            raise self.broken(text, place, error) from error
 
     def close(self) -> None:
         """Give back what the engine holds. All ranks of the group do so together."""
@@ -81,9 +92,30 @@ class ProcessGroup:
         numbers = sorted(self.ranks[rank] for rank in ranks)
         return f"rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
+    def closed(self, text: str, place: Place) -> DistributedError:
+        """The error of everything that comes after a failure."""
+        return DistributedError(
+            f"{text}: {self.name} is closed, for an earlier operation failed",
+            where=_at(f"rank {self.ranks[self.engine.rank]} of {self.name}", place), got=self.failure,
+            hint="end this rank, or destroy_process_group() on all ranks; ox launch --max-restarts starts them again",
+        )  # fmt: skip
+
+    def refuse(self, text: str, place: Place) -> None:
+        """Raise the error of a closed group, if this is one."""
+        if self.failure is not None:
+            raise self.closed(text, place)
+
+    def _fail(self, text: str, place: Place) -> None:
+        """Close the group, unless it is; the first failure is what counts."""
+        if self.failure is None:
+            line = line_at(place)
+            self.failure = f"{text}, at {line}" if line else text
+
     def late(self, text: str, place: Place, number: int, peer: int | None, waited: float) -> DistributedError:
         """The error of a wait that was too long, in a collective or for the message of a peer."""
-        self.is_broken = True
+        if self.failure is not None:
+            return self.closed(text, place)
+        self._fail(text, place)
         here = _at(f"rank {self.ranks[self.engine.rank]} of {self.name}", place)
         if self.monitor is None:
             return DistributedError(f"{text}: no result after {waited:.1f} s", where=here, hint=SAME_ORDER)
@@ -96,7 +128,10 @@ class ProcessGroup:
                 hint="the output of the rank that ended says why; every rank must do the same operations",
             )  # fmt: skip
         missing = self.monitor.missing(number) if number else []
-        if missing:
+        gave_up = [] if missing else self.monitor.failed()
+        if gave_up and waited < SLOW:  # this rank came when the others had gone
+            what = f"{text}: {self.names(gave_up)} gave up before, in an operation that failed there"
+        elif missing:
             what = f"{text}: {self.names(missing)} did not arrive within {waited:.1f} s"
         else:
             what = f"{text}: no result after {waited:.1f} s"
@@ -107,7 +142,7 @@ class ProcessGroup:
 
     def broken(self, text: str, place: Place, error: Exception) -> DistributedError:
         """The error for what the engine itself refused."""
-        self.is_broken = True
+        self._fail(text, place)
         return DistributedError(f"{text} failed: {error}", where=_at(f"rank {self.ranks[self.engine.rank]}", place))
 
 
@@ -118,7 +153,7 @@ class Check:
     """Beside a collective: all ranks show each other what they are doing, and an error names who does otherwise."""
 
     def __init__(self, group: ProcessGroup, text: str, place: Place) -> None:
-        self._group, self._place = group, place
+        self._group, self._text, self._place = group, text, place
         record = text.encode()[:RECORD].ljust(RECORD)
         self._mine = np.frombuffer(record, np.uint8)
         self._all = np.empty((group.size(), RECORD), np.uint8)
@@ -132,7 +167,7 @@ class Check:
         if not (self._all != self._mine).any():
             return
         group = self._group
-        group.is_broken = True
+        group._fail(self._text, self._place)
         texts = [row.tobytes().decode(errors="replace").strip() for row in self._all]
         others = [rank for rank, text in enumerate(texts) if text != texts[group.rank()]]
         raise DistributedError(

@@ -121,7 +121,10 @@ class Work:
             self._told = True
             monitor.tell("waits", self._number, self._text)
         gone = monitor.gone(self._number, self._peer)
-        if gone or monitor.failed() or waited > patience:
+        if self._group.is_broken:  # an operation before this one failed, and said so
+            if not self.advance():
+                self._give_up(self._group.closed(self._text, self._place))
+        elif gone or monitor.failed() or waited > patience:
             monitor.tell("failed", self._number, self._text)
             monitor.last_words()
             if not self.advance():

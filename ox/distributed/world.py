@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -87,7 +88,8 @@ def destroy_process_group(group: Any = None) -> None:
     if not _groups:
         raise ArgumentError("there is no process group to destroy", where=users_line(2))
     for work in HELPER.rest():
-        work.wait()
+        if not work._group.is_broken:
+            work.wait()
     for each in chosen:
         if not each.is_broken:
             each.start("destroy_process_group", each.engine.barrier)
@@ -179,6 +181,8 @@ def abort(code: int = 1) -> None:
 
     sys.stdout.flush()
     sys.stderr.flush()
+    if start.FOLDER in os.environ:  # MPI ends this process before it can speak
+        start.leave(Path(os.environ[start.FOLDER]), f"ended.{start.launch().rank}", f"exit code {code}")
     if mpi.started():
         mpi.abort(code)
     os._exit(code)  # torchrun ends the others
@@ -224,6 +228,9 @@ def _end() -> None:
         return
     world = _groups[0] if _groups else None
     if world is not None and (world.is_broken or any(group.is_broken for group in _groups)):
+        failure = next(group.failure for group in _groups if group.failure is not None)
+        who = f"ox: rank {world.engine.rank} ends with exit code 1"
+        print(f"{who}, for a process group of it is closed: {failure} failed", file=sys.stderr)
         _fail()
     _say("ended without destroy_process_group()")
     limit = DEFAULT_TIMEOUT.total_seconds() if world is None else world.timeout

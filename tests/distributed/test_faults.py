@@ -76,6 +76,38 @@ def test_a_rank_that_ended_is_named_at_once(end: str, tmp_path: Path) -> None:
 
 
 @needs_mpi
+def test_a_group_in_which_something_failed_is_closed(tmp_path: Path) -> None:
+    """Everything after it says so and what came first, at once; other groups go on; and the end says why it fails."""
+    code = """
+    import warnings
+    other = dist.new_group()
+    late = dist.all_reduce(ox.ones(2), async_op=True)
+    said = open(f"said.{rank}", "w")  # output of several ranks may run together
+    def tried(operation):
+        try:
+            operation()
+        except ox.errors.DistributedError as error:
+            print(error.one_line().replace("\\n", " "), file=said, flush=True)
+    tried(lambda: dist.barrier() if rank else dist.all_reduce(ox.ones(3)))
+    tried(dist.barrier)
+    tried(lambda: dist.all_gather_object([None] * 2, {"a": 1}))
+    tried(lambda: dist.send(ox.ones(3), 1 - rank))
+    x = ox.ones(2)
+    dist.all_reduce(x, group=other)
+    print("other", x.tolist(), file=said, flush=True)
+    sys.exit()
+    """
+    out = run(code, 2, tmp_path, check=False, limit=50)
+    for rank, first in enumerate(("all_reduce float32 [3] sum", "barrier")):
+        lines = (tmp_path / f"said.{rank}").read_text().splitlines()
+        assert "are in different operations" in lines[0] and lines[4] == "other [2.0, 2.0]", lines
+        for line, name in zip(lines[1:4], ("barrier", "all_gather_object", "send float32 [3]"), strict=True):
+            assert line.startswith(f"{name}") and "is closed, for an earlier operation failed" in line, line
+            assert f"{first}, at " in line and "script.py:" in line, line
+    assert "ends with exit code 1, for a process group of it is closed: " in out, out
+
+
+@needs_mpi
 def test_a_killed_rank_leaves_no_shared_memory(tmp_path: Path) -> None:
     code = """
     import os, re
