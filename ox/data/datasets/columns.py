@@ -97,7 +97,7 @@ def _is_number(value: str) -> bool:
         float(value)
     except ValueError:
         return False
-    return True
+    return "_" not in value and value.strip().isascii()  # 1_000 is Python's way to write, and no table's
 
 
 def _column(name: str, values: Any, as_text: bool) -> NDArray[Any]:
@@ -148,9 +148,13 @@ def _csv(path: Path, text: set[str], numbers: frozenset[str], delimiter: str) ->
 
 def _numbers(values: tuple[str, ...]) -> NDArray[np.float64] | None:
     try:
-        return np.array([nan if v.strip() in MISSING else float(v) for v in values], np.float64)
+        numbers = np.array([nan if v.strip() in MISSING else float(v) for v in values], np.float64)
     except ValueError:
         return None
+    together = "".join(values)  # one look at all: what only Python takes for a number is rare
+    if ("_" in together or not together.isascii()) and not all(v.strip() in MISSING or _is_number(v) for v in values):
+        return None
+    return numbers
 
 
 def _text(values: tuple[str, ...]) -> NDArray[Any]:

@@ -114,8 +114,9 @@ class TableDataset(Dataset):
         lacking = [name for name in (*wanted, *categorical) if name not in columns]
         if lacking:
             raise ArgumentError(
-                f"the table has no column {', '.join(map(repr, lacking))}", where=place(), got=", ".join(columns)
-            )
+                f"the table has no column {', '.join(map(repr, lacking))}", where=place(), got=", ".join(columns),
+                hint=_delimiter(columns),
+            )  # fmt: skip
         columns = {name: columns[name] for name in wanted}
         self.missing_counts = {name: int(gone.sum()) for name, c in columns.items() if (gone := _missing(c)).any()}
         if coding is not None:
@@ -235,6 +236,13 @@ class TableDataset(Dataset):
             first,
             *(TableDataset(p, missing=rule, one_hot=self.one_hot, coding=first.coding) for p in parts[1:]),
         ]
+
+
+def _delimiter(columns: Columns) -> str | None:
+    """The hint for a table all of whose names came as one."""
+    (name, *more) = columns
+    found = next((mark for mark in (";", "\t", "|") if mark in name), None)
+    return f"delimiter={found!r}" if found and not more else None
 
 
 def _pieces(column: Any) -> list[NDArray[Any]]:

@@ -178,6 +178,27 @@ def test_other_files(tmp_path: Path) -> None:
     assert len(empty) == 0 and empty.feature_names == ["a", "b"]
 
 
+@pytest.mark.parametrize("word", ["1_000", "\uff11\uff12"])
+def test_what_only_python_takes_for_a_number_is_text(tmp_path: Path, word: str) -> None:
+    path = written(tmp_path, f"a,b\n1,x\n{word},y\nNA,z\n")
+    assert read_columns(path)["a"].tolist() == ["1", word, None]
+    with pytest.raises(LoadError, match=f"'{word}' in row 1"):
+        read_columns(path, numbers={"a"})
+    spaces = read_columns(written(tmp_path, "a,n_b\n\u00a01\u00a0,2\n", "s.csv"))  # of no meaning, as spaces are
+    assert spaces["a"].tolist() == [1]
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_another_delimiter_is_guessed(tmp_path: Path, mark: str) -> None:
+    path = written(tmp_path, f"a{mark}y\n1{mark}2\n")
+    with pytest.raises(ArgumentError) as caught:
+        TableDataset(path, target="y")
+    assert f"delimiter={mark!r}" in str(caught.value)
+    with pytest.raises(ArgumentError) as caught:
+        TableDataset(path, target="z", delimiter=mark)
+    assert "  try " not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
 def test_parquet_and_arrow(tmp_path: Path, kind: str) -> None:
     pa = pytest.importorskip("pyarrow", reason="the extra tables is not installed")
