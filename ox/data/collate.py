@@ -27,9 +27,10 @@ def _stack(arrays: list[Any]) -> np.ndarray[Any, Any]:
     first = arrays[0]
     if not isinstance(first, np.ndarray | np.generic) or any(a.dtype != first.dtype for a in arrays):
         return np.stack(arrays)  # on a GPU, or of mixed types
+    dtype = first.dtype.newbyteorder("=")  # of this machine
     if not first.shape:
-        return np.array(arrays, first.dtype)
-    out = memory.empty((len(arrays), *first.shape), first.dtype)
+        return np.array(arrays, dtype)
+    out = memory.empty((len(arrays), *first.shape), dtype)
     np.concatenate(arrays, out=out.reshape(len(arrays) * first.shape[0], *first.shape[1:]))
     return out
 
@@ -43,6 +44,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
         DTypeError: a kind that has no batch.
     """
     first = batch[0]
+    if isinstance(first, str | bytes):  # NumPy's too
+        return list(batch)
     if isinstance(first, Tensor | np.ndarray | np.generic):
         arrays = [x.array if isinstance(x, Tensor) else x for x in batch]
         if any(a.shape != arrays[0].shape for a in arrays):
@@ -55,12 +58,19 @@ def default_collate(batch: Sequence[Any]) -> Any:
                 got=f"{', '.join(shapes[:4])}; number {odd} of the batch is the first that differs",
                 hint="a collate_fn that pads, or batch_size=1",
             )
+        if not isinstance(first, Tensor) and any(a.dtype.kind in "USOMm" for a in arrays):
+            odd = next(i for i, a in enumerate(arrays) if a.dtype.kind in "USOMm")
+            raise DTypeError(
+                "arrays of text, times or objects do not make a batch",
+                where=place(),
+                expected="numbers or bools",
+                got=f"{arrays[odd].dtype}, number {odd} of the batch",
+                hint="strings by themselves stay a list; or a collate_fn of your own",
+            )
         return make_tensor(_stack(arrays))
     if isinstance(first, bool | int | float):
         kind = np.bool_ if isinstance(first, bool) else np.int64 if isinstance(first, int) else np.float64
         return make_tensor(np.array(batch, kind))
-    if isinstance(first, str | bytes):
-        return list(batch)
     if isinstance(first, Mapping):
         return {key: default_collate([sample[key] for sample in batch]) for key in first}
     if isinstance(first, Sequence):

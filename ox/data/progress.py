@@ -67,6 +67,10 @@ def resumed(state: dict[str, Any], length: int | None, workers: int, stream: boo
     Raises:
         LoadError: it is not a state of such a loader.
     """
+    if not isinstance(state, dict):
+        raise LoadError(
+            "this is no state of a loader", where=place(), expected="what state_dict() gave", got=type(state).__name__
+        )
     position, streams = state.get("position"), state.get("streams")
     if not isinstance(position, int) or position < 0 or (length is not None and position > length):
         raise LoadError(

@@ -123,6 +123,22 @@ def test_collation() -> None:
         default_collate([None])
 
 
+@pytest.mark.parametrize(
+    "array", [np.array(["a"]), np.array([b"a"]), np.array([None]), np.array(["2020-01-01"], "M8[D]"), np.timedelta64(1)]
+)
+def test_arrays_that_are_no_numbers_have_no_batch(array: Any) -> None:
+    with pytest.raises(DTypeError, match="text, times or objects"):
+        default_collate([array, array])
+    assert default_collate([np.str_("a"), np.str_("b")]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8"])
+def test_a_batch_has_the_byte_order_of_this_machine(dtype: str) -> None:
+    for samples in (np.arange(6).reshape(3, 2).astype(dtype), np.arange(3).astype(dtype)):
+        batch = default_collate(list(samples))
+        assert batch.array.dtype.isnative and batch.tolist() == samples.tolist()
+
+
 # -- the loader ----------------------------------------------------------------------------------------------------
 
 

@@ -293,6 +293,12 @@ def test_a_stream_that_keeps_its_place_is_not_read_again() -> None:
     assert rest == list(range(4, 13)) and other.dataset.taken == 9
 
 
+@pytest.mark.parametrize("state", [None, [1], 3])
+def test_what_is_no_state(state: Any) -> None:
+    with pytest.raises(LoadError, match="no state of a loader"):
+        DataLoader(range(3)).load_state_dict(state)
+
+
 def test_states_that_do_not_fit_a_stream() -> None:
     loader = DataLoader(Keeps(), 2, num_workers=2)
     batches = iter(loader)
