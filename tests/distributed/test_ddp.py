@@ -631,3 +631,27 @@ for step in range(3):
         2,
         tmp_path,
     )
+
+
+def test_what_is_unfrozen_or_replaced_after_wrapping_is_named(tmp_path: Path) -> None:
+    code = """
+    said = open(f"said.{rank}", "w")
+    def tried(change):
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        model[0].weight.requires_grad_(False)
+        ddp = nn.parallel.DistributedDataParallel(model)
+        ddp(ox.ones(2, 3)).sum().backward()
+        change(model)
+        try:
+            ddp(ox.ones(2, 3))
+        except ox.errors.ArgumentError as error:
+            print(error.what, file=said, flush=True)
+    tried(lambda model: model[0].weight.requires_grad_(True))
+    tried(lambda model: setattr(model[1], "bias", nn.Parameter(ox.ones(1))))
+    """
+    run(code, 2, tmp_path, limit=50)
+    for rank in range(2):
+        assert (tmp_path / f"said.{rank}").read_text().splitlines() == [
+            "'0.weight' began to be trained after DistributedDataParallel was made",
+            "'1.bias' was replaced after DistributedDataParallel was made",
+        ]

@@ -156,6 +156,7 @@ class DistributedDataParallel(Module):
                 hint="end this rank; ox launch --max-restarts starts all of them again from a checkpoint",
             )
         reducer.check()
+        reducer.check_others(self.module)
         syncs = grad and self.require_backward_grad_sync
         buffers = [*self.module.buffers()] if self.broadcast_buffers and self.require_forward_param_sync else []
         source = 0

@@ -101,6 +101,18 @@ class Reducer:
                     hint="change the module first, or wrap it again on every rank",
                 )
 
+    def check_others(self, module: Any) -> None:
+        """Raise an ArgumentError if `module` trains a parameter that was frozen, or was not there, at the beginning:
+        nobody would average its gradient."""
+        known = {id(p) for p in self.parameters}
+        for name, p in module.named_parameters():
+            if p.requires_grad and id(p) not in known:
+                what = "was replaced" if name in self.names else "began to be trained"
+                raise ArgumentError(
+                    f"'{name}' {what} after DistributedDataParallel was made",
+                    hint="change the module first, or wrap it again on every rank",
+                )
+
     # -- a backward ----------------------------------------------------------------------------------------------
 
     def starts(self, leaves: Collection[Any], create_graph: bool) -> None:
