@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,30 @@ class _FirstError(TrainError):
     """Carries the culprit out of the forward; the choke point adds module path and user's line to it."""
 
 
-def diagnose(model: Any, step: Callable[[Any, Any], Any], batch: tuple[Any, ...], loss: float, when: str) -> TrainError:
+def diagnose(
+    model: Any,
+    step: Callable[[Any, Any], Any],
+    batch: tuple[Any, ...],
+    loss: float,
+    when: str,
+    indices: Sequence[int],
+) -> TrainError:
     """The error for a loss that is not finite: the first operator whose output is not, while all its inputs are.
 
-    The random state must be what it was before the forward that failed, so that the same masks are drawn again.
+    `indices` are those of the batch's samples in their dataset. The random state must be what it was before the forward
+    that failed, so that the same masks are drawn again.
     """
     what = f"the loss is {loss} at {when}"
     poor = [i for i, x in enumerate(batch) if not _finite(devices.cpu(x.array))]
     if poor:
         rows = devices.cpu(batch[poor[0]].array)
-        bad = [r for r in range(len(rows)) if not _finite(rows[r])]
+        bad = [r for r in range(len(rows)) if not _finite(rows[r])][:8]
         return TrainError(
             what,
-            extra={"cause": f"the data itself: tensor {poor[0]} of the batch holds NaN or infinity in rows {bad[:8]}"},
+            extra={
+                "cause": f"the data itself: tensor {poor[0]} of the batch holds NaN or infinity in rows {bad}",
+                "samples": f"index {', '.join(str(indices[r]) for r in bad if r < len(indices))} of the data",
+            },
             hint="clean the data, or look at what augment() returns",
         )
     weights = [name for name, p in model.named_parameters() if not _finite(devices.cpu(p.array))]

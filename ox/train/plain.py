@@ -83,13 +83,26 @@ def _parts(train: Any, validation: Any, held_back: Any, seed: int) -> tuple[Any,
     if isinstance(validation, float):
         if not 0 < validation < 1:
             raise ArgumentError("validation_data is a dataset or a share between 0 and 1", got=str(validation))
-        train, validation = random_split(train, [1 - validation, validation], Generator(seed))
+        share, count = validation, len(train)
+        train, validation = random_split(train, [1 - share, share], Generator(seed))
+        if not len(train) or not len(validation):
+            raise ArgumentError(
+                f"{count} sample{'s' * (count != 1)} of train_data cannot be divided to validate on {share:g} of them",
+                where=place(), hint="validation_data=(inputs, targets), or a dataset",
+            )  # fmt: skip
     parts = (train, _dataset(validation))
     return parts if held_back is None else (*parts, _dataset(held_back))
 
 
 def _dataset(data: Any) -> Any:
     """Arrays or tensors of one length as a dataset; a dataset as it is."""
-    if isinstance(data, (tuple, list)) and all(isinstance(x, np.ndarray) or hasattr(x, "node") for x in data):
-        return TensorDataset(*data)
-    return data
+    if not isinstance(data, (tuple, list)):
+        return data
+    arrays = [isinstance(x, np.ndarray) or hasattr(x, "node") for x in data]
+    if any(arrays) and not all(arrays):
+        raise ArgumentError(
+            "the data are arrays and something else", where=place(),
+            expected="a dataset, or a tuple of arrays or tensors of one length",
+            got=f"({', '.join(type(x).__name__ for x in data[:8])})", hint="np.asarray(...) of what is a list",
+        )  # fmt: skip
+    return TensorDataset(*data) if all(arrays) else data

@@ -18,7 +18,7 @@ from ox.train import chance
 from ox.train.culprit import blame
 from ox.train.evaluate import Result
 from ox.train.feed import Batch, Feed
-from ox.train.metrics import metric_of
+from ox.train.metrics.named import metrics_of
 from ox.train.nonfinite import diagnose
 from ox.train.options import Options
 from ox.train.plain import of_objects
@@ -87,7 +87,7 @@ class Trainer:
         options: Options
         recipe, options = given if given and isinstance(given[0], Recipe) else of_objects(*given, **named)
         self.recipe, self.options = recipe, options
-        self.metrics = [metric_of(wanted) for wanted in recipe.optional("metrics") or ()]
+        self.metrics = metrics_of(recipe.optional("metrics"))
         self.criterion = Criterion(recipe.optional("best"), self.metrics)
         self.team = team()
         chance.seed(options.seed)
@@ -221,7 +221,7 @@ class Trainer:
         for i, batch in enumerate(batches):
             with self.team.quiet(self.network, last=i == len(batches) - 1):
                 try:
-                    loss, value, outputs = self._forward(batch)
+                    loss, value, outputs = self._forward(batch, len(batches) - i)
                 except (TrainError, DistributedError):
                     raise
                 except Exception as error:
@@ -238,7 +238,7 @@ class Trainer:
         self.progress.running.join(running)
         return loss_sum
 
-    def _forward(self, batch: Batch) -> tuple[Any, float, Any]:
+    def _forward(self, batch: Batch, back: int) -> tuple[Any, float, Any]:
         """Loss, its value and outputs of a training batch."""
         before = ox.random.get_state()
         loss, outputs = self._cast_loss(self.network, batch)
@@ -247,7 +247,8 @@ class Trainer:
             self._check_labels(outputs, batch[-1])
         if not np.isfinite(value):
             ox.random.set_state(before)
-            raise diagnose(self.model, self._cast_loss, batch, value, f"step {self.progress.step + 1}")
+            when = f"step {self.progress.step + 1}"
+            raise diagnose(self.model, self._cast_loss, batch, value, when, self.feed.indices(back)[1])
         return loss, value, outputs
 
     def _check_labels(self, outputs: Any, targets: Any) -> None:

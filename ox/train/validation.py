@@ -58,13 +58,13 @@ def _explained(
     try:
         with no_grad():
             for i, batch in enumerate(batches):
+                indices = traced(part, numbers[done : done + len(batch[-1])])
                 try:
                     value = float(step(model, batch)[0].item())
                 except Exception as own:
-                    indices = traced(part, numbers[done : done + len(batch[-1])])
                     return blame(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
                 if not np.isfinite(value):  # before what a metric says of it
-                    return diagnose(model, step, batch, value, name)
+                    return diagnose(model, step, batch, value, name, indices)
                 done += len(batch[-1])
     finally:
         model.train(training)

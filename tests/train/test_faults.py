@@ -270,6 +270,16 @@ def test_nan_is_explained_before_a_metric_refuses_it() -> None:
     assert "the data itself" in caught.value.extra["cause"]
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_sample_that_holds_nan(accumulate: int) -> None:
+    x, y = data(60)
+    x[37, 1] = np.nan
+    for train_data, validation in (((x, y), None), (data(8), (x, y))):
+        with pytest.raises(TrainError, match="the loss is nan") as caught:
+            trainer(train_data, validation, nn.Linear(3, 2), accumulate=accumulate).fit()
+        assert caught.value.extra["samples"] == "index 37 of the data"
+
+
 def test_an_index_out_of_range_of_an_embedding() -> None:
     words = np.random.RandomState(0).randint(0, 10, (30, 5))
     words[21, 3] = 10

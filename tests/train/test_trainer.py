@@ -110,7 +110,7 @@ def test_functions_in_place_of_objects() -> None:
 
 
 def test_what_a_trainer_needs() -> None:
-    data, loss = points(8), nn.CrossEntropyLoss()
+    data, loss = points(20), nn.CrossEntropyLoss()
     for wrong, match in [
         (lambda: train.Trainer(loss=loss, model="net", train_data=data), "needs a model"),
         (lambda: train.Trainer(net(), loss), "needs train_data"),
@@ -118,6 +118,9 @@ def test_what_a_trainer_needs() -> None:
         (lambda: train.Trainer(net(), loss, train_data=data, epoch=3), "no option 'epoch'"),
         (lambda: train.Trainer(net(), loss, train_data=data, validation_data=1.5), "share between"),
         (lambda: train.Trainer(net(), loss, train_data=data, metrics=["acc"]), "no metric 'acc'"),
+        (lambda: train.Trainer(net(), loss, train_data=data, metrics="f1"), "metrics is a list of names"),
+        (lambda: train.Trainer(net(), loss, train_data=points(5)), "5 samples of train_data cannot be divided"),
+        (lambda: train.Trainer(net(), loss, train_data=(data[0], data[1].tolist())), "arrays and something else"),
     ]:
         with pytest.raises(ArgumentError, match=match):
             wrong()

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ox.errors import ArgumentError
 from ox.train.metrics.accuracy import Accuracy, TopK
@@ -30,6 +31,17 @@ NAMES: dict[str, Callable[[], Metric]] = {
     "rmse": RMSE,
     "r2": R2,
 }
+
+
+def metrics_of(wanted: Any) -> list[Metric]:
+    """What a page's or a Trainer's `metrics` asks for; None is nothing.
+
+    Raises:
+        ArgumentError: no list, or no such metric.
+    """
+    if isinstance(wanted, str | Metric):
+        raise ArgumentError("metrics is a list of names or metrics", got=repr(wanted), hint="[...] around it")
+    return [metric_of(one) for one in wanted or ()]
 
 
 def metric_of(wanted: Metric | str) -> Metric:
