@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LIBRARY = ("<frozen ", f"{os.sep}contextlib.py", f"{os.sep}functools.py")
+_LIBRARY = ("<frozen ", f"{os.sep}contextlib.py", f"{os.sep}functools.py", f"{os.sep}multiprocessing{os.sep}")
 
 
 def _between() -> tuple[str, ...]:

@@ -25,9 +25,10 @@ from ox.data.channel import Channel, ChannelClosed
 from ox.data.segments import Arena, Segment
 from ox.devices.executors import EXECUTORS
 from ox.ops.mode import MODE, Mode
-from ox.where import line_at
+from ox.where import line_at, users_line
 
 _HERE = Path(__file__).parent
+_OX = f"{_HERE.parent}{os.sep}"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -215,14 +216,15 @@ class _Worker:
         whole = traceback.TracebackException.from_exception(error)
         below = next((i for i, f in enumerate(whole.stack) if Path(f.filename).parent != _HERE), 0)
         whole.stack = traceback.StackSummary.from_list(list(whole.stack)[below:])
-        last = whole.stack[-1] if whole.stack else None
+        # of collation, whose frames are all ox's, it is the line that asked for the batches
+        last = next((f for f in reversed(whole.stack) if not f.filename.startswith(_OX)), None)
         return {
             "error": {
                 "module": kind.__module__,
                 "name": kind.__qualname__,
                 "text": str(error),
                 "sample": fetch.describe(batch, self.status[fetch.SAMPLE], indices) if started else "before any sample",
-                "line": line_at((last.filename, last.lineno or 0)) if last else "",
+                "line": line_at((last.filename, last.lineno or 0)) if last else users_line(),
                 "traceback": "".join(whole.format()).rstrip(),
             }
         }

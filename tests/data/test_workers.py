@@ -369,8 +369,11 @@ def test_errors_elsewhere_than_in_a_sample() -> None:
     with pytest.raises(ValueError, match="collating batch 0: samples 0, 1, 2"):
         list(DataLoader(Images(), 3, num_workers=1, collate_fn=collate))
     ragged = [np.zeros(3), np.zeros(3), np.zeros(4)]
-    with pytest.raises(ShapeError, match="number 2 of the batch is the first that differs"):
+    with pytest.raises(ShapeError, match="number 2 of the batch is the first that differs") as caught:
         list(DataLoader(ragged, 3, num_workers=1))
+    report: Any = caught.value
+    assert report.extra["line"].startswith("test_workers.py"), "not ox's line"
+    assert " in       test_workers.py" in report.extra["traceback"], "nor that of multiprocessing"
 
     def init(number: int) -> None:
         raise ValueError("no init")
