@@ -125,7 +125,8 @@ class ProcessGroup:
             ended = "has" if len(gone) == 1 else "have"
             return DistributedError(
                 f"{text}: {self.names(gone)} {ended} ended and will not come", where=here, extra=said,
-                hint="the output of the rank that ended says why; every rank must do the same operations",
+                hint="the output of the rank that ended says why; every rank must do the same operations, with as many "
+                "batches or with model.join() around the loop",
             )  # fmt: skip
         missing = self.monitor.missing(number) if number else []
         gave_up = [] if missing else self.monitor.failed()

@@ -73,6 +73,7 @@ def test_a_rank_that_ended_is_named_at_once(end: str, tmp_path: Path) -> None:
     code = f"{HEAD.replace('timeout=30', '')}\nif rank == 1:\n    {end}\ndist.all_reduce(ox.ones(3))"
     out = run(code, 3, tmp_path, bare=True, check=False, limit=50)
     assert errors(out) == ["all_reduce float32 [3] sum: rank 1 has ended and will not come"] * 2, out
+    assert out.count("model.join()") == 2, out
 
 
 @needs_mpi
