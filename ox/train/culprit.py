@@ -22,7 +22,7 @@ def blame(
 
     Args:
         when: the batch in words: "batch 3 of epoch 2".
-        indices: of the batch's samples in their dataset.
+        indices: of the batch's samples in their dataset; empty where they are not known.
     """
     failed = _alone(error, step, model, batch)
     if not failed or len(failed) == len(batch[-1]) > 1:
@@ -32,8 +32,9 @@ def blame(
             error.add_note(f"in {when}")
         return error
     (row, alone), *others = failed.items()
-    which = f"index {indices[row]} of its data (row {row} of the batch)"
+    which = f"index {indices[row]} of its data (row {row} of the batch)" if indices else f"row {row} of the batch"
     if others:
+        indices = indices or range(len(batch[-1]))
         rest = ", ".join(str(indices[row]) for row, _ in others[: SHOWN - 1])
         which += f"; also {rest}" + (f" and {len(others) - SHOWN + 1} more" if len(others) >= SHOWN else "")
     ours = isinstance(alone, OxError)

@@ -70,9 +70,14 @@ class Feed:
 
         Args:
             back: 1 for the batch that was given last, 2 for the one before.
+
+        Returns:
+            0 and no indices where no such batch was given: a step may be taken with any batch.
         """
         state = self.loader.state_dict()
         number = state["position"] - back
+        if number < 0:
+            return 0, []
         if self.sampler is not None:
             first = number * self.options.batch_size
             order = self.sampler.order()[first : first + self.options.batch_size]

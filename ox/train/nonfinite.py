@@ -37,11 +37,12 @@ def diagnose(
     if poor:
         rows = devices.cpu(batch[poor[0]].array)
         bad = [r for r in range(len(rows)) if not _finite(rows[r])][:8]
+        known = [str(indices[r]) for r in bad if r < len(indices)]
         return TrainError(
             what,
             extra={
                 "cause": f"the data itself: tensor {poor[0]} of the batch holds NaN or infinity in rows {bad}",
-                "samples": f"index {', '.join(str(indices[r]) for r in bad if r < len(indices))} of the data",
+                **({"samples": f"index {', '.join(known)} of the data"} if known else {}),
             },
             hint="clean the data, or look at what augment() returns",
         )

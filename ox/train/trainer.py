@@ -266,7 +266,7 @@ class Trainer:
     def _blamed(self, error: Exception, batch: Batch, back: int) -> Exception:
         """The error of a training batch, with the samples that are to blame for it."""
         number, indices = self.feed.indices(back)
-        when = f"batch {number} of epoch {self.progress.epoch + 1}"
+        when = f"batch {number} of epoch {self.progress.epoch + 1}" if number else "a batch of your own"
         return blame(error, self.loss, self.model, batch, when, indices)
 
     def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:

@@ -280,6 +280,18 @@ def test_a_sample_that_holds_nan(accumulate: int) -> None:
         assert caught.value.extra["samples"] == "index 37 of the data"
 
 
+def test_a_batch_that_is_not_of_the_data() -> None:
+    one, (x, y) = trainer(data(20), model=nn.Linear(3, 2)), data(8, _3=7, _5=7)
+    with pytest.raises(TrainError, match="a sample of a batch of your own") as caught:
+        one.step((ox.tensor(x), ox.tensor(y)))
+    assert caught.value.extra["sample"] == "row 3 of the batch; also 5"
+    x[1] = np.nan
+    with pytest.raises(TrainError, match="the loss is nan") as caught:
+        one.step((ox.tensor(x), ox.tensor(y % 2)))
+    assert "in rows [1]" in caught.value.extra["cause"]
+    assert "samples" not in caught.value.extra
+
+
 def test_an_index_out_of_range_of_an_embedding() -> None:
     words = np.random.RandomState(0).randint(0, 10, (30, 5))
     words[21, 3] = 10
