@@ -24,7 +24,7 @@ def evaluate(
 ) -> None:
     """Measure a run or an ONNX file on held-back data."""
     from ox.train.evaluate import right_answers, value_of
-    from ox.train.metrics import metric_of
+    from ox.train.metrics.named import metrics_of
     from ox.train.samples import batches
     from ox.train.show import percent
     from ox_cli.model_source import open_source
@@ -33,7 +33,7 @@ def evaluate(
     page = source.needed_recipe()
     parts = page.data().parts()
     part = "held back" if "held back" in parts else "validation"
-    metrics = [metric_of(wanted) for wanted in page.optional("metrics") or ()]
+    metrics = metrics_of(page.optional("metrics"))
     correct: int | None = 0
     count = 0
     for *inputs, targets in batches(parts[part], BATCH):
