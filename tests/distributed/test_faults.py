@@ -112,7 +112,8 @@ def test_a_group_in_which_something_failed_is_closed(tmp_path: Path) -> None:
 def test_a_killed_rank_leaves_no_shared_memory(tmp_path: Path) -> None:
     code = """
     import os, re
-    maps = open("/proc/self/maps").read()
+    from pathlib import Path
+    maps = Path("/proc/self/maps").read_text()
     print("names", re.findall(r"/dev/shm/mpich_shm_\\w+$", maps, re.M), "mapped", "mpich_shm" in maps, flush=True)
     dist.barrier()
     os.kill(os.getpid(), 9)

@@ -301,7 +301,8 @@ def fail(count=[0]):
 """
     )
     done = trained(tmp_path, "clouds.py", "--nproc", 2)
-    assert done.returncode == 1 and "rank 1: UnexpectedError: ValueError: mine" in done.stderr, done.stderr
+    assert done.returncode == 1 and "rank 1: RecipeError: augment() in clouds.py stops" in done.stderr, done.stderr
+    assert 'raise ValueError("mine")' in done.stderr
     assert "rank 0: DistributedError: " in done.stderr and "rank 1 has ended and will not come" in done.stderr
 
 
