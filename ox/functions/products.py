@@ -79,10 +79,11 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = tuple(operands[0])
     if not operands:
         raise ArgumentError("einsum needs a tensor", where=users_line(2))
+    ranks = [x.array.ndim for x in operands]
     if "..." in equation:
         # ONNX Runtime wants an ellipsis to mean the same in every term, so the letters are spelled out
         try:
-            terms, output = letters_of(equation, [x.array.ndim for x in operands])
+            terms, output = letters_of(equation, ranks)
         except (ArgumentError, ShapeError) as error:
             error.where = users_line(2)
             raise
