@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
@@ -36,7 +37,7 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
-class _Drawn(Sampler):
+class _Drawn(Sampler, ABC):
     """A sampler that draws the order of an epoch from a generator, and can draw an earlier one again."""
 
     generator: random.Generator | None
@@ -54,9 +55,9 @@ class _Drawn(Sampler):
         self.epoch_state = generator.get_state()
         return generator
 
+    @abstractmethod
     def order(self) -> np.ndarray[Any, Any]:
         """The whole epoch as int64 [len(self)]; drawn from the generator, or again from `resume` once."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order().tolist())

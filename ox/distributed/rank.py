@@ -17,6 +17,8 @@ from ox.distributed import start
 
 
 def main(arguments: list[str]) -> None:
+    # Whole lines, also where Python was told not to buffer: mpiexec labels and mixes what it gets piece by piece.
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     folder = Path(os.environ[start.FOLDER])
     number = start.launch().rank
     start.leave(folder, f"pid.{number}", f"{os.getpid()} {os.uname().nodename}")

@@ -182,6 +182,9 @@ class Connection(asyncio.Protocol):
             return
         messages = self.messages
         try:
+            # The parser skips blank lines before a request without a word.
+            if not self.receiving and data[0] in b"\r\n" and _blank(data) > self.limits.header_bytes:
+                raise self._head_too_large()
             self.parser.feed_data(data)
             self.raw = self.raw + len(data) if messages == self.messages else 0
             if self.in_head and self.raw > self.limits.header_bytes:
@@ -391,3 +394,8 @@ class Connection(asyncio.Protocol):
 
     def _body_too_large(self) -> ServeError:
         return ServeError("the body is too large", status=413, expected=f"at most {self.limits.body} bytes")
+
+
+def _blank(data: bytes) -> int:
+    """How many bytes of blank lines come before a request."""
+    return len(data) - len(data.lstrip(b"\r\n"))

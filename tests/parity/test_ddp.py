@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from ranks import THREADS, needs_mpi, run
 
+pytest.importorskip("torch", reason="PyTorch is the other side of this comparison")
 pytestmark = needs_mpi
 
 SCRIPT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ox.ops.explain import place
 from ox.ops.operator import make_tensor
 
 
-class LabelledImages(Dataset):
+class LabelledImages(Dataset, ABC):
     """Images of one size, with classes, from arrays. A subclass gives `images` and `labels` of one index or of many."""
 
     name = ""
@@ -26,13 +27,13 @@ class LabelledImages(Dataset):
     def __init__(self, transform: Any, target_transform: Any) -> None:
         self.transform, self.target_transform = transform, target_transform
 
+    @abstractmethod
     def images(self, indices: Any) -> NDArray[np.uint8]:
         """uint8 [h, w, c], or [n, h, w, c] of many indices."""
-        raise NotImplementedError
 
+    @abstractmethod
     def labels(self, indices: Any) -> Any:
         """int64 [] or [n]."""
-        raise NotImplementedError
 
     @property
     def class_to_idx(self) -> dict[str, int]:

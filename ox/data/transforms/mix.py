@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ox.ops.operator import make_tensor
 from ox.tensor import Tensor
 
 
-class _Mix:
+class _Mix(ABC):
     """The base: draws how much of each image stays, mixes each with its neighbour in the batch."""
 
     def __init__(
@@ -80,10 +81,11 @@ class _Mix:
             )
         return np.eye(self.num_classes, dtype=np.float32)[classes]  # type: ignore[no-any-return]
 
+    @abstractmethod
     def _mixed(
         self, images: NDArray[Any], others: NDArray[Any], keep: float, numbers: list[float]
     ) -> tuple[NDArray[Any], float]:
-        raise NotImplementedError
+        """The batch mixed with its partners, and how much of each image is its own."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(alpha={self.alpha}, num_classes={self.num_classes})"

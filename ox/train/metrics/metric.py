@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ Array = np.ndarray[Any, Any]
 State = dict[str, Array]
 
 
-class Metric:
+class Metric(ABC):
     """The base of all metrics; torchmetrics' names.
 
     A subclass says what one batch contributes (`count`) and what follows from all contributions (`result`). What
@@ -28,13 +29,13 @@ class Metric:
     def __init__(self) -> None:
         self._state: State = {}
 
+    @abstractmethod
     def count(self, outputs: Array, targets: Array) -> State:
         """What a batch contributes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self, state: Mapping[str, Array]) -> Any:
         """The metric of what was contributed."""
-        raise NotImplementedError
 
     def update(self, outputs: Any, targets: Any) -> None:
         """Count one batch. Tensors or arrays; their shapes stand in each metric's own description."""
