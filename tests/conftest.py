@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 import pytest
 
 from ox.errors import DeviceError
+
+# Unbuffered, `print` writes word by word, and the words of several ranks mix within a line.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 @cache

@@ -8,7 +8,7 @@ with ox.serve.Server(["model.onnx"]) as server:    # in a thread of its own, for
 from __future__ import annotations
 
 from ox.serve.limits import Limits
-from ox.serve.model import Options
+from ox.serve.options import Options
 from ox.serve.server import Server, serve
 
 __all__ = ["Limits", "Options", "Server", "serve"]

@@ -17,7 +17,10 @@ from types import TracebackType
 from ox.errors import ArgumentError, ServeError
 from ox.serve.http import Front
 from ox.serve.limits import Limits
-from ox.serve.model import Model, Options
+from ox.serve.options import Options
+from ox.serve.repository.model import Model
+from ox.serve.repository.repository import Repository
+from ox.serve.rest.router import Router
 from ox.serve.service import Service
 
 
@@ -64,7 +67,8 @@ class Server:
         self.host, self.port = host, port
         self.limits = limits or Limits()
         self.models = [Model(path, options or Options(), self.limits) for path in paths]
-        self._service = Service(self.models, self.limits)
+        self.service = Service(Repository(self.models))
+        self._router = Router(self.service, self.limits)
         self._thread: threading.Thread | None = None
 
     @property
@@ -84,8 +88,8 @@ class Server:
             ServeError: the address cannot be had.
         """
         loop = asyncio.get_running_loop()
-        self._front = Front(self._service, self.limits)
-        self._service.attach(self._front)
+        self._front = Front(self._router, self.limits)
+        self._router.attach(self._front)
         try:
             self._listener = await loop.create_server(self._front, self.host, self.port, backlog=2048)
         except (OSError, OverflowError) as error:
@@ -96,6 +100,7 @@ class Server:
 
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""
+        self.service.draining = True
         self._listener.close()
         await self._front.drain()
         for model in self.models:

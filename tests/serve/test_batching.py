@@ -18,11 +18,12 @@ from onnx import TensorProto
 
 from ox.errors import ServeError
 from ox.serve import Options, Server
-from ox.serve.batcher import Batcher, Job
+from ox.serve.batching.batcher import Batcher
+from ox.serve.batching.job import Job
+from ox.serve.engine.proof import buckets
 from ox.serve.limits import Limits
-from ox.serve.model import Model
-from ox.serve.proof import buckets
-from ox.serve.v2 import Request
+from ox.serve.repository.model import Model
+from ox.serve.v2.request import Request
 from ox.tolerance import compare
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ox.serve import Limits, Options, Server
+from ox.serve.rest.codec import Codec
 
 INFER = b"/v2/models/mlp/infer"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -229,13 +230,14 @@ def test_limits_of_the_whole_server(mlp: Any, connect: Any) -> None:
             client.socket.close()
 
 
-def test_a_defect_of_ours_is_a_500_and_logged(mlp: Any, connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_of_ours_is_a_500_and_logged(
+    mlp: Any, connect: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Server([mlp], options=Options(instances=1)) as server, connect(server) as client:
-        real = server.models[0].codec.encode
-        server.models[0].codec.encode = lambda *_: 1 / 0  # type: ignore[assignment,return-value]
+        monkeypatch.setattr(Codec, "encode", lambda *_: 1 / 0)
         client.send(post(body_for(1)))
         status, _, body = client.reply()
         assert status == 500 and b"the server failed on this request" in body and "ZeroDivisionError" in caplog.text
-        server.models[0].codec.encode = real  # type: ignore[method-assign]
+        monkeypatch.undo()
         client.send(post(body_for(1)))
         assert client.reply()[0] == 200

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from ox.errors import ArgumentError, DeviceError, LoadError, OxError
 from ox.graph.contract import Contract, Sample, TensorInfo
 from ox.serve import Limits, Options, Server
-from ox.serve.model import Model
+from ox.serve.repository.model import Model
 
 F = TensorProto.FLOAT
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})

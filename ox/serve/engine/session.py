@@ -15,7 +15,7 @@ from ox.devices.probe import CPU, CUDA, missing_library
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.source import Source
+from ox.serve.engine.source import Source
 
 Feed = dict[str, Array]
 Run = Callable[[Feed], list[Array]]

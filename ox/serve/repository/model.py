@@ -2,62 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 from ox.devices.machine import threads as usable_threads
-from ox.errors import ArgumentError, LoadError
+from ox.errors import LoadError
 from ox.graph.contract import Contract, TensorInfo
-from ox.serve.batcher import Batcher, Job
-from ox.serve.engine import Engine
+from ox.serve.batching.batcher import Batcher
+from ox.serve.batching.job import Job
+from ox.serve.engine.proof import check_golden, prove
+from ox.serve.engine.session import Engine
+from ox.serve.engine.source import read
 from ox.serve.limits import Limits
-from ox.serve.metrics import Stages
-from ox.serve.proof import check_golden, prove
-from ox.serve.source import read
-from ox.serve.v2 import Codec
+from ox.serve.options import Options
+from ox.serve.telemetry.histogram import Stages
+from ox.serve.v2.signature import Signature
 
 INLINE_S = 60e-6  # a run shorter than this costs less than handing it to another thread
 SLOWEST_INLINE_S = 1e-3
-
-
-@dataclass(frozen=True)
-class Options:
-    """How models are run.
-
-    Args:
-        device: "cpu", "cuda" or "auto".
-        max_rows: the most rows of a batch; None for 8 on a CPU and 32 on a GPU.
-        max_wait_ms: how long a free instance waits for a batch to fill.
-        deadline_ms: how long a request may wait in the queue.
-        instances: threads that run the model; None for the usable cores, or 1 on a GPU.
-        threads: threads of one run.
-        max_queue: the most requests that wait.
-    """
-
-    device: str = "cpu"
-    max_rows: int | None = None
-    max_wait_ms: float = 0.0
-    deadline_ms: float = 10_000.0
-    instances: int | None = None
-    threads: int = 1
-    max_queue: int = 1024
-
-    def __post_init__(self) -> None:
-        for name, least in (("max_rows", 1), ("instances", 1), ("threads", 1), ("max_queue", 1), ("max_wait_ms", 0)):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= 1 << 20:
-                raise ArgumentError(f"{name} is out of range", expected=f"{least} to {1 << 20:,}", got=str(value))
-        if not 0 < self.deadline_ms <= 1e9:
-            raise ArgumentError(
-                "deadline_ms is out of range", expected="more than 0, at most 1e9", got=str(self.deadline_ms)
-            )
-        if self.max_wait_ms >= self.deadline_ms:
-            raise ArgumentError(
-                "max_wait_ms is not shorter than deadline_ms: whatever waits for a batch would be too late",
-                expected=f"less than {self.deadline_ms:g}",
-                got=f"{self.max_wait_ms:g}",
-            )
 
 
 class Model:
@@ -89,7 +52,7 @@ class Model:
         for run in self.engine.runs[1:]:  # the proof has warmed the first
             if self.proof.row is not None:
                 run(self.proof.row)
-        self.codec = Codec(self.name, self.version, self.inputs, self.outputs, limits.rows, limits.reply)
+        self.signature = Signature(self.inputs, self.outputs, limits.rows)
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self.inline = self.proof.row_s < INLINE_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)

@@ -9,126 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import Callable
-from http import HTTPStatus
-from time import perf_counter
-from typing import cast
+from collections import deque
+from typing import TYPE_CHECKING, cast
 
 import httptools
-import orjson
 
 from ox.errors import OxError, ServeError
-from ox.serve.limits import Limits
+from ox.serve.http.exchange import CONTINUE, Exchange
+
+if TYPE_CHECKING:
+    from ox.serve.http.front import Front
 
 log = logging.getLogger("ox.serve")
 
-JSON = b"application/json"
-START = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
-CONTINUE = START[100] + b"\r\n"
 SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two readers may disagree where a request ends
-
-
-class Exchange:
-    """One request and the answer to it."""
-
-    __slots__ = (
-        "_connection", "arrived", "body", "headers", "keep_alive", "method", "on_abandon", "response", "target",
-    )  # fmt: skip
-
-    def __init__(
-        self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
-    ) -> None:
-        self._connection = connection
-        self.method, self.target, self.headers, self.body = method, target, headers, body
-        self.keep_alive = keep
-        self.arrived = perf_counter()
-        self.response: bytes | None = None
-        self.on_abandon: Callable[[], None] | None = None  # called if the client goes away before the answer
-
-    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
-        """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
-        front = self._connection.front
-        front.replies[status] += 1
-        if front.draining:
-            self.keep_alive = False
-        if not self.keep_alive:
-            extra += b"connection: close\r\n"
-        head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
-        self.response = head if self.method == b"HEAD" else head + body
-        self.on_abandon = None
-        self._connection.advance()
-
-    def refuse(self, error: OxError, extra: bytes = b"") -> None:
-        """Answers with an error in the protocol's form."""
-        status = error.status if isinstance(error, ServeError) else 500
-        if status == 503:
-            extra += b"retry-after: 1\r\n"
-        self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
-
-    def fail(self) -> None:
-        """Answers for an exception that is a defect of ours, and logs it."""
-        log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"))
-        self.refuse(ServeError("the server failed on this request", status=500, hint="its log"))
-
-
-class Front:
-    """What all connections of a server share."""
-
-    def __init__(self, handle: Callable[[Exchange], None], limits: Limits) -> None:
-        self.handle, self.limits = handle, limits
-        self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
-        self.replies: Counter[int] = Counter()  # answers by status
-        self.buffered = 0  # bytes of bodies that are held
-        self.draining = False
-        self._empty = asyncio.Event()
-        self._empty.set()
-        self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)
-        self._sweeper: asyncio.TimerHandle | None = None
-
-    def __call__(self) -> Connection:
-        return Connection(self)
-
-    def opened(self, connection: Connection) -> None:
-        self.connections.add(connection)
-        self._empty.clear()
-        if self._sweeper is None:
-            self._sweeper = self.loop.call_later(self._sweep_s, self._sweep)
-
-    def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
-        if not self.connections:
-            self._empty.set()
-
-    def _sweep(self) -> None:
-        now = self.loop.time()
-        for connection in list(self.connections):
-            if now > connection.deadline:
-                connection.overdue(now)
-        self._sweeper = self.loop.call_later(self._sweep_s, self._sweep) if self.connections else None
-
-    async def drain(self) -> None:
-        """Finishes what was accepted, then closes every connection; gives up after `limits.drain_s`."""
-        self.draining = True  # from here on every answer says "connection: close"
-        give_up = self.loop.time() + self.limits.drain_s
-        # A client that has just got an answer may have its next request on the wire: answer that one rather than reset.
-        await self._wait(0.1)
-        for connection in list(self.connections):
-            if connection.idle:
-                connection.transport.close()
-        await self._wait(give_up - self.loop.time())
-        for connection in list(self.connections):
-            connection.transport.abort()
-        await self._wait(0.5)
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._empty.wait(), max(0.0, seconds))
-        except TimeoutError:
-            return
 
 
 class Connection(asyncio.Protocol):

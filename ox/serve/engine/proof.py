@@ -15,7 +15,7 @@ import numpy as np
 
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
-from ox.serve.engine import Engine, Feed, Run
+from ox.serve.engine.session import Engine, Feed, Run
 from ox.tolerance import compare
 
 Alone = tuple[Feed, list[Array]]  # a row, and what came out of it alone

@@ -16,32 +16,10 @@ from time import perf_counter
 import numpy as np
 
 from ox.errors import OxError, ServeError
-from ox.graph.contract import Array
-from ox.serve.engine import Run
-from ox.serve.v2 import Request
+from ox.serve.batching.job import Job
+from ox.serve.engine.session import Run
 
 LOOK_AHEAD = 64  # jobs that are looked at for more of the same shape
-
-
-class Job:
-    """One request in the queue, and what became of it: outputs or an error."""
-
-    __slots__ = ("abandoned", "arrived", "error", "outputs", "request", "run_s", "started")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.arrived = perf_counter()
-        self.started = self.run_s = 0.0
-        self.abandoned = False  # the client has gone
-        self.outputs: Sequence[Array] = ()
-        self.error: OxError | None = None
-
-    def abandon(self) -> None:
-        """Nobody waits for the outcome any more."""
-        self.abandoned = True
-
-    def done(self) -> None:
-        """Called on the event loop when there is an outcome; for a subclass to fill in."""
 
 
 class Batcher:

@@ -1,0 +1,65 @@
+"""One HTTP request and the answer to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import orjson
+
+from ox.errors import OxError, ServeError
+
+if TYPE_CHECKING:
+    from ox.serve.http.connection import Connection
+
+log = logging.getLogger("ox.serve")
+
+JSON = b"application/json"
+START = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+CONTINUE = START[100] + b"\r\n"
+
+
+class Exchange:
+    """One request and the answer to it."""
+
+    __slots__ = (
+        "_connection", "arrived", "body", "headers", "keep_alive", "method", "on_abandon", "response", "target",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
+    ) -> None:
+        self._connection = connection
+        self.method, self.target, self.headers, self.body = method, target, headers, body
+        self.keep_alive = keep
+        self.arrived = perf_counter()
+        self.response: bytes | None = None
+        self.on_abandon: Callable[[], None] | None = None  # called if the client goes away before the answer
+
+    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+        """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
+        front = self._connection.front
+        front.replies[status] += 1
+        if front.draining:
+            self.keep_alive = False
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
+        self.response = head if self.method == b"HEAD" else head + body
+        self.on_abandon = None
+        self._connection.advance()
+
+    def refuse(self, error: OxError, extra: bytes = b"") -> None:
+        """Answers with an error in the protocol's form."""
+        status = error.status if isinstance(error, ServeError) else 500
+        if status == 503:
+            extra += b"retry-after: 1\r\n"
+        self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
+
+    def fail(self) -> None:
+        """Answers for an exception that is a defect of ours, and logs it."""
+        log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"))
+        self.refuse(ServeError("the server failed on this request", status=500, hint="its log"))

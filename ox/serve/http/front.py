@@ -1,0 +1,70 @@
+"""What all connections of one listener share: the handler, the limits, the deadlines, draining."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+from ox.serve.http.connection import Connection
+from ox.serve.http.exchange import Exchange
+from ox.serve.limits import Limits
+
+
+class Front:
+    """What all connections of a server share."""
+
+    def __init__(self, handle: Callable[[Exchange], None], limits: Limits) -> None:
+        self.handle, self.limits = handle, limits
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.replies: Counter[int] = Counter()  # answers by status
+        self.buffered = 0  # bytes of bodies that are held
+        self.draining = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> Connection:
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._empty.clear()
+        if self._sweeper is None:
+            self._sweeper = self.loop.call_later(self._sweep_s, self._sweep)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            if now > connection.deadline:
+                connection.overdue(now)
+        self._sweeper = self.loop.call_later(self._sweep_s, self._sweep) if self.connections else None
+
+    async def drain(self) -> None:
+        """Finishes what was accepted, then closes every connection; gives up after `limits.drain_s`."""
+        self.draining = True  # from here on every answer says "connection: close"
+        give_up = self.loop.time() + self.limits.drain_s
+        # A client that has just got an answer may have its next request on the wire: answer that one rather than reset.
+        await self._wait(0.1)
+        for connection in list(self.connections):
+            if connection.idle:
+                connection.transport.close()
+        await self._wait(give_up - self.loop.time())
+        for connection in list(self.connections):
+            connection.transport.abort()
+        await self._wait(0.5)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._empty.wait(), max(0.0, seconds))
+        except TimeoutError:
+            return

@@ -1,0 +1,89 @@
+"""A model's interface, as requests are held against it: its inputs, its outputs, which sizes must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ox.errors import ServeError
+from ox.graph.contract import Array, TensorInfo
+from ox.serve.v2.document import nearest, quote
+from ox.serve.v2.inputs import UNSUPPORTED, InputCodec
+from ox.serve.v2.request import Wanted
+
+
+class Signature:
+    """What every way of asking checks: JSON, binary tensors, gRPC.
+
+    Args:
+        inputs, outputs: the model's interface.
+        max_rows: the most rows of one request.
+    """
+
+    def __init__(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], max_rows: int) -> None:
+        self.outputs, self.max_rows = outputs, max_rows
+        self.inputs = {info.name: InputCodec(info) for info in inputs}
+        self.places = {info.name: place for place, info in enumerate(outputs)}
+        self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
+        # One varying size at most means that each input can be checked alone, and batches need no grouping.
+        tails = [info.dims[1:] for info in inputs]
+        self._named = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
+        self._grouped = any(not isinstance(size, int) for tail in tails for size in tail)
+
+    def input(self, name: Any, feed: dict[str, Array]) -> InputCodec:
+        """The input of that name, which `feed` does not hold yet.
+
+        Raises:
+            ServeError: there is none, or it appears twice.
+        """
+        codec = self.inputs.get(name) if type(name) is str else None
+        if codec is None:
+            raise ServeError(f"there is no input {quote(name)}", expected=self.names(), hint=nearest(name, self.inputs))
+        if name in feed:
+            raise ServeError(f"input '{name}' appears twice")
+        return codec
+
+    def measure(self, feed: dict[str, Array]) -> tuple[int, tuple[Any, ...]]:
+        """Rows and grouping key of a whole feed.
+
+        Raises:
+            ServeError: an input is missing, sizes of one name disagree, or there are too many rows.
+        """
+        if len(feed) != len(self.inputs):
+            missing = ", ".join(f"'{name}'" for name in self.inputs if name not in feed)
+            raise ServeError(f"input {missing} is missing", expected=self.names())
+        if self._named:
+            sizes: dict[str, tuple[int, str]] = {}
+            for name, array in feed.items():
+                for dim, size in zip(self.inputs[name].info.dims, array.shape, strict=True):
+                    if isinstance(dim, str) and sizes.setdefault(dim, (size, name))[0] != size:
+                        other, where = sizes[dim]
+                        raise ServeError(
+                            f"'{dim}' is {size} in input '{name}'", expected=f"{other}, as in input '{where}'"
+                        )
+        first = next(iter(feed.values()), None)
+        rows = first.shape[0] if first is not None and first.ndim else 1
+        if rows > self.max_rows:
+            raise ServeError(f"{rows} rows in one request", status=413, expected=f"at most {self.max_rows}")
+        # In the model's order: two clients may list the same inputs differently.
+        return rows, tuple(feed[name].shape[1:] for name in self.inputs) if self._grouped else ()
+
+    def output(self, name: Any, wanted: dict[int, Wanted], parameters: dict[str, Any], binary: bool) -> None:
+        """Adds an output to those that are wanted.
+
+        Raises:
+            ServeError: there is none of that name, it is asked for twice, or in a way that this server does not have.
+        """
+        place = self.places.get(name) if type(name) is str else None
+        if place is None:
+            names = ", ".join(f"'{info.name}'" for info in self.outputs)
+            raise ServeError(f"there is no output {quote(name)}", expected=names, hint=nearest(name, self.places))
+        if place in wanted:
+            raise ServeError(f"output '{name}' is asked for twice")
+        for unsupported in UNSUPPORTED:
+            if parameters.get(unsupported):
+                raise ServeError(f"output '{name}' asks for {unsupported}, which this server does not have")
+        wanted[place] = Wanted(place, binary)
+
+    def names(self) -> str:
+        return ", ".join(str(codec.info) for codec in self.inputs.values()) or "no inputs"
