@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ox.serve")
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # what a client of HTTP/2 sends first
 SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two readers may disagree where a request ends
 
 
@@ -35,6 +36,7 @@ class Connection(asyncio.Protocol):
         self.parser = httptools.HttpRequestParser(self)
         self.exchanges: deque[Exchange] = deque()  # in order of arrival, not yet written
         self.backlog: deque[Exchange] = deque()  # those of them that nobody has begun
+        self.preface: bytes | None = None if front.upgrade is None else b""  # what may yet become HTTP/2's
         self.receiving = False  # a request has begun and is not yet whole
         self.stopped = False  # nothing more is read
         self.half_closed = False  # the client will send no more
@@ -60,6 +62,10 @@ class Connection(asyncio.Protocol):
         self.front.opened(self)
         if len(self.front.connections) > self.limits.connections:
             self._refuse(ServeError("too many connections", status=503, expected=f"at most {self.limits.connections}"))
+        elif self.preface is not None:
+            tls = transport.get_extra_info("ssl_object")
+            if tls is not None and tls.selected_alpn_protocol() == "h2":
+                self._hand_over(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.stopped = True
@@ -74,6 +80,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.stopped:
             return
+        if self.preface is not None:
+            data = self._without_preface(data)
+            if not data:
+                return
         messages = self.messages
         try:
             # The parser skips blank lines before a request without a word.
@@ -95,6 +105,23 @@ class Connection(asyncio.Protocol):
             self._refuse(ServeError("the request is not valid HTTP/1.1", got=str(error)))
         except ServeError as error:
             self._refuse(error)
+
+    def _without_preface(self, data: bytes) -> bytes:
+        """The bytes for HTTP/1.1; none as long as they may become HTTP/2's preface, and once they have."""
+        data = cast(bytes, self.preface) + data
+        if not data.startswith(PREFACE):
+            undecided = PREFACE.startswith(data)
+            self.preface = data if undecided else None
+            return b"" if undecided else data
+        self._hand_over(data)
+        return b""
+
+    def _hand_over(self, data: bytes) -> None:
+        """From here on the transport speaks HTTP/2, to another protocol."""
+        self.preface, self.stopped = None, True
+        self.front.closed(self)
+        assert self.front.upgrade is not None
+        self.transport.set_protocol(self.front.upgrade(self.transport, data))
 
     def eof_received(self) -> bool:
         self.half_closed = True
@@ -188,10 +215,10 @@ class Connection(asyncio.Protocol):
 
     # ---- the order of things
 
-    @property
-    def idle(self) -> bool:
-        """Nothing is being received, worked on or written."""
-        return not (self.receiving or self.exchanges or self.transport.get_write_buffer_size())
+    def drain(self) -> None:
+        """The server stops: closes, unless something is being received, worked on or written."""
+        if not (self.receiving or self.exchanges or self.transport.get_write_buffer_size()):
+            self.transport.close()
 
     def advance(self) -> None:
         """Writes the answers whose turn it is and begins the requests that may begin. Never recurses, however many."""

@@ -5,19 +5,38 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from ox.serve.http.connection import Connection
 from ox.serve.http.exchange import Exchange
 from ox.serve.limits import Limits
 
 
-class Front:
-    """What all connections of a server share."""
+class Link(Protocol):
+    """A connection as its front sees it, of whichever protocol."""
 
-    def __init__(self, handle: Callable[[Exchange], None], limits: Limits) -> None:
+    transport: asyncio.Transport
+    deadline: float  # by the loop's clock; once it has passed, `overdue` is called about every second
+
+    def overdue(self, now: float) -> None: ...
+
+    def drain(self) -> None:
+        """The server stops: closes what is idle; what is not closes by itself when its last answer is written."""
+
+
+# Takes a transport and what the client sent first, and gives the protocol that goes on with it, which has already
+# called `Front.opened` with itself and calls `Front.closed` in its `connection_lost`.
+Upgrade = Callable[[asyncio.Transport, bytes], asyncio.Protocol]
+
+
+class Front:
+    """What all connections of a server share. `upgrade` takes over those that speak HTTP/2."""
+
+    def __init__(self, handle: Callable[[Exchange], None], limits: Limits, upgrade: Upgrade | None = None) -> None:
+        self.upgrade = upgrade
         self.handle, self.limits = handle, limits
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self.connections: set[Link] = set()
         self.replies: Counter[int] = Counter()  # answers by status
         self.buffered = 0  # bytes of bodies that are held
         self.draining = False
@@ -29,13 +48,13 @@ class Front:
     def __call__(self) -> Connection:
         return Connection(self)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Link) -> None:
         self.connections.add(connection)
         self._empty.clear()
         if self._sweeper is None:
             self._sweeper = self.loop.call_later(self._sweep_s, self._sweep)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Link) -> None:
         self.connections.discard(connection)
         if not self.connections:
             self._empty.set()
@@ -54,8 +73,7 @@ class Front:
         # A client that has just got an answer may have its next request on the wire: answer that one rather than reset.
         await self._wait(0.1)
         for connection in list(self.connections):
-            if connection.idle:
-                connection.transport.close()
+            connection.drain()
         await self._wait(give_up - self.loop.time())
         for connection in list(self.connections):
             connection.transport.abort()
