@@ -22,7 +22,7 @@ def serve(
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
 ) -> None:
     """Serve ONNX files over HTTP (Open Inference Protocol V2) until Ctrl-C, then drain."""
-    from ox.serve import Limits
+    from ox.serve import Limits, Options
     from ox.serve import serve as run
 
     def show(line: str) -> None:
@@ -33,13 +33,7 @@ def serve(
         models,
         host=host,
         port=port,
-        device=device,
-        max_rows=max_rows,
-        max_wait_ms=max_wait_ms,
-        deadline_ms=deadline_ms,
-        instances=instances,
-        threads=threads,
-        max_queue=max_queue,
+        options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
         limits=Limits(body=body, buffered=max(16 * body, Limits().buffered)),
         show=show,
     )

@@ -10,5 +10,6 @@ from __future__ import annotations
 from ox.serve.limits import Limits
 from ox.serve.options import Options
 from ox.serve.server import Server, serve
+from ox.serve.settings import Settings
 
-__all__ = ["Limits", "Options", "Server", "serve"]
+__all__ = ["Limits", "Options", "Server", "Settings", "serve"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from ox.errors import ArgumentError, ServeError
 from ox.serve.http import Front
@@ -22,6 +23,7 @@ from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
 from ox.serve.rest.router import Router
 from ox.serve.service import Service
+from ox.serve.settings import Settings
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -38,9 +40,9 @@ class Server:
 
     Args:
         paths: ONNX files; each is served under its stem.
-        host, port: where to listen; port 0 takes a free one, which `port` then names.
         options: how models run.
         limits: what clients may do.
+        settings: the fields of `Settings`: host, port (0 takes a free one, which `port` then names), grpc, ...
 
     Raises:
         LoadError, DeviceError: a model cannot be served.
@@ -51,10 +53,9 @@ class Server:
         self,
         paths: Sequence[str | Path],
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
         options: Options | None = None,
         limits: Limits | None = None,
+        **settings: Any,
     ) -> None:
         if not paths:
             raise ArgumentError("no model to serve", hint="ox serve model.onnx")
@@ -62,9 +63,8 @@ class Server:
         twice = next((stem for stem in stems if stems.count(stem) > 1), None)
         if twice is not None:
             raise ArgumentError("two models of one name", got=twice, hint="another file name for one of them")
-        if not 0 <= port <= 65535:
-            raise ArgumentError("the port is out of range", expected="0 to 65535", got=str(port))
-        self.host, self.port = host, port
+        self.settings = Settings(**settings)
+        self.host, self.port = self.settings.host, self.settings.port
         self.limits = limits or Limits()
         self.models = [Model(path, options or Options(), self.limits) for path in paths]
         self.service = Service(Repository(self.models))
@@ -152,28 +152,21 @@ def _unavailable(host: str, port: int, error: Exception) -> ServeError:
 def serve(
     paths: Sequence[str | Path],
     *,
-    host: str = "127.0.0.1",
     port: int = 8000,
-    device: str = "auto",
-    max_rows: int | None = None,
-    max_wait_ms: float = 0.0,
-    deadline_ms: float = 10_000.0,
-    instances: int | None = None,
-    threads: int = 1,
-    max_queue: int = 1024,
+    options: Options | None = None,
     limits: Limits | None = None,
     show: Callable[[str], None] = print,
+    **settings: Any,
 ) -> None:
     """Serves ONNX files until SIGINT or SIGTERM, then drains. Blocks; what it says goes to `show`.
 
-    The parameters are those of `Server`, `Options` and `Limits`.
+    The parameters are those of `Server`.
 
     Raises:
         LoadError, DeviceError, ArgumentError: see `Server`.
         ServeError: the address cannot be had.
     """
-    options = Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue)
-    server = Server(paths, host=host, port=port, options=options, limits=limits)
+    server = Server(paths, port=port, options=options, limits=limits, **settings)
     sys.setswitchinterval(2e-4)  # the loop and the instances' threads take turns; 5 ms is too long a turn
     gc.collect()
     gc.freeze()  # what was loaded stays: no collection need look at it again
