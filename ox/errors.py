@@ -150,10 +150,13 @@ class RecipeError(OxError, ValueError):
 
 
 class ServeError(OxError, RuntimeError):
-    """The server refuses a request or a model. `status` is the HTTP status that says so."""
+    """The server refuses a request or a model. `status` is the HTTP status that says so.
+
+    `retry_after` is how many seconds a client that may try again (429, 503) had better wait.
+    """
 
     status = 400
 
-    def __init__(self, what: str, *, status: int = 400, **fields: str | None) -> None:
+    def __init__(self, what: str, *, status: int = 400, retry_after: float = 1.0, **fields: str | None) -> None:
         super().__init__(what, **fields)  # type: ignore[arg-type]
-        self.status = status
+        self.status, self.retry_after = status, retry_after

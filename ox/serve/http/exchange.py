@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
+from math import ceil
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -54,9 +55,13 @@ class Exchange:
 
     def refuse(self, error: OxError, extra: bytes = b"") -> None:
         """Answers with an error in the protocol's form."""
-        status = error.status if isinstance(error, ServeError) else 500
-        if status == 503:
-            extra += b"retry-after: 1\r\n"
+        status = 500
+        if isinstance(error, ServeError):
+            status = error.status
+            if status in (429, 503):
+                extra += b"retry-after: %d\r\n" % max(1, ceil(error.retry_after))
+            elif status == 401:
+                extra += b'www-authenticate: Bearer realm="ox"\r\n'
         self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
 
     def fail(self) -> None:
