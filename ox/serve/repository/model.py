@@ -16,7 +16,7 @@ from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 from ox.serve.limits import Limits
 from ox.serve.options import Options
-from ox.serve.telemetry.histogram import Stages
+from ox.serve.telemetry.stages import Stages
 from ox.serve.v2.signature import Signature
 
 INLINE_S = 60e-6  # a run shorter than this costs less than handing it to another thread
@@ -79,7 +79,7 @@ class Model:
             self.batcher.submit(job)
 
     def _ran(self, rows: int, run_s: float) -> None:
-        self.stages.batch_rows.observe(rows)
+        self.stages.ran(rows, run_s)
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
         self._mean_s += (min(run_s / max(rows, 1), SLOWEST_INLINE_S) - self._mean_s) / 64
         if self._mean_s > 4 * INLINE_S:

@@ -115,11 +115,13 @@ class Router:
             most = f"at most {self.limits.json} bytes"
             hint = "fewer rows, or sending the tensors as binary data"
             raise ServeError("the JSON is too large", status=413, expected=most, got=f"{text} bytes", hint=hint)
-        request = route.codec.decode(body, length)
-        route.model.stages.parse.observe(perf_counter() - exchange.arrived)
-        job = Pending(exchange, route, request)
+        try:
+            job = Pending(exchange, route, route.codec.decode(body, length))
+            route.model.submit(job)
+        except ServeError as error:
+            route.model.stages.failed(error, exchange.arrived)
+            raise
         exchange.on_abandon = job.abandon
-        route.model.submit(job)
 
 
 class Pending(Job):
@@ -131,30 +133,35 @@ class Pending(Job):
         super().__init__(request)
         self._exchange, self._route = exchange, route
 
+    def abandon(self) -> None:
+        super().abandon()
+        self._route.model.stages.failed(None, self._exchange.arrived)
+
     def done(self) -> None:
         if self.abandoned:
             return
-        if self.error is not None:
-            self._exchange.refuse(self.error)
-            return
         exchange, route, request = self._exchange, self._route, self.request
         stages = route.model.stages
-        stages.queue.observe(self.started - self.arrived)
-        stages.run.observe(self.run_s)
+        if self.error is not None:
+            stages.failed(self.error, exchange.arrived)
+            exchange.refuse(self.error)
+            return
         begun = perf_counter()
         try:
             body, length = route.codec.encode(request, self.outputs)
         except ServeError as error:
+            stages.failed(error, exchange.arrived)
             exchange.refuse(error)
             return
-        except Exception:  # nobody above could still tell this client
+        except Exception as error:  # nobody above could still tell this client
+            stages.failed(error, exchange.arrived)
             exchange.fail()
             return
         extra = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
         if b"accept-encoding" in exchange.headers:
             body, line = pack(body, exchange.headers[b"accept-encoding"])
             extra += line
-        stages.serialise.observe(perf_counter() - begun)
+        stages.answered(exchange.arrived, self, begun)
         exchange.reply(200, body, JSON if length is None else BINARY, extra)
 
 

@@ -1,4 +1,4 @@
-"""Counts by size, and what a model's requests are counted in.
+"""Counts of values by size.
 
 Counted by hand on the event loop, because a Prometheus client's own counters take locks that cost more than a small
 model; turned into Prometheus's form only when somebody asks.
@@ -45,6 +45,10 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound, values up to it), as Prometheus wants them."""
         rows, running = [], 0
@@ -52,14 +56,3 @@ class Histogram:
             running += count
             rows.append((bound, float(running)))
         return rows
-
-
-class Stages:
-    """Where a model's requests spend their time, and how many rows run together."""
-
-    __slots__ = ("batch_rows", "parse", "queue", "run", "serialise")
-
-    def __init__(self) -> None:
-        self.parse, self.queue = Histogram(SECONDS), Histogram(SECONDS)
-        self.run, self.serialise = Histogram(SECONDS), Histogram(SECONDS)
-        self.batch_rows = Histogram(ROWS)
