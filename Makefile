@@ -4,11 +4,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PROTO  := ox/serve/grpc/proto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format types bench conformance parity recipes docs clean
+.PHONY: help demo test test-all lint format types bench conformance parity recipes docs proto clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -47,6 +48,9 @@ recipes: $(VENV)/.installed-dev ## every recipe trained, exported, proven, serve
 
 docs: $(VENV)/.installed-dev ## run every code block of README.md and docs/
 	$(BIN)/python -m pytest tests/test_docs.py $(ARGS)
+
+proto: $(VENV)/.installed-dev ## compile the .proto files of the gRPC services
+	$(BIN)/python -W ignore -m grpc_tools.protoc -I$(PROTO) --descriptor_set_out=$(PROTO)/services.desc $(sort $(notdir $(wildcard $(PROTO)/*.proto)))
 
 clean: ## remove what the targets made, the virtual environment too
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
