@@ -1,0 +1,7 @@
+"""Who may do what: keys and their permissions, rates, TLS. It knows nothing of transports or of inference."""
+
+from __future__ import annotations
+
+from ox.serve.access.guard import Guard, credential_of
+
+__all__ = ["Guard", "credential_of"]

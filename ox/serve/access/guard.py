@@ -1,0 +1,137 @@
+"""Decides whether a call may go ahead. REST and gRPC ask it the same question."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+from ox.errors import ServeError
+from ox.serve.access.bucket import Bucket
+from ox.serve.access.key import Key, digest_of
+from ox.serve.access.keyfile import read
+from ox.serve.access.watched import Watched
+
+MOST_ADDRESSES = 1 << 16  # whose rates are remembered at once
+NOBODY = bytes(32)
+WAYS = "'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
+
+
+class Ring:
+    """The keys of one reading of the key file, found by their hashes."""
+
+    def __init__(self, keys: list[Key], now: float) -> None:
+        # Finding by a part of the hash tells whoever measures the time nothing: he cannot choose hashes.
+        self._keys: dict[bytes, tuple[Key, Bucket | None]] = {}
+        for key in keys:
+            bucket = None if key.rate is None else Bucket(key.rate, key.burst or max(1.0, key.rate), now)
+            self._keys[key.digest[:16]] = key, bucket
+
+    def find(self, credential: bytes) -> tuple[Key, Bucket | None] | None:
+        digest = digest_of(credential)
+        entry = self._keys.get(digest[:16])
+        same = hmac.compare_digest(digest, NOBODY if entry is None else entry[0].digest)
+        return entry if same else None
+
+
+class Guard:
+    """Keys, permissions and rates.
+
+    Args:
+        keys: a key file; None lets everybody in.
+        rate: calls a second of one client address, whose key has no rate of its own; None for no limit.
+        manage: whether calls that change the server (load, unload, shared memory, log and trace settings) are open to
+            everybody. Whoever has a key needs the action "manage" in it.
+    """
+
+    def __init__(self, keys: Path | None = None, rate: float | None = None, manage: bool = False) -> None:
+        self._rate, self._manage = rate, manage
+        self._addresses: OrderedDict[str, Bucket] = OrderedDict()
+        self._ring: Watched[Ring] | None = None
+        if keys is not None:
+            self._ring = Watched("keys", [keys], lambda: Ring(read(keys), time.monotonic()))
+
+    @property
+    def open(self) -> bool:
+        """Whether everything but management goes ahead unasked: a hot path need not ask then."""
+        return self._ring is None and self._rate is None
+
+    def check(self, credential: bytes | None, action: str, model: str, peer: str) -> str:
+        """The name of the key that may do this; "" where no key is needed.
+
+        Args:
+            credential: from `credential_of`.
+            action: one of "infer", "read", "manage", "metrics".
+            model: its name; "*" for a call about all of them, "" for one about none.
+            peer: the client's address.
+
+        Raises:
+            ServeError: no valid key (401), one that may not do this (403), or too many calls (429).
+        """
+        now = time.monotonic()
+        if self._ring is None:
+            if self._rate is not None:
+                self._pace(self._address(peer, now), now)
+            if action == "manage" and not self._manage:
+                raise ServeError("management is off", status=403, hint="ox serve --manage, or --keys with such a key")
+            return ""
+        entry = None if credential is None else self._ring.get(now).find(credential)
+        if entry is None or entry[0].expired(time.time()):
+            if self._rate is not None:  # whoever tries keys is as slow as everybody
+                self._pace(self._address(peer, now), now)
+            if credential is None:
+                raise ServeError("a key is needed", status=401, expected=WAYS)
+            what = "the key is not known" if entry is None else f"the key '{entry[0].name}' has expired"
+            raise ServeError(what, status=401, hint="ox keys new")
+        key, bucket = entry
+        if bucket is not None:
+            self._pace(bucket, now)
+        elif self._rate is not None:
+            self._pace(self._address(peer, now), now)
+        if not key.may(action, model):
+            about = f" with model '{model[:100]}'" if model not in ("", "*") else " with all models" if model else ""
+            raise ServeError(f"the key '{key.name}' may not {action}{about}", status=403)
+        return key.name
+
+    def _address(self, peer: str, now: float) -> Bucket:
+        assert self._rate is not None
+        name = _network(peer)
+        bucket = self._addresses.get(name)
+        if bucket is None:
+            if len(self._addresses) >= MOST_ADDRESSES:
+                self._addresses.popitem(last=False)  # that was silent for longest, so most likely is full again
+            bucket = self._addresses[name] = Bucket(self._rate, max(1.0, self._rate), now)
+        else:
+            self._addresses.move_to_end(name)
+        return bucket
+
+    @staticmethod
+    def _pace(bucket: Bucket, now: float) -> None:
+        wait = bucket.take(now)
+        if wait:
+            expected = f"at most {bucket.rate:g} a second"
+            raise ServeError("too many calls", status=429, retry_after=wait, expected=expected)
+
+
+def credential_of(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The key that a request or a call brings, from its headers or metadata (names in lower case)."""
+    bearer = headers.get(b"authorization")
+    if bearer is not None and bearer[:7].lower() == b"bearer ":
+        return bearer[7:].strip()
+    return headers.get(b"x-api-key")
+
+
+def _network(peer: str) -> str:
+    """What counts as one client: an IPv4 address, or the /64 of an IPv6 one, of which anybody has all."""
+    if ":" not in peer:
+        return peer
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(IPv6Address(int(address) >> 64 << 64))

@@ -1,0 +1,84 @@
+"""The file of API keys: TOML that people may edit, read whole and written whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+
+from ox.errors import ArgumentError, WriteError
+from ox.serve.access.key import Key
+
+LARGEST = 8 << 20
+HEAD = """\
+# Keys of `ox serve --keys`. Only hashes of keys stand here: a lost key is replaced, never recovered.
+# A server that reads this file follows every change within a second, and keeps what it had if the new text is wrong.
+# `ox keys` writes the whole file anew, without comments of yours.
+"""
+
+
+def read(path: Path) -> list[Key]:
+    """The keys in a file.
+
+    Raises:
+        ArgumentError: it cannot be read, or something in it is wrong; nothing of it counts then.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST + 1)
+    except OSError as error:
+        raise ArgumentError("the key file cannot be read", where=str(path), got=error.strerror or str(error),
+                            hint=f"ox keys new --name NAME {path}") from None  # fmt: skip
+    if len(text) > LARGEST:
+        raise ArgumentError("the key file is too large", where=str(path), expected=f"at most {LARGEST} bytes")
+    try:
+        document = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError("the key file is not TOML", where=str(path), got=str(error)) from None
+    tables = document.get("keys", {})
+    if type(tables) is not dict or set(document) - {"keys"}:
+        raise ArgumentError("the key file holds something else", where=str(path), expected="tables [keys.NAME]")
+    try:
+        keys = [Key.from_table(name, table) for name, table in tables.items()]
+    except ArgumentError as error:
+        error.where = str(path)
+        raise
+    if len({key.digest for key in keys}) < len(keys):
+        raise ArgumentError("two keys have the same hash", where=str(path), hint="one name for each key")
+    return keys
+
+
+def write(path: Path, keys: list[Key]) -> None:
+    """Writes all keys; whoever reads meanwhile sees the old file or the new one, whole.
+
+    Raises:
+        WriteError: the system does not let us.
+    """
+    text = "\n".join([HEAD, *map(_table, keys)])
+    try:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(handle)
+            os.chmod(name, mode)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise WriteError("the key file cannot be written", where=str(path), got=error.strerror or str(error)) from error
+
+
+def _table(key: Key) -> str:
+    lines = [f"[keys.{json.dumps(key.name)}]", f'hash = "sha256:{key.digest.hex()}"']
+    lines.append(f"models = {json.dumps(list(key.models))}")
+    lines.append(f"actions = {json.dumps(list(key.actions))}")
+    lines += [f"{label} = {value!r}" for label in ("rate", "burst") if (value := getattr(key, label)) is not None]
+    if key.expires is not None:
+        lines.append(f"expires = {key.expires.isoformat()}")
+    return "\n".join(lines) + "\n"

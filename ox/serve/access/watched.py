@@ -1,0 +1,65 @@
+"""Something read from files that is read again when they change, and kept if what they say now is wrong."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Generic, TypeVar
+
+from ox.errors import OxError
+
+T = TypeVar("T")
+log = logging.getLogger("ox.serve")
+
+EVERY_S = 1.0
+
+
+class Watched(Generic[T]):
+    """What `read` made of the files when they were last right.
+
+    Nothing runs in the background: whoever asks has the files looked at, once a second at most.
+
+    Args:
+        what: for the log.
+        paths: whose changes count.
+        read: reads them; raises OxError.
+    """
+
+    def __init__(self, what: str, paths: list[Path], read: Callable[[], T], every_s: float = EVERY_S) -> None:
+        self._what, self._paths, self._read, self._every_s = what, paths, read, every_s
+        self._seen = self._stamps()
+        self._value = read()
+        self._next = monotonic() + every_s
+
+    def get(self, now: float) -> T:
+        """The value; `now` is `time.monotonic()`."""
+        if now >= self._next:
+            self._next = now + self._every_s
+            seen = self._stamps()
+            if seen != self._seen:
+                self._seen = seen  # what is wrong is said once
+                self._renew()
+        return self._value
+
+    def _renew(self) -> None:
+        try:
+            self._value = self._read()
+        except OxError as error:
+            log.error("the %s changed and cannot be used; the old ones stay: %s", self._what, error.one_line())
+        else:
+            log.info("the %s changed and were read again", self._what)
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        """Renaming a file over another keeps neither the inode nor, usually, the time."""
+        stamps: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                status = os.stat(path)
+            except OSError:
+                stamps.append(None)
+            else:
+                stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return stamps
