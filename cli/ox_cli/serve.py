@@ -18,6 +18,7 @@ def serve(
     deadline_ms: Annotated[float, typer.Option(help="How long a request may wait in the queue.")] = 10_000.0,
     instances: Annotated[int | None, typer.Option(help="Threads that run a model; the cores, or 1 on a GPU.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
+    workers: Annotated[int, typer.Option(help="Processes that share the ports, each with all models.", min=1)] = 1,
     max_queue: Annotated[int, typer.Option(help="Most requests that wait; more are refused with 503.")] = 1024,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
 ) -> None:
@@ -33,6 +34,7 @@ def serve(
         models,
         host=host,
         port=port,
+        workers=workers,
         options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
         limits=Limits(body=body, buffered=max(16 * body, Limits().buffered)),
         show=show,

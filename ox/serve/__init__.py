@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from ox.serve.limits import Limits
 from ox.serve.options import Options
-from ox.serve.server import Server, serve
+from ox.serve.run import serve
+from ox.serve.server import Server
 from ox.serve.settings import Settings
 
 __all__ = ["Limits", "Options", "Server", "Settings", "serve"]

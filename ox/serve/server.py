@@ -1,12 +1,8 @@
-"""The server: loads models, opens a port, drains when it is told to stop."""
+"""The server: loads models, opens its ports, drains when it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import gc
-import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,24 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ox.errors import ArgumentError, ServeError
+from ox.errors import ArgumentError
+from ox.serve.address import unavailable
 from ox.serve.http import Front
 from ox.serve.limits import Limits
+from ox.serve.loop import new_loop
 from ox.serve.options import Options
 from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
 from ox.serve.rest.router import Router
 from ox.serve.service import Service
 from ox.serve.settings import Settings
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's event loop where it exists, asyncio's own elsewhere."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class Server:
@@ -43,6 +32,7 @@ class Server:
         options: how models run.
         limits: what clients may do.
         settings: the fields of `Settings`: host, port (0 takes a free one, which `port` then names), grpc, ...
+        service: makes what answers all calls but inference; a worker among several brings its own.
 
     Raises:
         LoadError, DeviceError: a model cannot be served.
@@ -55,6 +45,7 @@ class Server:
         *,
         options: Options | None = None,
         limits: Limits | None = None,
+        service: Callable[[Repository], Service] = Service,
         **settings: Any,
     ) -> None:
         if not paths:
@@ -67,7 +58,7 @@ class Server:
         self.host, self.port = self.settings.host, self.settings.port
         self.limits = limits or Limits()
         self.models = [Model(path, options or Options(), self.limits) for path in paths]
-        self.service = Service(Repository(self.models))
+        self.service = service(Repository(self.models))
         self._router = Router(self.service, self.limits)
         self._thread: threading.Thread | None = None
 
@@ -81,6 +72,11 @@ class Server:
         """Answers so far, by HTTP status."""
         return self._front.replies
 
+    @property
+    def answers(self) -> int:
+        """Answers so far."""
+        return sum(self.replies.values())
+
     async def start(self) -> None:
         """Listens.
 
@@ -91,12 +87,20 @@ class Server:
         self._front = Front(self._router, self.limits)
         self._router.attach(self._front)
         try:
-            self._listener = await loop.create_server(self._front, self.host, self.port, backlog=2048)
+            self._listener = await loop.create_server(
+                self._front, self.host, self.port, backlog=2048, reuse_port=self.settings.workers > 1 or None
+            )
         except (OSError, OverflowError) as error:
-            raise _unavailable(self.host, self.port, error) from error
+            raise unavailable(self.host, self.port, error) from error
         self.port = self._listener.sockets[0].getsockname()[1]
         for model in self.models:
             model.batcher.start(loop)
+
+    def greeting(self) -> list[str]:
+        """What a user sees once the server is ready: a line a model, and where to ask."""
+        warm = 1000 * sum(model.warm_s for model in self.models)
+        where = f"warm in {warm:.0f} ms · {self.url} · V2 protocol · metrics /metrics · Ctrl-C drains and stops"
+        return [*(model.describe() for model in self.models), where]
 
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""
@@ -138,58 +142,3 @@ class Server:
             self._loop.run_until_complete(body())
         finally:
             self._loop.close()
-
-
-def _unavailable(host: str, port: int, error: Exception) -> ServeError:
-    number = getattr(error, "errno", None)
-    if number == errno.EADDRINUSE:
-        return ServeError(f"port {port} is in use", where=host, hint=f"--port {port + 1}, or --port 0 for a free one")
-    if number == errno.EACCES:
-        return ServeError(f"port {port} may not be opened", where=host, hint="a port from 1024 on, such as --port 8000")
-    return ServeError(f"cannot listen on {host}, port {port}", got=str(error), hint="--host 127.0.0.1")
-
-
-def serve(
-    paths: Sequence[str | Path],
-    *,
-    port: int = 8000,
-    options: Options | None = None,
-    limits: Limits | None = None,
-    show: Callable[[str], None] = print,
-    **settings: Any,
-) -> None:
-    """Serves ONNX files until SIGINT or SIGTERM, then drains. Blocks; what it says goes to `show`.
-
-    The parameters are those of `Server`.
-
-    Raises:
-        LoadError, DeviceError, ArgumentError: see `Server`.
-        ServeError: the address cannot be had.
-    """
-    server = Server(paths, port=port, options=options, limits=limits, **settings)
-    sys.setswitchinterval(2e-4)  # the loop and the instances' threads take turns; 5 ms is too long a turn
-    gc.collect()
-    gc.freeze()  # what was loaded stays: no collection need look at it again
-    loop = new_loop()
-    try:
-        loop.run_until_complete(_until_signalled(server, show))
-    finally:
-        loop.close()
-
-
-async def _until_signalled(server: Server, show: Callable[[str], None]) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    await server.start()
-    for model in server.models:
-        show(model.describe())
-    warm = 1000 * sum(model.warm_s for model in server.models)
-    show(f"warm in {warm:.0f} ms · {server.url} · V2 protocol · metrics /metrics · Ctrl-C drains and stops")
-    await stopping.wait()
-    show("draining")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)  # a second one stops at once
-    await server.stop()
-    show(f"stopped after {sum(server.replies.values()):,} answers")

@@ -1,0 +1,79 @@
+"""`ox.serve.serve`: a server, or several that share the ports, until somebody says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ox.serve.limits import Limits
+from ox.serve.loop import new_loop, settle
+from ox.serve.options import Options
+from ox.serve.server import Server
+from ox.serve.settings import Settings
+
+
+class Running(Protocol):
+    """What can be started and stopped."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def greeting(self) -> list[str]: ...
+
+    @property
+    def answers(self) -> int: ...
+
+
+def serve(
+    paths: Sequence[str | Path],
+    *,
+    port: int = 8000,
+    options: Options | None = None,
+    limits: Limits | None = None,
+    show: Callable[[str], None] = print,
+    **settings: Any,
+) -> None:
+    """Serves ONNX files until SIGINT or SIGTERM, then drains. Blocks; what it says goes to `show`.
+
+    The parameters are those of `Server`.
+
+    Raises:
+        LoadError, DeviceError, ArgumentError: see `Server`.
+        ServeError: the address cannot be had.
+    """
+    known = Settings(port=port, **settings)
+    running: Running
+    if known.workers > 1:
+        from ox.serve.workers.orders import Orders
+        from ox.serve.workers.supervisor import Supervisor
+
+        orders = Orders([str(path) for path in paths], options or Options(), limits or Limits(), known)
+        running = Supervisor(orders, show)
+    else:
+        running = Server(paths, options=options, limits=limits, port=port, **settings)
+        settle()
+    loop = new_loop()
+    try:
+        loop.run_until_complete(_until_signalled(running, show))
+    finally:
+        loop.close()
+
+
+async def _until_signalled(running: Running, show: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    await running.start()
+    for line in running.greeting():
+        show(line)
+    await stopping.wait()
+    show("draining")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)  # a second one stops at once
+    await running.stop()
+    show(f"stopped after {running.answers:,} answers")

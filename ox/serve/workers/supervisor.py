@@ -1,0 +1,187 @@
+"""Starts workers, starts them again when they die, passes on what concerns all of them, and stops them together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import ox
+from ox.errors import OxError, ServeError
+from ox.serve.address import unavailable
+from ox.serve.workers.link import LONGEST, Link
+from ox.serve.workers.orders import Orders
+
+PATIENCE = 10.0  # seconds that a worker has for an answer about itself
+LOADING = 600.0  # seconds that it has to load models
+LASTING = {"load": "name", "unload": "name", "shared_memory_register": "region", "shared_memory_unregister": "region"}
+SLOWEST = 5.0  # seconds between two starts of a worker that keeps dying
+
+
+class Worker:
+    """One process and the link to it."""
+
+    def __init__(self, number: int, process: asyncio.subprocess.Process, link: Link) -> None:
+        self.number, self.process, self.link = number, process, link
+        self.ready = False
+
+
+class Supervisor:
+    """Keeps `orders.settings["workers"]` workers alive.
+
+    Args:
+        orders: what each worker serves, and how many there are; the ports are taken here, so that all share them.
+        show: shows a line to the user.
+    """
+
+    def __init__(self, orders: Orders, show: Callable[[str], None]) -> None:
+        settings = orders.settings
+        self._show, self._count = show, settings.workers
+        self._held = [_hold(settings.host, settings.port)]
+        grpc_port = settings.grpc_port
+        if grpc_port is not None:
+            self._held.append(_hold(settings.host, grpc_port))
+        ports = [held.getsockname()[1] for held in self._held]
+        self._orders = orders.at(ports[0], ports[1] if grpc_port is not None else None)
+        self._journal: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}  # what a new worker must hear again
+        self._workers: dict[int, Worker] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._greeting: list[str] = []
+        self._answers = 0
+        self._news = asyncio.Lock()  # calls that change something happen in one order everywhere
+
+    def greeting(self) -> list[str]:
+        return self._greeting
+
+    @property
+    def answers(self) -> int:
+        """Answers of all workers, known once they have stopped."""
+        return self._answers
+
+    async def start(self) -> None:
+        """Starts all workers.
+
+        Raises:
+            OxError: what hinders a worker from serving.
+        """
+        started = [asyncio.ensure_future(self._begin(number)) for number in range(self._count)]
+        await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
+        failed = next((task.exception() for task in started if task.done() and task.exception()), None)
+        if failed is not None:
+            for task in started:
+                task.cancel()
+            await asyncio.gather(*started, return_exceptions=True)
+            await self.stop()
+            raise failed
+        self._keepers = [asyncio.ensure_future(self._keep(number)) for number in range(self._count)]
+        lines = started[0].result()
+        self._greeting = [*lines[:-1], f"{self._count} workers · {lines[-1]}"]
+
+    async def stop(self) -> None:
+        """Drains all workers."""
+        self._stopping = True
+        for task in self._keepers:
+            task.cancel()
+        answers = await asyncio.gather(*(self._end(worker) for worker in list(self._workers.values())))
+        for held in self._held:
+            held.close()
+        self._answers = sum(answers)
+
+    async def _end(self, worker: Worker) -> int:
+        answers = 0
+        try:
+            answers = await worker.link.ask("stop", seconds=PATIENCE)
+            await asyncio.wait_for(worker.process.wait(), self._orders.limits.drain_s + PATIENCE)
+        except (OxError, TimeoutError):
+            if worker.process.returncode is None:
+                worker.process.kill()
+            await worker.process.wait()
+        return answers or 0
+
+    async def _begin(self, number: int) -> list[str]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            environment = {**os.environ, "PYTHONPATH": _path()}
+            command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", str(theirs.fileno())]
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),), env=environment)
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST)
+        link = Link(reader, writer, self._answer)
+        worker = self._workers[number] = Worker(number, process, link)
+        reading = asyncio.ensure_future(link.run())
+        reading.add_done_callback(lambda _: setattr(worker, "ready", False))
+        async with self._news:  # what is told to all meanwhile would be missed here
+            arguments = {"orders": self._orders.to_json(), "journal": list(self._journal.values()), "number": number}
+            lines = await link.ask("start", arguments, LOADING)
+            worker.ready = True
+        return list(lines)
+
+    async def _keep(self, number: int) -> None:
+        """Starts the worker again whenever it ends; slower and slower while it does not last."""
+        pause = 0.1
+        while not self._stopping:
+            worker = self._workers[number]
+            begun = monotonic()
+            code = await worker.process.wait()
+            if self._stopping:
+                return
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self._show(f"worker {number} {how} · starting it again")
+            pause = 0.1 if monotonic() - begun > SLOWEST else min(2 * pause, SLOWEST)
+            await asyncio.sleep(pause)
+            try:
+                await self._begin(number)
+            except OxError as error:
+                self._show(f"worker {number} does not start: {error.one_line()}")
+                process = self._workers[number].process
+                if process.returncode is None:
+                    process.kill()
+
+    async def _answer(self, call: str, arguments: dict[str, Any]) -> Any:
+        """What a worker asks of all: its own name for the call, and whether that changes something."""
+        assert call == "everywhere", call
+        name, its = arguments["call"], arguments["with"]
+        if not arguments["changes"]:
+            return await self._ask_all(name, its, PATIENCE)
+        async with self._news:
+            answers = await self._ask_all(name, its, LOADING)
+            subject = LASTING.get(name)
+            key = (subject or name, str(its.get(subject or "model", "")))
+            self._journal.pop(key, None)  # the newest word on a subject comes last, and is the only one
+            self._journal[key] = (name, its)
+            return answers
+
+    async def _ask_all(self, call: str, arguments: dict[str, Any], seconds: float) -> list[Any]:
+        """The answers of all workers that are ready. Raises the first error that one of them answers."""
+        asked = [worker.link.ask(call, arguments, seconds) for worker in self._workers.values() if worker.ready]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not (isinstance(answer, ServeError) and answer.status == 503):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+def _hold(host: str, port: int) -> socket.socket:
+    """A socket that keeps a port for the workers, and listens to nothing itself."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    try:
+        with socket.socket(family, kind, protocol) as alone:  # without sharing: somebody else's port is an error
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind(address)
+        held = socket.socket(family, kind, protocol)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(address)
+    except OSError as error:
+        raise unavailable(host, port, error) from error
+    return held
+
+
+def _path() -> str:
+    """Where the workers find the same `ox`."""
+    here = str(Path(ox.__file__).parents[1])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,0 +1,78 @@
+"""``python -m ox.serve.workers.worker FD``: one of several processes behind the same ports.
+
+It gets its orders over the socket FD. When the supervisor is gone, however that came, the worker drains and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from ox.serve.loop import new_loop, settle
+from ox.serve.repository.repository import Repository
+from ox.serve.server import Server
+from ox.serve.service import Service
+from ox.serve.workers.link import LONGEST, Link
+from ox.serve.workers.orders import Orders
+from ox.serve.workers.shared import SharedService
+
+
+async def work(control: socket.socket) -> None:
+    """Serves until the supervisor says stop or is gone."""
+    stopping = asyncio.Event()
+    server: Server | None = None
+    service: SharedService | None = None
+
+    def among_several(repository: Repository) -> Service:
+        nonlocal service
+        service = SharedService(repository, link)
+        return service
+
+    def loaded(orders: Orders) -> Server:
+        settings = asdict(orders.settings)
+        made = Server(orders.paths, options=orders.options, limits=orders.limits, service=among_several, **settings)
+        settle()
+        return made
+
+    async def answer(call: str, arguments: dict[str, Any]) -> Any:
+        nonlocal server
+        if call == "start":
+            server = await asyncio.to_thread(loaded, Orders.from_json(arguments["orders"]))
+            assert service is not None
+            for past, its in arguments["journal"]:
+                await service.here(past, its)
+            await server.start()
+            return server.greeting()
+        assert server is not None and service is not None, "the first call is start"
+        if call == "stop":
+            answers = server.answers
+            stopping.set()
+            return answers
+        return await service.here(call, arguments)
+
+    reader, writer = await asyncio.open_unix_connection(sock=control, limit=LONGEST)
+    link = Link(reader, writer, answer)
+    reading = asyncio.ensure_future(link.run())
+    stopped = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if server is not None:
+        await server.stop()
+
+
+def main() -> None:
+    # Ctrl-C reaches every process of the terminal; the supervisor decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    loop = new_loop()
+    try:
+        loop.run_until_complete(work(socket.socket(fileno=int(sys.argv[1]))))
+    finally:
+        loop.close()
+
+
+if __name__ == "__main__":
+    main()
