@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export", "Write a run's model as an ONNX file that has proven itself."),
     "inspect": ("inspect", "Show what an ONNX file takes, gives and contains."),
     "serve": ("serve", "Serve an ONNX file over HTTP (Open Inference Protocol V2)."),
+    "keys": ("keys", "Make, list and revoke API keys of `ox serve`."),
     "doctor": ("doctor", "Say what this machine really has: threads, runtimes, devices."),
 }
 

@@ -36,7 +36,7 @@ def context(cert: Path, key: Path, client_ca: Path | None = None, protocols: tup
         if latest is not original:
             tls.context = latest
 
-    first.sni_callback = choose  # type: ignore[assignment]
+    first.sni_callback = choose
     return first
 
 
