@@ -60,15 +60,23 @@ class Batcher:
             thread.start()
             self._threads.append(thread)
 
-    def close(self) -> None:
-        """Ends the threads once the queue is empty."""
+    def finish(self) -> None:
+        """Has the threads end once the queue is empty."""
         with self._ready:
             self._closing = True
             self._ready.notify_all()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits for the threads; those that are not done in time are left behind."""
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def close(self) -> None:
+        """Ends the threads once the queue is empty. Called on the event loop, which waits a second for each at most."""
+        self.finish()
         if self._timer is not None:
             self._timer.cancel()
-        for thread in self._threads:
-            thread.join(timeout=1.0)
+        self.join(1.0)
 
     @property
     def depth(self) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 from ox.devices.machine import threads as usable_threads
-from ox.errors import LoadError
+from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.job import Job
@@ -16,6 +17,7 @@ from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 from ox.serve.limits import Limits
 from ox.serve.options import Options
+from ox.serve.repository.thread import in_thread
 from ox.serve.telemetry.stages import Stages
 from ox.serve.v2.signature import Signature
 
@@ -24,19 +26,27 @@ SLOWEST_INLINE_S = 1e-3
 
 
 class Model:
-    """Loads a file, proves it and makes it ready to answer. `start` needs the running event loop.
+    """Loads one version of a model from its file, proves it and makes it ready to answer.
+
+    Args:
+        path: the file.
+        options: how it is run.
+        limits: the most rows of a request.
+        name: what it answers to; without one its file's stem.
+        version: which version of that name it is.
 
     Raises:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
         DeviceError: no runtime, or not the device that was asked for.
     """
 
-    version = "1"
-
-    def __init__(self, path: str | Path, options: Options, limits: Limits) -> None:
+    def __init__(
+        self, path: str | Path, options: Options, limits: Limits, *, name: str = "", version: str = "1"
+    ) -> None:
         begun = perf_counter()
         source = read(Path(path))
-        self.name = source.path.stem
+        self.name, self.version = name or source.path.stem, version
+        self.closed = False
         contract = Contract.from_metadata(source.metadata)
         self.instances = options.instances or usable_threads()
         self.engine = Engine(source, options.device, self.instances, options.threads)
@@ -71,12 +81,24 @@ class Model:
         """Has a job run; `job.done()` follows on the event loop.
 
         Raises:
-            ServeError: the queue is full.
+            ServeError: the queue is full, or the model is closed.
         """
+        if self.closed:
+            what = f"version {self.version} of model '{self.name}' has just been unloaded"
+            raise ServeError(what, status=503, hint="again in a moment")
         if self.inline and job.request.rows <= self.proof.max_rows:
             self.batcher.submit_here(job)
         else:
             self.batcher.submit(job)
+
+    async def close(self) -> None:
+        """Finishes what was accepted, however long that takes, and frees the memory. On the event loop."""
+        self.closed = True
+        await asyncio.sleep(0)  # what came in this turn runs at its end
+        self.batcher.finish()
+        await in_thread(self.batcher.join, f"ox-drain-{self.name}")
+        self.batcher.close()
+        del self.batcher, self.engine  # by hand, because they refer to one another and to this
 
     def _ran(self, rows: int, run_s: float) -> None:
         self.stages.ran(rows, run_s)
