@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from ox.errors import OxError, ServeError
-from ox.serve.http.exchange import CONTINUE, Exchange
+from ox.serve.http.exchange import CONTINUE, Exchange, Refused
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -46,6 +46,12 @@ class Connection(asyncio.Protocol):
         self.unsent = 0
         self._begin()
 
+    @property
+    def peer(self) -> str:
+        """The client's address, without its port; "" where there is none."""
+        name = self.transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) and name else ""
+
     def _begin(self) -> None:
         self.target = b""
         self.headers: dict[bytes, bytes] = {}
@@ -53,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.in_head = True
         self.body: bytes | bytearray = b""
         self.size = 0
+        self.refusal: ServeError | None = None
 
     # ---- asyncio.Protocol
 
@@ -178,15 +185,24 @@ class Connection(asyncio.Protocol):
                 raise ServeError("unknown transfer-encoding", status=501, expected="chunked")
         elif int(headers.get(b"content-length", b"0")) > self.limits.body:
             raise self._body_too_large()
+        if self.front.admit is not None:
+            try:
+                self.front.admit(self.parser.get_method(), self.target, headers, self.peer)
+            except ServeError as error:
+                self.refusal = error
         if b"expect" in headers:
             if headers[b"expect"].lower() != b"100-continue":
                 raise ServeError("unknown expectation", status=417, expected="100-continue")
+            if self.refusal is not None:
+                raise self.refusal
             interim = Exchange(self, b"", b"", headers, b"", True)
             interim.response = CONTINUE
             self.exchanges.append(interim)
             self.advance()
 
     def on_body(self, data: bytes) -> None:
+        if self.refusal is not None:
+            return
         self.size += len(data)
         self.front.buffered += len(data)
         if self.size > self.limits.body:
@@ -208,7 +224,10 @@ class Connection(asyncio.Protocol):
         self.body = b""
         self.size = 0  # from here on the exchange accounts for it
         keep = self.parser.should_keep_alive() and not self.parser.should_upgrade()
-        exchange = Exchange(self, self.parser.get_method(), self.target, self.headers, body, keep)
+        kind = Exchange if self.refusal is None else Refused
+        exchange = kind(self, self.parser.get_method(), self.target, self.headers, body, keep)
+        if self.refusal is not None:
+            exchange.error = self.refusal
         self.exchanges.append(exchange)
         self.backlog.append(exchange)
         self.advance()
@@ -252,6 +271,9 @@ class Connection(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def _handle(self, exchange: Exchange) -> None:
+        if type(exchange) is Refused:
+            exchange.refuse(exchange.error)
+            return
         try:
             self.front.handle(exchange)
         except OxError as error:

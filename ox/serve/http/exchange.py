@@ -27,13 +27,13 @@ class Exchange:
     """One request and the answer to it."""
 
     __slots__ = (
-        "_connection", "arrived", "body", "headers", "keep_alive", "method", "on_abandon", "response", "target",
+        "arrived", "body", "connection", "headers", "keep_alive", "method", "on_abandon", "response", "target",
     )  # fmt: skip
 
     def __init__(
         self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self.method, self.target, self.headers, self.body = method, target, headers, body
         self.keep_alive = keep
         self.arrived = perf_counter()
@@ -42,7 +42,7 @@ class Exchange:
 
     def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
-        front = self._connection.front
+        front = self.connection.front
         front.replies[status] += 1
         if front.draining:
             self.keep_alive = False
@@ -51,7 +51,7 @@ class Exchange:
         head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
         self.response = head if self.method == b"HEAD" else head + body
         self.on_abandon = None
-        self._connection.advance()
+        self.connection.advance()
 
     def refuse(self, error: OxError, extra: bytes = b"") -> None:
         """Answers with an error in the protocol's form."""
@@ -68,3 +68,11 @@ class Exchange:
         """Answers for an exception that is a defect of ours, and logs it."""
         log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"))
         self.refuse(ServeError("the server failed on this request", status=500, hint="its log"))
+
+
+class Refused(Exchange):
+    """A request that was refused by its head. Its body is read away, and its answer waits for its turn."""
+
+    __slots__ = ("error",)
+
+    error: ServeError

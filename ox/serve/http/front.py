@@ -29,11 +29,29 @@ class Link(Protocol):
 Upgrade = Callable[[asyncio.Transport, bytes], asyncio.Protocol]
 
 
-class Front:
-    """What all connections of a server share. `upgrade` takes over those that speak HTTP/2."""
+# Looks at the method, the target and the headers of a request and at the client's address, before the body is read;
+# raises ServeError for what may not go ahead.
+Admit = Callable[[bytes, bytes, dict[bytes, bytes], str], None]
 
-    def __init__(self, handle: Callable[[Exchange], None], limits: Limits, upgrade: Upgrade | None = None) -> None:
-        self.upgrade = upgrade
+
+class Front:
+    """What all connections of a server share.
+
+    Args:
+        handle: answers a request.
+        limits: what clients may do.
+        upgrade: takes over the connections that speak HTTP/2.
+        admit: says whether a request may go ahead.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Exchange], None],
+        limits: Limits,
+        upgrade: Upgrade | None = None,
+        admit: Admit | None = None,
+    ) -> None:
+        self.upgrade, self.admit = upgrade, admit
         self.handle, self.limits = handle, limits
         self.loop = asyncio.get_running_loop()
         self.connections: set[Link] = set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import orjson
 
@@ -15,7 +14,9 @@ from ox.serve.http import JSON, Exchange, Front
 from ox.serve.http.encoding import pack, unpack
 from ox.serve.limits import Limits
 from ox.serve.repository.model import Model
+from ox.serve.rest.admission import Admission
 from ox.serve.rest.codec import Codec
+from ox.serve.rest.target import parts_of
 from ox.serve.service import Service
 from ox.serve.telemetry.metrics import CONTENT_TYPE, Metrics
 from ox.serve.v2.request import Request
@@ -36,6 +37,7 @@ class Router:
 
     def __init__(self, service: Service, limits: Limits) -> None:
         self.service, self.limits = service, limits
+        self.admission: Admission | None = None  # asked about all but the hot path; for the others the front asks
         self._routes: dict[bytes, Route] = {}  # the hot path: the exact targets of inference calls
         service.repository.changed.append(self._refresh)
         self._refresh()
@@ -60,11 +62,11 @@ class Router:
         if route is not None and exchange.method == b"POST":
             self._infer(exchange, route)
             return
-        try:
-            path = unquote(urlsplit(exchange.target.decode("latin-1")).path)
-        except ValueError as problem:  # a whole URL with an address that is none
-            raise ServeError("the target of the request is not a URL", got=str(problem)) from None
-        method, call = self._route(path)
+        if self.admission is not None:
+            self.admission(exchange.method, exchange.target, exchange.headers, exchange.connection.peer)
+        parts = parts_of(exchange.target)
+        path = "/" + "/".join(parts)
+        method, call = self._route(parts)
         if exchange.method != method and (exchange.method, method) != (b"HEAD", b"GET"):
             error = ServeError(
                 f"{exchange.method.decode()} is not for {path[:200]}", status=405, expected=method.decode()
@@ -73,9 +75,9 @@ class Router:
             return
         call(exchange)
 
-    def _route(self, path: str) -> tuple[bytes, Call]:
+    def _route(self, parts: list[str]) -> tuple[bytes, Call]:
         service = self.service
-        match path.strip("/").split("/"):
+        match parts:
             case ["v2"]:
                 return b"GET", lambda exchange: exchange.reply(200, orjson.dumps(service.server_metadata()))
             case ["v2", "health", "live"]:
@@ -101,7 +103,9 @@ class Router:
                     case ["infer"]:
                         route = self._routes[f"/v2/models/{model.name}/versions/{model.version}/infer".encode()]
                         return b"POST", lambda exchange: self._infer(exchange, route)
-        raise ServeError(f"there is no {path[:200]}", status=404, hint="/v2, /v2/models/MODEL/infer or /metrics")
+        raise ServeError(
+            f"there is no /{'/'.join(parts)[:200]}", status=404, hint="/v2, /v2/models/MODEL/infer or /metrics"
+        )
 
     def _infer(self, exchange: Exchange, route: Route) -> None:
         headers = exchange.headers

@@ -1,0 +1,64 @@
+"""What a call over HTTP needs of its key, told from its method and its target before its body is read."""
+
+from __future__ import annotations
+
+from ox.serve.access import Guard, credential_of
+from ox.serve.rest.target import parts_of
+
+ALL = "*"
+MOST_KNOWN = 4096
+# Say nothing that the open source does not: the page and the documents hold no data, which is asked for by other calls.
+OPEN = ([""], ["docs"], ["openapi.json"], ["favicon.ico"], ["v2", "health", "live"], ["v2", "health", "ready"])
+Need = tuple[str, str] | None
+
+
+def need_of(method: bytes, target: bytes) -> Need:
+    """The action and the model that a key must be good for, None for none; what nobody knows here needs the most.
+
+    Raises:
+        ServeError: the target is not a URL.
+    """
+    reads = method in (b"GET", b"HEAD", b"OPTIONS")
+    parts = parts_of(target)
+    if reads and parts in OPEN:
+        return None
+    match parts:
+        case ["v2"] if reads:
+            return "read", ""
+        case ["metrics"] if reads:
+            return "metrics", ALL
+        case ["v2", "models", "stats"] if reads:
+            return "read", ALL
+        case ["v2", "models", name, "versions", _, "infer" | "generate" | "generate_stream"]:
+            return "infer", name
+        case ["v2", "models", name, "infer" | "generate" | "generate_stream"]:
+            return "infer", name
+        case ["v2", "models", name, *_]:
+            return ("read" if reads else "manage"), name
+        case ["v2", "repository", "index"]:
+            return "read", ALL
+        case ["v2", "repository", "models", name, *_]:
+            return "manage", name
+    return ("read" if reads else "manage"), ALL
+
+
+class Admission:
+    """Asks a guard about calls over HTTP."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._known: dict[tuple[bytes, bytes], Need] = {}
+
+    def __call__(self, method: bytes, target: bytes, headers: dict[bytes, bytes], peer: str) -> None:
+        """Raises ServeError (400, 401, 403, 429) for what may not go ahead."""
+        known = self._known
+        what = method, target
+        if what in known:
+            need = known[what]
+        else:
+            need = need_of(method, target)
+            if len(known) >= MOST_KNOWN:  # somebody makes targets up
+                known.clear()
+            known[what] = need
+        if need is not None:
+            self._guard.check(credential_of(headers), *need, peer)
