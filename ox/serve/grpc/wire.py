@@ -1,0 +1,118 @@
+"""Protobuf's wire form, as far as it is read and written by hand.
+
+A ModelInferRequest is a small head (names, shapes, parameters) and the bytes of its tensors. Taking them apart before
+protobuf sees them saves the two copies that it would make of every tensor, lets one head be read once for all
+requests that begin alike, and bounds what a message of many tiny parts would grow to in memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ox.errors import ServeError
+
+ID, RAW = 0x1A, 0x3A  # the tags of ModelInferRequest.id and .raw_input_contents
+MOST_FIELDS = 4096  # of one request
+
+
+class Parts(NamedTuple):
+    """A ModelInferRequest in parts.
+
+    Args:
+        head: everything else.
+        id: the request's, "" for none.
+        raw: where each tensor's bytes begin, and how many they are.
+    """
+
+    head: bytes
+    id: str
+    raw: list[tuple[int, int]]
+
+
+def split(body: bytes) -> Parts:
+    """Takes a serialised ModelInferRequest apart.
+
+    Raises:
+        ServeError: it is not one, or has too many fields.
+    """
+    kept: list[bytes] = []
+    raw: list[tuple[int, int]] = []
+    identifier = b""
+    at, begun, end = 0, 0, len(body)  # `begun`: where what is not yet in `kept` begins
+    try:
+        for _ in range(MOST_FIELDS):
+            if at >= end:
+                break
+            start = at
+            tag = body[at]
+            if tag & 0x87 != 2:  # not of length and bytes, or of a large number: nothing that we know
+                at = _skip(body, at)
+                continue
+            size = body[at + 1]
+            at += 2
+            if size > 127:
+                size, at = _varint(body, at - 1)
+            if tag in (RAW, ID):
+                if begun != start:
+                    kept.append(body[begun:start])
+                if tag == RAW:
+                    raw.append((at, size))
+                else:
+                    identifier = body[at : at + size]
+                begun = at + size
+            at += size
+        else:
+            if at < end:
+                raise ServeError("the request has too many parts", status=413, expected=f"at most {MOST_FIELDS}")
+        if at != end:
+            raise IndexError
+        if begun != end:
+            kept.append(body[begun:])
+        return Parts(kept[0] if len(kept) == 1 else b"".join(kept), identifier.decode(), raw)
+    except IndexError:
+        raise malformed("ModelInferRequest", "it ends in the middle of a field") from None
+    except UnicodeDecodeError:
+        raise malformed("ModelInferRequest", "an id that is not UTF-8") from None
+
+
+def malformed(name: str, got: str) -> ServeError:
+    return ServeError(f"the message is not a valid {name}", got=got)
+
+
+def _skip(body: bytes, at: int) -> int:
+    """Where the field that begins at `at` ends."""
+    tag, at = _varint(body, at)
+    match tag & 7:
+        case 0:
+            return _varint(body, at)[1]
+        case 1:
+            return at + 8
+        case 2:
+            size, at = _varint(body, at)
+            return at + size
+        case 5:
+            return at + 4
+    raise malformed("ModelInferRequest", f"a field of wire type {tag & 7}")
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """A number in groups of seven bits, and where it ends."""
+    value = shift = 0
+    while shift < 70:
+        byte = body[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise malformed("ModelInferRequest", "a number that does not end")
+
+
+def varint(value: int) -> bytes:
+    """A number in groups of seven bits."""
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

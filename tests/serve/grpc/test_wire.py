@@ -1,0 +1,109 @@
+"""Taking requests apart by hand: the same as protobuf reads them, whatever comes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ox.errors import ServeError
+from ox.serve.grpc.proto import message
+from ox.serve.grpc.wire import MOST_FIELDS, Parts, split, varint
+
+Request = message("inference.ModelInferRequest")
+
+requests = st.builds(
+    lambda name, identifier, raws, inputs: Request(
+        model_name=name,
+        id=identifier,
+        raw_input_contents=raws,
+        inputs=[{"name": each, "shape": [1, len(each)]} for each in inputs],
+    ),
+    st.text(max_size=200),
+    st.text(max_size=200),
+    st.lists(st.binary(max_size=300), max_size=4),
+    st.lists(st.text(max_size=150), max_size=3),
+)
+
+
+def whole(body: bytes, parts: Parts) -> object:
+    """The message that the parts stand for."""
+    made = Request.FromString(parts.head)
+    made.id = parts.id
+    made.raw_input_contents.extend(body[at : at + size] for at, size in parts.raw)
+    return made
+
+
+@given(requests)
+def test_the_parts_are_the_message(request: object) -> None:
+    body = request.SerializeToString()  # type: ignore[attr-defined]
+    parts = split(body)
+    assert whole(body, parts) == request
+    assert not Request.FromString(parts.head).raw_input_contents
+
+
+@given(requests, st.data())
+def test_fields_in_any_order_and_unknown_ones(request: object, data: st.DataObject) -> None:
+    unknown = [
+        b"\x7a\x03abc",
+        b"\xa8\x06\x96\x01",
+        b"\xa1\x0612345678",
+        b"\xa5\x061234",
+        b"\xba\x3e\x81\x01" + bytes(129),
+    ]
+    body = request.SerializeToString()  # type: ignore[attr-defined]
+    more = b"".join(data.draw(st.permutations(unknown)))
+    body = (
+        Request(raw_input_contents=[b"first"]).SerializeToString()
+        + more
+        + body
+        + Request(id="last").SerializeToString()
+    )
+    expected = Request.FromString(body)
+    expected.DiscardUnknownFields()
+    made = whole(body, split(body))
+    made.DiscardUnknownFields()  # type: ignore[attr-defined]
+    assert made == expected
+
+
+@given(st.binary(max_size=60))
+def test_what_protobuf_refuses_is_refused(body: bytes) -> None:
+    """Groups, which proto3 does not have, are the one thing that protobuf accepts and we do not."""
+    try:
+        whole(body, split(body))
+        read = True
+    except Exception as error:
+        assert isinstance(error, ServeError) or type(error).__name__ == "DecodeError"
+        read = False
+    if read:
+        Request.FromString(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "got"),
+    [
+        (b"\x0a\x05abc", "it ends in the middle of a field"),
+        (b"\x0a", "it ends in the middle of a field"),
+        (b"\x3a\xff\xff\xff\xff\x0f", "it ends in the middle of a field"),
+        (b"\x08" + b"\xff" * 11, "a number that does not end"),
+        (b"\x0b\x0c", "a field of wire type 3"),
+        (b"\x1a\x01\xff", "an id that is not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_said(body: bytes, got: str) -> None:
+    with pytest.raises(ServeError, match="not a valid ModelInferRequest") as caught:
+        split(body)
+    assert caught.value.got == got and caught.value.status == 400
+
+
+def test_many_tiny_fields_are_not_read() -> None:
+    assert len(split(b"\x2a\x00" * MOST_FIELDS).head) == 2 * MOST_FIELDS
+    with pytest.raises(ServeError, match="too many parts") as caught:
+        split(b"\x2a\x00" * (MOST_FIELDS + 1))
+    assert caught.value.status == 413
+
+
+@pytest.mark.parametrize("value", [0, 127, 128, 300, 1 << 32])
+def test_varint(value: int) -> None:
+    body = b"\x08" + varint(value) + b"\x3a\x01x"
+    assert split(body).raw == [(len(body) - 1, 1)]
