@@ -48,6 +48,7 @@ class Model:
         self.name, self.version = name or source.path.stem, version
         self.closed = False
         contract = Contract.from_metadata(source.metadata)
+        self.samples = contract.samples
         self.instances = options.instances or usable_threads()
         self.engine = Engine(source, options.device, self.instances, options.threads)
         on_gpu = self.engine.device == "cuda"

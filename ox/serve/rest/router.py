@@ -18,8 +18,8 @@ from ox.serve.rest.admission import Admission
 from ox.serve.rest.codec import Codec
 from ox.serve.rest.target import parts_of
 from ox.serve.service import Service
-from ox.serve.telemetry.metrics import CONTENT_TYPE, Metrics
 from ox.serve.v2.request import Request
+from ox.serve.web.site import Site
 
 BINARY = b"application/octet-stream"
 Call = Callable[[Exchange], None]
@@ -39,6 +39,7 @@ class Router:
         self.service, self.limits = service, limits
         self.admission: Admission | None = None  # asked about all but the hot path; for the others the front asks
         self._routes: dict[bytes, Route] = {}  # the hot path: the exact targets of inference calls
+        self._site = Site(service)
         service.repository.changed.append(self._refresh)
         self._refresh()
 
@@ -55,7 +56,7 @@ class Router:
 
     def attach(self, front: Front) -> None:
         """Binds the router to the connections it answers, whose figures it shows."""
-        self._metrics = Metrics(front, self.service.repository)
+        self.service.telemetry.fronts.append(front)
 
     def __call__(self, exchange: Exchange) -> None:
         route = self._routes.get(exchange.target)
@@ -84,8 +85,6 @@ class Router:
                 return b"GET", lambda exchange: exchange.reply(200)
             case ["v2", "health", "ready"]:
                 return b"GET", lambda exchange: exchange.reply(200 if service.server_ready() else 400)
-            case ["metrics"]:
-                return b"GET", lambda exchange: exchange.reply(200, self._metrics.text(), CONTENT_TYPE)
             case ["v2", "models", name, *rest]:
                 version = ""
                 if rest[:1] == ["versions"] and len(rest) > 1:
@@ -103,6 +102,8 @@ class Router:
                     case ["infer"]:
                         route = self._routes[f"/v2/models/{model.name}/versions/{model.version}/infer".encode()]
                         return b"POST", lambda exchange: self._infer(exchange, route)
+        if (call := self._site.find(parts)) is not None:
+            return b"GET", call
         raise ServeError(
             f"there is no /{'/'.join(parts)[:200]}", status=404, hint="/v2, /v2/models/MODEL/infer or /metrics"
         )

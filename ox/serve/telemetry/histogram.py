@@ -7,6 +7,7 @@ model; turned into Prometheus's form only when somebody asks.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 SECONDS = (
     1e-5,
@@ -49,10 +50,11 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound, values up to it), as Prometheus wants them."""
-        rows, running = [], 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            running += count
-            rows.append((bound, float(running)))
-        return rows
+
+def buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """(upper bound, values up to it), as Prometheus wants them."""
+    rows, running = [], 0
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        running += count
+        rows.append((bound, float(running)))
+    return rows

@@ -7,6 +7,7 @@ from typing import Any
 
 from ox.serve.repository.repository import Repository
 from ox.serve.service import Service
+from ox.serve.telemetry.merge import merge
 from ox.serve.workers.link import Link
 
 # What is asked of one worker and must happen in all.
@@ -26,6 +27,9 @@ class SharedService(Service):
         assert call in CALLS, call
         answer = getattr(super(), call)(**arguments)
         return await answer if inspect.isawaitable(answer) else answer
+
+    async def figures(self) -> dict[str, Any]:
+        return merge(await self._everywhere("figures"))
 
     async def _everywhere(self, call: str, **arguments: Any) -> list[Any]:
         """All workers' answers, this one's among them."""

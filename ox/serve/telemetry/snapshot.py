@@ -1,0 +1,59 @@
+"""A server's figures at one moment as plain JSON: what metrics, statistics and the page at `/` are made of.
+
+Several workers give one each, and `merge` adds them up: numbers add, words stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Any
+
+from ox.serve.telemetry import gpu, process
+from ox.serve.telemetry.histogram import Histogram
+from ox.serve.telemetry.stages import STAGES, Stages
+
+if TYPE_CHECKING:
+    from ox.serve.repository.model import Model
+
+Snapshot = dict[str, Any]
+TIMES = (*STAGES, "request")
+
+
+def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
+    """Everything counted so far; `server` is what the caller knows of connections and answers."""
+    served: dict[str, dict[str, Snapshot]] = {}
+    for model in models:
+        served.setdefault(model.name, {})[model.version] = of_model(model)
+    on_gpu = any(entry["info"]["device"] == "cuda" for versions in served.values() for entry in versions.values())
+    gpus = gpu.figures() if on_gpu else {}
+    return {"workers": 1, "server": dict(server), "process": process.figures(), "gpus": gpus, "models": served}
+
+
+def of_model(model: Model) -> Snapshot:
+    """One version of a model: what runs it, what waits, what it has done."""
+    batching = str(model.proof.max_rows) if model.proof.why is None else "off"
+    info = {"device": model.engine.device, "provider": model.engine.provider, "batching": batching}
+    if model.proof.why is not None:
+        info["why"] = model.proof.why
+    return {"info": info, "depth": model.batcher.depth, **of_stages(model.stages)}
+
+
+def of_stages(stages: Stages) -> Snapshot:
+    """The counts by name; `sizes` holds (batches, seconds of gathering, seconds of running) by rows."""
+    last_ms = int(1000 * (time() - perf_counter() + stages.last)) if stages.last else 0
+    return {
+        "times": {name: _histogram(getattr(stages, name)) for name in TIMES},
+        "batch_rows": _histogram(stages.batch_rows),
+        "failures": dict(stages.failures),
+        "failed_s": stages.failed_s,
+        "left": dict(stages.left),
+        "sizes": {str(rows): [size.count, size.gather_s, size.run_s] for rows, size in stages.sizes.items()},
+        "cells": stages.cells,
+        "padding": stages.padding,
+        "last_ms": last_ms,
+    }
+
+
+def _histogram(histogram: Histogram) -> Snapshot:
+    return {"counts": list(histogram.counts), "total": histogram.total}

@@ -1,0 +1,37 @@
+"""A golden sample as a request that can be sent as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ox.errors import ServeError
+from ox.graph.contract import Array, Sample, dtype_name
+
+
+def sample(golden: Sample) -> bytes:
+    """The JSON of a V2 inference request, and beside it under `expected` what the exporter's run gave.
+
+    Raises:
+        ServeError: JSON cannot carry the sample (501).
+    """
+    return orjson.dumps({"inputs": _tensors(golden.inputs), "expected": _tensors(golden.outputs)})
+
+
+def _tensors(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "shape": array.shape, "datatype": dtype_name(array.dtype), "data": _data(name, array)}
+        for name, array in arrays.items()
+    ]
+
+
+def _data(name: str, array: Array) -> list[Any]:
+    if array.dtype.name == "bfloat16" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
+        raise ServeError(
+            f"JSON cannot carry '{name}' of this golden sample", status=501, got="BF16, NaN or an infinity"
+        )
+    flat: list[Any] = array.ravel().tolist()
+    return flat
