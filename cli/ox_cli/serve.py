@@ -20,6 +20,14 @@ def serve(
     threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
     workers: Annotated[int, typer.Option(help="Processes that share the ports, each with all models.", min=1)] = 1,
     max_queue: Annotated[int, typer.Option(help="Most requests that wait; more are refused with 503.")] = 1024,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificates (PEM); with --tls-key, TLS on every port.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key (PEM).")] = None,
+    tls_client_ca: Annotated[Path | None, typer.Option(help="Ask for client certificates of these (PEM).")] = None,
+    keys: Annotated[Path | None, typer.Option(help="API keys, made by `ox keys`; without it nobody is asked.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Calls a second of one client address; no limit.")] = None,
+    manage: Annotated[bool, typer.Option("--manage", help="Let anybody load and unload models.")] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
 ) -> None:
     """Serve ONNX files over HTTP (Open Inference Protocol V2) until Ctrl-C, then drain."""
@@ -35,6 +43,12 @@ def serve(
         host=host,
         port=port,
         workers=workers,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        keys=keys,
+        rate=rate,
+        manage=manage,
         options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
         limits=Limits(body=body, buffered=max(16 * body, Limits().buffered)),
         show=show,

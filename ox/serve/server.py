@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ox.errors import ArgumentError
+from ox.serve.access import Guard
 from ox.serve.address import unavailable
 from ox.serve.http import Front
 from ox.serve.limits import Limits
@@ -19,6 +20,7 @@ from ox.serve.loop import new_loop
 from ox.serve.options import Options
 from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
+from ox.serve.rest.admission import Admission
 from ox.serve.rest.router import Router
 from ox.serve.service import Service
 from ox.serve.settings import Settings
@@ -57,6 +59,8 @@ class Server:
         self.settings = Settings(**settings)
         self.host, self.port = self.settings.host, self.settings.port
         self.limits = limits or Limits()
+        self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage)
+        self._tls = self.settings.tls()
         self.models = [Model(path, options or Options(), self.limits) for path in paths]
         self.service = service(Repository(self.models))
         self._router = Router(self.service, self.limits)
@@ -65,7 +69,7 @@ class Server:
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
     @property
     def replies(self) -> Counter[int]:
@@ -86,10 +90,16 @@ class Server:
         loop = asyncio.get_running_loop()
         self._front = Front(self._router, self.limits)
         self._router.attach(self._front)
+        admission = Admission(self.guard)
+        if self.guard.open:  # inference goes ahead, so only what is rare is asked about
+            self._router.admission = admission
+        else:
+            self._front.admit = admission
         try:
             self._listener = await loop.create_server(
-                self._front, self.host, self.port, backlog=2048, reuse_port=self.settings.workers > 1 or None
-            )
+                self._front, self.host, self.port, backlog=2048, ssl=self._tls,
+                reuse_port=self.settings.workers > 1 or None,
+            )  # fmt: skip
         except (OSError, OverflowError) as error:
             raise unavailable(self.host, self.port, error) from error
         self.port = self._listener.sockets[0].getsockname()[1]
@@ -100,7 +110,8 @@ class Server:
         """What a user sees once the server is ready: a line a model, and where to ask."""
         warm = 1000 * sum(model.warm_s for model in self.models)
         where = f"warm in {warm:.0f} ms · {self.url} · V2 protocol · metrics /metrics · Ctrl-C drains and stops"
-        return [*(model.describe() for model in self.models), where]
+        exposed = self.settings.exposed()
+        return [*(model.describe() for model in self.models), *([] if exposed is None else [exposed]), where]
 
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import ssl
 from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
 
 from ox.errors import ArgumentError
 
@@ -16,6 +20,11 @@ class Settings:
         grpc: who frames gRPC: "own" on the same port and on `grpc_port`, "grpcio" on `grpc_port`, or "off".
         grpc_port: a port for gRPC alone; None for none, or with grpcio the next one after `port`.
         workers: processes that share the ports.
+        tls_cert, tls_key: PEM files; with them every port speaks TLS.
+        tls_client_ca: PEM file of the authorities of client certificates, which are then asked for.
+        keys: a file of API keys; None lets everybody in.
+        rate: calls a second of one client address whose key has no rate of its own; None for no limit.
+        manage: whether calls that change the server are open to whoever needs no key.
     """
 
     host: str = "127.0.0.1"
@@ -23,8 +32,17 @@ class Settings:
     grpc: str = "own"
     grpc_port: int | None = None
     workers: int = 1
+    tls_cert: str | Path | None = None
+    tls_key: str | Path | None = None
+    tls_client_ca: str | Path | None = None
+    keys: str | Path | None = None
+    rate: float | None = None
+    manage: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("tls_cert", "tls_key", "tls_client_ca", "keys"):
+            if getattr(self, name) is not None:  # as text, which also a worker can be told
+                object.__setattr__(self, name, str(getattr(self, name)))
         for name in ("port", "grpc_port"):
             port = getattr(self, name)
             if port is not None and not 0 <= port <= 65535:
@@ -33,3 +51,37 @@ class Settings:
             raise ArgumentError("nobody of this name frames gRPC", expected="own, grpcio or off", got=self.grpc)
         if not 1 <= self.workers <= 1024:
             raise ArgumentError("the number of workers is out of range", expected="1 to 1,024", got=str(self.workers))
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ArgumentError("TLS takes a certificate and its key", expected="--tls-cert FILE --tls-key FILE")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ArgumentError("client certificates are a part of TLS", expected="--tls-cert FILE --tls-key FILE")
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise ArgumentError("the rate is out of range", expected="more than 0", got=str(self.rate))
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What a listener speaks TLS with; None for plain text.
+
+        Raises:
+            ArgumentError: the files cannot be used.
+        """
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        from ox.serve.access.tls import context
+
+        return context(self.tls_cert, self.tls_key, self.tls_client_ca, h2=self.grpc == "own")
+
+    def exposed(self) -> str | None:
+        """A warning, if strangers may reach the server and nobody asks who they are."""
+        if self.keys is not None or self.tls_client_ca is not None or _loopback(self.host):
+            return None
+        what = f"listening on {self.host} without authentication: whoever reaches the port may use every model"
+        if self.manage:
+            what += ", and load and unload them"
+        return f"warning: {what}; --keys FILE asks for keys"
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"

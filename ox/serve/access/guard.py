@@ -47,12 +47,12 @@ class Guard:
             everybody. Whoever has a key needs the action "manage" in it.
     """
 
-    def __init__(self, keys: Path | None = None, rate: float | None = None, manage: bool = False) -> None:
+    def __init__(self, keys: str | Path | None = None, rate: float | None = None, manage: bool = False) -> None:
         self._rate, self._manage = rate, manage
         self._addresses: OrderedDict[str, Bucket] = OrderedDict()
         self._ring: Watched[Ring] | None = None
         if keys is not None:
-            self._ring = Watched("keys", [keys], lambda: Ring(read(keys), time.monotonic()))
+            self._ring = Watched("keys", [path := Path(keys)], lambda: Ring(read(path), time.monotonic()))
 
     @property
     def open(self) -> bool:

@@ -10,25 +10,24 @@ from ox.errors import ArgumentError
 from ox.serve.access.watched import Watched
 
 
-def context(cert: Path, key: Path, client_ca: Path | None = None, protocols: tuple[str, ...] = ("http/1.1",)) -> (
-    ssl.SSLContext
-):  # fmt: skip
+def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = None, h2: bool = False) -> ssl.SSLContext:
     """What a listener needs to speak TLS 1.2 or newer.
 
     Args:
         cert, key: PEM files; a connection that begins after they changed gets the new ones.
         client_ca: PEM file of the authorities whose client certificates are asked for; None asks for none.
-        protocols: what ALPN offers, best first.
+        h2: whether clients may choose HTTP/2. Who takes both gets HTTP/1.1, which answers every call.
 
     Raises:
         ArgumentError: a file cannot be read, or the key does not belong to the certificate.
     """
+    protocols = ["http/1.1", "h2"] if h2 else ["http/1.1"]
+    files = [Path(file) for file in (cert, key, client_ca) if file is not None]
 
     def read() -> ssl.SSLContext:
-        return _context(cert, key, client_ca, protocols)
+        return _context(files, protocols)
 
-    paths = [cert, key] if client_ca is None else [cert, key, client_ca]
-    watched = Watched("certificates", paths, read)
+    watched = Watched("certificates", files, read)
     first = watched.get(monotonic())
 
     def choose(tls: ssl.SSLObject, name: str, original: ssl.SSLContext) -> None:  # called in every handshake
@@ -40,24 +39,26 @@ def context(cert: Path, key: Path, client_ca: Path | None = None, protocols: tup
     return first
 
 
-def _context(cert: Path, key: Path, client_ca: Path | None, protocols: tuple[str, ...]) -> ssl.SSLContext:
+def _context(files: list[Path], protocols: list[str]) -> ssl.SSLContext:
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    made.set_alpn_protocols(list(protocols))
+    made.set_alpn_protocols(protocols)
     try:
         # Without a word of ours OpenSSL would ask the terminal for the password of a key that has one.
-        made.load_cert_chain(cert, key, password=_no_password)
-        if client_ca is not None:
-            made.load_verify_locations(client_ca)
+        made.load_cert_chain(files[0], files[1], password=_no_password)
+        for authorities in files[2:]:
+            made.load_verify_locations(authorities)
             made.verify_mode = ssl.CERT_REQUIRED
     except FileNotFoundError:
-        missing = next((path for path in (cert, key, client_ca) if path is not None and not path.exists()), cert)
+        missing = next((file for file in files if not file.exists()), files[0])
         raise ArgumentError("a file for TLS is not there", where=str(missing)) from None
     except (OSError, ValueError) as error:  # of which ssl.SSLError is one
-        text = str(error) or type(error).__name__
-        expected = "a certificate and its private key in PEM files, the key without a password"
-        raise ArgumentError("TLS cannot be set up", where=f"{cert}, {key}", expected=expected, got=text) from None
+        expected = "certificates and a private key without a password, in PEM files"
+        got = str(error) or type(error).__name__
+        raise ArgumentError(
+            "TLS cannot be set up", where=", ".join(map(str, files)), expected=expected, got=got
+        ) from None
     return made
 
 
