@@ -63,11 +63,17 @@ class Link:
                         future.set_result(message["value"])
                     else:
                         future.set_exception(_revived(error))
-        except (ConnectionError, orjson.JSONDecodeError):  # killed, perhaps in the middle of a line
-            pass
+        except (ConnectionError, orjson.JSONDecodeError):
+            log.debug("a link broke off", exc_info=True)  # killed, perhaps in the middle of a line
         for future in self._open.values():
             if not future.done():
                 future.set_exception(ServeError("a worker has ended", status=503, hint="again in a moment"))
+        for task in self._tasks:  # nobody waits for these answers
+            task.cancel()
+        self.close()
+
+    def close(self) -> None:
+        """Says goodbye: the other side's `run` ends."""
         self._writer.close()
 
     async def _reply(self, message: dict[str, Any]) -> None:

@@ -115,9 +115,9 @@ class Supervisor:
         worker = self._workers[number] = Worker(number, process, link)
         reading = asyncio.ensure_future(link.run())
         reading.add_done_callback(lambda _: setattr(worker, "ready", False))
-        async with self._news:  # what is told to all meanwhile would be missed here
-            arguments = {"orders": self._orders.to_json(), "journal": list(self._journal.values()), "number": number}
-            lines = await link.ask("start", arguments, LOADING)
+        await link.ask("load", {"orders": self._orders.to_json()}, LOADING)
+        async with self._news:  # what all are told meanwhile, this one would miss
+            lines = await link.ask("listen", {"journal": list(self._journal.values())}, LOADING)
             worker.ready = True
         return list(lines)
 

@@ -26,6 +26,7 @@ async def work(control: socket.socket) -> None:
     stopping = asyncio.Event()
     server: Server | None = None
     service: SharedService | None = None
+    listening = False
 
     def among_several(repository: Repository) -> Service:
         nonlocal service
@@ -39,19 +40,21 @@ async def work(control: socket.socket) -> None:
         return made
 
     async def answer(call: str, arguments: dict[str, Any]) -> Any:
-        nonlocal server
-        if call == "start":
+        nonlocal server, listening
+        if call == "load":
             server = await asyncio.to_thread(loaded, Orders.from_json(arguments["orders"]))
-            assert service is not None
+            return None
+        if call == "stop":
+            answers = server.answers if listening else 0
+            stopping.set()
+            return answers
+        assert server is not None and service is not None, "load comes first"
+        if call == "listen":
             for past, its in arguments["journal"]:
                 await service.here(past, its)
             await server.start()
+            listening = True
             return server.greeting()
-        assert server is not None and service is not None, "the first call is start"
-        if call == "stop":
-            answers = server.answers
-            stopping.set()
-            return answers
         return await service.here(call, arguments)
 
     reader, writer = await asyncio.open_unix_connection(sock=control, limit=LONGEST)
@@ -59,8 +62,11 @@ async def work(control: socket.socket) -> None:
     reading = asyncio.ensure_future(link.run())
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if server is not None:
+    if server is not None and listening:
         await server.stop()
+    stopped.cancel()
+    link.close()
+    await reading
 
 
 def main() -> None:

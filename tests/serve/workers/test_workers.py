@@ -1,0 +1,106 @@
+"""`ox serve --workers 2` as a user meets it: one address, workers that come back, one end for all."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", CODE, f"{ROOT}:{ROOT / 'cli'}", "serve", "--workers", "2", *map(str, arguments)]
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], SimpleNamespace, list[str]]]:
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        lines: list[str] = []
+        while not lines or "http://" not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr.read()
+        found = re.search(r"http://(.+?):(\d+)", lines[-1])
+        assert found
+        yield process, SimpleNamespace(host=found[1], port=int(found[2])), lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def answers(connect: Any, address: SimpleNamespace) -> bool:
+    """Whether 20 connections, which fall to either worker, are answered."""
+    for _ in range(20):
+        with connect(address) as client:
+            if client.ask("GET", "/v2/models/mlp/ready")[0] != 200:
+                return False
+    return True
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks /proc for a process's children")
+
+
+@needs_proc
+def test_a_killed_worker_comes_back_and_all_end_together(mlp: Path, connect: Any) -> None:
+    with serving(mlp, "--port", 0) as (process, address, lines):
+        assert lines[-1].startswith("2 workers · warm in")
+        first = children(process)
+        assert len(first) == 2 and answers(connect, address)
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: not alive(first[0]))
+        assert answers(connect, address)  # by the other one
+        until(lambda: len(children(process)) == 2)
+        assert process.stdout is not None
+        assert "was killed by signal 9 · starting it again" in process.stdout.readline()
+        second = children(process)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0 and err == "" and re.search(r"stopped after \d+ answers", out)
+        assert not any(map(alive, [*first, *second]))
+
+
+@needs_proc
+def test_workers_do_not_outlive_their_supervisor(mlp: Path) -> None:
+    with serving(mlp, "--port", 0) as (process, _, _lines):
+        pids = children(process)
+        process.kill()
+        process.wait()
+        until(lambda: not any(map(alive, pids)))
+
+
+def test_what_hinders_a_worker_is_said_once(mlp: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"\x08\x0a broken")
+    with serving(mlp, "--port", 0) as (_, address, _lines):
+        cases = [((broken,), "LoadError"), ((mlp, "--port", address.port), f"port {address.port} is in use")]
+        for arguments, words in cases:
+            done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=30)
+            assert done.returncode == 1 and done.stderr.count(words) == 1 and "Traceback" not in done.stderr
