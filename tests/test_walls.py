@@ -18,6 +18,7 @@ FLOORS = {
     "ox.train": 7,
     "ox.export": 7,
     "ox.serve": 7,
+    "ox.bench": 7,
     "ox_models": 6,
     "ox.utils": 6,
     "ox.func": 5,
@@ -43,7 +44,7 @@ FLOORS = {
     "ox.ground": 0,
 }
 GROUND = {"errors", "dtypes", "tolerance", "where"}
-APART = {"ox.train", "ox.export", "ox.serve"}  # rooms of one floor that do not know each other
+APART = {"ox.train", "ox.export", "ox.serve", "ox.bench"}  # rooms of one floor that do not know each other
 NOWHERE: frozenset[str] = frozenset()
 FOREIGN = {
     "onnx": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},

@@ -1,0 +1,15 @@
+"""A load generator for servers of the Open Inference Protocol V2, over HTTP and gRPC; `ox bench` on the command line.
+
+result = ox.bench.run("http://127.0.0.1:8000", Plan(concurrency=(1, 8, 32), seconds=5))
+result.steps[-1].percentile(99)
+
+It knows nothing of the server in this package: what it measures is what any client would see.
+"""
+
+from __future__ import annotations
+
+from ox.bench.plan import Plan
+from ox.bench.result import Result, Step
+from ox.bench.run import run
+
+__all__ = ["Plan", "Result", "Step", "run"]

@@ -1,0 +1,145 @@
+"""Whether an answer is right: read in full when it is new, by comparison with the first one after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from ox.bench.inputs import TYPES, from_bytes
+from ox.bench.model import Model, as_bytes
+from ox.bench.wire import Value, fields, integers
+from ox.tolerance import compare
+
+OK = 200  # of both transports: gRPC's own 0 arrives as this
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer as it came: the status, for gRPC with its code's name, and the message or body."""
+
+    status: int
+    body: bytes
+    json_length: int | None = None  # of HTTP with binary tensors
+    failure: str | None = None  # gRPC: the code and what was said
+
+
+@dataclass
+class Output:
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    values: npt.NDArray[Any] | None = None  # None: gRPC's typed contents, which are not looked into
+    typed: bytes = field(default=b"", repr=False)
+
+
+class Judge:
+    """Says what is wrong with an answer to request number `place`, or None.
+
+    Args:
+        known: the first answer to each request; whatever equals it byte for byte is right.
+        grpc: whether answers are messages.
+        check: whether values count, too.
+    """
+
+    def __init__(self, model: Model, known: Sequence[Reply], grpc: bool, check: bool) -> None:
+        self.model, self.grpc, self.check = model, grpc, check
+        self.known = [reply.body for reply in known]
+        self._first = [read(reply, grpc) for reply in known]
+
+    def problem(self, place: int, reply: Reply) -> str | None:
+        if reply.failure is not None:
+            return reply.failure
+        if reply.status != OK:
+            return f"HTTP {reply.status}"
+        try:
+            outputs = read(reply, self.grpc)
+        except (ValueError, KeyError, TypeError) as error:
+            return f"wrong: unreadable ({_brief(error)})"
+        first = self._first[place]
+        wrong = differs(first, outputs, self.check)
+        return None if wrong is None else f"wrong: {wrong}"
+
+
+def verify(model: Model, outputs: Sequence[Output]) -> str | None:
+    """What an answer has that the model's metadata does not promise."""
+    for output in outputs:
+        promised = next((tensor for tensor in model.outputs if tensor.name == output.name), None)
+        if promised is None:
+            return f"an output {output.name!r} that the metadata lacks"
+        if promised.datatype != output.datatype:
+            return f"{output.name!r} is {output.datatype}, promised {promised.datatype}"
+        sizes = zip(promised.shape, output.shape, strict=False)
+        if len(promised.shape) != len(output.shape) or any(want not in (-1, size) for want, size in sizes):
+            return f"{output.name!r} has the shape {list(output.shape)}, promised {list(promised.shape)}"
+    lacking = {tensor.name for tensor in model.outputs} - {output.name for output in outputs}
+    return f"the output {min(lacking)!r} is missing" if lacking else None
+
+
+def differs(first: Sequence[Output], now: Sequence[Output], values: bool) -> str | None:
+    """How an answer is not like the first one."""
+    if [output.name for output in now] != [output.name for output in first]:
+        return f"outputs {[output.name for output in now]}"
+    for one, other in zip(first, now, strict=True):
+        if (one.datatype, one.shape) != (other.datatype, other.shape):
+            return f"{one.name!r} is {other.datatype} {list(other.shape)}, was {one.datatype} {list(one.shape)}"
+        if not values:
+            continue
+        if one.values is None or other.values is None:
+            if one.typed != other.typed:
+                return f"other values of {one.name!r}"
+        elif not compare(other.values, one.values).ok:
+            return f"other values of {one.name!r}"
+    return None
+
+
+def read(reply: Reply, grpc: bool) -> list[Output]:
+    """Raises ValueError, KeyError or TypeError for an answer that is none."""
+    return _from_message(reply.body) if grpc else _from_body(reply.body, reply.json_length)
+
+
+def _from_body(body: bytes, length: int | None) -> list[Output]:
+    text, rest = (body, b"") if length is None else (body[:length], body[length:])
+    outputs = []
+    for entry in orjson.loads(text)["outputs"]:
+        shape, kind = tuple(map(int, entry["shape"])), str(entry["datatype"])
+        if "data" in entry:
+            data = entry["data"]
+            values = np.array([*data, None], object)[:-1] if kind == "BYTES" else np.array(data, TYPES[kind])
+            outputs.append(Output(str(entry["name"]), kind, shape, values.reshape(shape)))
+            continue
+        size = int(entry["parameters"]["binary_data_size"])
+        outputs.append(Output(str(entry["name"]), kind, shape, from_bytes(rest[:size], kind, shape)))
+        rest = rest[size:]
+    if rest:
+        raise ValueError(f"{len(rest)} bytes too many")
+    return outputs
+
+
+def _from_message(message: bytes) -> list[Output]:
+    """ModelInferResponse: 5 outputs (1 name, 2 datatype, 3 shape, 5 contents), 6 raw_output_contents."""
+    outputs, raw = [], []
+    for number, value in fields(message):
+        if number == 5:
+            parts: dict[int, list[Value]] = {1: [], 2: [], 3: [], 5: []}
+            for inner, part in fields(as_bytes(value)):
+                parts.setdefault(inner, []).append(part)
+            name, kind = (as_bytes(parts[each][-1]).decode() if parts[each] else "" for each in (1, 2))
+            typed = b"".join(as_bytes(part) for part in parts[5])
+            outputs.append(Output(name, kind, tuple(integers(parts[3])), None, typed))
+        elif number == 6:
+            raw.append(as_bytes(value))
+    if raw:
+        if len(raw) != len(outputs):
+            raise ValueError(f"{len(outputs)} outputs, and bytes of {len(raw)}")
+        for output, data in zip(outputs, raw, strict=True):
+            output.values = from_bytes(data, output.datatype, output.shape)
+    return outputs
+
+
+def _brief(error: Exception) -> str:
+    return str(error).splitlines()[0][:80] if str(error) else type(error).__name__

@@ -1,0 +1,144 @@
+"""Single questions to the server before the load: which models there are, what they take, what is right."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from ox.bench.address import Address
+from ox.bench.answer import OK, Reply
+from ox.bench.grpc import GrpcCall
+from ox.bench.model import Model, as_bytes, from_json, from_message
+from ox.bench.request import INFER
+from ox.bench.wire import field, fields, framed
+from ox.errors import OxError, ServeError
+
+SERVICE = "/inference.GRPCInferenceService/"
+NAME_IT = "--model NAME"
+
+
+class Asker:
+    """Raises ServeError where the server is not there or says no."""
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        self.address, self.timeout = address, timeout
+
+    def model(self, name: str | None) -> tuple[Model, list[str]]:
+        """The model of that name, or the first one; and the names of all, where they had to be asked for."""
+        names = [] if name is not None else self.names()
+        if name is None:
+            if not names:
+                raise ServeError("the server has no model that is ready", where=self.address.url, hint=NAME_IT)
+            name = names[0]
+        if self.address.grpc:
+            return from_message(self._call(SERVICE + "ModelMetadata", field(1, name), f"model {name}"), name), names
+        return from_json(self._get(f"/v2/models/{quote(name, safe='')}", f"model {name}"), name), names
+
+    def names(self) -> list[str]:
+        what = "the list of models"
+        try:
+            if self.address.grpc:
+                message = self._call(SERVICE + "RepositoryIndex", field(2, 1), what)
+                models = [dict(fields(as_bytes(value))) for number, value in fields(message) if number == 1]
+                return [as_bytes(m.get(1, b"")).decode() for m in models if m.get(3, b"READY") == b"READY"]
+            index = self._get("/v2/repository/index", what, b'{"ready":true}')
+            return [str(m["name"]) for m in index if m.get("state", "READY") == "READY"]
+        except ServeError as error:
+            if error.hint is None:
+                error.hint = NAME_IT
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ServeError("the server's list of models cannot be read", hint=NAME_IT) from None
+
+    def infer(self, request: bytes) -> Reply:
+        """The answer to a request that was built already, whatever it says."""
+        if self.address.grpc:
+            return self._grpc(INFER, request)
+        head, _, body = request.partition(b"\r\n\r\n")
+        start, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        status, got, data = self._http("POST", start.split()[1], body, headers)
+        length = got.get("inference-header-content-length", "")
+        return Reply(status, data, int(length) if length.isdigit() else None)
+
+    def _get(self, path: str, what: str, body: bytes | None = None) -> Any:
+        headers = {} if self.address.key is None else {"authorization": f"Bearer {self.address.key}"}
+        status, _, data = self._http("GET" if body is None else "POST", path, body, headers)
+        if status != OK:
+            raise ServeError(
+                f"the server does not give {what}",
+                status=status,
+                where=self.address.url,
+                got=f"HTTP {status}: {_said(data)}",
+            )
+        try:
+            return orjson.loads(data)
+        except ValueError:
+            raise ServeError(f"the server's answer for {what} is no JSON", got=_said(data)) from None
+
+    def _call(self, path: str, message: bytes, what: str) -> bytes:
+        reply = self._grpc(path, framed(message))
+        if reply.failure is not None:
+            got = f"{reply.failure}: {_said(reply.body)}"
+            raise ServeError(f"the server does not give {what}", where=self.address.url, got=got)
+        return reply.body
+
+    def _http(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        host, port, context = self.address.host, self.address.port, self.address.context()
+        link: http.client.HTTPConnection
+        if context is None:
+            link = http.client.HTTPConnection(host, port, timeout=self.timeout)
+        else:
+            link = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=context)
+        try:
+            link.request(method, path, body, headers)
+            reply = link.getresponse()
+            return reply.status, reply.headers, reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise unreachable(self.address, error) from None
+        finally:
+            link.close()
+
+    def _grpc(self, path: str, request: bytes) -> Reply:
+        async def call() -> Reply:
+            outcome: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            transport, client = await asyncio.get_running_loop().create_connection(
+                lambda: GrpcCall(self.address, path, outcome),
+                self.address.host,
+                self.address.port,
+                ssl=self.address.context(),
+            )
+            try:
+                client.send(request)
+                return await outcome
+            finally:
+                transport.abort()
+
+        async def limited() -> Reply:
+            return await asyncio.wait_for(call(), self.timeout)
+
+        try:
+            return asyncio.run(limited())
+        except (OSError, TimeoutError) as error:
+            raise unreachable(self.address, error) from None
+
+
+def unreachable(address: Address, error: Exception) -> OxError:
+    said = str(error) or type(error).__name__
+    hint = "is it running? `ox serve model.onnx` starts one"
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        hint = "SSL_CERT_FILE=cert.pem in the environment trusts the server's own certificate"
+    return ServeError(f"no answer from {address.url}", got=said, hint=hint)
+
+
+def _said(data: bytes) -> str:
+    try:
+        return str(orjson.loads(data)["error"])[:300]
+    except (ValueError, KeyError, TypeError):
+        return data[:200].decode("utf-8", "replace") or "(nothing)"

@@ -1,0 +1,69 @@
+"""One client: a connection with one request at a time. What the bytes look like is a subclass's matter."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+
+from ox.bench.answer import Reply
+
+if TYPE_CHECKING:
+    from ox.bench.pool import Pool
+
+
+class Client(asyncio.Protocol, ABC):
+    transport: asyncio.Transport
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.known = pool.judge.known
+        self.busy = False
+        self.lost = False
+        self.meant = self.sent = 0.0
+        self.place = 0  # which of the requests is out
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def ask(self, place: int, meant: float) -> None:
+        """Sends a request whose latency counts from `meant`."""
+        self.busy, self.place, self.meant, self.sent = True, place, meant, perf_counter()
+        self.send(self.pool.requests[place])
+
+    @abstractmethod
+    def send(self, request: bytes) -> None: ...
+
+    def answered(self, reply: Reply) -> None:
+        """The slow way: an answer that is not byte for byte the known one."""
+        problem = self.pool.judge.problem(self.place, reply)
+        if problem is None:
+            self.right()
+            return
+        self.busy = False
+        self.pool.recorder.failed(self.meant, problem, _excerpt(reply))
+        self.pool.free(self)
+
+    def right(self) -> None:
+        self.busy = False
+        self.pool.recorder.right(self.meant, perf_counter())
+        self.pool.free(self)
+
+    def fail(self, kind: str, example: str = "") -> None:
+        """This request will get no answer, and this connection is of no use any more."""
+        if self.lost:
+            return
+        self.lost = True
+        if self.busy:
+            self.busy = False
+            self.pool.recorder.failed(self.meant, kind, example)
+        self.transport.abort()
+        self.pool.lost(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fail("closed", str(exc or "the server closed the connection"))
+
+
+def _excerpt(reply: Reply) -> str:
+    return reply.body[:300].decode("utf-8", "replace")

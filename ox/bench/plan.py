@@ -1,0 +1,63 @@
+"""What to measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ox.errors import ArgumentError
+
+ARRIVALS = ("poisson", "constant")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Args:
+        concurrency: clients that each wait for their answer before they ask again, one step for each number (1, 8 and
+            32 where none is given). With `rates`, the one number is that of the connections (128).
+        rates: requests a second that are sent whether or not answers come; one step for each number.
+        arrivals: of `rates`: "poisson" (as from many independent users) or "constant".
+        seconds: of each step that are measured.
+        warmup: seconds before them that are not.
+        timeout: seconds after which a request counts as unanswered.
+        binary: tensors as bytes rather than as JSON numbers; gRPC always sends bytes.
+        rows: the size of the first dimension, where the model leaves it open.
+        shapes: input name to its whole shape, for models that leave more open.
+        check: answers must equal the first one (within the tolerance of their type), not only look like it.
+        processes: how many share the load.
+    """
+
+    concurrency: tuple[int, ...] = ()
+    rates: tuple[float, ...] = ()
+    arrivals: str = "poisson"
+    seconds: float = 5.0
+    warmup: float = 1.0
+    timeout: float = 10.0
+    binary: bool = True
+    rows: int = 1
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    check: bool = False
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.arrivals not in ARRIVALS:
+            raise ArgumentError("unknown arrivals", expected=" or ".join(ARRIVALS), got=self.arrivals)
+        if self.rates and len(self.concurrency) > 1:
+            raise ArgumentError("rates and a sweep of concurrency at once", hint="one of them")
+        ranges: list[tuple[str, float, float, float]] = [
+            *(("concurrency", value, 1, 100_000) for value in self.concurrency),
+            *(("rate", value, 1e-3, 1e7) for value in self.rates),
+            ("seconds", self.seconds, 0.05, 1e6),
+            ("warmup", self.warmup, 0, 1e6),
+            ("timeout", self.timeout, 1e-3, 1e6),
+            ("rows", self.rows, 1, 1 << 24),
+            ("processes", self.processes, 1, min(self.clients)),
+        ]
+        for name, value, least, most in ranges:
+            if not least <= value <= most:
+                raise ArgumentError(f"{name} is out of range", expected=f"{least:g} to {most:g}", got=f"{value:g}")
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        return self.concurrency or ((128,) if self.rates else (1, 8, 32))

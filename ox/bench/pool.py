@@ -1,0 +1,230 @@
+"""The clients of one process, and when each of them asks: at once (closed loop), or when it is time (open loop)."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from ox.bench.address import Address
+from ox.bench.answer import Judge
+from ox.bench.client import Client
+from ox.bench.grpc import GrpcClient
+from ox.bench.http1 import Head, HttpClient
+from ox.bench.recorder import Recorder
+from ox.bench.ticker import Ticker
+
+AT_ONCE = 64  # connections that are opened together; a server's backlog is not what is measured
+BACKOFF = (0.02, 1.0)  # seconds until a connection is tried again: first, longest
+
+
+class Pool(ABC):
+    """Keeps `count` connections open, gives each something to do, and sees that nothing waits for ever."""
+
+    def __init__(
+        self, address: Address, requests: Sequence[bytes], judge: Judge, recorder: Recorder, count: int, timeout: float
+    ) -> None:
+        self.address, self.requests, self.judge, self.recorder = address, requests, judge, recorder
+        self.count, self.timeout = count, timeout
+        self.heads: dict[bytes, Head] = {}
+        self.clients: set[Client] = set()
+        self.turn = 0
+        self.closing = False
+        self.connecting: set[asyncio.Task[None]] = set()
+        self.context = address.context()
+
+    # ---- what a subclass decides
+
+    @abstractmethod
+    def free(self, client: Client) -> None:
+        """A client has nothing to do."""
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """How many requests wait for a connection."""
+
+    @abstractmethod
+    def expire(self, now: float) -> None:
+        """Gives up what has waited longer than the timeout."""
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    # ---- what clients call
+
+    def next_place(self) -> int:
+        self.turn = (self.turn + 1) % len(self.requests)
+        return self.turn
+
+    def lost(self, client: Client) -> None:
+        if client not in self.clients:
+            return
+        self.clients.discard(client)
+        if not self.closing:
+            self.recorder.reconnects += 1
+            task = asyncio.get_running_loop().create_task(self._replace())
+            self.connecting.add(task)
+            task.add_done_callback(self.connecting.discard)
+
+    # ---- one step
+
+    async def open(self) -> None:
+        """Raises OSError where not even the first connection can be had."""
+        for begun in range(0, self.count, AT_ONCE):
+            await asyncio.gather(*(self._connect() for _ in range(min(AT_ONCE, self.count - begun))))
+
+    async def run(self) -> None:
+        self.begin()
+        pause = min(0.1, self.timeout / 4)
+        while True:
+            await asyncio.sleep(pause)
+            now = perf_counter()
+            self.expire(now)
+            for client in [c for c in self.clients if c.busy and now - c.sent > self.timeout]:
+                client.fail("timeout", f"no answer within {self.timeout:g} s")
+            if now >= self.recorder.stop and not self.waiting() and not any(c.busy for c in self.clients):
+                break
+        self.recorder.fold()
+
+    async def close(self) -> None:
+        self.closing = True
+        for task in self.connecting:
+            task.cancel()
+        for client in list(self.clients):
+            client.lost = True
+            client.transport.abort()
+        await asyncio.sleep(0.01)  # the transports' own clean-up
+
+    async def _connect(self) -> Client:
+        loop = asyncio.get_running_loop()
+        kind = GrpcClient if self.address.grpc else HttpClient
+        _, client = await asyncio.wait_for(
+            loop.create_connection(lambda: kind(self), self.address.host, self.address.port, ssl=self.context),
+            self.timeout,
+        )
+        self.clients.add(client)
+        return client
+
+    async def _replace(self) -> None:
+        pause, longest = BACKOFF
+        while not self.closing:
+            try:
+                client = await self._connect()
+            except OSError as error:
+                now = perf_counter()
+                if now >= self.recorder.stop and not self.waiting():
+                    return
+                self.recorder.failed(now, "connect", str(error) or type(error).__name__)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
+                continue
+            self.free(client)
+            return
+
+
+class Closed(Pool):
+    """Each client asks again as soon as it has its answer."""
+
+    def begin(self) -> None:
+        for client in list(self.clients):
+            self.free(client)
+
+    def free(self, client: Client) -> None:
+        now = perf_counter()
+        if now < self.recorder.stop and not client.lost:
+            client.ask(self.next_place(), now)
+
+    def waiting(self) -> int:
+        return 0
+
+    def expire(self, now: float) -> None:
+        return
+
+
+class Open(Pool):
+    """Requests leave when it is their time, whatever became of those before them.
+
+    One for which no connection is free waits for one, and its latency counts from the time when it should have left:
+    a server that stalls is charged for everybody who would have come meanwhile (no coordinated omission).
+    """
+
+    def __init__(
+        self, address: Address, requests: Sequence[bytes], judge: Judge, recorder: Recorder, count: int, timeout: float
+    ) -> None:
+        super().__init__(address, requests, judge, recorder, count, timeout)
+        self.idle: list[Client] = []
+        self.queue: deque[float] = deque()
+        self.times: Iterator[float] = iter(())
+
+    def schedule(self, times: Iterator[float]) -> None:
+        self.times = times
+
+    def begin(self) -> None:
+        self.idle = list(self.clients)
+        self.next = next(self.times)
+        self.ticker = Ticker(self._tick)
+        self._tick()
+
+    def _tick(self) -> None:
+        now = perf_counter()
+        late = self.recorder.late
+        while self.next <= now:
+            meant = self.next
+            if meant >= self.recorder.stop:
+                self.ticker.close()
+                return
+            client = self._idle()
+            if client is None:
+                self.queue.append(meant)
+            else:
+                if meant >= self.recorder.start:
+                    late.append(now - meant)
+                client.ask(self.next_place(), meant)
+                now = perf_counter()
+            self.next = next(self.times)
+        self.ticker.at(self.next)
+
+    def _idle(self) -> Client | None:
+        while self.idle:
+            client = self.idle.pop()
+            if not client.lost:
+                return client
+        return None
+
+    def free(self, client: Client) -> None:
+        if client.lost:
+            return
+        if self.queue:
+            client.ask(self.next_place(), self.queue.popleft())
+        else:
+            self.idle.append(client)
+
+    def waiting(self) -> int:
+        return len(self.queue)
+
+    def expire(self, now: float) -> None:
+        while self.queue and now - self.queue[0] > self.timeout:
+            self.recorder.failed(self.queue.popleft(), "timeout", "no connection was free in time")
+
+    async def close(self) -> None:
+        self.ticker.close()
+        await super().close()
+
+
+def arrivals(kind: str, rate: float, start: float, part: int, parts: int) -> Iterator[float]:
+    """Times of requests from `start` on, `rate` a second over all `parts`, of which this is number `part`."""
+    if kind == "constant":
+        number = part
+        while True:
+            yield start + number / rate
+            number += parts
+    random = np.random.default_rng((part, parts))
+    at = start
+    while True:
+        for gap in random.exponential(parts / rate, 4096):
+            at += float(gap)
+            yield at

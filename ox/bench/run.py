@@ -1,0 +1,157 @@
+"""A whole measurement: ask what the model takes, learn the right answers, then one step after the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ox.bench.address import Address, parse
+from ox.bench.answer import OK, Reply, read, verify
+from ox.bench.ask import Asker, unreachable
+from ox.bench.inputs import Feed, draw
+from ox.bench.inputs import read as read_data
+from ox.bench.model import Model
+from ox.bench.plan import Plan
+from ox.bench.request import build
+from ox.bench.result import Result, Step
+from ox.errors import ServeError
+
+ROOT = Path(__file__).resolve().parents[2]  # where a worker finds this package, installed or not
+
+
+def run(
+    url: str,
+    plan: Plan | None = None,
+    *,
+    model: str | None = None,
+    data: str | Path | None = None,
+    key: str | None = None,
+    show: Callable[[str], None] = lambda line: None,
+) -> Result:
+    """Loads a server and says how it did.
+
+    Args:
+        url: http://, https://, grpc:// or grpcs://, host and port.
+        plan: what to measure.
+        model: its name; None for the server's first one.
+        data: inputs of one request, .json or .npz; None draws them.
+        key: an API key or bearer token.
+        show: gets a line when a step begins.
+
+    Raises:
+        ArgumentError: the URL, the plan or the data cannot be used.
+        ServeError: the server is not there, does not know the model, or answers the first request with an error or
+            with something that its own metadata does not promise.
+    """
+    plan = plan or Plan()
+    address = parse(url, key)
+    asker = Asker(address, plan.timeout)
+    found, names = asker.model(model)
+    if len(names) > 1:
+        show(f"{found.name}, the first of {', '.join(names)}")
+    feeds = draw(found, plan.rows, dict(plan.shapes)) if data is None else read_data(Path(data), found)
+    requests = [build(address, found, feed, plan.binary) for feed in feeds]
+    known = [_first(asker, found, request) for request in requests]
+    result = Result(address.url, found.name, _describe(found, feeds[0]), len(requests[0]), plan)
+    steps: list[tuple[int, float | None]] = [(plan.clients[0], rate) for rate in plan.rates]
+    steps = steps or [(count, None) for count in plan.clients]
+    for clients, rate in steps:
+        show(f"{clients} client{'s' * (clients > 1)}" if rate is None else f"{rate:g} requests/s")
+        step = Step(clients, rate, plan.seconds)
+        for share in _share_out(_task(address, found, requests, known, plan), clients, rate, plan.processes, address):
+            step.merge(share)
+        result.steps.append(step)
+    return result
+
+
+def _first(asker: Asker, model: Model, request: bytes) -> Reply:
+    """The right answer to a request: what the server says while nothing else is asked of it."""
+    reply = asker.infer(request)
+    said = reply.body[:300].decode("utf-8", "replace")
+    if reply.failure is not None or reply.status != OK:
+        got = f"{reply.failure or f'HTTP {reply.status}'}: {said}"
+        raise ServeError(
+            f"{model.name} refuses the first request", where=asker.address.url, got=got, hint="--data FILE"
+        )
+    try:
+        wrong = verify(model, read(reply, asker.address.grpc))
+    except (ValueError, KeyError, TypeError) as error:
+        wrong = f"it cannot be read: {error}"
+    if wrong is not None:
+        raise ServeError(f"{model.name}'s first answer is not what its metadata promises", got=wrong)
+    return reply
+
+
+def _task(address: Address, model: Model, requests: list[bytes], known: list[Reply], plan: Plan) -> dict[str, Any]:
+    return {
+        "address": asdict(address),
+        "model": model.name,
+        "inputs": [(t.name, t.datatype, t.shape) for t in model.inputs],
+        "outputs": [(t.name, t.datatype, t.shape) for t in model.outputs],
+        "requests": [base64.b64encode(request).decode() for request in requests],
+        "known": [(reply.status, base64.b64encode(reply.body).decode(), reply.json_length) for reply in known],
+        "check": plan.check,
+        "timeout": plan.timeout,
+        "arrivals": plan.arrivals,
+        "warmup": plan.warmup,
+        "seconds": plan.seconds,
+    }
+
+
+def _share_out(
+    task: dict[str, Any], clients: int, rate: float | None, parts: int, address: Address
+) -> list[dict[str, Any]]:
+    """Runs a step in `parts` processes of this interpreter; a request's bytes travel over their standard input."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    workers = []
+    try:
+        for part in range(parts):
+            count = clients // parts + (part < clients % parts)
+            mine = {**task, "clients": count, "rate": rate, "part": part, "parts": parts}
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "ox.bench.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            workers.append(worker)
+            _tell(worker, json.dumps(mine))
+        for worker in workers:
+            line = _hear(worker)
+            if line != "ready":
+                raise unreachable(address, OSError(json.loads(line)["unreachable"]))
+        for worker in workers:
+            _tell(worker, "go")
+        return [json.loads(_hear(worker)) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+def _tell(worker: subprocess.Popen[str], line: str) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(line + "\n")
+    worker.stdin.flush()
+
+
+def _hear(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    line = worker.stdout.readline()
+    if not line:
+        raise ServeError("a process of the load generator ended", got=f"exit code {worker.wait()}")
+    return line.strip()
+
+
+def _describe(model: Model, feed: Feed) -> str:
+    parts = [f"{t.name} {t.datatype} {list(feed[t.name].shape)}" for t in model.inputs]
+    return ", ".join(parts)

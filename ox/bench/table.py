@@ -1,0 +1,67 @@
+"""The result as a person reads it."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ox.bench.result import PERCENTILES, Result, Step
+
+LATE = 0.1  # of the median: from there on the generator's own delay is worth a word
+
+
+def show(result: Result, console: Console) -> None:
+    plan = result.plan
+    table = Table(
+        title=f"{result.model} at {result.url}", title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+    )
+    table.add_column("meant/s" if plan.rates else "clients", justify="right", no_wrap=True)
+    for name in ("answers/s", *(f"p{percent:g}" for percent in PERCENTILES), "max", "right", "failed"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for step in result.steps:
+        table.add_row(*_cells(step))
+    kind = "gRPC" if result.url.startswith("grpc") else "binary" if plan.binary else "JSON"
+    table.caption = (
+        f"{result.sent} · {kind}, {result.request_bytes:,} bytes a request · {plan.seconds:g} s a step · times in ms"
+    )
+    console.print(table, soft_wrap=True)
+    if plan.rates:
+        console.print(
+            f"Open loop, {plan.arrivals} arrivals: latency counts from when a request should have left "
+            "(corrected for coordinated omission).",
+            soft_wrap=True,
+        )
+    else:
+        told = "Closed loop: each client waits for its answer. A server that stalls is asked less: see --rate."
+        console.print(told, soft_wrap=True)
+    for step in result.steps:
+        for line in remarks(step):
+            console.print(line, soft_wrap=True, markup=False)
+
+
+def remarks(step: Step) -> list[str]:
+    """What went wrong in a step, and what to know of it."""
+    name = f"{step.clients} clients" if step.rate is None else f"{step.rate:g}/s"
+    lines = []
+    for what, failures in (("", step.failures), (" in the warm-up", step.failed_early)):
+        for kind, count in sorted(failures.counts.items(), key=lambda pair: -pair[1]):
+            example = failures.examples.get(kind)
+            lines.append(f"{name}: {count:,} × {kind}{what}" + (f", such as: {example}" if example else ""))
+    if step.reconnects:
+        lines.append(f"{name}: connections were opened anew {step.reconnects:,} times")
+    if step.late > max(1e-4, LATE * step.percentile(50)):
+        lines.append(f"{name}: the load generator itself sent late, p99 {1e3 * step.late:.2f} ms: try --processes")
+    return lines
+
+
+def _cells(step: Step) -> list[str]:
+    some = step.answered > 0
+    times = [*(step.percentile(percent) for percent in PERCENTILES), step.histogram.largest]
+    return [
+        f"{step.clients}" if step.rate is None else f"{step.rate:,g}",
+        f"{step.throughput:,.0f}",
+        *(f"{1e3 * value:.3g}" if some else "–" for value in times),
+        f"{step.answered:,}",
+        f"{step.failed:,}",
+    ]

@@ -1,0 +1,82 @@
+"""One process's share of one step. Started by `run`: a line of JSON in, `ready`, `go`, a line of JSON out."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+import sys
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ox.bench.address import Address
+from ox.bench.answer import Judge, Reply
+from ox.bench.model import Model, Tensor
+from ox.bench.pool import Closed, Open, Pool, arrivals
+from ox.bench.recorder import Failures, Recorder
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def work(task: dict[str, Any]) -> dict[str, Any]:
+    address, timeout = Address(**task["address"]), task["timeout"]
+    groups = [tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in task[key]) for key in ("inputs", "outputs")]
+    known = [Reply(status, base64.b64decode(body), length) for status, body, length in task["known"]]
+    judge = Judge(Model(task["model"], *groups), known, address.grpc, task["check"])
+    requests = [base64.b64decode(text) for text in task["requests"]]
+    recorder = Recorder(float("inf"), float("inf"))
+    count = task["clients"]
+    rate = task["rate"]
+    pool: Pool
+    if rate is None:
+        pool = Closed(address, requests, judge, recorder, count, timeout)
+    else:
+        pool = Open(address, requests, judge, recorder, count, timeout)
+    pool.turn = task["part"]  # not all processes begin with the same request
+    try:
+        await pool.open()
+    except (OSError, TimeoutError) as error:
+        return {"unreachable": str(error) or type(error).__name__}
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    now = perf_counter()
+    recorder.start, recorder.stop = now + task["warmup"], now + task["warmup"] + task["seconds"]
+    if isinstance(pool, Open):
+        pool.schedule(arrivals(task["arrivals"], rate, now, task["part"], task["parts"]))
+    gc.collect()
+    gc.freeze()
+    await pool.run()
+    await pool.close()
+    late = np.frombuffer(recorder.late, np.float64)
+    return {
+        "histogram": recorder.histogram.to_json(),
+        "failures": _plain(recorder.failures),
+        "failed_early": _plain(recorder.failed_early),
+        "within": recorder.within,
+        "reconnects": recorder.reconnects,
+        "late": float(np.percentile(late, 99)) if late.size else 0.0,
+    }
+
+
+def _plain(failures: Failures) -> dict[str, Any]:
+    return {"counts": failures.counts, "examples": failures.examples}
+
+
+def main() -> None:
+    task = json.loads(sys.stdin.readline())
+    loop = new_loop()
+    outcome = loop.run_until_complete(work(task))
+    print(json.dumps(outcome), flush=True)
+
+
+if __name__ == "__main__":
+    main()
