@@ -1,62 +1,97 @@
-"""One call of a client, between a transport that carries it and the method that answers it."""
+"""What a transport gives to a gRPC call, and what it wants of a method: the only words that both sides share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import NamedTuple, Protocol
+
+from ox.errors import OxError, ServeError
+
+
+class Code(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+CODE = {
+    400: Code.INVALID_ARGUMENT,
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
+    404: Code.NOT_FOUND,
+    405: Code.UNIMPLEMENTED,
+    408: Code.DEADLINE_EXCEEDED,
+    409: Code.ALREADY_EXISTS,
+    413: Code.RESOURCE_EXHAUSTED,
+    415: Code.UNIMPLEMENTED,
+    422: Code.INVALID_ARGUMENT,
+    429: Code.RESOURCE_EXHAUSTED,
+    431: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    503: Code.UNAVAILABLE,
+    504: Code.DEADLINE_EXCEEDED,
+    507: Code.RESOURCE_EXHAUSTED,
+}
+
+
+def code_of(status: int) -> Code:
+    """The code that says over gRPC what an HTTP status says over HTTP."""
+    return CODE.get(status, Code.INTERNAL)
+
+
+def failure(error: OxError) -> tuple[Code, str]:
+    """An error as `Rpc.fail` takes it."""
+    return code_of(error.status if isinstance(error, ServeError) else 500), error.one_line()
 
 
 class Rpc(Protocol):
-    """What a transport gives to a method. Everything happens on the event loop's thread.
+    """One call of a client. Everything happens on the event loop; a call that was abandoned ignores its answers."""
 
-    The method answers with any number of `send` (a unary call: exactly one) and then `finish`, or with `fail` at any
-    time, at once or later. After `finish`, `fail` or `on_abandon` the call is over: nothing follows, from either side.
-
-    Attributes:
-        metadata: the call's headers, names in lower case, "-bin" values as they came.
-        peer: the client's address.
-        arrived: perf_counter when the call began.
-        deadline: perf_counter when the client stops waiting; None for never. The transport ends such a call itself
-            (DEADLINE_EXCEEDED).
-        on_abandon: set by the method; called when the client cancelled, left, or waited too long.
-        ended: set by a streaming method while it takes the first message; called once when the client will send no
-            more. A stream that ends without a message is finished by the transport.
-        state: the method's own; None when the call begins.
-    """
-
-    metadata: Mapping[bytes, bytes]
-    peer: str
-    arrived: float
-    deadline: float | None
-    on_abandon: Callable[[], None] | None
-    ended: Callable[[], None] | None
-    state: object
+    metadata: Mapping[bytes, bytes]  # names in lower case; a name that came twice has its values joined by a comma
+    arrived: float  # perf_counter, when the call began
+    deadline: float | None  # perf_counter, when the client stops waiting; the transport ends the call then
+    peer: str  # the client's address
+    on_abandon: Callable[[], None] | None  # set by the method; called if the client goes away before the call is over
+    ended: Callable[[], None] | None  # streaming: set at the first message; called once, after the client's last one
+    state: object  # the method's own, None at first
 
     def send(self, message: bytes) -> None:
-        """One message of the answer, serialised."""
+        """One serialised message to the client. Unary calls send exactly one."""
 
     def finish(self) -> None:
-        """The answer is complete: status OK."""
+        """The call is over and went well. A stream without any message is finished by the transport."""
 
     def fail(self, code: int, text: str) -> None:
-        """The call failed; `code` is gRPC's, see `status`."""
+        """The call is over and did not go well."""
 
     def hold(self) -> None:
-        """Hand over no further message of this stream until `resume`: the client is to wait."""
+        """Streaming: no further message until `resume`; the client has to wait. Flow control tells it so."""
 
     def resume(self) -> None:
-        """Go on with what `hold` stopped; messages may arrive before this returns."""
+        """Streaming: go on with what `hold` stopped."""
 
 
 class Method(NamedTuple):
-    """A call of a service.
+    """One method that clients may call."""
 
-    Args:
-        path: "/package.Service/Method".
-        streaming: whether clients may send any number of messages; otherwise exactly one.
-        call: takes one message as it came, not yet parsed. It never raises.
-    """
-
-    path: bytes
-    streaming: bool
-    call: Callable[[bytes, Rpc], None]
+    path: bytes  # b"/inference.GRPCInferenceService/ModelInfer"
+    streaming: bool  # any number of messages from the client; else exactly one
+    call: Callable[[bytes, Rpc], None]  # takes a message as it came, answers now or later, never raises
