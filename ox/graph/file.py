@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from onnx import TensorProto
 from ox.errors import LoadError
 
 DEEPEST = 8  # subgraphs inside subgraphs
+LARGEST = (1 << 31) - 1  # bytes of a protobuf message
 
 
 def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -23,7 +25,7 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """
     path = Path(path)
     try:
-        model = onnx.load(path, load_external_data=False)
+        model = onnx.load_model_from_string(_bytes(path))
     except FileNotFoundError as error:
         raise LoadError(f"there is no file {path}", hint=_others(path)) from error
     except OSError as error:
@@ -35,6 +37,23 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
     if not model.graph.output:
         raise LoadError(f"{path} is not an ONNX file, or damaged", got="a graph without outputs")
     return model
+
+
+def _bytes(path: Path) -> bytes:
+    """What a regular file holds: a pipe or a device might never end, or block whoever opens it."""
+    with open(path, "rb", opener=_at_once) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{path} cannot be read", expected="a regular file", got="a pipe or a device")
+        if status.st_size > LARGEST:
+            hint = "weights in a file of their own, as external data"
+            got = f"{status.st_size / 2**30:.1f} GiB"
+            raise LoadError(f"{path} is too large", expected="less than 2 GiB, as of any protobuf", got=got, hint=hint)
+        return file.read()
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def opset_of(model: onnx.ModelProto) -> int:

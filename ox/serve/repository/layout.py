@@ -1,0 +1,202 @@
+"""Which models lie on disk, and in which state: found by looking at names and stamps, without opening a file.
+
+A folder holds `<name>/<version>/model.onnx`, as Triton's repositories do, or `<name>.onnx`, which is version 1. What a
+symbolic link leads to must lie in the folder, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+from ox.errors import LoadError
+
+MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
+BESIDE = (".data", "_data")  # what is added to a file's name for its external data
+NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+MOST_FILES = 10_000  # of one version, or of a repository
+
+Stamp = tuple[tuple[str, int, int, int], ...]  # of files: name, inode, size, time of the last change
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version: its folder or, where models lie bare, its file."""
+
+    path: Path
+    stamp: Stamp
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model as it lies on disk. `root` is what nothing may lead out of; `problem` is why it cannot be read."""
+
+    name: str
+    root: Path
+    versions: Mapping[int, Version] = field(default_factory=dict)
+    config: Version | None = None
+    problem: LoadError | None = None
+
+    @property
+    def stamps(self) -> tuple[object, ...]:
+        """Equal as long as nothing has changed."""
+        config = self.config and self.config.stamp
+        return (sorted((number, version.stamp) for number, version in self.versions.items()), config, str(self.problem))
+
+    @property
+    def newest_ns(self) -> int:
+        """When the youngest file was written."""
+        stamps = [version.stamp for version in (*self.versions.values(), *([self.config] if self.config else []))]
+        return max((entry[3] for stamp in stamps for entry in stamp), default=0)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """All models, and the stamps of the folders' settings files."""
+
+    models: Mapping[str, Found]
+    settings: Mapping[Path, Stamp]
+
+
+class Layout:
+    """Files and folders that are served.
+
+    Args:
+        paths: ONNX files, each served under its stem, and folders of models.
+    """
+
+    def __init__(self, paths: Sequence[str | Path]) -> None:
+        # What was a folder once is not taken for a file when it is gone for a while.
+        self.folders = [Path(path) for path in paths if Path(path).is_dir()]
+        self.files = [Path(path) for path in paths if not Path(path).is_dir()]
+
+    def scan(self) -> Scan:
+        """What lies there now. A file that was named is always there, even if it has yet to appear.
+
+        Raises:
+            LoadError: a folder cannot be looked into.
+        """
+        models: dict[str, Found] = {}
+        settings = [folder / SETTINGS for folder in self.folders if (folder / SETTINGS).exists()]
+        for found in (*(_bare(path, path.parent) for path in self.files), *chain(*map(_folder, self.folders))):
+            first = models.setdefault(found.name, found)
+            if first is not found:
+                problem = LoadError(
+                    f"two models of one name: '{found.name}'",
+                    got=f"in {first.root} and in {found.root}",
+                    hint="another name for one of them",
+                )
+                models[found.name] = replace(first, problem=problem)
+        return Scan(models, {path: _stamp([path]) for path in settings})
+
+
+def _folder(root: Path) -> Iterator[Found]:
+    try:
+        with os.scandir(root) as entries:
+            children = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise LoadError(f"{root} cannot be looked into", got=error.strerror or str(error)) from error
+    if len(children) > MOST_FILES:
+        raise LoadError(f"{root} holds too much", expected=f"at most {MOST_FILES:,} entries", got=f"{len(children):,}")
+    real = root.resolve()
+    for child in children:
+        if child.name.startswith(".") or not child.name.isprintable():
+            continue
+        path = root / child.name
+        try:
+            if child.is_dir():
+                yield from _model(path, root, real, child.is_symlink())
+            elif child.name.endswith(".onnx"):
+                _inside(path, real)
+                yield _bare(path, root)
+        except (LoadError, OSError) as error:
+            problem = error if isinstance(error, LoadError) else _unreadable(path, error)
+            yield Found(path.stem if path.suffix == ".onnx" else path.name, root, problem=problem)
+
+
+def _model(folder: Path, root: Path, real: Path, linked: bool) -> Iterator[Found]:
+    """A folder's model; none where it has nothing of a model in it."""
+    if linked:
+        _inside(folder, real)
+    names = {entry.name for entry in os.scandir(folder)}
+    numbers = sorted(int(name) for name in names if NUMBER.fullmatch(name) and (folder / name).is_dir())
+    if not numbers and not names & {MODEL, CONFIG}:
+        return
+    config = None
+    if CONFIG in names:
+        _inside(folder / CONFIG, real)
+        config = Version(folder / CONFIG, _stamp([folder / CONFIG]))
+    versions = {}
+    for number in numbers:
+        path = folder / str(number)
+        files = list(_files(path, real))
+        if files:  # else somebody has begun to write here
+            versions[number] = Version(path, _stamp(files))
+    problem = None
+    if not versions:
+        problem = LoadError(
+            f"{folder} holds no version of the model",
+            expected=str(folder / "1" / MODEL),
+            got=", ".join(sorted(names))[:200] or "an empty folder",
+            hint=f"mkdir {folder / '1'}, and {MODEL} into it",
+        )
+    yield Found(folder.name, root, versions, config, problem)
+
+
+def _bare(path: Path, root: Path) -> Found:
+    beside = [path.with_name(path.name + suffix) for suffix in BESIDE]
+    files = [path, *(other for other in beside if other.exists())]
+    return Found(path.stem, root, {1: Version(path, _stamp(files))} if path.exists() else {})
+
+
+def _files(folder: Path, real: Path) -> Iterator[Path]:
+    """The files of a version, external data in folders below included; what is linked lies within the repository."""
+    count = 0
+    if folder.is_symlink():
+        _inside(folder, real)
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = Path(place, name)
+            count += 1
+            if count > MOST_FILES:
+                raise LoadError(f"{folder} holds too many files", expected=f"at most {MOST_FILES:,}")
+            if path.is_symlink():
+                _inside(path, real)
+            yield path
+
+
+def _inside(path: Path, real: Path) -> None:
+    if not path.resolve().is_relative_to(real):
+        raise LoadError(
+            f"{path} leads out of the repository",
+            expected=f"something inside {real}",
+            got=f"a link to {path.resolve()}",
+            hint="a copy in place of the link",
+        )
+
+
+def _stamp(files: Sequence[Path]) -> Stamp:
+    stamps = []
+    for path in sorted(files):
+        try:
+            status = os.stat(path)
+        except OSError:  # gone since it was listed, or not ours to look at: either is a state, too
+            stamps.append((str(path), 0, 0, 0))
+        else:
+            size = status.st_size if stat.S_ISREG(status.st_mode) else -1
+            stamps.append((str(path), status.st_ino, size, status.st_mtime_ns))
+    return tuple(stamps)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _unreadable(path: Path, error: OSError) -> LoadError:
+    return LoadError(f"{path} cannot be read", got=error.strerror or str(error))

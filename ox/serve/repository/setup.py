@@ -1,0 +1,84 @@
+"""How one model is to be run and named, put together from what its repository says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ox.errors import LoadError
+from ox.graph.contract import TensorInfo
+from ox.serve.options import Options
+from ox.serve.repository.layout import MODEL
+from ox.serve.repository.policy import Policy
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An input or output as a configuration declares it; `dims` with the batch, None where it is not said."""
+
+    name: str
+    dtype: str | None
+    dims: tuple[int, ...] | None
+    labels: str | None = None  # a file of class names
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a model is loaded with: as long as this and its file stay the same, it need not be loaded again."""
+
+    options: Options
+    file: str = MODEL
+    memory_mib: int | None = None
+    inputs: tuple[Declared, ...] = ()
+    outputs: tuple[Declared, ...] = ()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything that is said about a model: how it runs, which versions are served, and under which names."""
+
+    running: Running
+    policy: Policy = field(default_factory=Policy)
+    aliases: tuple[str, ...] = ()
+    labels: Mapping[str, int] = field(default_factory=dict)
+    unmapped: tuple[str, ...] = ()  # what a configuration asks for and this server does not follow
+
+    def choose(self, versions: set[int]) -> set[int]:
+        """The versions to serve: those of the policy, and those that have a label."""
+        return self.policy.choose(versions) | (versions & set(self.labels.values()))
+
+
+def agreed(
+    model: str, kind: str, actual: tuple[TensorInfo, ...], declared: tuple[Declared, ...], labels: Mapping[str, str]
+) -> tuple[TensorInfo, ...]:
+    """The model's inputs or outputs, held against the declared ones and with their class names.
+
+    Args:
+        labels: the text of each file of class names.
+
+    Raises:
+        LoadError: what was declared is not what the file has.
+    """
+    infos = {info.name: info for info in actual}
+    for entry in declared:
+        info = infos.get(entry.name)
+        if info is None or entry.dtype not in (None, info.dtype) or not _fits(entry.dims, info):
+            dims = "" if entry.dims is None else f" {list(entry.dims)}"
+            raise LoadError(
+                f"{model}: the configuration contradicts the file",
+                where=f"{kind} '{entry.name}'",
+                expected=", ".join(map(str, actual)),
+                got=f"{entry.name} {entry.dtype or ''}{dims}",
+                hint="a configuration that says less: none is needed",
+            )
+        if entry.labels is not None:
+            names = tuple(line.strip() for line in labels[entry.labels].splitlines() if line.strip())
+            infos[entry.name] = replace(info, labels=names)
+    return tuple(infos.values())
+
+
+def _fits(dims: tuple[int, ...] | None, info: TensorInfo) -> bool:
+    if dims is None:
+        return True
+    pairs = list(zip(dims, info.dims, strict=False))
+    return len(dims) == len(info.dims) and all(said in (-1, size) or not isinstance(size, int) for said, size in pairs)

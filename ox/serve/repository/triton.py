@@ -1,0 +1,138 @@
+"""What a configuration in Triton's form means here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ox.errors import ArgumentError, LoadError
+from ox.serve.repository.policy import Policy
+from ox.serve.repository.setup import Declared, Running, Setup
+
+# What is followed; of the rest, what differs from its default is named. Every size is warmed anyhow.
+FOLLOWED = {
+    "ModelConfig": "name platform backend version_policy max_batch_size input output instance_group dynamic_batching "
+    "default_model_filename parameters model_warmup",
+    "ModelInput": "name data_type dims",
+    "ModelOutput": "name data_type dims label_filename",
+    "ModelInstanceGroup": "name count kind",
+    "ModelDynamicBatching": "preferred_batch_size max_queue_delay_microseconds priority_levels default_priority_level "
+    "default_queue_policy",
+    "ModelQueuePolicy": "default_timeout_microseconds allow_timeout_override max_queue_size",
+}
+DEVICES = {0: "auto", 1: "cuda", 2: "cpu", 3: "auto"}  # of ModelInstanceGroup.Kind
+PLATFORMS = ("", "onnxruntime_onnx")
+BACKENDS = ("", "onnxruntime")
+
+
+def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str]) -> Setup:
+    """`setup` with what a ModelConfig says.
+
+    Args:
+        name: the model's folder.
+        where: for errors: the file, or the call.
+        unknown: fields that the message does not have.
+
+    Raises:
+        LoadError: the configuration is for something else, or out of range.
+    """
+
+    def wrong(what: str, expected: str, got: str) -> LoadError:
+        return LoadError(f"{name}: {what}", where=where, expected=expected, got=got)
+
+    if config.name not in ("", name):
+        raise wrong("the configuration is of another model", f"name: '{name}'", f"'{config.name}'")
+    if config.platform not in PLATFORMS or config.backend not in BACKENDS:
+        raise wrong("only ONNX files are served here", "backend: 'onnxruntime'", config.backend or config.platform)
+    choice = config.WhichOneof("scheduling_choice")
+    if choice == "ensemble_scheduling":
+        raise wrong("several models cannot be served as one here", "a configuration of one model", choice)
+    if config.max_batch_size < 0:
+        raise wrong("max_batch_size is out of range", "0 or more", str(config.max_batch_size))
+    file = config.default_model_filename or setup.running.file
+    for entry in (file, *(output.label_filename for output in config.output)):
+        if "/" in entry or "\0" in entry or entry in (".", ".."):
+            raise wrong("a file's name leads elsewhere", "a name without folders", repr(entry))
+    changes = _options(config)
+    unmapped = [*unknown, *_unfollowed(config)]
+    for key, parameter in sorted(config.parameters.items()):
+        value = parameter.string_value
+        if key == "intra_op_thread_count" and value.isascii() and value.isdigit():
+            if int(value):  # 0 is the runtime's own choice
+                changes["threads"] = int(value)
+        else:
+            unmapped.append(f"parameters.{key}")
+    try:
+        options = setup.running.options.updated(changes, where)
+    except ArgumentError as error:
+        raise LoadError(f"{name}: {error.what}", where=where, expected=error.expected, got=error.got) from None
+    batched = config.max_batch_size > 0
+    running = Running(
+        options,
+        file,
+        setup.running.memory_mib,
+        tuple(_declared(entry, batched) for entry in config.input),
+        tuple(replace(_declared(entry, batched), labels=entry.label_filename or None) for entry in config.output),
+    )
+    return replace(setup, running=running, policy=_policy(config, setup.policy), unmapped=tuple(unmapped))
+
+
+def _options(config: Any) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    batching, queue = config.dynamic_batching, config.dynamic_batching.default_queue_policy
+    if config.max_batch_size:
+        changes["max_rows"] = config.max_batch_size
+    if batching.preferred_batch_size:
+        changes["max_rows"] = max(batching.preferred_batch_size)
+    if batching.max_queue_delay_microseconds:
+        changes["max_wait_ms"] = batching.max_queue_delay_microseconds / 1000
+    if batching.priority_levels:
+        # Without a default, Triton takes the highest level of those that there are.
+        changes["priority_levels"] = batching.priority_levels
+        changes["default_priority"] = batching.default_priority_level or 1
+    if queue.default_timeout_microseconds:
+        changes["deadline_ms"] = queue.default_timeout_microseconds / 1000
+    if queue.max_queue_size:
+        changes["max_queue"] = queue.max_queue_size
+    if config.instance_group:
+        # Triton adds them up, and counts 1 where nothing is said.
+        changes["instances"] = sum(group.count or 1 for group in config.instance_group)
+        kinds = {DEVICES[group.kind] for group in config.instance_group} - {"auto"}
+        if kinds:
+            changes["device"] = kinds.pop() if len(kinds) == 1 else "auto"
+    return changes
+
+
+def _policy(config: Any, default: Policy) -> Policy:
+    match config.version_policy.WhichOneof("policy_choice"):
+        case "latest":
+            return Policy(max(1, config.version_policy.latest.num_versions))
+        case "all":
+            return Policy(None)
+        case "specific":
+            return Policy(None, frozenset(config.version_policy.specific.versions))
+    return default
+
+
+def _declared(entry: Any, batched: bool) -> Declared:
+    dims = tuple(entry.dims)
+    if batched:  # the batch goes without saying
+        dims = (-1, *dims)
+    dtype = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
+    names = {"TYPE_INVALID": None, "TYPE_STRING": "BYTES"}
+    return Declared(entry.name, names.get(dtype, dtype.removeprefix("TYPE_")), dims if entry.dims else None)
+
+
+def _unfollowed(message: Any, path: str = "") -> list[str]:
+    """The names of the fields that are set and not followed."""
+    followed = FOLLOWED[message.DESCRIPTOR.name].split()
+    names: list[str] = []
+    for field, value in message.ListFields():
+        name = f"{path}{field.name}"
+        inner = field.message_type
+        if field.name not in followed:
+            names.append(name)
+        elif inner is not None and inner.name in FOLLOWED:
+            for item in [value] if hasattr(value, "ListFields") else value:
+                names += [one for one in _unfollowed(item, f"{name}.") if one not in names]
+    return names
