@@ -53,6 +53,7 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
     failures = CounterMetricFamily(
         "ox_failures", "Requests not answered, by Triton's reason", labels=[*MODEL, "reason"]
     )
+    splits = CounterMetricFamily("ox_batch_splits", "Parts that failing batches were split into", labels=MODEL)
     cells = CounterMetricFamily("ox_padded_cells", "Elements of inputs that ran padded", labels=MODEL)
     padding = CounterMetricFamily("ox_padding_cells", "Elements of them that were padding", labels=MODEL)
     depth = GaugeMetricFamily("ox_queue_depth", "Requests that wait for an instance", labels=MODEL)
@@ -72,12 +73,13 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
                 left.add_metric([*labels, why], count)
             for reason, count in model["failures"].items():
                 failures.add_metric([*labels, reason], count)
+            splits.add_metric(labels, model["split"])
             cells.add_metric(labels, model["cells"])
             padding.add_metric(labels, model["padding"])
             depth.add_metric(labels, model["depth"])
             what = model["info"]
             info.add_metric([*labels, what["device"], what["provider"], what["batching"]], 1)
-    yield from (stages, request, rows, left, failures, cells, padding, depth, info)
+    yield from (stages, request, rows, left, failures, splits, cells, padding, depth, info)
 
 
 def _of_server(figures: Snapshot) -> Iterator[Metric]:
@@ -86,6 +88,16 @@ def _of_server(figures: Snapshot) -> Iterator[Metric]:
     for status, count in sorted(server["replies"].items()):
         requests.add_metric([status], count)
     yield requests
+    rpcs = CounterMetricFamily("ox_rpcs", "Answers over gRPC by code", labels=["code"])
+    for code, count in sorted(server["rpcs"].items()):
+        rpcs.add_metric([code], count)
+    yield rpcs
+    reloads = CounterMetricFamily("ox_reloads", "Loads of a model's versions by outcome", labels=["model", "outcome"])
+    for model, outcomes in server["reloads"].items():
+        for outcome, count in outcomes.items():
+            reloads.add_metric([model, outcome], count)
+    yield reloads
+    yield CounterMetricFamily("ox_log_dropped", "Lines of the log that nobody took", value=server["dropped"])
     yield GaugeMetricFamily("ox_connections", "Open connections", value=server["connections"])
     yield GaugeMetricFamily("ox_body_bytes", "Bytes of request bodies held", value=server["buffered"])
     yield GaugeMetricFamily(

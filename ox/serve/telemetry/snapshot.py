@@ -33,10 +33,17 @@ def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
 def of_model(model: Model) -> Snapshot:
     """One version of a model: what runs it, what waits, what it has done."""
     batching = str(model.proof.max_rows) if model.proof.why is None else "off"
-    info = {"device": model.engine.device, "provider": model.engine.provider, "batching": batching}
+    info = {
+        "device": model.engine.device,
+        "provider": model.engine.provider,
+        "batching": batching,
+        "samples": str(len(model.samples)),
+    }
     if model.proof.why is not None:
         info["why"] = model.proof.why
-    return {"info": info, "depth": model.batcher.depth, **of_stages(model.stages)}
+    tally = model.batcher.tally
+    counts = {name: getattr(tally, name) for name in ("split", "late", "gone", "refused", "cells", "padding")}
+    return {"info": info, "depth": model.batcher.depth, "left": tally.left(), **counts, **of_stages(model.stages)}
 
 
 def of_stages(stages: Stages) -> Snapshot:
@@ -47,10 +54,7 @@ def of_stages(stages: Stages) -> Snapshot:
         "batch_rows": _histogram(stages.batch_rows),
         "failures": dict(stages.failures),
         "failed_s": stages.failed_s,
-        "left": dict(stages.left),
         "sizes": {str(rows): [size.count, size.gather_s, size.run_s] for rows, size in stages.sizes.items()},
-        "cells": stages.cells,
-        "padding": stages.padding,
         "last_ms": last_ms,
     }
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ox.serve.batching.job import Job
 
 STAGES = ("parse", "queue", "batch", "run", "serialise")
-LEFT = ("full", "idle", "wait", "deadline")
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")  # Triton's words
 REJECTED = (429, 503, 504)
 
@@ -39,8 +38,7 @@ class Stages:
     """
 
     __slots__ = (
-        "batch", "batch_rows", "cells", "failed_s", "failures", "last", "left", "padding", "parse", "queue", "request",
-        "run", "serialise", "sizes",
+        "batch", "batch_rows", "failed_s", "failures", "last", "parse", "queue", "request", "run", "serialise", "sizes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -50,8 +48,6 @@ class Stages:
         self.failures = dict.fromkeys(REASONS, 0)
         self.failed_s = 0.0
         self.sizes: dict[int, Sizes] = {}  # rows -> what batches of so many rows took
-        self.left = dict.fromkeys(LEFT, 0)  # why a batch did not wait for more
-        self.cells = self.padding = 0  # elements that padded batches ran, and those of them that were padding
         self.last = 0.0  # perf_counter of the last answer
 
     def answered(self, received: float, job: Job, begun: float) -> None:
@@ -72,22 +68,16 @@ class Stages:
         self.failures["CANCELED" if error is None else reason(error)] += 1
         self.failed_s += perf_counter() - received
 
-    def ran(self, rows: int, run_s: float, gather_s: float = 0.0, left: str = "idle") -> None:
-        """A batch ran."""
+    def ran(self, rows: int, run_s: float, gather_s: float = 0.0) -> None:
+        """A batch ran, after its inputs were put together."""
         self.batch_rows.observe(rows)
         self.batch.observe(gather_s)
-        self.left[left] += 1
         size = self.sizes.get(rows)
         if size is None:
             size = self.sizes[rows] = Sizes()
         size.count += 1
         size.gather_s += gather_s
         size.run_s += run_s
-
-    def padded(self, cells: int, padding: int) -> None:
-        """A batch was padded: to `cells` elements, `padding` of them not of any request."""
-        self.cells += cells
-        self.padding += padding
 
 
 def reason(error: Exception) -> str:

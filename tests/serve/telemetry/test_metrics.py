@@ -1,0 +1,130 @@
+"""/metrics, read back by Prometheus's own parsers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from ox.serve import Server
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples_of(families: Iterable[Metric]) -> Samples:
+    found: Samples = {}
+    for family in families:
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """The one sample of that name whose labels are these, among others."""
+    (found,) = (
+        number for (known, its), number in samples.items() if known == name and frozenset(labels.items()) <= its
+    )
+    return found
+
+
+def scrape(client: Any, accept: str = "") -> Samples:
+    status, headers, body = client.ask("GET", "/metrics", headers={"accept": accept} if accept else {})
+    assert status == 200
+    if accept:
+        assert headers["content-type"].startswith("application/openmetrics-text")
+        return samples_of(parse_openmetrics(body.decode()))
+    assert headers["content-type"].startswith("text/plain")
+    return samples_of(parse_text(body.decode()))
+
+
+def test_requests_are_counted_in_every_form(client: Any, infer: Any) -> None:
+    before = scrape(client)
+    for rows in (1, 2, 4):
+        infer(client, "mlp", x=np.ones((rows, 64), np.float32))
+    assert client.ask("POST", "/v2/models/mlp/infer", b"{}")[0] == 400
+    after = scrape(client)
+
+    def grown(name: str, **labels: str) -> float:
+        known = any(other == name and frozenset(labels.items()) <= its for other, its in before)
+        return value(after, name, **labels) - (value(before, name, **labels) if known else 0)
+
+    one = {"model": "mlp", "version": "1"}
+    for stage in ("parse", "queue", "run", "serialise", "batch"):
+        assert grown("ox_stage_seconds_count", **one, stage=stage) == 3
+        assert grown("ox_stage_seconds_bucket", **one, stage=stage, le="+Inf") == 3
+    assert grown("ox_request_seconds_count", **one) == 3
+    assert grown("ox_batch_rows_sum", **one) == 7 and grown("ox_batch_rows_count", **one) == 3
+    assert sum(grown("ox_batches_total", **one, left=why) for why in ("full", "idle", "wait", "deadline")) == 3
+    assert grown("ox_failures_total", **one, reason="OTHER") == 1
+    assert grown("ox_requests_total", status="200") == 4 and value(after, "ox_requests_total", status="400") >= 1
+
+    assert grown("nv_inference_request_success", **one) == 3
+    assert grown("nv_inference_count", **one) == 7 and grown("nv_inference_exec_count", **one) == 3
+    assert grown("nv_inference_request_failure", **one, reason="OTHER") == 1
+    assert value(after, "nv_inference_pending_request_count", **one) == 0
+    parts = ("queue", "compute_input", "compute_infer", "compute_output")
+    whole = grown("nv_inference_request_duration_us", **one)
+    assert 0 < sum(grown(f"nv_inference_{part}_duration_us", **one) for part in parts) <= whole + len(parts)
+
+
+def test_what_runs_and_what_is_held(client: Any) -> None:
+    samples = scrape(client)
+    info = {"model": "mlp", "version": "1", "device": "cpu", "provider": "CPUExecutionProvider", "batching": "8"}
+    assert value(samples, "ox_model_info", **info) == 1
+    assert value(samples, "ox_connections") >= 1 and value(samples, "ox_workers") == 1
+    assert value(samples, "process_resident_memory_bytes") > 1 << 20
+    assert value(samples, "process_cpu_seconds_total") > 0
+    assert 0 < value(samples, "process_open_fds") < value(samples, "process_max_fds")
+    assert not any(name.startswith("nv_gpu") for name, _ in samples)  # nothing runs on one
+
+
+def test_openmetrics_says_the_same(client: Any) -> None:
+    plain, other = scrape(client), scrape(client, OPENMETRICS)
+    assert {name for name, _ in plain} == {name for name, _ in other}
+    assert set(plain) == set(other)
+
+
+@pytest.mark.parametrize(
+    "accept", ["*/*", "application/openmetrics-text; version=zz; escaping=?", "text/plain;version=9"]
+)
+def test_any_accept_is_answered(client: Any, accept: str) -> None:
+    status, _, body = client.ask("GET", "/metrics", headers={"accept": accept})
+    assert status == 200 and b"ox_model_info" in body
+
+
+def test_labels_are_not_made_up_by_clients(client: Any) -> None:
+    before = scrape(client)
+    for name in ("nobody", "mlp%22", "x" * 300):
+        assert client.ask("POST", f"/v2/models/{name}/infer", b"{}")[0] == 404
+    after = scrape(client)
+    assert {key for key in after if key[0] != "ox_requests_total"} == {
+        key for key in before if key[0] != "ox_requests_total"
+    }
+
+
+def test_histograms_are_whole(client: Any) -> None:
+    samples = scrape(client)
+    for (name, labels), count in samples.items():
+        if name.endswith("_bucket") and ("le", "+Inf") in labels:
+            rest = dict(labels - {("le", "+Inf")})
+            assert value(samples, name.removesuffix("_bucket") + "_count", **rest) == count
+            bounds = [
+                (float(dict(its)["le"]), number)
+                for (other, its), number in samples.items()
+                if other == name and rest.items() <= dict(its).items()
+            ]
+            counts = [number for _, number in sorted(bounds)]
+            assert counts == sorted(counts) and max(bounds)[0] == math.inf
+
+
+def test_the_server_object_is_what_is_shown(server: Server, client: Any) -> None:
+    assert value(scrape(client), "ox_requests_total", status="200") == server.replies[200] - 1  # the scrape itself

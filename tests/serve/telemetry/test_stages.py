@@ -1,0 +1,55 @@
+"""What is counted of requests and batches."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from ox.errors import DeviceError, ServeError
+from ox.serve.batching.job import Job
+from ox.serve.telemetry.stages import REASONS, Stages, reason
+from ox.serve.v2.request import Request
+
+
+def test_an_answer_is_counted_in_every_stage() -> None:
+    stages = Stages()
+    job = Job(Request(None, {"x": np.zeros((1, 1))}, 1, (), []))
+    now = perf_counter()
+    job.arrived, job.started, job.run_s = now - 3, now - 2, 0.5
+    stages.answered(now - 4, job, now)
+    assert [stages.parse.total, stages.queue.total, stages.run.total] == pytest.approx([1, 1, 0.5])
+    assert stages.request.total >= 4 and stages.serialise.count == stages.request.count == 1
+    assert stages.last >= now and sum(stages.failures.values()) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ServeError("full", status=503), "REJECTED"),
+        (ServeError("too many", status=429), "REJECTED"),
+        (ServeError("late", status=504), "REJECTED"),
+        (ServeError("gone", status=499), "CANCELED"),
+        (ServeError("wrong shape"), "OTHER"),
+        (ServeError("the model failed", status=500), "BACKEND"),
+        (DeviceError("no driver"), "BACKEND"),
+        (ZeroDivisionError(), "BACKEND"),
+        (None, "CANCELED"),
+    ],
+)
+def test_a_failure_has_one_of_tritons_reasons(error: Exception | None, expected: str) -> None:
+    stages = Stages()
+    stages.failed(error, perf_counter() - 2)
+    assert stages.failures == {**dict.fromkeys(REASONS, 0), expected: 1} and stages.failed_s >= 2
+    assert error is None or reason(error) == expected
+
+
+def test_batches_by_size() -> None:
+    stages = Stages()
+    stages.ran(8, 0.25, 0.125)
+    stages.ran(8, 0.5)
+    stages.ran(3, 1.0)
+    assert (stages.batch_rows.total, stages.batch_rows.count, stages.batch.total) == (19, 3, 0.125)
+    eight = stages.sizes[8]
+    assert (eight.count, eight.run_s, eight.gather_s, stages.sizes[3].count) == (2, 0.75, 0.125, 1)
