@@ -3,52 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from ox.errors import OxError, ServeError
 
 
-# gRPC's status codes, as far as they are used here.
-OK = 0
-CANCELLED = 1
-INVALID_ARGUMENT = 3
-DEADLINE_EXCEEDED = 4
-NOT_FOUND = 5
-ALREADY_EXISTS = 6
-PERMISSION_DENIED = 7
-RESOURCE_EXHAUSTED = 8
-UNIMPLEMENTED = 12
-INTERNAL = 13
-UNAVAILABLE = 14
-UNAUTHENTICATED = 16
+class Code(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
 
 CODES = {
-    400: INVALID_ARGUMENT,
-    401: UNAUTHENTICATED,
-    403: PERMISSION_DENIED,
-    404: NOT_FOUND,
-    405: UNIMPLEMENTED,
-    408: DEADLINE_EXCEEDED,
-    409: ALREADY_EXISTS,
-    413: RESOURCE_EXHAUSTED,
-    415: UNIMPLEMENTED,
-    422: INVALID_ARGUMENT,
-    429: RESOURCE_EXHAUSTED,
-    431: RESOURCE_EXHAUSTED,
-    499: CANCELLED,
-    501: UNIMPLEMENTED,
-    503: UNAVAILABLE,
-    504: DEADLINE_EXCEEDED,
-    507: RESOURCE_EXHAUSTED,
+    400: Code.INVALID_ARGUMENT,
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
+    404: Code.NOT_FOUND,
+    405: Code.UNIMPLEMENTED,
+    408: Code.DEADLINE_EXCEEDED,
+    409: Code.ALREADY_EXISTS,
+    413: Code.RESOURCE_EXHAUSTED,
+    415: Code.UNIMPLEMENTED,
+    422: Code.INVALID_ARGUMENT,
+    429: Code.RESOURCE_EXHAUSTED,
+    431: Code.RESOURCE_EXHAUSTED,
+    499: Code.CANCELLED,
+    501: Code.UNIMPLEMENTED,
+    503: Code.UNAVAILABLE,
+    504: Code.DEADLINE_EXCEEDED,
+    507: Code.RESOURCE_EXHAUSTED,
 }
 
 
-def code_of(error: OxError) -> int:
+def code_of(error: OxError) -> Code:
     """The code that says over gRPC what an error's HTTP status says over HTTP."""
-    return CODES.get(error.status, INTERNAL) if isinstance(error, ServeError) else INTERNAL
+    return CODES.get(error.status, Code.INTERNAL) if isinstance(error, ServeError) else Code.INTERNAL
 
 
-def failure(error: OxError) -> tuple[int, str]:
+def failure(error: OxError) -> tuple[Code, str]:
     """An error as `Rpc.fail` takes it."""
     return code_of(error), error.one_line()
 
