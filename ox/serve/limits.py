@@ -20,7 +20,9 @@ class Limits:
     buffered: int = 256 * MIB  # all bodies of all connections together
     connections: int = 4096
     pipeline: int = 16  # requests of one connection that are worked on at once
+    streams: int = 256  # the same over HTTP/2, which clients are told
     rows: int = 4096  # of one request
+    regions: int = 256  # of shared memory; each holds a file open
     request_s: float = 30.0  # a request must have arrived whole this long after its first byte
     idle_s: float = 75.0  # between two requests of one connection
     write_s: float = 30.0  # without the client taking a single byte of its answer
