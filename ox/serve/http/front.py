@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ox.serve.http.connection import Connection
 from ox.serve.http.exchange import Exchange
 from ox.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from ox.serve.telemetry.trail import Trail
 
 
 class Link(Protocol):
@@ -58,6 +61,7 @@ class Front:
         self.replies: Counter[int] = Counter()  # answers by status
         self.buffered = 0  # bytes of bodies that are held
         self.draining = False
+        self.trail: Trail | None = None  # what notes every answer, if anything does
         self._empty = asyncio.Event()
         self._empty.set()
         self._sweep_s = min(1.0, min(limits.request_s, limits.idle_s, limits.write_s, limits.linger_s) / 4)

@@ -6,6 +6,7 @@ Plain numbers, changed on the event loop alone. Three calls keep them: `answered
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,15 @@ from ox.serve.telemetry.histogram import ROWS, SECONDS, Histogram
 
 if TYPE_CHECKING:
     from ox.serve.batching.job import Job
+    from ox.serve.telemetry.traces import Tracer
 
 STAGES = ("parse", "queue", "batch", "run", "serialise")
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")  # Triton's words
 REJECTED = (429, 503, 504)
+
+
+Headers = Mapping[bytes, bytes]
+NOTHING: Headers = {}
 
 
 class Sizes:
@@ -39,6 +45,7 @@ class Stages:
 
     __slots__ = (
         "batch", "batch_rows", "failed_s", "failures", "last", "parse", "queue", "request", "run", "serialise", "sizes",
+        "together", "tracer",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,11 +56,14 @@ class Stages:
         self.failed_s = 0.0
         self.sizes: dict[int, Sizes] = {}  # rows -> what batches of so many rows took
         self.last = 0.0  # perf_counter of the last answer
+        self.together = 0  # rows of the batch whose jobs are being answered
+        self.tracer: Tracer | None = None
 
-    def answered(self, received: float, job: Job, begun: float) -> None:
+    def answered(self, received: float, job: Job, begun: float, headers: Headers = NOTHING) -> None:
         """A request succeeded: it was `received`, became `job` once parsed, and its answer was `begun` to be written.
 
-        Called when the answer is written; the times are perf_counter's.
+        Called when the answer is written; the times are perf_counter's. `headers` are HTTP's or gRPC's metadata, in
+        which a trace may come.
         """
         now = perf_counter()
         self.parse.observe(job.arrived - received)
@@ -62,14 +72,20 @@ class Stages:
         self.serialise.observe(now - begun)
         self.request.observe(now - received)
         self.last = now
+        if self.tracer is not None:
+            self.tracer.answered(headers, job, (received, begun, now), self.together)
 
-    def failed(self, error: Exception | None, received: float) -> None:
+    def failed(self, error: Exception | None, received: float, headers: Headers = NOTHING) -> None:
         """A request was refused or failed; None for a client that left."""
         self.failures["CANCELED" if error is None else reason(error)] += 1
-        self.failed_s += perf_counter() - received
+        now = perf_counter()
+        self.failed_s += now - received
+        if self.tracer is not None:
+            self.tracer.failed(headers, error, received, now)
 
     def ran(self, rows: int, run_s: float, gather_s: float = 0.0) -> None:
         """A batch ran, after its inputs were put together."""
+        self.together = rows
         self.batch_rows.observe(rows)
         self.batch.observe(gather_s)
         size = self.sizes.get(rows)

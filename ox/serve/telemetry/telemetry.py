@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ox.serve.telemetry.logs import Log
 from ox.serve.telemetry.snapshot import Snapshot, snapshot
+from ox.serve.telemetry.trail import Trail
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
     from ox.serve.http import Front
     from ox.serve.repository.repository import Repository
 
@@ -16,8 +21,7 @@ if TYPE_CHECKING:
 class Telemetry:
     """What a server can tell about itself.
 
-    `fronts` are its listeners, `rpcs` counts answers over gRPC by code, `reloads` (model, "ok" or "failed"), `dropped`
-    says how many lines of the log nobody could take.
+    `fronts` are its listeners, `rpcs` counts answers over gRPC by code, `reloads` (model, "ok" or "failed").
     """
 
     def __init__(self, repository: Repository) -> None:
@@ -25,7 +29,47 @@ class Telemetry:
         self.fronts: list[Front] = []
         self.rpcs: Counter[int] = Counter()
         self.reloads: Counter[tuple[str, str]] = Counter()
-        self.dropped: Callable[[], int] = lambda: 0
+        self.log: Log | None = None
+        self.trail: Trail | None = None
+        self._traces: TracerProvider | None = None
+
+    def open(self, *, log: str | None, level: str, access: bool, trace: bool) -> None:
+        """Begins to log in the form `log`, with ids for requests and a line for each if `access` is on, and to trace.
+
+        Raises:
+            ArgumentError: traces need what is not installed.
+        """
+        if trace:
+            from ox.serve.telemetry.traces import provider
+
+            self.trace(provider())
+        if log is not None or access:
+            self.log, self.trail = Log(log or "text", level), Trail(access)
+            for front in self.fronts:
+                front.trail = self.trail
+
+    def trace(self, provider: TracerProvider) -> None:
+        """From now on inferences become spans, also those of models that are loaded later."""
+        self._traces = provider
+        self.repository.changed.append(self._traced)
+        self._traced()
+
+    def _traced(self) -> None:
+        from ox.serve.telemetry.traces import Tracer
+
+        for model in self.repository.models():
+            if model.stages.tracer is None and self._traces is not None:
+                model.stages.tracer = Tracer(self._traces, model.name, model.version)
+
+    async def close(self) -> None:
+        """Sends and writes what waits, for three seconds at most."""
+        if self._traces is not None:
+            # A collector that does not answer may not keep the server from stopping.
+            last = threading.Thread(target=self._traces.shutdown, daemon=True)
+            last.start()
+            await asyncio.to_thread(last.join, 3.0)
+        if self.log is not None:
+            await asyncio.to_thread(self.log.close)
 
     def snapshot(self) -> Snapshot:
         """This process alone. Called on the event loop."""
@@ -39,6 +83,6 @@ class Telemetry:
             "connections": sum(len(front.connections) for front in self.fronts),
             "buffered": sum(front.buffered for front in self.fronts),
             "reloads": reloads,
-            "dropped": self.dropped(),
+            "dropped": 0 if self.log is None else self.log.dropped,
         }
         return snapshot(self.repository.models(), server)

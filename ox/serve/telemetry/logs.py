@@ -1,0 +1,131 @@
+"""Logs: a line each, as JSON or as text, on standard error.
+
+A thread of its own writes them: whoever reads the lines too slowly, or a disk that is full, holds up no request. What
+cannot be taken is counted and left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import Any, TextIO
+
+import orjson
+
+from ox.errors import ArgumentError
+
+LOGGER = logging.getLogger("ox.serve")
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 60}
+FORMS = ("json", "text")
+MOST_WAITING = 10_000  # lines
+
+
+def level() -> str:
+    """From which level on lines are written."""
+    number = LOGGER.getEffectiveLevel()
+    return next((name for name, its in LEVELS.items() if its >= number), "off")
+
+
+def set_level(name: str) -> None:
+    """From now on only lines of this level and above are written.
+
+    Raises:
+        ArgumentError: there is no such level.
+    """
+    if name not in LEVELS:
+        raise ArgumentError("unknown log level", expected=", ".join(LEVELS), got=name)
+    LOGGER.setLevel(LEVELS[name])
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """A record's parts; what it was given as `extra={"fields": {...}}` among them."""
+    entry: dict[str, Any] = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "message": record.getMessage(),
+        **getattr(record, "fields", {}),
+    }
+    if record.exc_info and record.exc_info[1] is not None:
+        entry["stack"] = "".join(traceback.format_exception(record.exc_info[1]))
+    return entry
+
+
+def json(record: logging.LogRecord) -> str:
+    """One JSON object."""
+    return orjson.dumps(fields_of(record), default=str).decode()
+
+
+def text(record: logging.LogRecord) -> str:
+    """Time, level, message, then name=value; the stack of an error below. What a client sent breaks no line."""
+    entry = fields_of(record)
+    stack = entry.pop("stack", "")
+    head = f"{entry.pop('time')} {entry.pop('level'):<7} {_plain(entry.pop('message'))}"
+    line = " ".join([head, *(f"{name}={_quoted(value)}" for name, value in entry.items())])
+    return f"{line}\n{stack.rstrip()}" if stack else line
+
+
+def _plain(message: str) -> str:
+    return "".join(letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in message)
+
+
+def _quoted(value: Any) -> str:
+    word = str(value)
+    return word if word and word.isprintable() and not set(word) & set(' "=\\') else orjson.dumps(word).decode()
+
+
+class Log(logging.Handler):
+    """What the server logs, written from a thread of its own until `close`.
+
+    Args:
+        form: "json" or "text".
+        name: the lowest level that is written.
+        stream: where to; standard error without one.
+    """
+
+    def __init__(self, form: str = "text", name: str = "info", stream: TextIO | None = None) -> None:
+        super().__init__()
+        self.dropped = 0  # lines that nobody took
+        self._form, self._stream = {"json": json, "text": text}[form], stream or sys.stderr
+        self._waiting: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
+        self._before = LOGGER.level, LOGGER.propagate
+        set_level(name)
+        LOGGER.propagate = False
+        LOGGER.addHandler(self)
+        self._thread = threading.Thread(target=self._write, name="ox-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._waiting.qsize() >= MOST_WAITING:
+            self.dropped += 1
+        else:
+            self._waiting.put(record)
+
+    def close(self) -> None:
+        """Writes what waits, for two seconds at most, and gives the logger back as it was."""
+        LOGGER.removeHandler(self)
+        level, LOGGER.propagate = self._before
+        LOGGER.setLevel(level)
+        self._waiting.put(None)
+        self._thread.join(2.0)
+        super().close()
+
+    def _write(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            try:
+                while len(batch) < 1000:  # as many as there are: one call of the system for all of them
+                    batch.append(self._waiting.get_nowait())
+            except Empty:
+                pass
+            lines = [self._form(record) + "\n" for record in batch if record is not None]
+            try:
+                self._stream.write("".join(lines))
+                self._stream.flush()
+            except (OSError, ValueError):  # a full disk, a reader that went away, a closed stream
+                self.dropped += len(lines)
+            if None in batch:
+                return

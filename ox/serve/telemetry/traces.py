@@ -1,0 +1,101 @@
+"""OpenTelemetry: a span for each inference and one for each of its stages, made when the request is over.
+
+Nothing has to be carried along while a request is worked on, because the stages' times are known anyway; that is why
+tracing costs one attribute test where it is off. Only inference is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter, time_ns
+from typing import TYPE_CHECKING, Any
+
+from ox.errors import ArgumentError, ServeError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from ox.serve.batching.job import Job
+
+INSTALL = 'pip install "ox-onnx[otel]"'
+CARRIED = (b"traceparent", b"tracestate")
+Headers = Mapping[bytes, bytes]
+
+
+def provider() -> TracerProvider:
+    """Sends spans by OTLP over HTTP, as the OTEL_* variables of the environment say.
+
+    Raises:
+        ArgumentError: OpenTelemetry is not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ArgumentError("traces need OpenTelemetry", got=str(error), hint=INSTALL) from None
+    resource = Resource.create()  # what the environment says, a name among it or a made-up one
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "ox"}))
+    made = TracerProvider(resource=resource, shutdown_on_exit=False)
+    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return made
+
+
+class Tracer:
+    """Writes the spans of one version of a model."""
+
+    def __init__(self, provider: TracerProvider, model: str, version: str) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation import tracecontext, set_span_in_context
+
+        self._tracer = provider.get_tracer("ox.serve")
+        self._name = f"infer {model}"
+        self._common = {"ox.model": model, "ox.version": version}
+        self._extract = tracecontext.TraceContextTextMapPropagator().extract
+        self._within, self._server = set_span_in_context, SpanKind.SERVER
+        self._status = lambda text: Status(StatusCode.ERROR, text)
+
+    def answered(self, headers: Headers, job: Job, times: tuple[float, float, float], together: int) -> None:
+        """A request that succeeded: `times` are when it was received, begun to be written, and written; it ran in a
+        batch of `together` rows."""
+        received, begun, written = times
+        at = _clock()
+        attributes = {**self._common, "ox.rows": job.request.rows, "ox.batch.rows": together}
+        if job.request.id is not None:
+            attributes["ox.request.id"] = job.request.id
+        span = self._open(headers, at(received), attributes)
+        inside = self._within(span)
+        ran = job.started + job.run_s
+        stages = [("parse", received, job.arrived), ("queue", job.arrived, job.started), ("run", job.started, ran)]
+        for name, start, end in (*stages, ("serialise", begun, written)):
+            child = self._tracer.start_span(name, inside, start_time=at(start))
+            if name == "run":
+                child.set_attributes(attributes)
+                child.add_event("batch", {"ox.batch.rows": together}, at(start))
+            child.end(at(end))
+        span.end(at(written))
+
+    def failed(self, headers: Headers, error: Exception | None, received: float, now: float) -> None:
+        """A request that was refused or failed; None for a client that left."""
+        at = _clock()
+        span = self._open(headers, at(received), self._common)
+        if error is None:
+            span.set_status(self._status("the client left"))
+        else:
+            span.set_attribute("http.response.status_code", getattr(error, "status", 500))
+            span.set_status(self._status(error.one_line() if isinstance(error, ServeError) else "the server failed"))
+        span.end(at(now))
+
+    def _open(self, headers: Headers, start: int, attributes: dict[str, Any]) -> Any:
+        carrier = {name.decode(): headers[name].decode("latin-1") for name in CARRIED if name in headers}
+        parent = self._extract(carrier) if carrier else None
+        span = self._tracer.start_span(self._name, parent, self._server, attributes, start_time=start)
+        return span
+
+
+def _clock() -> Any:
+    """From perf_counter's seconds to nanoseconds of the calendar, right at this moment whatever the clock was set to."""
+    now, calendar = perf_counter(), time_ns()
+    return lambda seconds: calendar - round(1e9 * (now - seconds))
