@@ -18,6 +18,8 @@ from ox.serve.http import Front
 from ox.serve.limits import Limits
 from ox.serve.loop import new_loop
 from ox.serve.options import Options
+from ox.serve.repository.keeper import Keeper
+from ox.serve.repository.layout import Layout
 from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
 from ox.serve.rest.admission import Admission
@@ -30,7 +32,7 @@ class Server:
     """Models behind a port. `start` and `stop` run on an event loop; `with server:` runs both in a thread of its own.
 
     Args:
-        paths: ONNX files; each is served under its stem.
+        paths: ONNX files, each served under its stem, and folders of models (`ox.serve.repository.layout`).
         options: how models run.
         limits: what clients may do.
         settings: the fields of `Settings`: host, port (0 takes a free one, which `port` then names), grpc, ...
@@ -52,19 +54,24 @@ class Server:
     ) -> None:
         if not paths:
             raise ArgumentError("no model to serve", hint="ox serve model.onnx")
-        stems = [Path(path).stem for path in paths]
-        twice = next((stem for stem in stems if stems.count(stem) > 1), None)
-        if twice is not None:
-            raise ArgumentError("two models of one name", got=twice, hint="another file name for one of them")
+        layout = Layout(paths)
         self.settings = Settings(**settings)
         self.host, self.port = self.settings.host, self.settings.port
         self.limits = limits or Limits()
         self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage)
         self._tls = self.settings.tls()
-        self.models = [Model(path, options or Options(), self.limits) for path in paths]
-        self.service = service(Repository(self.models))
+        repository = Repository()
+        self.keeper = Keeper(repository, layout, options or Options(), self.limits, watch=self.settings.watch)
+        self.keeper.open()
+        self.service = service(repository)
+        self.service.keeper = self.keeper
         self._router = Router(self.service, self.limits)
         self._thread: threading.Thread | None = None
+
+    @property
+    def models(self) -> list[Model]:
+        """Those that answer now."""
+        return self.service.repository.models()
 
     @property
     def url(self) -> str:
@@ -103,8 +110,7 @@ class Server:
         except (OSError, OverflowError) as error:
             raise unavailable(self.host, self.port, error) from error
         self.port = self._listener.sockets[0].getsockname()[1]
-        for model in self.models:
-            model.batcher.start(loop)
+        self.keeper.start()
 
     def greeting(self) -> list[str]:
         """What a user sees once the server is ready: a line a model, and where to ask."""
@@ -118,8 +124,7 @@ class Server:
         self.service.draining = True
         self._listener.close()
         await self._front.drain()
-        for model in self.models:
-            model.batcher.close()
+        self.keeper.stop()
 
     def __enter__(self) -> Server:
         started: Future[None] = Future()

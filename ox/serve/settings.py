@@ -25,6 +25,7 @@ class Settings:
         keys: a file of API keys; None lets everybody in.
         rate: calls a second of one client address whose key has no rate of its own; None for no limit.
         manage: whether calls that change the server are open to whoever needs no key.
+        watch: whether models follow their files: new, changed and removed ones.
     """
 
     host: str = "127.0.0.1"
@@ -38,6 +39,7 @@ class Settings:
     keys: str | Path | None = None
     rate: float | None = None
     manage: bool = False
+    watch: bool = True
 
     def __post_init__(self) -> None:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys"):

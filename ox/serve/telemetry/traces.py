@@ -6,7 +6,7 @@ tracing costs one attribute test where it is off. Only inference is traced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -48,21 +48,21 @@ class Tracer:
 
     def __init__(self, provider: TracerProvider, model: str, version: str) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode
-        from opentelemetry.trace.propagation import tracecontext, set_span_in_context
+        from opentelemetry.trace.propagation import set_span_in_context, tracecontext
 
         self._tracer = provider.get_tracer("ox.serve")
         self._name = f"infer {model}"
         self._common = {"ox.model": model, "ox.version": version}
         self._extract = tracecontext.TraceContextTextMapPropagator().extract
         self._within, self._server = set_span_in_context, SpanKind.SERVER
-        self._status = lambda text: Status(StatusCode.ERROR, text)
+        self._status, self._error = Status, StatusCode.ERROR
 
     def answered(self, headers: Headers, job: Job, times: tuple[float, float, float], together: int) -> None:
         """A request that succeeded: `times` are when it was received, begun to be written, and written; it ran in a
         batch of `together` rows."""
         received, begun, written = times
         at = _clock()
-        attributes = {**self._common, "ox.rows": job.request.rows, "ox.batch.rows": together}
+        attributes: dict[str, Any] = {**self._common, "ox.rows": job.request.rows, "ox.batch.rows": together}
         if job.request.id is not None:
             attributes["ox.request.id"] = job.request.id
         span = self._open(headers, at(received), attributes)
@@ -82,10 +82,11 @@ class Tracer:
         at = _clock()
         span = self._open(headers, at(received), self._common)
         if error is None:
-            span.set_status(self._status("the client left"))
+            span.set_status(self._status(self._error, "the client left"))
         else:
             span.set_attribute("http.response.status_code", getattr(error, "status", 500))
-            span.set_status(self._status(error.one_line() if isinstance(error, ServeError) else "the server failed"))
+            text = error.one_line() if isinstance(error, ServeError) else "the server failed"
+            span.set_status(self._status(self._error, text))
         span.end(at(now))
 
     def _open(self, headers: Headers, start: int, attributes: dict[str, Any]) -> Any:
@@ -95,7 +96,7 @@ class Tracer:
         return span
 
 
-def _clock() -> Any:
-    """From perf_counter's seconds to nanoseconds of the calendar, right at this moment whatever the clock was set to."""
+def _clock() -> Callable[[float], int]:
+    """From perf_counter's seconds to nanoseconds of the calendar, as they stand to each other at this moment."""
     now, calendar = perf_counter(), time_ns()
     return lambda seconds: calendar - round(1e9 * (now - seconds))
