@@ -17,7 +17,7 @@ def serve(
     max_wait_ms: Annotated[float, typer.Option(help="How long a free instance waits for a batch to fill.")] = 0.0,
     deadline_ms: Annotated[float, typer.Option(help="How long a request may wait in the queue.")] = 10_000.0,
     instances: Annotated[int | None, typer.Option(help="Threads that run a model; the cores, or 1 on a GPU.")] = None,
-    threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads of one run.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that share the ports, each with all models.", min=1)] = 1,
     max_queue: Annotated[int, typer.Option(help="Most requests that wait; more are refused with 503.")] = 1024,
     tls_cert: Annotated[

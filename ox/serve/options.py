@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from ox.errors import ArgumentError
+
+DEVICES = ("cpu", "cuda", "auto")
+# name -> (least, most) of what is a whole number; None stands for what is measured
+COUNTS = {"max_rows": 1, "instances": 1, "threads": 1, "max_queue": 1, "priority_levels": 1, "default_priority": 1}
+MOST = 1 << 20
 
 
 @dataclass(frozen=True)
 class Options:
-    """How models are run.
+    """How a model is run. What is None is measured when the model is loaded.
 
     Args:
         device: "cpu", "cuda" or "auto".
-        max_rows: the most rows of a batch; None for 8 on a CPU and 32 on a GPU.
+        max_rows: the most rows of a batch; 32 on a GPU if it is None.
         max_wait_ms: how long a free instance waits for a batch to fill.
-        deadline_ms: how long a request may wait in the queue.
-        instances: threads that run the model; None for the usable cores, or 1 on a GPU.
+        deadline_ms: how long a request may take, in the queue and in the model together, if it does not say itself.
+        instances: threads that run the model; 1 on a GPU if it is None.
         threads: threads of one run.
-        max_queue: the most requests that wait.
+        max_queue: the most rows that wait.
+        pad: dimensions that vary, and the value that fills shorter requests up to the longest of their batch; the name
+            of an input gives it a value of its own.
+        mask: an input that is 1 where a request has data and 0 where it was padded; made for clients that do not send
+            it.
+        priority_levels: the lowest priority that a request can ask for; 1 is the highest.
+        default_priority: the priority of requests that ask for none, or for 0.
+        weight: this model's share of the cores while several models want them.
     """
 
     device: str = "cpu"
@@ -26,21 +40,61 @@ class Options:
     max_wait_ms: float = 0.0
     deadline_ms: float = 10_000.0
     instances: int | None = None
-    threads: int = 1
+    threads: int | None = None
     max_queue: int = 1024
+    pad: Mapping[str, float] = field(default_factory=dict, hash=False)
+    mask: str | None = None
+    priority_levels: int = 10
+    default_priority: int = 5
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, least in (("max_rows", 1), ("instances", 1), ("threads", 1), ("max_queue", 1), ("max_wait_ms", 0)):
+        if self.device not in DEVICES:
+            raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=str(self.device))
+        for name, least in COUNTS.items():
             value = getattr(self, name)
-            if value is not None and not least <= value <= 1 << 20:
-                raise ArgumentError(f"{name} is out of range", expected=f"{least} to {1 << 20:,}", got=str(value))
-        if not 0 < self.deadline_ms <= 1e9:
-            raise ArgumentError(
-                "deadline_ms is out of range", expected="more than 0, at most 1e9", got=str(self.deadline_ms)
-            )
+            if value is None and name in ("max_rows", "instances", "threads"):
+                continue
+            if type(value) is not int or not least <= value <= MOST:
+                raise ArgumentError(f"{name} is out of range", expected=f"{least} to {MOST:,}", got=repr(value))
+        for name, most in (("max_wait_ms", MOST), ("deadline_ms", 1e9), ("weight", 1e6)):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value <= most or (value == 0 and name != "max_wait_ms"):
+                expected = f"{'0' if name == 'max_wait_ms' else 'more than 0'}, at most {most:g}"
+                raise ArgumentError(f"{name} is out of range", expected=expected, got=repr(value))
         if self.max_wait_ms >= self.deadline_ms:
             raise ArgumentError(
                 "max_wait_ms is not shorter than deadline_ms: whatever waits for a batch would be too late",
                 expected=f"less than {self.deadline_ms:g}",
                 got=f"{self.max_wait_ms:g}",
             )
+        if self.default_priority > self.priority_levels:
+            got, expected = str(self.default_priority), f"1 to {self.priority_levels}, the priority_levels"
+            raise ArgumentError("default_priority is out of range", expected=expected, got=got)
+        if not isinstance(self.pad, Mapping) or not all(
+            isinstance(name, str) and _is_number(value) for name, value in self.pad.items()
+        ):
+            raise ArgumentError("pad names no dimensions", expected='{"tokens": 0}', got=repr(self.pad))
+        if self.mask is not None and not (isinstance(self.mask, str) and self.pad):
+            hint = 'pad = {"tokens": 0}'
+            raise ArgumentError("mask names an input, and needs pad", got=repr(self.mask), hint=hint)
+
+    def updated(self, table: Mapping[str, Any], where: str) -> Options:
+        """These options with what a settings file says for one model.
+
+        Raises:
+            ArgumentError: a key is none of ours, or its value is out of range.
+        """
+        known = {entry.name for entry in fields(self)}
+        unknown = next((name for name in table if name not in known), None)
+        if unknown is not None:
+            raise ArgumentError(f"unknown setting '{unknown}'", where=where, expected=", ".join(sorted(known)))
+        try:
+            return replace(self, **table)
+        except ArgumentError as error:
+            error.where = where
+            raise
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,60 +8,91 @@ arrives in one turn of the event loop is run at the turn's end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-
-import numpy as np
+from typing import Any, Protocol
 
 from ox.errors import OxError, ServeError
+from ox.graph.contract import Array
+from ox.serve.batching.deadlines import Deadlines, late
+from ox.serve.batching.fairness import Share
+from ox.serve.batching.flight import Control, Flight
+from ox.serve.batching.intake import Intake
 from ox.serve.batching.job import Job
-from ox.serve.engine.session import Run
+from ox.serve.batching.padding import Padding
+from ox.serve.batching.tally import Tally
+from ox.serve.engine.instance import Feed
 
-LOOK_AHEAD = 64  # jobs that are looked at for more of the same shape
+log = logging.getLogger("ox.serve")
+
+
+class Instance(Protocol):
+    """One thread's way into a model: runs the rows of several feeds as one batch.
+
+    `gathered` is when the rows of the last batch had been put together.
+    """
+
+    gathered: float
+
+    def __call__(self, feeds: Sequence[Feed], control: Control | None) -> list[Array]: ...
+
+    def control(self) -> Control: ...
 
 
 class Batcher:
     """Collects jobs and runs them in batches.
 
     Args:
-        runs: one callable an instance, each gets a thread of its own.
+        instances: each gets a thread of its own.
+        here: what runs the jobs of `submit_here`, on the event loop.
+        intake: what may wait, and in which order.
         max_rows: the most rows of a batch; a larger request runs alone.
         max_wait_s: how long an instance may wait for a batch to fill.
-        deadline_s: how long a job may wait in the queue.
-        max_queue: the most jobs in the queue.
-        observe: called on the event loop with the rows and seconds of every batch that ran.
+        observe: called on the event loop with the rows of every batch that ran, its seconds, and those before them in
+            which it was put together.
+        padding: how requests of several lengths share a batch.
+        share: what the instances ask for cores that other models want, too.
     """
 
     def __init__(
         self,
-        runs: Sequence[Run],
+        instances: Sequence[Instance],
         *,
+        here: Instance | None = None,
+        intake: Intake,
         max_rows: int,
-        max_wait_s: float,
-        deadline_s: float,
-        max_queue: int,
-        observe: Callable[[int, float], None],
+        max_wait_s: float = 0.0,
+        observe: Callable[[int, float, float], None],
+        padding: Padding | None = None,
+        share: Share | None = None,
     ) -> None:
-        self.max_rows, self.max_wait_s, self.deadline_s, self.max_queue = max_rows, max_wait_s, deadline_s, max_queue
-        self._runs, self._observe = runs, observe
-        self._queue: deque[Job] = deque()
+        self.max_rows, self.max_wait_s = max_rows, max_wait_s
+        self._instances, self._here = instances, here or instances[0]
+        self._observe, self._padding, self._share = observe, padding, share
+        self.tally = Tally()
+        self._intake, self._queue = intake, intake.queue
         self._turn: deque[Job] = deque()  # what this turn of the event loop brought
         self._ready = threading.Condition(threading.Lock())
         self._closing = False
         self._threads: list[threading.Thread] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._flights: list[Flight | None] = [None] * len(instances)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        for index, run in enumerate(self._runs):
-            thread = threading.Thread(target=self._work, args=(run,), name=f"ox-instance-{index}", daemon=True)
+        self._intake.open()
+        if self._share is not None:
+            self._share.open()
+        self._deadlines = Deadlines(loop, self._overdue)
+        for index in range(len(self._instances)):
+            thread = threading.Thread(target=self._work, args=(index,), name=f"ox-instance-{index}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def finish(self) -> None:
-        """Has the threads end once the queue is empty."""
+        """Has the threads end once the queue is empty; deadlines are still held."""
         with self._ready:
             self._closing = True
             self._ready.notify_all()
@@ -74,29 +105,32 @@ class Batcher:
     def close(self) -> None:
         """Ends the threads once the queue is empty. Called on the event loop, which waits a second for each at most."""
         self.finish()
-        if self._timer is not None:
-            self._timer.cancel()
         self.join(1.0)
+        self._deadlines.cancel()
+        self._intake.close()
+        if self._share is not None:
+            self._share.close()
 
     @property
     def depth(self) -> int:
         """Jobs that wait."""
-        return len(self._queue)
+        return self._queue.jobs
 
     def submit(self, job: Job) -> None:
-        """Queues a job; `job.done()` follows on the event loop. Called on the event loop.
+        """Queues a job; `job.done()` follows on the event loop unless it is abandoned. Called on the event loop.
 
         Raises:
             ServeError: the queue is full (503).
         """
-        if len(self._queue) >= self.max_queue:
-            got = f"{self.max_queue} requests wait already"
-            raise ServeError("the server is busy", status=503, got=got, hint="again in a moment")
-        with self._ready:
-            self._queue.append(job)
-            self._ready.notify()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self.deadline_s, self._expire)
+        key = job.request.key if self._padding is None else self._padding.key(job.request.feed)
+        try:
+            with self._ready:
+                self._intake.put(job, key)
+                self._ready.notify()
+        except ServeError:
+            self.tally.refused += 1
+            raise
+        self._deadlines.watch(job.deadline)
 
     def submit_here(self, job: Job) -> None:
         """Like `submit`, for a model so quick that the event loop's own thread runs it, at the end of this turn."""
@@ -105,106 +139,190 @@ class Batcher:
         self._turn.append(job)
 
     def _run_here(self) -> None:
-        while batch := self._take(self._turn):
-            self._serve(batch, self._runs[0], self._deliver)
+        turn, most = self._turn, self.max_rows
+        while turn:
+            batch: list[Job] = []
+            rows, now = 0, perf_counter()
+            while turn and rows < most:
+                job = turn[0]
+                if batch and (rows + job.request.rows > most or job.request.key != batch[0].request.key):
+                    break
+                turn.popleft()
+                if job.abandoned or (job.deadline is not None and job.deadline <= now):
+                    self._drop([job])
+                else:
+                    batch.append(job)
+                    rows += job.request.rows
+            if batch:
+                if turn or rows >= most:
+                    self.tally.full += 1
+                else:
+                    self.tally.idle += 1
+                self._serve(batch, self._here, None)
 
-    def _expire(self) -> None:
-        """Answers what has waited too long, even while every instance is busy."""
-        now, late = perf_counter(), []
+    # ---- what takes too long, on the event loop
+
+    def _overdue(self, now: float) -> float | None:
+        """Answers what is past its deadline, waiting or running; the next deadline."""
         with self._ready:
-            while self._queue and now - self._queue[0].arrived >= self.deadline_s:
-                late.append(self._queue.popleft())
-            wait = self._queue[0].arrived + self.deadline_s - now if self._queue else None
-        self._timer = None if wait is None else self._loop.call_later(wait, self._expire)
-        for job in late:
-            waited = f"{1000 * (now - job.arrived):.0f} ms in the queue"
-            job.error = ServeError("the request waited too long", status=504, got=waited, hint="again in a moment")
-            job.done()
+            out = self._queue.throw_out(late(now))
+            following = self._queue.earliest()
+        self._drop(out)
+        for flight in self._flights:
+            for job in () if flight is None else flight.jobs:
+                if job.abandoned or job.flight is not flight or job.deadline is None:
+                    continue
+                if job.deadline <= now:
+                    self._too_late(job)
+                elif following is None or job.deadline < following:
+                    following = job.deadline
+        return following
+
+    def _drop(self, jobs: list[Job]) -> None:
+        """Jobs that left the queue without having run."""
+        for job in jobs:
+            if job.abandoned:
+                self.tally.gone += 1
+            else:
+                self._too_late(job)
+
+    def _too_late(self, job: Job) -> None:
+        self.tally.late += 1
+        waited = f"{1000 * (perf_counter() - job.arrived):.0f} ms"
+        where = "in the queue" if job.flight is None else "in the queue and the model"
+        hint = "again in a moment, or with a longer timeout"
+        job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
+        self._answer(job)
+        job.abandon()
 
     # ---- from here on in the instances' threads
 
-    def _work(self, run: Run) -> None:
-        while batch := self._pull():
-            self._serve(batch, run, self._hand_over)
+    def _work(self, index: int) -> None:
+        instance, share = self._instances[index], self._share
+        while reason := self._wait():
+            # Before a batch is taken: while other models have the cores, it may still grow.
+            shared = share is not None and share.acquire()
+            begun = perf_counter()
+            try:
+                self._next(index, instance, reason)
+            finally:
+                if share is not None and shared:
+                    share.release(perf_counter() - begun)
 
-    def _pull(self) -> list[Job]:
-        """The next batch, oldest job first; empty when the batcher closes."""
+    def _wait(self) -> str:
+        """Until something waits, or with `max_wait_s` a batch of it; why it may leave. "" when the batcher closes."""
         with self._ready:
-            while True:
-                while not self._queue:
-                    if self._closing:
-                        return []
-                    self._ready.wait()
-                if self.max_wait_s:
-                    self._fill()
-                if batch := self._take(self._queue):
-                    return batch
+            while not self._queue.jobs:
+                if self._closing:
+                    return ""
+                self._ready.wait()
+            return self._fill() if self.max_wait_s else "idle"
 
-    def _fill(self) -> None:
-        """Waits until a full batch is there, or the oldest job has waited long enough."""
-        while self._queue and not self._closing:
-            wait = self._queue[0].arrived + self.max_wait_s - perf_counter()
-            if wait <= 0 or sum(job.request.rows for job in self._queue) >= self.max_rows:
-                return
+    def _fill(self) -> str:
+        """Waits until a full batch is there, the oldest job has waited long enough, or its deadline comes near."""
+        while True:
+            group = self._queue.first()
+            if group is None or self._closing or group.rows >= self.max_rows:
+                return "idle"
+            job, now = group.heap[0].job, perf_counter()
+            wait, reason = job.arrived + self.max_wait_s - now, "wait"
+            if job.deadline is not None and job.deadline - self._intake.run_s - now < wait:
+                wait, reason = job.deadline - self._intake.run_s - now, "deadline"
+            if wait <= 0:
+                return reason
             self._ready.wait(wait)
 
-    def _take(self, queue: deque[Job]) -> list[Job]:
-        """Takes the oldest job and the next ones of the same shape that fit; the others keep their order."""
-        batch: list[Job] = []
-        passed: list[Job] = []
-        rows = 0
-        while queue and len(passed) < LOOK_AHEAD and (not batch or rows < self.max_rows):
-            job = queue.popleft()
-            if job.abandoned:
-                continue
-            request = job.request
-            if not batch or (request.key == batch[0].request.key and rows + request.rows <= self.max_rows):
-                batch.append(job)
-                rows += request.rows
-            else:
-                passed.append(job)
-        queue.extendleft(reversed(passed))
-        return batch
+    def _next(self, index: int, instance: Instance, reason: str) -> None:
+        """Runs the next batch, if another instance has not taken it."""
+        with self._ready:
+            taken = self._queue.take(self.max_rows, late(perf_counter()))
+        if taken.stale:
+            self._hand_over(self._drop, taken.stale)
+        if taken.jobs:
+            flight = Flight(taken.jobs, instance.control(), "full" if taken.full else reason)
+            self._flights[index] = flight
+            self._serve(taken.jobs, instance, flight)
+            self._flights[index] = None
 
-    def _serve(self, jobs: list[Job], run: Run, deliver: Callable[[list[Job]], None]) -> None:
-        started = perf_counter()
+    def _serve(self, jobs: list[Job], instance: Instance, flight: Flight | None) -> None:
+        taken = instance.gathered = perf_counter()
         try:
-            self._run(jobs, run)
+            self._run(jobs, instance, flight)
         except Exception as error:
-            if len(jobs) > 1:
-                # Somebody's input broke the batch: run each alone, so that only the culprit gets the error.
-                for job in jobs:
-                    self._serve([job], run, deliver)
+            if len(jobs) > 1 and not (flight is not None and flight.control.terminate):
+                # Somebody's input broke the batch: halves, until only the culprits are alone with their error.
+                if flight is None:
+                    self.tally.split += 1
+                else:
+                    flight.split = True
+                middle = len(jobs) // 2
+                self._serve(jobs[:middle], instance, flight)
+                self._serve(jobs[middle:], instance, flight)
                 return
             if not isinstance(error, OxError):
                 error = ServeError("the model failed", status=500, got=str(error))
-            jobs[0].error = error
+            for job in jobs:
+                job.error = error
+        started = instance.gathered
         run_s = perf_counter() - started
         for job in jobs:
             job.started, job.run_s = started, run_s
-        deliver(jobs)
+        if flight is None:
+            self._deliver(jobs, started - taken)
+        else:
+            self._hand_over(self._deliver, jobs, started - taken)
 
-    def _hand_over(self, jobs: list[Job]) -> None:
+    def _hand_over(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._deliver, jobs)
+            self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:  # the loop has been closed: nobody is left to answer
             return
 
-    def _run(self, jobs: list[Job], run: Run) -> None:
-        if len(jobs) == 1:
-            jobs[0].outputs = run(jobs[0].request.feed)
-            return
-        feeds = [job.request.feed for job in jobs]
-        outputs = run({name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
-        first = 0
-        for job in jobs:
-            end = first + job.request.rows
-            job.outputs = [output[first:end] for output in outputs]
-            first = end
+    def _run(self, jobs: list[Job], instance: Instance, flight: Flight | None) -> None:
+        control = None if flight is None else flight.control
+        if self._padding is not None:
+            feeds = [job.request.feed for job in jobs]
+            batch = self._padding.gather(feeds)
+            outputs = instance((batch,), control)
+            for job, part in zip(jobs, self._padding.scatter(outputs, feeds), strict=True):
+                job.outputs = part
+            if flight is not None:
+                flight.cells, flight.filled = self._padding.share(batch, feeds)
+        elif len(jobs) == 1:
+            jobs[0].outputs = instance((jobs[0].request.feed,), control)
+        else:
+            outputs = instance([job.request.feed for job in jobs], control)
+            first = 0
+            for job in jobs:
+                end = first + job.request.rows
+                job.outputs = [output[first:end] for output in outputs]
+                first = end
 
     # ---- back on the event loop
 
-    def _deliver(self, jobs: list[Job]) -> None:
-        self._observe(sum(job.request.rows for job in jobs), jobs[0].run_s)
+    def _deliver(self, jobs: list[Job], gather_s: float) -> None:
+        rows, run_s, flight = sum(job.request.rows for job in jobs), jobs[0].run_s, jobs[0].flight
+        self._observe(rows, run_s, gather_s)
+        if flight is not None:
+            self._intake.ran(rows, run_s)
+            self._landed(flight)
         for job in jobs:
+            job.flight = None
+            if not job.abandoned:
+                self._answer(job)
+
+    def _landed(self, flight: Flight) -> None:
+        """Counts a run; one that was split comes back in parts."""
+        tally = self.tally
+        if flight.reason:
+            setattr(tally, flight.reason, getattr(tally, flight.reason) + 1)
+            tally.cells += flight.cells
+            tally.padding += flight.filled
+            tally.split += flight.split
+            flight.reason = ""
+
+    def _answer(self, job: Job) -> None:
+        try:
             job.done()
+        except Exception:  # a defect of ours with one answer is none of the others' business
+            log.exception("an answer could not be given")

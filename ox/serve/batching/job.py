@@ -4,28 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ox.errors import OxError
 from ox.graph.contract import Array
 from ox.serve.v2.request import Request
 
+if TYPE_CHECKING:
+    from ox.serve.batching.flight import Flight
+
 
 class Job:
-    """One request in the queue, and what became of it: outputs or an error."""
+    """One request in the queue, and what became of it: outputs or an error.
 
-    __slots__ = ("abandoned", "arrived", "error", "outputs", "request", "run_s", "started")
+    Times are those of `perf_counter`, which no change of the machine's clock moves. `deadline` is when nobody wants the
+    outcome any more; None takes the model's own.
+    """
+
+    __slots__ = (
+        "abandoned", "arrived", "deadline", "error", "flight", "outputs", "priority", "request", "run_s", "started",
+    )  # fmt: skip
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.arrived = perf_counter()
         self.started = self.run_s = 0.0
-        self.abandoned = False  # the client has gone
+        self.deadline: float | None = None
+        self.priority = 0  # 1 is the highest, 0 what the model takes for it
+        self.abandoned = False  # nobody waits for an outcome
         self.outputs: Sequence[Array] = ()
         self.error: OxError | None = None
+        self.flight: Flight | None = None  # the run that it is part of
+        parameters = request.parameters
+        if parameters:
+            self.priority = parameters.get("priority", 0)
+            timeout = parameters.get("timeout", 0)  # microseconds
+            if timeout:
+                self.deadline = self.arrived + timeout / 1e6
 
     def abandon(self) -> None:
-        """Nobody waits for the outcome any more."""
+        """Nobody waits for the outcome any more. Called on the event loop."""
         self.abandoned = True
+        if self.flight is not None:
+            self.flight.left()
 
     def done(self) -> None:
-        """Called on the event loop when there is an outcome; for a subclass to fill in."""
+        """Called on the event loop when there is an outcome, but not if the job was abandoned; for a subclass to fill
+        in."""

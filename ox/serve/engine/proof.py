@@ -15,7 +15,8 @@ import numpy as np
 
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
-from ox.serve.engine.session import Engine, Feed, Run
+from ox.serve.engine.instance import Feed
+from ox.serve.engine.session import Engine, Run
 from ox.tolerance import compare
 
 Alone = tuple[Feed, list[Array]]  # a row, and what came out of it alone

@@ -15,9 +15,9 @@ from ox.devices.probe import CPU, CUDA, missing_library
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.engine.instance import ControlledRun, Feed, Instance
 from ox.serve.engine.source import Source
 
-Feed = dict[str, Array]
 Run = Callable[[Feed], list[Array]]
 
 TYPES = {
@@ -60,12 +60,25 @@ class Engine:
         names = [info.name for info in self.outputs]
         half = any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs))
         make = _bfloat16_runner if half else _runner
-        self.runs: list[Run] = [make(runtime, session, names) for session in sessions]
-        self.run: Run = self.runs[0]
+        self._runtime = runtime
+        self._runs = [make(runtime, session, names) for session in sessions]
 
     @property
     def device(self) -> str:
         return "cuda" if self.provider == CUDA else "cpu"
+
+    def run(self, feed: Feed) -> list[Array]:
+        """One run, on the first session."""
+        return self._runs[0](feed, None)
+
+    def instance(self, index: int) -> Instance:
+        """A way in for one more thread; they take turns among the sessions."""
+        return Instance(self._runs[index % len(self._runs)], self._control)
+
+    def _control(self) -> Any:
+        control = self._runtime.RunOptions()
+        control.log_severity_level = 4  # that it was ended is no news to whoever ended it
+        return control
 
 
 CUDA_HINT = 'pip install "ox-onnx[cuda13]", or --device auto to accept the CPU'
@@ -139,17 +152,17 @@ def _info(source: Source, entry: Any, role: str) -> TensorInfo:
     )
 
 
-def _runner(runtime: ModuleType, session: Any, names: list[str]) -> Run:
-    def run(feed: Feed) -> list[Array]:
+def _runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
+    def run(feed: Feed, control: Any) -> list[Array]:
         try:
-            return session.run(names, feed)  # type: ignore[no-any-return]
+            return session.run(names, feed, control)  # type: ignore[no-any-return]
         except Exception as error:
             raise _failure(error) from error
 
     return run
 
 
-def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> Run:
+def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
     """ONNX Runtime knows bfloat16 only as an OrtValue over its bits, and cannot give it back as an array."""
     value = runtime.OrtValue
     bfloat16 = DTYPES["BF16"]
@@ -165,9 +178,9 @@ def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> Run
         shape = tuple(result.shape())
         return np.frombuffer(ctypes.string_at(result.data_ptr(), 2 * math.prod(shape)), bfloat16).reshape(shape)
 
-    def run(feed: Feed) -> list[Array]:
+    def run(feed: Feed, control: Any) -> list[Array]:
         try:
-            results = session.run_with_ort_values(names, {name: enter(array) for name, array in feed.items()})
+            results = session.run_with_ort_values(names, {name: enter(array) for name, array in feed.items()}, control)
             return [leave(result) for result in results]
         except Exception as error:
             raise _failure(error) from error

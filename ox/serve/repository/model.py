@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -11,6 +12,8 @@ from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
 from ox.serve.batching.batcher import Batcher
+from ox.serve.batching.fairness import CORES
+from ox.serve.batching.intake import BUDGET, Intake
 from ox.serve.batching.job import Job
 from ox.serve.engine.proof import check_golden, prove
 from ox.serve.engine.session import Engine
@@ -20,6 +23,8 @@ from ox.serve.options import Options
 from ox.serve.repository.thread import in_thread
 from ox.serve.telemetry.stages import Stages
 from ox.serve.v2.signature import Signature
+
+Told = Callable[[str, tuple[TensorInfo, ...]], tuple[TensorInfo, ...]]
 
 INLINE_S = 60e-6  # a run shorter than this costs less than handing it to another thread
 SLOWEST_INLINE_S = 1e-3
@@ -34,6 +39,7 @@ class Model:
         limits: the most rows of a request.
         name: what it answers to; without one its file's stem.
         version: which version of that name it is.
+        told: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
 
     Raises:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
@@ -41,7 +47,14 @@ class Model:
     """
 
     def __init__(
-        self, path: str | Path, options: Options, limits: Limits, *, name: str = "", version: str = "1"
+        self,
+        path: str | Path,
+        options: Options,
+        limits: Limits,
+        *,
+        name: str = "",
+        version: str = "1",
+        told: Told | None = None,
     ) -> None:
         begun = perf_counter()
         source = read(Path(path))
@@ -50,31 +63,43 @@ class Model:
         contract = Contract.from_metadata(source.metadata)
         self.samples = contract.samples
         self.instances = options.instances or usable_threads()
-        self.engine = Engine(source, options.device, self.instances, options.threads)
+        self.engine = Engine(source, options.device, self.instances, options.threads or 1)
         on_gpu = self.engine.device == "cuda"
         if on_gpu and options.instances is None:
             self.instances = 1
-        self.threads = options.threads
+        self.threads = options.threads or 1
         self.inputs = _described(self.name, "input", self.engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", self.engine.outputs, contract.outputs)
+        if told is not None:
+            self.inputs, self.outputs = told("input", self.inputs), told("output", self.outputs)
         check_golden(self.name, self.engine, contract.samples, contract.through)
         largest = options.max_rows or (32 if on_gpu else 8)
         self.proof = prove(self.engine, contract.samples, largest, contract.through)
-        for run in self.engine.runs[1:]:  # the proof has warmed the first
+        instances = [self.engine.instance(index) for index in range(self.instances)]
+        for instance in instances[1:]:  # the proof has warmed the first
             if self.proof.row is not None:
-                run(self.proof.row)
+                instance((self.proof.row,))
         self.signature = Signature(self.inputs, self.outputs, limits.rows)
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self.inline = self.proof.row_s < INLINE_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
         self._mean_s = self.proof.row_s
+        intake = Intake(
+            max_queue=options.max_queue,
+            deadline_s=options.deadline_ms / 1000,
+            budget=BUDGET,
+            levels=options.priority_levels,
+            usual=options.default_priority,
+            instances=self.instances,
+        )
         self.batcher = Batcher(
-            [self.engine.runs[index % len(self.engine.runs)] for index in range(self.instances)],
+            instances,
+            here=self.engine.instance(0),
+            intake=intake,
             max_rows=self.proof.max_rows,
             max_wait_s=options.max_wait_ms / 1000,
-            deadline_s=options.deadline_ms / 1000,
-            max_queue=options.max_queue,
             observe=self._ran,
+            share=None if on_gpu else CORES.share(options.weight, self.threads),
         )
         self.warm_s = perf_counter() - begun
 
@@ -101,8 +126,8 @@ class Model:
         self.batcher.close()
         del self.batcher, self.engine  # by hand, because they refer to one another and to this
 
-    def _ran(self, rows: int, run_s: float) -> None:
-        self.stages.ran(rows, run_s)
+    def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
+        self.stages.ran(rows, run_s, gather_s)
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
         self._mean_s += (min(run_s / max(rows, 1), SLOWEST_INLINE_S) - self._mean_s) / 64
         if self._mean_s > 4 * INLINE_S:

@@ -206,4 +206,4 @@ def test_servers_that_cannot_start(mlp: Path, tmp_path: Path) -> None:
 
 def test_several_instances_of_several_threads(mlp: Path) -> None:
     model = load(mlp, instances=2, threads=2)
-    assert len(model.engine.runs) == 2 and "2 instances × 2 threads" in model.describe()
+    assert len(model.engine._runs) == 2 and "2 instances × 2 threads" in model.describe()

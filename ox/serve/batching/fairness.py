@@ -1,0 +1,101 @@
+"""Models share the cores: while several of them want to run, each gets time by its weight, not by its threads.
+
+Start-time fair queuing over run slots, one a core. A model alone on a server does not take part.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ox.devices.machine import threads as usable_threads
+
+
+class Waiter:
+    """A thread that wants to run."""
+
+    __slots__ = ("go", "share", "start")
+
+    def __init__(self, share: Share, start: float) -> None:
+        self.share, self.start = share, start
+        self.go = threading.Lock()
+        self.go.acquire()
+
+
+class Cores:
+    """So many run slots, handed out to whoever has had the least time for its weight."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = self.free = slots
+        self.shares: set[Share] = set()
+        self._lock = threading.Lock()
+        self._waiters: list[Waiter] = []
+        self._clock = 0.0  # the virtual time of whoever was last let in
+
+    def share(self, weight: float, threads: int) -> Share:
+        """A model's part in it, once it is opened; its runs use so many threads."""
+        return Share(self, weight, min(threads, self.slots))
+
+    def join(self, share: Share) -> None:
+        with self._lock:
+            self.shares.add(share)
+
+    def acquire(self, share: Share) -> None:
+        with self._lock:
+            start = max(self._clock, share.clock)  # who was idle has saved up nothing
+            if self.free >= share.slots and not self._waiters:
+                self._let_in(share, start)
+                return
+            waiter = Waiter(share, start)
+            self._waiters.append(waiter)
+        waiter.go.acquire()
+
+    def release(self, share: Share, seconds: float) -> None:
+        with self._lock:
+            self.free += share.slots
+            share.clock += seconds * share.slots / share.weight
+            while self._waiters:
+                waiter = min(self._waiters, key=lambda waiter: max(waiter.start, waiter.share.clock))
+                if waiter.share.slots > self.free:
+                    return
+                self._waiters.remove(waiter)
+                self._let_in(waiter.share, max(waiter.start, waiter.share.clock))
+                waiter.go.release()
+
+    def leave(self, share: Share) -> None:
+        with self._lock:
+            self.shares.discard(share)
+
+    def _let_in(self, share: Share, start: float) -> None:
+        self.free -= share.slots
+        share.clock = start
+        self._clock = max(self._clock, start)
+
+
+class Share:
+    """A model's part of the cores."""
+
+    __slots__ = ("clock", "cores", "slots", "weight")
+
+    def __init__(self, cores: Cores, weight: float, slots: int) -> None:
+        self.cores, self.weight, self.slots = cores, weight, slots
+        self.clock = 0.0
+
+    def acquire(self) -> bool:
+        """Waits for a slot; False, at once, for a model that has the cores to itself."""
+        if len(self.cores.shares) < 2:
+            return False
+        self.cores.acquire(self)
+        return True
+
+    def release(self, seconds: float) -> None:
+        """Gives it back after so many seconds."""
+        self.cores.release(self, seconds)
+
+    def open(self) -> None:
+        self.cores.join(self)
+
+    def close(self) -> None:
+        self.cores.leave(self)
+
+
+CORES = Cores(usable_threads())

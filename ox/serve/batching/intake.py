@@ -1,0 +1,109 @@
+"""What may wait in a queue: so many rows, so many bytes, with which priority and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import perf_counter
+
+from ox.errors import ServeError
+from ox.serve.batching.job import Job
+from ox.serve.batching.queue import Queue
+
+MOST_AGE = 0.25  # of a deadline: what the lowest priority waits longer than the highest
+PURGE_S = 0.005
+LONGEST_RETRY_S = 60.0
+
+
+class Budget:
+    """Bytes of requests that wait, of all models together. Queues add up their own; so no lock is needed."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.queues: list[Queue] = []
+
+    @property
+    def held(self) -> int:
+        return sum(queue.size for queue in self.queues)
+
+
+BUDGET = Budget(256 << 20)  # of this process
+
+
+class Intake:
+    """Lets jobs into a queue, or refuses them. Called with the batcher's lock held.
+
+    Args:
+        max_queue: the most rows that wait; a larger request is let into an empty queue.
+        deadline_s: how long a job may take that does not say so itself.
+        budget: bytes that all models share; None for no limit.
+        levels, usual: the lowest priority, and that of jobs which ask for none.
+        instances: how many batches run at once, for guessing when there will be room.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_queue: int,
+        deadline_s: float,
+        budget: Budget | None = None,
+        levels: int = 10,
+        usual: int = 5,
+        instances: int = 1,
+    ) -> None:
+        self.max_queue, self.deadline_s = max_queue, deadline_s
+        self.queue = Queue()
+        self.run_s = 0.0  # of a batch, on average
+        self._budget, self._levels, self._usual, self._instances = budget, levels, usual, instances
+        self._age_s = min(0.25, MOST_AGE * deadline_s / levels)
+        self._rows_s = 0.0  # rows a second of one instance
+        self._purged = 0.0
+
+    def put(self, job: Job, key: Hashable) -> None:
+        """Queues a job.
+
+        Raises:
+            ServeError: too much waits already (503, with the seconds until there is room).
+        """
+        queue, request = self.queue, job.request
+        if queue.jobs and queue.rows + request.rows > self.max_queue and not self._room(request.rows):
+            raise self._busy(f"{queue.rows} rows wait already", f"at most {self.max_queue}")
+        size = 0
+        for array in request.feed.values():
+            size += array.nbytes
+        budget = self._budget
+        if budget is not None and budget.held + size > budget.limit:
+            raise self._busy(f"{budget.held} bytes wait already", f"at most {budget.limit}, of all models together")
+        if job.deadline is None:
+            job.deadline = job.arrived + self.deadline_s
+        level = min(job.priority, self._levels) or self._usual
+        queue.put(job, key, job.arrived + level * self._age_s, size)
+
+    def ran(self, rows: int, run_s: float) -> None:
+        """A batch took so long."""
+        self.run_s += (run_s - self.run_s) / 16
+        self._rows_s += (rows / max(run_s, 1e-6) - self._rows_s) / 16
+
+    def open(self) -> None:
+        """Its bytes count from now on."""
+        if self._budget is not None:
+            self._budget.queues.append(self.queue)
+
+    def close(self) -> None:
+        if self._budget is not None and self.queue in self._budget.queues:
+            self._budget.queues.remove(self.queue)
+
+    def _room(self, rows: int) -> bool:
+        """Whether there is room once those whose clients have left are thrown out; not looked at for every request."""
+        now = perf_counter()
+        if now - self._purged < PURGE_S:
+            return False
+        self._purged = now
+        self.queue.throw_out(lambda job: job.abandoned)
+        return self.queue.rows + rows <= self.max_queue or not self.queue.jobs
+
+    def _busy(self, got: str, expected: str) -> ServeError:
+        wait = self.queue.rows / (self._rows_s * self._instances) if self._rows_s else 1.0
+        return ServeError(
+            "the server is busy", status=503, expected=expected, got=got, hint="again in a moment",
+            retry_after=min(wait, LONGEST_RETRY_S),
+        )  # fmt: skip
