@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,7 @@ def imports(path: Path) -> list[Import]:
     return found
 
 
+@cache
 def all_imports() -> list[tuple[Path, Import]]:
     return [(path, each) for path in sources() for each in imports(path)]
 

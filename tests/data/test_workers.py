@@ -717,6 +717,7 @@ print(caught, seen == list(range(30)))
     assert (out, err) == (f"[{int(number)}] True\n", "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_without_noise_of_workers() -> None:
     page = """
 import time

@@ -145,6 +145,7 @@ def test_a_rank_that_ends_before_the_meeting_is_named(tmp_path: Path) -> None:
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_a_rank_that_never_meets_the_others_is_named(tmp_path: Path) -> None:
     code = (
         "import os, time\nimport ox.distributed as dist\nif os.environ['PMI_RANK'] == '1':\n    time.sleep(8)\n"

@@ -95,6 +95,7 @@ def test_how_a_rank_ends_is_how_all_end(before: str, after: str, code: int, said
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_a_rank_that_has_nothing_to_do_may_end_early(tmp_path: Path) -> None:
     """However long the others take: longer than what a death leaves them."""
     (tmp_path / "page.py").write_text(
@@ -132,6 +133,7 @@ def test_the_ranks_do_not_outlive_a_killed_launch(tmp_path: Path) -> None:
 
 
 @needs_mpi
+@pytest.mark.slow
 def test_a_rank_that_is_late_for_the_meeting(tmp_path: Path) -> None:
     page(tmp_path, before="if rank == 1: time.sleep(60)")
     code, out = launched(tmp_path, "--nproc", "3", "--timeout", "3", "--", "page.py")

@@ -105,6 +105,7 @@ assert zero <= (2 + 2 / world) * size * 1.02, (zero / size, plain / size)
     )
 
 
+@pytest.mark.slow
 def test_state_comes_together_and_goes_elsewhere(tmp_path: Path) -> None:
     """Written by two ranks, read by the optimizer inside and by another number of ranks."""
     code = (

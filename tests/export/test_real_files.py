@@ -60,6 +60,7 @@ def on_runtime(path: Path, rows: Any) -> Any:
 
 
 @pytest.mark.parametrize(("package", "file", "rows", "scores"), FILES)
+@pytest.mark.slow
 def test_runs_and_is_written_back(
     package: str, file: str, rows: Callable[[], Any], scores: int, tmp_path: Path
 ) -> None:

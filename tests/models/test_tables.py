@@ -91,6 +91,7 @@ def test_tumours_are_told_apart(tmp_path: Path) -> None:
 # -- regression -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cars_beat_linear_regression(tmp_path: Path) -> None:
     parts = arrays(cars)
     features = [np.concatenate([numbers, np.eye(3)[origin]], 1) for numbers, origin, _ in parts]

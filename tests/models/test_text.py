@@ -202,6 +202,7 @@ def test_writing_draws_from_the_likeliest() -> None:
     assert long.endswith("akl")
 
 
+@pytest.mark.slow
 def test_gpt_trained_exported_served(three_commands: Callable[..., dict[str, Any]]) -> None:
     result = three_commands("gpt", "--batch-size", "8", limit=32)
     assert result["held_back"]["perplexity"] < 45  # of 63 characters; it has learnt which occur at all
@@ -293,6 +294,7 @@ def test_some_pieces_become_unreadable_and_never_the_first() -> None:
     assert np.array_equal(again.numpy(), varied.numpy())
 
 
+@pytest.mark.slow
 def test_verses_trained_exported_served(three_commands: Callable[..., dict[str, Any]]) -> None:
     pytest.importorskip("tokenizers", reason="the extra text is not installed")
     result = three_commands("verses", "--batch-size", "16")

@@ -173,6 +173,7 @@ def test_pieces_of_photographs() -> None:
 
 @needs_fashion
 @pytest.mark.parametrize("page", ["resnet18", "vit"])
+@pytest.mark.slow
 def test_small_images_trained_exported_served(page: str, three_commands: Callable[..., dict]) -> None:
     assert three_commands(page, limit=32)["held_back"]["count"] == 32
 

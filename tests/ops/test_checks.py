@@ -35,6 +35,7 @@ def stand_in() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("stand_in")
+@pytest.mark.slow
 def test_a_wrong_kernel() -> None:
     @operator("output", T=FLOATS)
     def Tanh(xp: XP, input: T) -> T:

@@ -62,7 +62,12 @@ def disagreements(name: str, order: int) -> list[str]:
     return bad
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+HEAVY = {"Attention", "GRU", "GridSample", "LSTM"}  # five seconds and more each
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in DIFFERENTIABLE]
+)
 def test_finite_differences(name: str) -> None:
     bad = disagreements(name, order=2)
     assert not bad, "\n".join(bad)

@@ -57,6 +57,7 @@ def test_same_seed_same_weights(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("every", [1e-9, 1e9], ids=["each step", "each epoch"])
+@pytest.mark.slow
 def test_stopped_after_any_step(page: Path, tmp_path: Path, every: float) -> None:
     whole = train.train(page, out=tmp_path / "whole", epochs=3, checkpoint_every=every)
     for after in range(1, 15):

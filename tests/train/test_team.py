@@ -206,6 +206,7 @@ def waited(process: subprocess.Popen[str], folder: Path, pattern: str, count: in
     return found
 
 
+@pytest.mark.slow
 def test_a_script_that_is_started_again(tmp_path: Path) -> None:
     """`fit(folder, resume=True)` is all that it says."""
     (tmp_path / "script.py").write_text("""
@@ -306,6 +307,7 @@ def fail(count=[0]):
     assert "rank 0: DistributedError: " in done.stderr and "rank 1 has ended and will not come" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_page_with_a_step_of_its_own(tmp_path: Path) -> None:
     """It may call parts of the model, which no wrapper sees: gradients are averaged after backward."""
     path = page(tmp_path)

@@ -11,7 +11,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import ox
 from ox.errors import OxError, ServeError
 from ox.serve.address import unavailable
 from ox.serve.workers.link import LONGEST, Link
@@ -183,5 +182,5 @@ def _hold(host: str, port: int) -> socket.socket:
 
 def _path() -> str:
     """Where the workers find the same `ox`."""
-    here = str(Path(ox.__file__).parents[1])
+    here = str(Path(__file__).parents[3])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
