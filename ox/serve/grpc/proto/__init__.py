@@ -20,6 +20,7 @@ POOL = DescriptorPool()
 FILES = FileDescriptorSet.FromString(COMPILED.read_bytes()).file
 for _file in FILES:  # each after those that it imports
     POOL.AddSerializedFile(_file.SerializeToString())
+SERVICES = {f"{file.package}.{service.name}" for file in FILES for service in file.service}
 
 
 @cache

@@ -1,0 +1,72 @@
+"""gRPC's part of a server: which transport carries the calls, and on which ports."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ox.serve.access import Guard
+from ox.serve.address import unavailable
+from ox.serve.grpc.methods import Table
+from ox.serve.grpc.own import Grpc
+from ox.serve.http import Front
+from ox.serve.http2.front import Http2
+from ox.serve.limits import Limits
+from ox.serve.service import Service
+from ox.serve.settings import Settings
+
+
+class Door:
+    """Opens gRPC beside HTTP. With our own framing the HTTP ports speak it, too.
+
+    Args:
+        service: whose calls.
+        limits: how much clients may send and get.
+        guard: who may do what.
+        settings: ports, TLS and the transport.
+    """
+
+    def __init__(self, service: Service, limits: Limits, guard: Guard | None, settings: Settings) -> None:
+        self._limits, self._settings = limits, settings
+        self._table = Table(service, limits, guard)
+        self.port: int | None = settings.grpc_port
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, front: Front, host: str, port: int) -> None:
+        """Listens, once the HTTP port is known.
+
+        Raises:
+            ServeError: the address cannot be had.
+            DeviceError: grpcio is not installed.
+        """
+        settings = self._settings
+        share = settings.workers > 1
+        if settings.grpc == "grpcio":
+            from ox.serve.grpc.grpcio import Grpcio, credentials
+
+            self._grpcio = Grpcio(self._table.methods, self._limits)
+            tls = None
+            if settings.tls_cert is not None and settings.tls_key is not None:
+                tls = credentials(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+            wanted = port + 1 if self.port is None else self.port
+            self.port = await self._grpcio.start(host, wanted, tls, share)
+            return
+        http2 = Http2(front, Grpc(self._table.methods, self._limits.body).plan)
+        front.upgrade = http2.upgrade
+        if self.port is not None:
+            try:
+                self._listener = await asyncio.get_running_loop().create_server(
+                    http2, host, self.port, backlog=2048, ssl=settings.tls(), reuse_port=share or None
+                )
+            except (OSError, OverflowError) as error:
+                raise unavailable(host, self.port, error) from error
+            self.port = self._listener.sockets[0].getsockname()[1]
+        else:
+            self.port = port
+
+    async def drain(self) -> None:
+        """Takes no new calls. Those that run are finished: here by grpcio, else with the connections of the front."""
+        self._table.drain()
+        if self._settings.grpc == "grpcio":
+            await self._grpcio.drain()
+        elif self._listener is not None:
+            self._listener.close()

@@ -1,0 +1,89 @@
+"""grpc.health.v1.Health: what load balancers and probes ask. A service is the server ("" or a service's name) or a
+model."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from ox.errors import OxError, ServeError
+from ox.serve.access import Guard, credential_of
+from ox.serve.grpc.proto import SERVICES, message
+from ox.serve.grpc.rpc import Rpc, failure
+from ox.serve.grpc.wire import malformed
+from ox.serve.service import Service
+
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+
+
+class Health:
+    """Answers from a service's readiness. About the server anybody may ask, about a model whoever may read it."""
+
+    def __init__(self, service: Service, guard: Guard | None) -> None:
+        self._service, self._guard = service, guard
+        self._request = message("grpc.health.v1.HealthCheckRequest")
+        self._answer = message("grpc.health.v1.HealthCheckResponse")
+        self._watchers: dict[Rpc, tuple[str, int]] = {}  # what each asked, and what it was told last
+        service.repository.changed.append(self.refresh)
+
+    def check(self, body: bytes, rpc: Rpc) -> None:
+        """The state of a service."""
+        try:
+            name = self._name(body, rpc)
+            state = self._state(name)
+            if state == SERVICE_UNKNOWN:
+                raise ServeError(f"there is no service or model '{name[:100]}'", status=404)
+        except OxError as error:
+            rpc.fail(*failure(error))
+            return
+        self._tell(rpc, state)
+        rpc.finish()
+
+    def watch(self, body: bytes, rpc: Rpc) -> None:
+        """The state of a service, and again whenever it changes."""
+        try:
+            if rpc in self._watchers:
+                raise ServeError("Watch takes one message", status=501)
+            name = self._name(body, rpc)
+        except OxError as error:
+            self._watchers.pop(rpc, None)
+            rpc.fail(*failure(error))
+            return
+        state = self._state(name)
+        self._watchers[rpc] = name, state
+
+        def forget() -> None:
+            self._watchers.pop(rpc, None)
+
+        rpc.on_abandon = forget
+        self._tell(rpc, state)
+
+    def refresh(self) -> None:
+        """Tells whoever watches what has changed. Once the server drains, the watching ends."""
+        for rpc, (name, before) in list(self._watchers.items()):
+            state = self._state(name)
+            if state != before:
+                self._watchers[rpc] = name, state
+                self._tell(rpc, state)
+            if self._service.draining:
+                del self._watchers[rpc]
+                rpc.finish()
+
+    def _name(self, body: bytes, rpc: Rpc) -> str:
+        try:
+            name = str(self._request.FromString(body).service)
+        except DecodeError as error:
+            raise malformed("HealthCheckRequest", str(error)) from None
+        if self._guard is not None and name and name not in SERVICES:
+            self._guard.check(credential_of(rpc.metadata), "read", name, rpc.peer)
+        return name
+
+    def _state(self, name: str) -> int:
+        if name and name not in SERVICES:
+            try:
+                return SERVING if self._service.model_ready(name) else NOT_SERVING
+            except ServeError as error:
+                return SERVICE_UNKNOWN if error.status == 404 else NOT_SERVING
+        return SERVING if self._service.server_ready() else NOT_SERVING
+
+    def _tell(self, rpc: Rpc, state: int) -> None:
+        rpc.send(self._answer(status=state).SerializeToString())

@@ -1,0 +1,171 @@
+"""ModelInfer: from a message's bytes to its answer's. ModelStreamInfer does the same many times (stream.py)."""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+
+from google.protobuf.message import DecodeError
+
+from ox.errors import OxError, ServeError
+from ox.serve.access import Guard, credential_of
+from ox.serve.batching.job import Job
+from ox.serve.grpc.answer import Writer
+from ox.serve.grpc.plan import Plan
+from ox.serve.grpc.proto import message
+from ox.serve.grpc.rpc import Rpc, failure
+from ox.serve.grpc.wire import Parts, malformed, split
+from ox.serve.limits import Limits
+from ox.serve.service import Service
+from ox.serve.v2.request import Request
+
+log = logging.getLogger("ox.serve")
+
+MOST_PLANS, LONGEST_HEAD = 256, 2048  # what is remembered of requests that others may look like
+NAME = "ModelInferRequest"
+
+
+class Inference:
+    """Has a service's models answer requests.
+
+    Args:
+        service: whose models.
+        limits: how much a client may send and get.
+        guard: who may; None for everybody.
+    """
+
+    def __init__(self, service: Service, limits: Limits, guard: Guard | None) -> None:
+        self._repository, self._regions, self._most = service.repository, service.regions, limits.json
+        self._check = None if guard is None or guard.open else guard.check
+        self._plans: dict[bytes, Plan] = {}
+        self._request = message(f"inference.{NAME}")
+        self.writer = Writer(limits.reply)
+        self._repository.changed.append(self._plans.clear)
+
+    def infer(self, body: bytes, rpc: Rpc) -> None:
+        """ModelInfer."""
+        try:
+            self.start(Unary(self.writer, rpc, rpc.arrived), body, split(body))
+        except OxError as error:
+            rpc.fail(*failure(error))
+        except Exception:
+            rpc.fail(*broken())
+
+    def start(self, job: Pending, body: bytes, parts: Parts) -> None:
+        """Reads a request and has it run.
+
+        Raises:
+            ServeError: it is wrong, not allowed, or one too many.
+        """
+        head = parts.head
+        plan = self._plans.get(head)
+        if plan is None:
+            plan = self._read(head, job)
+        elif self._check is not None:
+            self._check(credential_of(job.rpc.metadata), "infer", plan.model.name, job.rpc.peer)
+        try:
+            job.take(plan.read(body, parts), plan)
+            plan.model.submit(job)
+        except ServeError as error:
+            plan.model.stages.failed(error, job.received)
+            raise
+        if plan.lasting and len(head) <= LONGEST_HEAD and head not in self._plans:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            self._plans[head] = plan
+
+    def _read(self, head: bytes, job: Pending) -> Plan:
+        if len(head) > self._most:
+            raise ServeError(
+                "the request is too large",
+                status=413,
+                expected=f"at most {self._most} bytes beside raw_input_contents",
+                got=str(len(head)),
+                hint="fewer rows, or sending the tensors as raw_input_contents",
+            )
+        try:
+            asked = self._request.FromString(head)
+        except DecodeError as error:
+            raise malformed(NAME, str(error)) from None
+        if self._check is not None:
+            self._check(credential_of(job.rpc.metadata), "infer", asked.model_name, job.rpc.peer)
+        model = self._repository.find(asked.model_name, asked.model_version)
+        try:
+            return Plan(model, asked, self._regions)
+        except ServeError as error:
+            model.stages.failed(error, job.received)
+            raise
+
+
+class Pending(Job):
+    """A job whose outcome answers a request that was `received` in a call."""
+
+    __slots__ = ("_writer", "plan", "received", "rpc")
+    plan: Plan
+
+    def __init__(self, writer: Writer, rpc: Rpc, received: float) -> None:
+        self._writer, self.rpc, self.received = writer, rpc, received
+
+    def take(self, request: Request, plan: Plan) -> None:
+        """Becomes a job: there was nothing wrong with the request."""
+        super().__init__(request)
+        self.plan = plan
+        deadline = self.rpc.deadline
+        if deadline is not None and (self.deadline is None or deadline < self.deadline):
+            self.deadline = deadline
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.plan.model.stages.failed(None, self.received)
+
+    def done(self) -> None:
+        if self.abandoned:
+            return
+        stages = self.plan.model.stages
+        error: OxError | None = self.error
+        if error is None:
+            begun = perf_counter()
+            try:
+                answer = self._writer.write(self.request, self.outputs)
+            except ServeError as wrong:
+                error = wrong
+            except Exception as wrong:  # nobody above could still tell this client
+                stages.failed(wrong, self.received)
+                self.refuse(*broken())
+                return
+            else:
+                stages.answered(self.received, self, begun)
+                self.answer(answer)
+                return
+        stages.failed(error, self.received)
+        self.refuse(*failure(error))
+
+    def answer(self, answer: bytes) -> None:
+        raise NotImplementedError
+
+    def refuse(self, code: int, text: str) -> None:
+        raise NotImplementedError
+
+
+class Unary(Pending):
+    """The one request of a call."""
+
+    __slots__ = ()
+
+    def take(self, request: Request, plan: Plan) -> None:
+        super().take(request, plan)
+        self.rpc.on_abandon = self.abandon
+
+    def answer(self, answer: bytes) -> None:
+        self.rpc.send(answer)
+        self.rpc.finish()
+
+    def refuse(self, code: int, text: str) -> None:
+        self.rpc.fail(code, text)
+
+
+def broken() -> tuple[int, str]:
+    """The status for an exception that is a defect of ours, which is logged."""
+    log.exception("a gRPC call failed")
+    error = ServeError("the server failed on this request", status=500, hint="its log")
+    return failure(error)

@@ -1,0 +1,123 @@
+"""ModelStreamInfer: many requests over one call. They run at once and are answered in their order.
+
+A request that fails is answered in the stream, which goes on; where the call's metadata says `triton_grpc_error: true`
+the call fails instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+
+from ox.errors import OxError
+from ox.serve.grpc.answer import Writer, refused, streamed
+from ox.serve.grpc.inference import Inference, Pending, broken
+from ox.serve.grpc.rpc import Rpc, failure
+from ox.serve.grpc.wire import split
+
+
+class Stream:
+    """One call: its requests that are not yet answered.
+
+    Args:
+        rpc: the call.
+        most: how many requests may be worked on at once; the client has to wait with the next.
+    """
+
+    def __init__(self, rpc: Rpc, most: int) -> None:
+        self.rpc, self._most = rpc, most
+        self._turns: deque[Turn] = deque()
+        self._ended = self._held = self._over = False
+        self._strict = rpc.metadata.get(b"triton_grpc_error") == b"true"
+        rpc.ended, rpc.on_abandon = self._end, self._abandon
+
+    def take(self, turn: Turn) -> None:
+        """A request that will be answered in its turn."""
+        self._turns.append(turn)
+        if len(self._turns) >= self._most:
+            self._held = True
+            self.rpc.hold()
+
+    def advance(self) -> None:
+        """Sends the answers whose turn it is."""
+        turns, rpc = self._turns, self.rpc
+        while turns and turns[0].message and not self._over:
+            turn = turns.popleft()
+            if turn.code and self._strict:
+                self._abandon()
+                rpc.fail(turn.code, turn.text)
+                return
+            rpc.send(turn.message)
+        if self._over:
+            return
+        if self._ended and not turns:
+            self._over = True
+            rpc.finish()
+        elif self._held and len(turns) < self._most:
+            self._held = False
+            rpc.resume()
+
+    def _end(self) -> None:
+        self._ended = True
+        self.advance()
+
+    def _abandon(self) -> None:
+        self._over = True
+        for turn in self._turns:
+            if turn.running:
+                turn.abandon()
+        self._turns.clear()
+
+
+class Turn(Pending):
+    """One request of a stream; `message` is its answer once there is one."""
+
+    __slots__ = ("_stream", "code", "id", "message", "running", "text")
+
+    def __init__(self, writer: Writer, stream: Stream, received: float) -> None:
+        super().__init__(writer, stream.rpc, received)
+        self._stream = stream
+        self.id = ""
+        self.message = b""
+        self.code, self.text = 0, ""
+        self.running = False
+
+    def answer(self, answer: bytes) -> None:
+        self.running = False
+        self.message = streamed(answer)
+        self._stream.advance()
+
+    def refuse(self, code: int, text: str) -> None:
+        self.running = False
+        self.code, self.text = code, text
+        self.message = refused(text, self.id)
+        self._stream.advance()
+
+
+class Streams:
+    """ModelStreamInfer.
+
+    Args:
+        inference: has the requests run.
+        most: how many requests of one stream are worked on at once.
+    """
+
+    def __init__(self, inference: Inference, most: int) -> None:
+        self._inference, self._most = inference, most
+
+    def take(self, body: bytes, rpc: Rpc) -> None:
+        """One message of a stream."""
+        stream = rpc.state
+        if not isinstance(stream, Stream):
+            rpc.state = stream = Stream(rpc, self._most)
+        turn = Turn(self._inference.writer, stream, perf_counter())
+        stream.take(turn)
+        try:
+            parts = split(body)
+            turn.id = parts.id
+            turn.running = True
+            self._inference.start(turn, body, parts)
+        except OxError as error:
+            turn.refuse(*failure(error))
+        except Exception:
+            turn.refuse(*broken())
