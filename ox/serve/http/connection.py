@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
@@ -24,6 +25,8 @@ log = logging.getLogger("ox.serve")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # what a client of HTTP/2 sends first
 SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two readers may disagree where a request ends
+# a name, an IPv4 address or an IPv6 one in brackets, and perhaps a port; empty where the target has no authority
+HOST = re.compile(rb"([A-Za-z0-9_.~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 
 
 class Connection(asyncio.Protocol):
@@ -37,10 +40,12 @@ class Connection(asyncio.Protocol):
         self.exchanges: deque[Exchange] = deque()  # in order of arrival, not yet written
         self.backlog: deque[Exchange] = deque()  # those of them that nobody has begun
         self.preface: bytes | None = None if front.upgrade is None else b""  # what may yet become HTTP/2's
+        self.chunked = False
         self.receiving = False  # a request has begun and is not yet whole
         self.stopped = False  # nothing more is read
         self.half_closed = False  # the client will send no more
         self.write_paused = self.read_paused = self.advancing = False
+        self.host = b"\0"  # that the client last named, once found to be one
         self.messages = 0  # requests that arrived whole
         self.raw = 0  # bytes since the last of them, counted by what the socket gave
         self.unsent = 0
@@ -166,6 +171,8 @@ class Connection(asyncio.Protocol):
         if not self.in_head:  # a trailer: it may not change what was already decided
             return
         name = name.lower()
+        if value and value[-1] <= 32:  # the parser leaves white space at the end, which is no part of a value
+            value = value.rstrip(b" \t")
         if name not in self.headers:
             self.headers[name] = value
         elif name in SINGLE:
@@ -176,13 +183,18 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self.in_head = False
         headers = self.headers
-        if b"host" not in headers and self.parser.get_http_version() == "1.1":
-            raise ServeError("the header host is missing")
+        host = headers.get(b"host")
+        if host != self.host:
+            self._introduced(host)
         if b"transfer-encoding" in headers:
             if b"content-length" in headers:
                 raise ServeError("content-length and transfer-encoding exclude each other")
             if headers[b"transfer-encoding"].lower() != b"chunked":
                 raise ServeError("unknown transfer-encoding", status=501, expected="chunked")
+            if (
+                self.parser.get_http_version() == "1.0"
+            ):  # whoever passed it on may not know chunks, and may see another end of the request
+                raise ServeError("HTTP/1.0 has no transfer-encoding")
         elif int(headers.get(b"content-length", b"0")) > self.limits.body:
             raise self._body_too_large()
         if self.front.admit is not None:
@@ -190,7 +202,7 @@ class Connection(asyncio.Protocol):
                 self.front.admit(self.parser.get_method(), self.target, headers, self.peer)
             except ServeError as error:
                 self.refusal = error
-        if b"expect" in headers:
+        if b"expect" in headers and self.parser.get_http_version() == "1.1":
             if headers[b"expect"].lower() != b"100-continue":
                 raise ServeError("unknown expectation", status=417, expected="100-continue")
             if self.refusal is not None:
@@ -199,6 +211,19 @@ class Connection(asyncio.Protocol):
             interim.response = CONTINUE
             self.exchanges.append(interim)
             self.advance()
+
+    def _introduced(self, host: bytes | None) -> None:
+        """Looks at what rarely differs between two requests of one connection, and costs more to look at."""
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise ServeError("this version of HTTP is not spoken here", status=505, expected="HTTP/1.1", got=version)
+        if host is None:
+            if version == "1.1":
+                raise ServeError("the header host is missing")
+        elif HOST.fullmatch(host) is None:
+            raise ServeError("the header host is not a host")
+        else:
+            self.host = host
 
     def on_body(self, data: bytes) -> None:
         if self.refusal is not None:
@@ -211,22 +236,39 @@ class Connection(asyncio.Protocol):
             raise ServeError("the server holds as many request bodies as it may", status=503, hint="again in a moment")
         if not self.body:
             self.body = data  # nearly always whole
+        elif isinstance(self.body, bytearray):
+            if self.chunked:
+                self.body += data
+            else:
+                self.body[self.size - len(data) : self.size] = data
         else:
-            if isinstance(self.body, bytes):
-                self.body = bytearray(self.body)  # a list of pieces could cost forty times their bytes
-            self.body += data
+            self._spread(data)
+
+    def _spread(self, data: bytes) -> None:
+        """Room for a body that comes in several reads; a list of pieces could cost forty times their bytes.
+
+        Where its length is known, the whole of it: zeros that the system gives when they are first written to, so
+        whoever announces much and sends little holds little.
+        """
+        self.chunked = b"content-length" not in self.headers
+        if self.chunked:
+            self.body = bytearray(self.body) + data
+        else:
+            whole = bytearray(int(self.headers[b"content-length"]))
+            whole[: self.size] = self.body + data
+            self.body = whole
 
     def on_message_complete(self) -> None:
         self.messages += 1
         self.receiving = False
         self.in_head = True
-        body = bytes(self.body)
+        body = self.body
         self.body = b""
         self.size = 0  # from here on the exchange accounts for it
         keep = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         kind = Exchange if self.refusal is None else Refused
-        exchange = kind(self, self.parser.get_method(), self.target, self.headers, body, keep)
-        if self.refusal is not None:
+        exchange = kind(self, self.parser.get_method(), self.target, self.headers, cast(bytes, body), keep)
+        if isinstance(exchange, Refused) and self.refusal is not None:
             exchange.error = self.refusal
         self.exchanges.append(exchange)
         self.backlog.append(exchange)

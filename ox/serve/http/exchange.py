@@ -34,7 +34,8 @@ class Exchange:
         self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep: bool
     ) -> None:
         self.connection = connection
-        self.method, self.target, self.headers, self.body = method, target, headers, body
+        self.method, self.target, self.headers = method, target, headers
+        self.body = body  # a bytearray, where it came in pieces: nobody writes to it
         self.keep_alive = keep
         self.arrived = perf_counter()
         self.response: bytes | None = None
@@ -48,6 +49,8 @@ class Exchange:
             self.keep_alive = False
         if not self.keep_alive:
             extra += b"connection: close\r\n"
+        if front.trail is not None:
+            extra += front.trail.http(self, status, len(body))
         head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
         self.response = head if self.method == b"HEAD" else head + body
         self.on_abandon = None
@@ -66,7 +69,9 @@ class Exchange:
 
     def fail(self) -> None:
         """Answers for an exception that is a defect of ours, and logs it."""
-        log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"))
+        trail = self.connection.front.trail
+        known = {} if trail is None else {"fields": trail.of(self)}
+        log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"), extra=known)
         self.refuse(ServeError("the server failed on this request", status=500, hint="its log"))
 
 
