@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
@@ -53,6 +52,7 @@ class Way:
         # Every client says what it could unpack; those that pack are the ones that want it.
         accepted = headers.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
         self.answer_encoding = self.encoding if self.encoding in accepted else b""
+        self.start = ANSWER[self.answer_encoding]
 
 
 class Call(Stream):
@@ -81,9 +81,9 @@ class Call(Stream):
     def finish(self) -> None:
         """See Rpc."""
         if self._end():
-            self.way.grpc.replies[Code.OK] += 1
+            self.way.grpc.replies[0] += 1
             if not self.started:
-                self.begin(ANSWER[b""])
+                self.begin(self.way.start)
             self.end(FINE)
 
     def fail(self, code: int, text: str) -> None:
@@ -227,12 +227,20 @@ class Unary(Call):
 
     def finish(self) -> None:
         """See Rpc."""
-        if not self._end():
+        if self.over:
             return
-        if self.message is None:
+        way, message = self.way, self.message
+        if message is None:
             raise RuntimeError("a unary call was finished without a message")
-        self.way.grpc.replies[Code.OK] += 1
-        self.respond(ANSWER[self.way.answer_encoding], self._packed(self.message), FINE)
+        if self.timer is None and not self.held:
+            self.over, self.on_abandon = True, None
+        else:
+            self._end()
+        way.grpc.replies[0] += 1
+        if not way.answer_encoding:
+            self.respond(way.start, PREFIX.pack(0, len(message)) + message, FINE)
+        else:
+            self.respond(way.start, self._packed(message), FINE)
 
 
 class Streaming(Call):
@@ -313,7 +321,7 @@ class Streaming(Call):
             return
         if not self.started:
             self.started = True
-            self.begin(ANSWER[self.way.answer_encoding])
+            self.begin(self.way.start)
         self.push(self._packed(message))
 
 
@@ -333,7 +341,7 @@ class Grpc:
 
     def __init__(self, table: Mapping[bytes, Method], most: int) -> None:
         self.table, self.most = table, most
-        self.replies: Counter[int] = Counter()  # answers by gRPC's code
+        self.replies = [0] * len(Code)  # answers by gRPC's code
 
     def plan(self, head: Head) -> Maker:
         """For `Http2`."""

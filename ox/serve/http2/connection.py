@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ox.serve.http2.control import Control
+from ox.serve.http2.control import CREDIT, FRAME_SIZE, Control
 from ox.serve.http2.frames import (
     ACK,
     CONTINUATION,
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ox.serve")
 
-FRAME_SIZE = 256 << 10  # the largest frame that we take
-CREDIT = 16 << 20  # bytes of all streams that a client may send ahead of us
+LOW = CREDIT // 2  # left of it when the client gets more
 PIECES = 32  # frames of one header block
-ENTRIES = 64  # of one SETTINGS frame
 
 
 class Connection(Control):
@@ -105,23 +103,22 @@ class Connection(Control):
             end = begin + length
             if length > FRAME_SIZE:
                 raise ConnectionFault(FRAME_SIZE_ERROR, f"a frame is larger than {FRAME_SIZE}")
-            if self.first and (kind != SETTINGS or flags & ACK):
-                raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
             if end > size:
                 self.need = HEAD + length
                 break
             at = end
             ident &= MOST
-            if self.block is not None and (kind != CONTINUATION or ident != self.block_stream):
-                raise ConnectionFault(PROTOCOL_ERROR, "a header block was interrupted")
+            if self.expected is not None:
+                self._expect(kind, flags, ident)
             try:
                 if kind == DATA:
+                    self.credit -= length
+                    if self.credit < LOW:
+                        self._grant()
                     stream = streams.get(ident)
                     if stream is None or stream.remote_ended:
                         self._stray(ident, stream)
-                        self._spent(length)
                         continue
-                    self._spent(length)
                     if flags & PADDED:
                         begin, end = self._unpadded(data, begin, end)
                         stream.granted -= length - (end - begin)
@@ -150,14 +147,21 @@ class Connection(Control):
                 self._fault(ident, fault.code)
         return at
 
-    def _spent(self, length: int) -> None:
-        """Accounts for bytes of DATA, and gives the connection its window back."""
-        self.credit -= length
-        if self.credit < CREDIT // 2:
-            if self.credit < 0:
-                raise ConnectionFault(FLOW_CONTROL_ERROR, "more than the window of the connection")
-            self.write(window_update(0, CREDIT - self.credit))
-            self.credit = CREDIT
+    def _expect(self, kind: int, flags: int, ident: int) -> None:
+        """Only one kind of frame may come now."""
+        if self.block is None:
+            if kind != SETTINGS or flags & ACK:
+                raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        elif kind != CONTINUATION or ident != self.block_stream:
+            raise ConnectionFault(PROTOCOL_ERROR, "a header block was interrupted")
+        self.expected = None
+
+    def _grant(self) -> None:
+        """Gives the connection its window back."""
+        if self.credit < 0:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "more than the window of the connection")
+        self.write(window_update(0, CREDIT - self.credit))
+        self.credit = CREDIT
 
     def _piece(self, stream: Stream, data: bytes, begin: int, end: int) -> None:
         """DATA that is not the last."""
@@ -206,6 +210,8 @@ class Connection(Control):
         if flags & END_HEADERS:
             block, self.block = bytes(self.block), None
             self._headers(self.block_stream, block, self.block_flags & END_STREAM)
+        else:
+            self.expected = CONTINUATION
 
     def _headers(self, ident: int, block: bytes, ended: int) -> None:
         """A whole header block."""

@@ -40,7 +40,7 @@ from ox.serve.http2.stream import RECEIVE
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
 
-FRAME_SIZE = 256 << 10  # the largest frame that we take
+FRAME_SIZE = frames.LARGEST  # that we take: the more there is, the more half a frame can hold
 CREDIT = 16 << 20  # bytes of all streams that a client may send ahead of us
 ENTRIES = 64  # of one SETTINGS frame
 PAUSE_S = 0.1  # between the two GOAWAYs of a graceful end: requests that were on their way arrive
@@ -52,7 +52,8 @@ class Control(Sender):
     def __init__(self, front: Front) -> None:
         super().__init__(front)
         self.peer = ""  # the client's address
-        self.greeting = self.first = True  # the preface and the first SETTINGS have yet to come
+        self.greeting = True  # the preface has yet to come
+        self.expected: int | None = SETTINGS  # the one kind of frame that may come
         self.settled = False  # the client has acknowledged ours
         self.rest = bytearray()  # the beginning of a frame
         self.need = 0  # bytes that it must have to be of use
@@ -170,7 +171,6 @@ class Control(Sender):
             if name == frames.FRAME_SIZE and not frames.LARGEST <= value <= 0xFFFFFF:
                 raise ConnectionFault(PROTOCOL_ERROR, "a frame size out of range")
         wanted = dict(pairs)  # the last of each counts; going through them all for every stream would be a gift
-        self.first = False
         self.peer_frame = wanted.get(frames.FRAME_SIZE, self.peer_frame)
         if wanted.get(frames.TABLE_SIZE, 4096) < 4096 and not self.shrunk:
             self.shrunk, self.update, self.free = True, b"\x20", False
