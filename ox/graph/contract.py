@@ -77,7 +77,7 @@ def to_bytes(array: Array) -> bytes:
     return b"".join(parts)
 
 
-def from_bytes(data: bytes, dtype: str, shape: tuple[int, ...]) -> Array:
+def from_bytes(data: bytes | bytearray, dtype: str, shape: tuple[int, ...]) -> Array:
     """The inverse of `to_bytes`: an array of `shape`, read-only where it can share memory with `data`.
 
     Raises:
@@ -94,7 +94,7 @@ def from_bytes(data: bytes, dtype: str, shape: tuple[int, ...]) -> Array:
     return np.frombuffer(data, kind.newbyteorder("<")).reshape(shape)
 
 
-def _strings(data: bytes, count: int) -> Array:
+def _strings(data: bytes | bytearray, count: int) -> Array:
     items: list[str] = []
     at = 0
     while at < len(data):

@@ -14,6 +14,7 @@ from ox.graph.contract import TensorInfo
 from ox.serve.http.encoding import unpack
 from ox.serve.rest.codec import Codec
 from ox.serve.v2.document import load_json
+from ox.serve.v2.memory import Regions
 from ox.serve.v2.request import Request, Wanted
 from ox.serve.v2.signature import Signature
 
@@ -53,7 +54,7 @@ def test_much_json_and_large_answers(client: Any) -> None:
 @pytest.mark.parametrize("size", [60_000, 120_000])
 def test_an_answer_is_bounded(size: int) -> None:
     info = TensorInfo("y", "FP32", ("batch",))
-    codec = Codec("m", "1", Signature([info], [info], 1 << 20), 200_000)
+    codec = Codec("m", "1", Signature([info], [info], 1 << 20), 200_000, Regions(1, 1))
     array = np.full(size, 1 / 3, np.float32)
     with pytest.raises(ServeError, match=r"answer is too large(.|\n)*fewer rows"):
         codec.encode(Request(None, {}, size, (), [Wanted(0, False)]), [array])

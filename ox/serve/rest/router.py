@@ -48,7 +48,8 @@ class Router:
         routes: dict[bytes, Route] = {}
         for model in self.service.repository.models():
             route = known.get(model) or Route(
-                model, Codec(model.name, model.version, model.signature, self.limits.reply)
+                model,
+                Codec(model.name, model.version, model.signature, self.limits.reply, self.service.regions),
             )
             routes[f"/v2/models/{model.name}/infer".encode()] = route
             routes[f"/v2/models/{model.name}/versions/{model.version}/infer".encode()] = route

@@ -16,7 +16,7 @@ MOST_BRACKETS = (
 FLAT = "flat data, or sending the tensors as binary data"
 
 
-def load_json(text: bytes) -> dict[str, Any]:
+def load_json(text: bytes | bytearray) -> dict[str, Any]:
     """A JSON object.
 
     Raises:

@@ -11,7 +11,8 @@ import numpy as np
 
 from ox.errors import ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo, from_bytes, show_dims
-from ox.serve.v2.document import parameters_of, quote
+from ox.serve.v2.document import quote
+from ox.serve.v2.memory import Window
 
 # struct refuses what does not fit: text, fractions for an integer, numbers out of range
 CODES = {
@@ -21,7 +22,6 @@ CODES = {
 INTEGERS = {int}
 LARGEST_DIM = 1 << 40
 MOST_DIMS = 32
-UNSUPPORTED = ("classification", "shared_memory_region")  # parameters that change the meaning of a tensor
 
 
 class InputCodec:
@@ -90,9 +90,6 @@ class InputCodec:
         shape = self._shape(tensor)
         data = tensor.get("data")
         if type(data) is not list:
-            for parameter in UNSUPPORTED:
-                if parameter in parameters_of(tensor):
-                    raise ServeError(f"input '{self.name}' asks for {parameter}, which this server does not have")
             raise ServeError(f"input '{self.name}' has no list 'data'")
         count = math.prod(shape)
         if data and type(data[0]) is list:
@@ -128,7 +125,7 @@ class InputCodec:
             data = list(chain.from_iterable(data))
         return data
 
-    def from_binary(self, tensor: dict[str, Any], body: bytes, at: int, size: int) -> Array:
+    def from_binary(self, tensor: dict[str, Any], body: bytes | bytearray, at: int, size: int) -> Array:
         shape = self._shape(tensor)
         if self._code is None or size != math.prod(shape) * self.dtype.itemsize:
             try:
@@ -139,3 +136,22 @@ class InputCodec:
             return np.empty(shape, self.dtype)
         array = np.frombuffer(body, self.dtype, math.prod(shape), at).reshape(shape)
         return array if array.flags.aligned else array.copy()
+
+    def from_window(self, tensor: dict[str, Any], window: Window) -> Array:
+        """The array of a tensor that lies in shared memory: a copy, which its owner can no longer change."""
+        if "data" in tensor:
+            raise ServeError(f"input '{self.name}' lies in shared memory and has data as well", hint="one of the two")
+        shape = self._shape(tensor)
+        size = math.prod(shape) * self.dtype.itemsize
+        if self.info.dtype != "BYTES" and window.size != size:
+            raise ServeError(
+                f"input '{self.name}' has {window.size} bytes in shared memory",
+                expected=f"{size} for {self.info.dtype} of shape {shape}",
+            )
+        data = window.read()
+        if self._code is None:
+            try:
+                return from_bytes(data.tobytes(), self.info.dtype, tuple(shape))
+            except ValueError as error:
+                raise ServeError(f"the bytes of input '{self.name}' do not fit", got=str(error)) from None
+        return data.view(self.dtype).reshape(shape)

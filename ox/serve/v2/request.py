@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ox.graph.contract import Array
+from ox.serve.v2.memory import Window
+
+NONE: Mapping[str, Any] = MappingProxyType({})  # the parameters of nearly every request
 
 
 class Wanted(NamedTuple):
-    """An output that the client asks for: its place among the model's outputs, and whether as raw bytes."""
+    """An output that the client asks for."""
 
-    place: int
-    binary: bool
+    place: int  # among the model's outputs
+    binary: bool  # as raw bytes rather than JSON
+    classes: int = 0  # only the highest so many, as strings
+    window: Window | None = None  # where in shared memory it goes
+
+    @property
+    def plain(self) -> bool:
+        """It is answered as the model gave it, in the answer itself."""
+        return not self.classes and self.window is None
 
 
-@dataclass(slots=True)
 class Request:
-    """What a request asks: arrays by input name, all with `rows` rows; requests of equal `key` may share a batch."""
+    """What a request asks: arrays by input name, all with `rows` rows; requests of equal `key` may share a batch.
 
-    id: str | None
-    feed: dict[str, Array]
-    rows: int
-    key: tuple[Any, ...]
-    outputs: Sequence[Wanted]
+    `parameters` are those of the whole request, checked by `ox.serve.v2.parameters`; `form` is for whoever read the
+    request and will write its answer.
+    """
+
+    __slots__ = ("feed", "form", "id", "key", "outputs", "parameters", "rows")
+
+    def __init__(
+        self,
+        id: str | None,
+        feed: dict[str, Array],
+        rows: int,
+        key: tuple[Any, ...],
+        outputs: Sequence[Wanted],
+        parameters: Mapping[str, Any] = NONE,
+        form: Any = None,
+    ) -> None:
+        self.id, self.feed, self.rows, self.key, self.outputs = id, feed, rows, key, outputs
+        self.parameters, self.form = parameters, form

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ox.errors import ServeError
 from ox.graph.contract import Array, TensorInfo
+from ox.serve.v2.classification import count_of
 from ox.serve.v2.document import nearest, quote
-from ox.serve.v2.inputs import UNSUPPORTED, InputCodec
+from ox.serve.v2.inputs import InputCodec
+from ox.serve.v2.memory import REGION, SIZE, Regions
 from ox.serve.v2.request import Wanted
 
 
@@ -68,11 +70,13 @@ class Signature:
         # In the model's order: two clients may list the same inputs differently.
         return rows, tuple(feed[name].shape[1:] for name in self.inputs) if self._grouped else ()
 
-    def output(self, name: Any, wanted: dict[int, Wanted], parameters: dict[str, Any], binary: bool) -> None:
-        """Adds an output to those that are wanted.
+    def output(
+        self, name: Any, wanted: dict[int, Wanted], parameters: Mapping[str, Any], binary: bool, regions: Regions
+    ) -> None:
+        """Adds an output to those that are wanted; `regions` is the shared memory that there is.
 
         Raises:
-            ServeError: there is none of that name, it is asked for twice, or in a way that this server does not have.
+            ServeError: there is none of that name, it is asked for twice, or in a way that it cannot be given.
         """
         place = self.places.get(name) if type(name) is str else None
         if place is None:
@@ -80,10 +84,13 @@ class Signature:
             raise ServeError(f"there is no output {quote(name)}", expected=names, hint=nearest(name, self.places))
         if place in wanted:
             raise ServeError(f"output '{name}' is asked for twice")
-        for unsupported in UNSUPPORTED:
-            if parameters.get(unsupported):
-                raise ServeError(f"output '{name}' asks for {unsupported}, which this server does not have")
-        wanted[place] = Wanted(place, binary)
+        classes = count_of(parameters["classification"], self.outputs[place]) if "classification" in parameters else 0
+        window = None
+        if REGION in parameters or SIZE in parameters:
+            if classes:
+                raise ServeError(f"output '{name}' is asked for as classification and in shared memory", hint="either")
+            window = regions.window(parameters, f"output '{name}'")
+        wanted[place] = Wanted(place, binary, classes, window)
 
     def names(self) -> str:
         return ", ".join(str(codec.info) for codec in self.inputs.values()) or "no inputs"

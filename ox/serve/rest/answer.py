@@ -1,0 +1,138 @@
+"""The reply to an inference request: JSON, and the raw bytes of the outputs that were asked for so.
+
+All of a reply's text but its numbers follows from the outputs' shapes. So it is written once, and kept with what is
+remembered of the request (`Request.form`); the next reply of these shapes only puts its numbers in between.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ox.errors import ServeError
+from ox.graph.contract import Array, TensorInfo, to_bytes
+from ox.serve.v2.outputs import Output, prepare
+from ox.serve.v2.parameters import echoed
+from ox.serve.v2.request import Request
+
+BINARY_OUTPUT = '"parameters": {"binary_data": true} on that output'
+HOLE = b'["\\u0000"]'  # where numbers go: a list of a zero character, which nothing else in a reply is
+NATIVE = sys.byteorder == "little"
+MOST_FORMS = 16  # shapes that are remembered of one kind of request
+Pieces = list[bytes]
+
+
+class Writer:
+    """Writes one model's replies.
+
+    Args:
+        name, version: how the model is called in them.
+        outputs: those of the model.
+        largest: the most bytes of one reply.
+    """
+
+    def __init__(self, name: str, version: str, outputs: Sequence[TensorInfo], largest: int) -> None:
+        self._head = {"model_name": name, "model_version": version}
+        self._outputs, self._largest = outputs, largest
+
+    def write(self, request: Request, arrays: Sequence[Array]) -> tuple[bytes, int | None]:
+        """The body of the reply, and the length of its JSON part if binary tensors follow it.
+
+        Raises:
+            ServeError: an output cannot be written as JSON (bfloat16, NaN, infinities) or as is asked for, or the
+                answer is too large.
+        """
+        form, wanted = request.form, request.outputs
+        if len(wanted) == 1:
+            shapes: Any = arrays[wanted[0].place].shape
+        else:
+            shapes = tuple([arrays[place].shape for place, _, _, _ in wanted])
+        pieces = form.get(shapes) if form is not None else None
+        if pieces is None:
+            return self._write(request, arrays, shapes)
+        parts, blobs = [pieces[0]], []
+        at = 0
+        for place, binary, _, _ in wanted:
+            array = arrays[place]
+            if binary:
+                blobs.append(array.tobytes() if NATIVE else to_bytes(array))
+            else:
+                at += 1
+                parts += orjson.dumps(array.ravel(), option=orjson.OPT_SERIALIZE_NUMPY), pieces[at]
+        return self._join(request, arrays, parts, blobs)
+
+    def _write(self, request: Request, arrays: Sequence[Array], shapes: Any) -> tuple[bytes, int | None]:
+        """The careful way, which remembers what it can."""
+        least = 0  # bytes of the answer, as far as they can be told before it is written
+        steady = request.form is not None and not request.parameters
+        outputs: list[Output] = []
+        for wanted in request.outputs:
+            info = self._outputs[wanted.place]
+            if info.dtype == "BF16" and not wanted.binary and wanted.plain:
+                raise ServeError(f"output '{info.name}' is BF16, which JSON cannot carry", hint=BINARY_OUTPUT)
+            output = prepare(wanted, info, arrays[wanted.place])
+            steady = steady and wanted.plain and info.dtype != "BYTES"
+            if output.array is not None:
+                least += output.array.nbytes if wanted.binary else 2 * output.array.size
+                if least > self._largest:
+                    raise self._too_large()
+            outputs.append(output)
+        texts, blobs = [], []
+        described = []
+        for wanted, (name, datatype, shape, array, parameters) in zip(request.outputs, outputs, strict=True):
+            entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
+            if array is not None and wanted.binary:
+                blobs.append(to_bytes(array))
+                parameters = {"binary_data_size": len(blobs[-1])}
+            if parameters:
+                entry["parameters"] = parameters
+            if array is not None and not wanted.binary:
+                entry["data"] = ["\0"]
+                flat = array.ravel()
+                texts.append(
+                    orjson.dumps(flat.tolist() if datatype == "BYTES" else flat, option=orjson.OPT_SERIALIZE_NUMPY)
+                )
+            described.append(entry)
+        reply: dict[str, Any] = dict(self._head)
+        if echo := echoed(request.parameters):
+            reply["parameters"] = echo
+        pieces = orjson.dumps({**reply, "outputs": described}).split(HOLE)
+        pieces[-1] = pieces[-1][:-1]  # without the brace that ends it: the id comes last
+        if steady and len(request.form) < MOST_FORMS:
+            request.form[shapes] = pieces
+        parts = [pieces[0]]
+        for text, piece in zip(texts, pieces[1:], strict=True):
+            parts += text, piece
+        return self._join(request, arrays, parts, blobs)
+
+    def _join(
+        self, request: Request, arrays: Sequence[Array], parts: Pieces, blobs: Pieces
+    ) -> tuple[bytes, int | None]:
+        parts.append(b"}" if request.id is None else b',"id":%s}' % orjson.dumps(request.id))
+        text = b"".join(parts)
+        if b"null" in text:  # what orjson makes of NaN; looking at the text first is cheaper than at every array
+            self._refuse_nan(request, arrays)
+        length = len(text)
+        if blobs:
+            text += blobs[0] if len(blobs) == 1 else b"".join(blobs)
+        if len(text) > self._largest:
+            raise self._too_large()
+        return text, length if blobs else None
+
+    def _too_large(self) -> ServeError:
+        expected = f"at most {self._largest} bytes"
+        return ServeError("the answer is too large", expected=expected, hint="fewer rows, or outputs as binary data")
+
+    def _refuse_nan(self, request: Request, arrays: Sequence[Array]) -> None:
+        for wanted in request.outputs:
+            array = arrays[wanted.place]
+            if not wanted.binary and wanted.plain and array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise ServeError(
+                    f"output '{self._outputs[wanted.place].name}' holds NaN or an infinity, which JSON cannot carry",
+                    status=500,
+                    hint=BINARY_OUTPUT,
+                )
