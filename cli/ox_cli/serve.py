@@ -28,6 +28,10 @@ def serve(
     keys: Annotated[Path | None, typer.Option(help="API keys, made by `ox keys`; without it nobody is asked.")] = None,
     rate: Annotated[float | None, typer.Option(help="Calls a second of one client address; no limit.")] = None,
     manage: Annotated[bool, typer.Option("--manage", help="Let anybody load and unload models.")] = False,
+    log: Annotated[str | None, typer.Option(help="Write a log to standard error, as json or text.")] = None,
+    log_level: Annotated[str, typer.Option(help="Its lowest level: debug, info, warning, error or off.")] = "info",
+    access_log: Annotated[bool, typer.Option("--access-log", help="A line of it for each request.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="OpenTelemetry spans, as the OTEL_* variables say.")] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
 ) -> None:
     """Serve ONNX files over HTTP (Open Inference Protocol V2) until Ctrl-C, then drain."""
@@ -49,6 +53,10 @@ def serve(
         keys=keys,
         rate=rate,
         manage=manage,
+        log=log,
+        log_level=log_level,
+        access_log=access_log,
+        trace=trace,
         options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
         limits=Limits(body=body, buffered=max(16 * body, Limits().buffered)),
         show=show,

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ox.errors import ArgumentError
+from ox.serve.telemetry.logs import FORMS, LEVELS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,10 @@ class Settings:
         rate: calls a second of one client address whose key has no rate of its own; None for no limit.
         manage: whether calls that change the server are open to whoever needs no key.
         watch: whether models follow their files: new, changed and removed ones.
+        log: the form of the log, "json" or "text"; None leaves it to whoever set up Python's logging.
+        log_level: the lowest level that is written: debug, info, warning, error or off.
+        access_log: whether each request gets a line.
+        trace: whether inferences become OpenTelemetry spans, sent as the OTEL_* variables say.
     """
 
     host: str = "127.0.0.1"
@@ -40,6 +45,10 @@ class Settings:
     rate: float | None = None
     manage: bool = False
     watch: bool = True
+    log: str | None = None
+    log_level: str = "info"
+    access_log: bool = False
+    trace: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys"):
@@ -53,6 +62,10 @@ class Settings:
             raise ArgumentError("nobody of this name frames gRPC", expected="own, grpcio or off", got=self.grpc)
         if not 1 <= self.workers <= 1024:
             raise ArgumentError("the number of workers is out of range", expected="1 to 1,024", got=str(self.workers))
+        if self.log not in (None, *FORMS):
+            raise ArgumentError("the log has no such form", expected=" or ".join(FORMS), got=self.log)
+        if self.log_level not in LEVELS:
+            raise ArgumentError("unknown log level", expected=", ".join(LEVELS), got=self.log_level)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ArgumentError("TLS takes a certificate and its key", expected="--tls-cert FILE --tls-key FILE")
         if self.tls_client_ca is not None and self.tls_cert is None:

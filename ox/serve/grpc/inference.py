@@ -67,7 +67,7 @@ class Inference:
             job.take(plan.read(body, parts), plan)
             plan.model.submit(job)
         except ServeError as error:
-            plan.model.stages.failed(error, job.received)
+            plan.model.stages.failed(error, job.received, job.rpc.metadata)
             raise
         if plan.lasting and len(head) <= LONGEST_HEAD and head not in self._plans:
             if len(self._plans) >= MOST_PLANS:
@@ -93,7 +93,7 @@ class Inference:
         try:
             return Plan(model, asked, self._regions)
         except ServeError as error:
-            model.stages.failed(error, job.received)
+            model.stages.failed(error, job.received, job.rpc.metadata)
             raise
 
 
@@ -116,7 +116,7 @@ class Pending(Job):
 
     def abandon(self) -> None:
         super().abandon()
-        self.plan.model.stages.failed(None, self.received)
+        self.plan.model.stages.failed(None, self.received, self.rpc.metadata)
 
     def done(self) -> None:
         if self.abandoned:
@@ -130,14 +130,14 @@ class Pending(Job):
             except ServeError as wrong:
                 error = wrong
             except Exception as wrong:  # nobody above could still tell this client
-                stages.failed(wrong, self.received)
+                stages.failed(wrong, self.received, self.rpc.metadata)
                 self.refuse(*broken())
                 return
             else:
-                stages.answered(self.received, self, begun)
+                stages.answered(self.received, self, begun, self.rpc.metadata)
                 self.answer(answer)
                 return
-        stages.failed(error, self.received)
+        stages.failed(error, self.received, self.rpc.metadata)
         self.refuse(*failure(error))
 
     def answer(self, answer: bytes) -> None:
