@@ -27,4 +27,5 @@ class Limits:
     idle_s: float = 75.0  # between two requests of one connection
     write_s: float = 30.0  # without the client taking a single byte of its answer
     linger_s: float = 2.0  # to read what a refused client still sends, so that it gets to see the refusal
+    poll_s: float = 1.0  # between two looks at the models' files
     drain_s: float = 10.0  # to finish what was accepted once the server was told to stop

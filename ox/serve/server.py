@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
 from ox.serve.access import Guard
@@ -26,6 +26,9 @@ from ox.serve.rest.admission import Admission
 from ox.serve.rest.router import Router
 from ox.serve.service import Service
 from ox.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from ox.serve.grpc.door import Door
 
 
 class Server:
@@ -66,7 +69,13 @@ class Server:
         self.service = service(repository)
         self.service.keeper = self.keeper
         self._router = Router(self.service, self.limits)
+        self._door: Door | None = None
         self._thread: threading.Thread | None = None
+
+    @property
+    def grpc_port(self) -> int | None:
+        """Where gRPC is spoken; None for nowhere."""
+        return None if self._door is None else self._door.port
 
     @property
     def models(self) -> list[Model]:
@@ -97,6 +106,8 @@ class Server:
         loop = asyncio.get_running_loop()
         self._front = Front(self._router, self.limits)
         self._router.attach(self._front)
+        said = self.settings
+        self.service.telemetry.open(log=said.log, level=said.log_level, access=said.access_log, trace=said.trace)
         admission = Admission(self.guard)
         if self.guard.open:  # inference goes ahead, so only what is rare is asked about
             self._router.admission = admission
@@ -110,6 +121,11 @@ class Server:
         except (OSError, OverflowError) as error:
             raise unavailable(self.host, self.port, error) from error
         self.port = self._listener.sockets[0].getsockname()[1]
+        if self.settings.grpc != "off":
+            from ox.serve.grpc.door import Door
+
+            self._door = Door(self.service, self.limits, self.guard, self.settings)
+            await self._door.start(self._front, self.host, self.port)
         self.keeper.start()
 
     def greeting(self) -> list[str]:
@@ -123,8 +139,9 @@ class Server:
         """Accepts nothing new, finishes what was accepted, then closes."""
         self.service.draining = True
         self._listener.close()
-        await self._front.drain()
+        await asyncio.gather(self._front.drain(), *([] if self._door is None else [self._door.drain()]))
         self.keeper.stop()
+        await self.service.telemetry.close()
 
     def __enter__(self) -> Server:
         started: Future[None] = Future()

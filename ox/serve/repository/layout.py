@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from ox.errors import LoadError
+from ox.errors import ArgumentError, LoadError
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
@@ -26,18 +26,19 @@ Stamp = tuple[tuple[str, int, int, int], ...]  # of files: name, inode, size, ti
 
 @dataclass(frozen=True)
 class Version:
-    """One version: its folder or, where models lie bare, its file."""
+    """One version: its folder or, where models lie bare, its file. `root` is what no link may lead out of."""
 
     path: Path
     stamp: Stamp
+    root: Path | None = None
 
 
 @dataclass(frozen=True)
 class Found:
-    """A model as it lies on disk. `root` is what nothing may lead out of; `problem` is why it cannot be read."""
+    """A model as it lies on disk: its folder or file, and its versions. `problem` is why they cannot be told."""
 
     name: str
-    root: Path
+    path: Path
     versions: Mapping[int, Version] = field(default_factory=dict)
     config: Version | None = None
     problem: LoadError | None = None
@@ -54,6 +55,18 @@ class Found:
         stamps = [version.stamp for version in (*self.versions.values(), *([self.config] if self.config else []))]
         return max((entry[3] for stamp in stamps for entry in stamp), default=0)
 
+    def absence(self) -> LoadError:
+        """What to say where there is no version."""
+        if not self.path.is_dir():
+            return LoadError(f"there is no file {self.path}", hint="ox export model.onnx writes one")
+        held = ", ".join(sorted(path.name for path in self.path.iterdir()))[:200]
+        return LoadError(
+            f"{self.path} holds no version of the model",
+            expected=str(self.path / "1" / MODEL),
+            got=held or "an empty folder",
+            hint=f"mkdir {self.path / '1'}, and {MODEL} into it",
+        )
+
 
 @dataclass(frozen=True)
 class Scan:
@@ -68,12 +81,19 @@ class Layout:
 
     Args:
         paths: ONNX files, each served under its stem, and folders of models.
+
+    Raises:
+        ArgumentError: two files have one name.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         # What was a folder once is not taken for a file when it is gone for a while.
         self.folders = [Path(path) for path in paths if Path(path).is_dir()]
         self.files = [Path(path) for path in paths if not Path(path).is_dir()]
+        stems = [path.stem for path in self.files]
+        twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+        if twice is not None:
+            raise ArgumentError("two models of one name", got=twice, hint="another file name for one of them")
 
     def scan(self) -> Scan:
         """What lies there now. A file that was named is always there, even if it has yet to appear.
@@ -83,12 +103,12 @@ class Layout:
         """
         models: dict[str, Found] = {}
         settings = [folder / SETTINGS for folder in self.folders if (folder / SETTINGS).exists()]
-        for found in (*(_bare(path, path.parent) for path in self.files), *chain(*map(_folder, self.folders))):
+        for found in (*(_bare(path) for path in self.files), *chain(*map(_folder, self.folders))):
             first = models.setdefault(found.name, found)
             if first is not found:
                 problem = LoadError(
                     f"two models of one name: '{found.name}'",
-                    got=f"in {first.root} and in {found.root}",
+                    got=f"{first.path} and {found.path}",
                     hint="another name for one of them",
                 )
                 models[found.name] = replace(first, problem=problem)
@@ -110,16 +130,16 @@ def _folder(root: Path) -> Iterator[Found]:
         path = root / child.name
         try:
             if child.is_dir():
-                yield from _model(path, root, real, child.is_symlink())
+                yield from _model(path, real, child.is_symlink())
             elif child.name.endswith(".onnx"):
                 _inside(path, real)
-                yield _bare(path, root)
+                yield _bare(path)
         except (LoadError, OSError) as error:
             problem = error if isinstance(error, LoadError) else _unreadable(path, error)
-            yield Found(path.stem if path.suffix == ".onnx" else path.name, root, problem=problem)
+            yield Found(path.stem if path.suffix == ".onnx" else path.name, path, problem=problem)
 
 
-def _model(folder: Path, root: Path, real: Path, linked: bool) -> Iterator[Found]:
+def _model(folder: Path, real: Path, linked: bool) -> Iterator[Found]:
     """A folder's model; none where it has nothing of a model in it."""
     if linked:
         _inside(folder, real)
@@ -136,22 +156,26 @@ def _model(folder: Path, root: Path, real: Path, linked: bool) -> Iterator[Found
         path = folder / str(number)
         files = list(_files(path, real))
         if files:  # else somebody has begun to write here
-            versions[number] = Version(path, _stamp(files))
-    problem = None
-    if not versions:
-        problem = LoadError(
-            f"{folder} holds no version of the model",
-            expected=str(folder / "1" / MODEL),
-            got=", ".join(sorted(names))[:200] or "an empty folder",
-            hint=f"mkdir {folder / '1'}, and {MODEL} into it",
-        )
-    yield Found(folder.name, root, versions, config, problem)
+            versions[number] = Version(path, _stamp(files), real)
+    yield Found(folder.name, folder, versions, config)
 
 
-def _bare(path: Path, root: Path) -> Found:
-    beside = [path.with_name(path.name + suffix) for suffix in BESIDE]
-    files = [path, *(other for other in beside if other.exists())]
-    return Found(path.stem, root, {1: Version(path, _stamp(files))} if path.exists() else {})
+def stamp_of(version: Version) -> Stamp | None:
+    """The version's stamp now; None where it can no longer be told."""
+    try:
+        return _stamp(_beside(version.path) if version.root is None else list(_files(version.path, version.root)))
+    except (LoadError, OSError):
+        return None
+
+
+def _bare(path: Path) -> Found:
+    return Found(path.stem, path, {1: Version(path, _stamp(_beside(path)))} if path.exists() else {})
+
+
+def _beside(path: Path) -> list[Path]:
+    """A bare file, and its external data under the usual names."""
+    others = [path.with_name(path.name + suffix) for suffix in BESIDE]
+    return [path, *(other for other in others if other.exists())]
 
 
 def _files(folder: Path, real: Path) -> Iterator[Path]:
@@ -181,7 +205,7 @@ def _inside(path: Path, real: Path) -> None:
         )
 
 
-def _stamp(files: Sequence[Path]) -> Stamp:
+def _stamp(files: Iterable[Path]) -> Stamp:
     stamps = []
     for path in sorted(files):
         try:

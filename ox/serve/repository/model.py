@@ -59,7 +59,7 @@ class Model:
         begun = perf_counter()
         source = read(Path(path))
         self.name, self.version = name or source.path.stem, version
-        self.closed = False
+        self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
         self.samples = contract.samples
         self.instances = options.instances or usable_threads()

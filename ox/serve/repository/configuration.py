@@ -1,0 +1,51 @@
+"""A model's configuration in the protocol's form: how it really runs, whatever was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.graph.contract import TensorInfo
+from ox.serve.engine.proof import buckets
+from ox.serve.repository.model import Model
+from ox.serve.repository.setup import Setup
+
+KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
+
+
+def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
+    """The fields of a ModelConfig by name."""
+    # With a batch of 1 there is none: then the first dimension is the model's own, and `dims` holds it.
+    most = model.proof.max_rows if model.proof.why is None else 0
+    answer: dict[str, Any] = {
+        "name": model.name,
+        "platform": "onnxruntime_onnx",
+        "backend": "onnxruntime",
+        "max_batch_size": most,
+        "input": [_tensor(info, most > 0) for info in model.inputs],
+        "output": [_tensor(info, most > 0) for info in model.outputs],
+        "instance_group": [{"name": f"{model.name}_0", "kind": KINDS[model.engine.device], "count": model.instances}],
+        "default_model_filename": "model.onnx" if setup is None else setup.running.file,
+        "parameters": {"intra_op_thread_count": {"string_value": str(model.threads)}},
+    }
+    if setup is not None:
+        answer["version_policy"] = setup.policy.to_json()
+    if most:
+        options = model.options
+        answer["dynamic_batching"] = {
+            "preferred_batch_size": buckets(most),
+            "max_queue_delay_microseconds": round(1000 * options.max_wait_ms),
+            "priority_levels": options.priority_levels,
+            "default_priority_level": options.default_priority,
+            "default_queue_policy": {
+                "default_timeout_microseconds": round(1000 * options.deadline_ms),
+                "allow_timeout_override": True,
+                "max_queue_size": options.max_queue,
+            },
+        }
+    return answer
+
+
+def _tensor(info: TensorInfo, batched: bool) -> dict[str, Any]:
+    dtype = "TYPE_STRING" if info.dtype == "BYTES" else f"TYPE_{info.dtype}"
+    dims = [size if isinstance(size, int) else -1 for size in info.dims]
+    return {"name": info.name, "data_type": dtype, "dims": dims[1:] if batched else dims}

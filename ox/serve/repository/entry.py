@@ -1,0 +1,108 @@
+"""What the server knows of one model: its versions, which of them run, and what became of the others."""
+
+from __future__ import annotations
+
+from ox.errors import OxError
+from ox.serve.repository.layout import Found, Stamp, Version
+from ox.serve.repository.model import Model
+from ox.serve.repository.setup import Running, Setup
+
+READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
+Wanted = tuple[Stamp, Running]  # what a load would load
+
+
+class Slot:
+    """One version. `loaded` is what runs, `failed` what could not be loaded: it is not tried again until it changes."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.model: Model | None = None
+        self.state, self.reason = UNAVAILABLE, ""
+        self.loaded: Wanted | None = None
+        self.failed: Wanted | None = None
+        self.error: OxError | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to say about it: others lie on disk, and nobody wants them."""
+        return self.state != UNAVAILABLE or bool(self.reason)
+
+    def runs(self, model: Model, wanted: Wanted | None) -> Model | None:
+        """From now on `model` answers; gives the one that did."""
+        before, self.model = self.model, model
+        self.loaded, self.failed, self.error = wanted, None, None
+        self.state, self.reason = READY, ""
+        return before
+
+    def fails(self, wanted: Wanted, error: OxError) -> None:
+        """What was wanted could not be loaded; what runs goes on running."""
+        self.failed, self.error = wanted, error
+        self.state, self.reason = UNAVAILABLE, error.one_line()
+        if self.model is not None:
+            self.state, self.reason = READY, f"what ran before goes on, because what is new failed: {self.reason}"
+
+    def leaves(self, reason: str) -> Model | None:
+        """Nothing answers any more; gives the model that did."""
+        before, self.model, self.loaded, self.failed = self.model, None, None, None
+        self.state, self.reason = UNAVAILABLE if before is None else UNLOADING, reason
+        return before
+
+
+class Entry:
+    """One model. `error` is why what lies on disk cannot be taken as a whole."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.setup: Setup | None = None
+        self.slots: dict[int, Slot] = {}
+        self.error: OxError | None = None
+
+    def slot(self, number: int) -> Slot:
+        return self.slots.setdefault(number, Slot(number))
+
+    def running(self) -> list[Slot]:
+        """Versions that answer, the newest first."""
+        return sorted((slot for slot in self.slots.values() if slot.model is not None), key=lambda slot: -slot.number)
+
+    @property
+    def problem(self) -> str:
+        return "" if self.error is None else self.error.one_line()
+
+    def due(self, found: Found) -> list[int]:
+        """The versions that should be loaded now, the newest first: chosen ones that do not run as they lie on disk.
+
+        A version that failed makes room for an older one until its files change.
+        """
+        assert self.setup is not None
+        possible = {number for number in found.versions if self._possible(number, found)}
+        chosen = sorted(self.setup.choose(possible), reverse=True)
+        return [
+            number
+            for number in chosen
+            if self.wanted(found.versions[number]) not in (self.slot(number).loaded, self.slot(number).failed)
+        ]
+
+    def calm(self, found: Found) -> None:
+        """What failed and is as it was before again has not failed."""
+        for number, version in found.versions.items():
+            slot = self.slot(number)
+            if slot.model is not None and slot.loaded == self.wanted(version):
+                slot.failed, slot.error, slot.reason = None, None, ""
+
+    def surplus(self, found: Found) -> list[Slot]:
+        """What runs and should not any more. Nothing goes before what replaces it has come."""
+        assert self.setup is not None
+        chosen = self.setup.choose({number for number in found.versions if self._possible(number, found)})
+        asked = self.setup.choose(set(found.versions))
+        gone = [slot for slot in self.running() if slot.number not in found.versions]
+        if asked and not chosen:
+            return gone if len(gone) < len(self.running()) else []
+        return [slot for slot in self.running() if slot.number not in chosen]
+
+    def _possible(self, number: int, found: Found) -> bool:
+        slot = self.slot(number)
+        return slot.model is not None or slot.failed != self.wanted(found.versions[number])
+
+    def wanted(self, version: Version) -> Wanted:
+        assert self.setup is not None
+        return version.stamp, self.setup.running

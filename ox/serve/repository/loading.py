@@ -1,0 +1,59 @@
+"""Loading one version, away from the event loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ox.errors import LoadError, OxError
+from ox.graph.contract import TensorInfo
+from ox.serve.engine.probe import probe
+from ox.serve.limits import Limits
+from ox.serve.repository.layout import Version, stamp_of
+from ox.serve.repository.model import Model
+from ox.serve.repository.pbtxt import read_text
+from ox.serve.repository.setup import Running, agreed
+
+
+class Unsettled(Exception):
+    """The files changed while they were read."""
+
+
+def load(name: str, number: int, version: Version, running: Running, limits: Limits) -> Model:
+    """A model that is ready to answer.
+
+    Raises:
+        OxError: it cannot be loaded.
+        Unsettled: it was not, because its files are still being written.
+    """
+    file = version.path / running.file if version.path.is_dir() else version.path
+    try:
+        model = _load(name, number, version, file, running, limits)
+    except Exception as error:
+        if stamp_of(version) != version.stamp:
+            raise Unsettled from None
+        if isinstance(error, OxError):
+            raise
+        raise LoadError(f"{file} cannot be loaded", got=f"{type(error).__name__}: {error}"[:300]) from error
+    if stamp_of(version) != version.stamp:
+        raise Unsettled
+    return model
+
+
+def _load(name: str, number: int, version: Version, file: Path, running: Running, limits: Limits) -> Model:
+    if running.memory_mib is not None:
+        probe(file, running.options, running.memory_mib)
+    folder = version.path.parent
+    texts = {entry.labels: _labels(folder / entry.labels, folder) for entry in running.outputs if entry.labels}
+    declared = {"input": running.inputs, "output": running.outputs}
+
+    def told(kind: str, actual: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
+        return agreed(name, kind, actual, declared[kind], texts)
+
+    return Model(file, running.options, limits, name=name, version=str(number), told=told)
+
+
+def _labels(path: Path, folder: Path) -> str:
+    if not path.resolve().is_relative_to(folder.resolve()):
+        got = f"a link to {path.resolve()}"
+        raise LoadError(f"{path} leads out of its folder", got=got, hint="a copy in place of the link")
+    return read_text(path)

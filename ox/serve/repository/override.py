@@ -1,0 +1,85 @@
+"""What a load call brings along: a configuration, and files instead of those on disk."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ox.errors import ServeError
+from ox.serve.repository.layout import Found, Layout
+from ox.serve.repository.pbtxt import from_json
+
+PART = re.compile(r"(?!\.)[\w. -]{1,100}")
+MOST_FILES = 100
+EXPECTED = "file:1/model.onnx"
+
+
+@dataclass(frozen=True)
+class Override:
+    """`config` is a ModelConfig; `files` are contents by path, `<version>/<file>`."""
+
+    config: Any | None
+    files: Mapping[str, bytes]
+
+
+def override(parameters: Mapping[str, Any]) -> Override | None:
+    """The parameters of a load call; None where there are none.
+
+    Raises:
+        ServeError: a parameter is unknown, or not what it should be.
+    """
+    config, files = None, {}
+    for name, value in parameters.items():
+        if name == "config":
+            config = from_json(value)
+        elif name.startswith("file:"):
+            path = name.removeprefix("file:")
+            version, *parts = path.split("/")
+            if not re.fullmatch(r"[1-9][0-9]{0,17}", version) or not parts or not all(map(PART.fullmatch, parts)):
+                what = f"the parameter '{name[:100]}' names no file of a version"
+                raise ServeError(what, expected=EXPECTED, hint="a name without '..', inside a version's folder")
+            files[path] = _content(name, value)
+        else:
+            what = f"there is no parameter '{name[:100]}' of a load call"
+            raise ServeError(what, expected=f"config, {EXPECTED}")
+    if len(files) > MOST_FILES:
+        raise ServeError("a load call brings too many files", expected=f"at most {MOST_FILES}", got=str(len(files)))
+    return Override(config, files) if parameters else None
+
+
+def _content(name: str, value: Any) -> bytes:
+    if isinstance(value, bytes):  # gRPC
+        return value
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        pass
+    raise ServeError(f"the parameter '{name[:100]}' is not base64", got=type(value).__name__)
+
+
+def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
+    """The files as a model in a new folder that only this user can look into, and that folder: it is the caller's.
+
+    Raises:
+        ServeError: the disk is full, or two paths contradict one another (507).
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ox-serve-"))
+    try:
+        for path, content in files.items():
+            target = folder / "model" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        found = Layout([folder]).scan().models["model"]
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        got = error.strerror or str(error)
+        raise ServeError(f"the files of '{name}' cannot be kept", status=507, got=got) from error
+    return replace(found, name=name), folder

@@ -1,0 +1,59 @@
+"""What a repository says about its models, read when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ox.serve.options import Options
+from ox.serve.repository.layout import Found, Stamp
+from ox.serve.repository.pbtxt import from_text
+from ox.serve.repository.setup import Running, Setup
+from ox.serve.repository.toml import Tables, tables, told
+from ox.serve.repository.triton import merged
+
+
+class Setups:
+    """Puts options, config.pbtxt and ox.toml together; what is said later wins.
+
+    Args:
+        options: of models about which nothing is said.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._base = Setup(Running(options))
+        self._stamps: Mapping[Path, Stamp] = {}
+        self._files: dict[Path, Tables] = {}
+
+    def read(self, settings: Mapping[Path, Stamp]) -> None:
+        """Takes the settings files as they are now.
+
+        Raises:
+            LoadError: one cannot be read; what the files said before stays.
+        """
+        if settings != self._stamps:
+            read = {path: tables(path) for path in settings}
+            self._files, self._stamps = read, settings
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """What the settings files say about a model."""
+        return next((read[name] for read in self._files.values() if name in read), {})
+
+    def of(self, found: Found, config: Any = None) -> Setup:
+        """All that is said about a model; `config` is a ModelConfig in place of its config.pbtxt.
+
+        Raises:
+            LoadError: something that is said cannot be followed.
+        """
+        setup, where = self._base, "the parameter 'config'"
+        unknown: list[str] = []
+        if config is None and found.config is not None:
+            where = str(found.config.path)
+            config, unknown = from_text(found.config.path)
+        if config is not None:
+            setup = merged(setup, config, found.name, where, unknown)
+        for path, read in self._files.items():
+            if found.name in read:
+                return told(setup, read[found.name], path, found.name)
+        return setup
