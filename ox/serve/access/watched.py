@@ -28,16 +28,16 @@ class Watched(Generic[T]):
         read: reads them; raises OxError.
     """
 
-    def __init__(self, what: str, paths: list[Path], read: Callable[[], T], every_s: float = EVERY_S) -> None:
-        self._what, self._paths, self._read, self._every_s = what, paths, read, every_s
+    def __init__(self, what: str, paths: list[Path], read: Callable[[], T]) -> None:
+        self._what, self._paths, self._read = what, paths, read
         self._seen = self._stamps()
         self._value = read()
-        self._next = monotonic() + every_s
+        self._next = monotonic() + EVERY_S
 
     def get(self, now: float) -> T:
         """The value; `now` is `time.monotonic()`."""
         if now >= self._next:
-            self._next = now + self._every_s
+            self._next = now + EVERY_S
             seen = self._stamps()
             if seen != self._seen:
                 self._seen = seen  # what is wrong is said once

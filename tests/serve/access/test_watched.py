@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from ox.errors import ArgumentError
+from ox.serve.access import watched
 from ox.serve.access.watched import Watched
 
 
@@ -25,34 +26,37 @@ def replaced(path: Path, text: str) -> None:
     other.replace(path)
 
 
-def test_changes_are_followed_and_damage_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_are_followed_and_damage_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO, "ox.serve")
+    monkeypatch.setattr(watched, "EVERY_S", 0.0)
     path = tmp_path / "n"
     path.write_text("1")
-    watched = Watched("numbers", [path], lambda: number(path), 0.0)
+    numbers = Watched("numbers", [path], lambda: number(path))
     now = monotonic() + 1
-    assert watched.get(now) == 1
+    assert numbers.get(now) == 1
     replaced(path, "22")
-    assert watched.get(now) == 22 and "the numbers changed and were read again" in caplog.text
+    assert numbers.get(now) == 22 and "the numbers changed and were read again" in caplog.text
     replaced(path, "nonsense")
-    assert [watched.get(now) for _ in range(3)] == [22] * 3
+    assert [numbers.get(now) for _ in range(3)] == [22] * 3
     assert caplog.text.count("cannot be used; the old ones stay: no number") == 1
     path.unlink()
-    assert watched.get(now) == 22
+    assert numbers.get(now) == 22
     replaced(path, "3")
-    assert watched.get(now) == 3
+    assert numbers.get(now) == 3
 
 
 def test_looked_at_once_in_a_while(tmp_path: Path) -> None:
     path = tmp_path / "n"
     path.write_text("1")
-    watched = Watched("numbers", [path], lambda: number(path), 10.0)
+    numbers = Watched("numbers", [path], lambda: number(path))
     replaced(path, "2")
     now = monotonic()
-    assert watched.get(now + 5) == 1
-    assert watched.get(now + 11) == 2
+    assert numbers.get(now + 0.5) == 1
+    assert numbers.get(now + 1.5) == 2
     replaced(path, "3")
-    assert watched.get(now + 12) == 2
+    assert numbers.get(now + 2) == 2
 
 
 def test_what_is_wrong_at_the_start_is_an_error(tmp_path: Path) -> None:
