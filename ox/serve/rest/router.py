@@ -125,7 +125,7 @@ class Router:
             job = Pending(exchange, route, route.codec.decode(body, length))
             route.model.submit(job)
         except ServeError as error:
-            route.model.stages.failed(error, exchange.arrived)
+            route.model.stages.failed(error, exchange.arrived, exchange.headers)
             raise
         exchange.on_abandon = job.abandon
 
@@ -141,7 +141,7 @@ class Pending(Job):
 
     def abandon(self) -> None:
         super().abandon()
-        self._route.model.stages.failed(None, self._exchange.arrived)
+        self._route.model.stages.failed(None, self._exchange.arrived, self._exchange.headers)
 
     def done(self) -> None:
         if self.abandoned:
@@ -149,25 +149,25 @@ class Pending(Job):
         exchange, route, request = self._exchange, self._route, self.request
         stages = route.model.stages
         if self.error is not None:
-            stages.failed(self.error, exchange.arrived)
+            stages.failed(self.error, exchange.arrived, exchange.headers)
             exchange.refuse(self.error)
             return
         begun = perf_counter()
         try:
             body, length = route.codec.encode(request, self.outputs)
         except ServeError as error:
-            stages.failed(error, exchange.arrived)
+            stages.failed(error, exchange.arrived, exchange.headers)
             exchange.refuse(error)
             return
         except Exception as error:  # nobody above could still tell this client
-            stages.failed(error, exchange.arrived)
+            stages.failed(error, exchange.arrived, exchange.headers)
             exchange.fail()
             return
         extra = b"" if length is None else b"inference-header-content-length: %d\r\n" % length
         if b"accept-encoding" in exchange.headers:
             body, line = pack(body, exchange.headers[b"accept-encoding"])
             extra += line
-        stages.answered(exchange.arrived, self, begun)
+        stages.answered(exchange.arrived, self, begun, exchange.headers)
         exchange.reply(200, body, JSON if length is None else BINARY, extra)
 
 
