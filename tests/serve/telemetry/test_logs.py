@@ -1,0 +1,138 @@
+"""Lines of the log: what they hold, and that nobody waits for them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ox.errors import ArgumentError
+from ox.serve.telemetry import logs
+from ox.serve.telemetry.logs import LOGGER, Log
+
+Start = Callable[..., Log]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Begins logs that are closed at the end, where the test has not."""
+    opened: list[Log] = []
+
+    def begin(*arguments: Any) -> Log:
+        opened.append(Log(*arguments))
+        return opened[-1]
+
+    yield begin
+    for log in opened:
+        if log in LOGGER.handlers:
+            log.close()
+
+
+def lines(stream: io.StringIO) -> list[Any]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_lines(start: Start) -> None:
+    stream = io.StringIO()
+    log = start("json", "info", stream)
+    LOGGER.info("request", extra={"fields": {"status": 200, "target": 'a"\n\x1b[31m'}})
+    LOGGER.warning("%d of %s", 3, "four")
+    log.close()
+    first, second = lines(stream)
+    assert {**first, "time": ""} == {
+        "time": "", "level": "info", "message": "request", "status": 200, "target": 'a"\n\x1b[31m',
+    }  # fmt: skip
+    assert first["time"].endswith("+00:00") and (second["level"], second["message"]) == ("warning", "3 of four")
+
+
+def test_an_error_has_its_stack(start: Start) -> None:
+    stream = io.StringIO()
+    log = start("json", "info", stream)
+    try:
+        raise ZeroDivisionError("here")
+    except ZeroDivisionError:
+        LOGGER.exception("it failed")
+    log.close()
+    assert "ZeroDivisionError: here" in lines(stream)[0]["stack"] and "test_logs.py" in lines(stream)[0]["stack"]
+
+
+def test_text_lines_cannot_be_broken_by_a_client(start: Start) -> None:
+    stream = io.StringIO()
+    log = start("text", "info", stream)
+    LOGGER.info("\x1b[2J gone", extra={"fields": {"target": "/a b\r\n2026 error", "status": 200, "empty": ""}})
+    log.close()
+    (line,) = stream.getvalue().splitlines()
+    assert "\x1b" not in line and line.endswith(r'info    \x1b[2J gone target="/a b\r\n2026 error" status=200 empty=""')
+
+
+def test_levels(start: Start) -> None:
+    stream = io.StringIO()
+    log = start("text", "warning", stream)
+    assert logs.level() == "warning"
+    LOGGER.info("unheard")
+    logs.set_level("debug")
+    LOGGER.debug("heard")
+    logs.set_level("off")
+    assert logs.level() == "off"
+    LOGGER.critical("unheard")
+    with pytest.raises(ArgumentError, match="unknown log level"):
+        logs.set_level("loud")
+    log.close()
+    assert "unheard" not in stream.getvalue() and "heard" in stream.getvalue()
+
+
+def test_the_logger_is_left_as_it_was(start: Start) -> None:
+    before = LOGGER.level, LOGGER.propagate, list(LOGGER.handlers)
+    log = start("text", "debug", io.StringIO())
+    assert not LOGGER.propagate
+    log.close()
+    assert (LOGGER.level, LOGGER.propagate, list(LOGGER.handlers)) == before
+    LOGGER.debug("nobody minds")
+
+
+class Slow(io.StringIO):
+    """A reader that takes nothing until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go, self.asked = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.asked.set()
+        self.go.wait(10)
+        return super().write(text)
+
+
+def test_a_reader_that_is_too_slow_holds_up_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_WAITING", 5)
+    stream = Slow()
+    log = start("text", "info", stream)
+    LOGGER.info("the first")
+    assert stream.asked.wait(10)
+    for number in range(20):
+        LOGGER.info("line %d", number)
+    assert log.dropped == 15
+    stream.go.set()
+    log.close()
+    assert stream.getvalue().count("line") == 5
+
+
+def test_a_full_disk_is_counted_and_survived(start: Start) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    log = start("text", "info", Full())
+    LOGGER.info("one")
+    log.close()
+    assert log.dropped == 1
+
+
+def test_nothing_but_fields_reaches_a_record(start: Start) -> None:
+    record = logging.LogRecord("ox.serve", logging.INFO, "", 0, "hello", (), None)
+    assert set(logs.fields_of(record)) == {"time", "level", "message"}
