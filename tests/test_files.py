@@ -66,8 +66,10 @@ def test_what_is_loaded_can_be_written_and_is_plain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [object(), {1, 2}, b"bytes", 1j, np.array(["a"]), np.array([1j]), lambda: 0, np.datetime64("2020")],
+    "bad",
+    [object(), {1, 2}, b"bytes", 1j, np.array(["a"]), np.array([1j]), lambda: 0, np.datetime64("2020")],
     ids=lambda bad: type(bad).__name__,
+)
 def test_what_cannot_be_saved_is_named(tmp_path: Path, bad: Any) -> None:
     with pytest.raises(ArgumentError, match="cannot write") as caught:
         ox.save({"a": [1, {"deep": bad}]}, tmp_path / "x")
