@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
+from urllib.parse import quote
 
 import orjson
 
@@ -46,13 +47,13 @@ class Router:
     def _refresh(self) -> None:
         known = {route.model: route for route in self._routes.values()}
         routes: dict[bytes, Route] = {}
-        for model in self.service.repository.models():
+        for (name, version), model in self.service.repository.routes.items():
             route = known.get(model) or Route(
                 model,
                 Codec(model.name, model.version, model.signature, self.limits.reply, self.service.regions),
             )
-            routes[f"/v2/models/{model.name}/infer".encode()] = route
-            routes[f"/v2/models/{model.name}/versions/{model.version}/infer".encode()] = route
+            known[model] = route
+            routes[_target(name, version)] = route
         self._routes = routes
 
     def attach(self, front: Front) -> None:
@@ -101,7 +102,7 @@ class Router:
                             200 if service.model_ready(name, version) else 400
                         )
                     case ["infer"]:
-                        route = self._routes[f"/v2/models/{model.name}/versions/{model.version}/infer".encode()]
+                        route = self._routes[_target(model.name, model.version)]
                         return b"POST", lambda exchange: self._infer(exchange, route)
         if (call := self._site.find(parts)) is not None:
             return b"GET", call
@@ -169,6 +170,11 @@ class Pending(Job):
             extra += line
         stages.answered(exchange.arrived, self, begun, exchange.headers)
         exchange.reply(200, body, JSON if length is None else BINARY, extra)
+
+
+def _target(name: str, version: str) -> bytes:
+    """Where inference calls for a model go."""
+    return f"/v2/models/{quote(name)}{f'/versions/{version}' if version else ''}/infer".encode()
 
 
 def _length(text: bytes, most: int) -> int:
