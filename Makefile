@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format types bench conformance parity recipes docs proto clean
+.PHONY: help demo test test-all lint format types bench bench-serve conformance parity recipes docs proto clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -35,7 +35,10 @@ types: $(VENV)/.installed-dev ## mypy --strict over ox, ox_cli and ox_models
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench ## every measurement in benchmarks/, beside its peers
-	@set -e; for page in benchmarks/bench_*.py; do echo "== $$page"; $(BIN)/python $$page; done
+	@set -e; for page in $(filter-out benchmarks/bench_serve.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
+
+bench-serve: $(VENV)/.installed-run ## ox serve beside its peers, each in an environment of its own (needs wrk and h2load)
+	$(BIN)/python benchmarks/bench_serve.py --out benchmarks/results/bench_serve.md $(ARGS)
 
 conformance: $(VENV)/.installed-dev ## the scoreboard of ONNX's 1,884 node cases: ox, onnx.reference, ONNX Runtime
 	$(BIN)/python tests/ops/conformance.py $(ARGS)

@@ -1,4 +1,4 @@
-"""FastAPI as one writes it at first: the tensor's bytes in and out, one session, no batching; a process for each core."""
+"""FastAPI as one writes it at first: the tensor's bytes in and out, no batching; a process for each core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLServer's runtime for an ONNX file: NumPy codec in and out; loaded by the settings that mlserver_server.py writes."""
+"""MLServer's runtime for an ONNX file: NumPy codec in and out; named in the settings of mlserver_server.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tritonserver itself, as it lies in PyTriton's wheel: a repository with a Python-backend model, dynamic batching on."""
+"""tritonserver itself, out of PyTriton's wheel: a repository with a Python-backend model, dynamic batching on."""
 
 from __future__ import annotations
 

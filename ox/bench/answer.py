@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from ox.bench.model import Model, as_bytes
 from ox.bench.wire import Value, fields, integers
 from ox.tolerance import compare
 
+# the field of InferTensorContents that holds a tensor of each type
+CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4, "UINT64": 5}
+CONTENTS |= {"FP32": 6, "FP64": 7, "BYTES": 8}
 OK = 200  # of both transports: gRPC's own 0 arrives as this
 
 
@@ -33,8 +36,7 @@ class Output:
     name: str
     datatype: str
     shape: tuple[int, ...]
-    values: npt.NDArray[Any] | None = None  # None: gRPC's typed contents, which are not looked into
-    typed: bytes = field(default=b"", repr=False)
+    values: npt.NDArray[Any]
 
 
 class Judge:
@@ -87,12 +89,7 @@ def differs(first: Sequence[Output], now: Sequence[Output], values: bool) -> str
     for one, other in zip(first, now, strict=True):
         if (one.datatype, one.shape) != (other.datatype, other.shape):
             return f"{one.name!r} is {other.datatype} {list(other.shape)}, was {one.datatype} {list(one.shape)}"
-        if not values:
-            continue
-        if one.values is None or other.values is None:
-            if one.typed != other.typed:
-                return f"other values of {one.name!r}"
-        elif not compare(other.values, one.values).ok:
+        if values and not compare(other.values, one.values).ok:
             return f"other values of {one.name!r}"
     return None
 
@@ -122,23 +119,35 @@ def _from_body(body: bytes, length: int | None) -> list[Output]:
 
 def _from_message(message: bytes) -> list[Output]:
     """ModelInferResponse: 5 outputs (1 name, 2 datatype, 3 shape, 5 contents), 6 raw_output_contents."""
-    outputs, raw = [], []
+    heads: list[tuple[str, str, tuple[int, ...], bytes]] = []
+    raw = []
     for number, value in fields(message):
         if number == 5:
-            parts: dict[int, list[Value]] = {1: [], 2: [], 3: [], 5: []}
+            parts: dict[int, list[Value]] = {1: [b""], 2: [b""], 3: [], 5: []}
             for inner, part in fields(as_bytes(value)):
                 parts.setdefault(inner, []).append(part)
-            name, kind = (as_bytes(parts[each][-1]).decode() if parts[each] else "" for each in (1, 2))
-            typed = b"".join(as_bytes(part) for part in parts[5])
-            outputs.append(Output(name, kind, tuple(integers(parts[3])), None, typed))
+            name, kind = (as_bytes(parts[each][-1]).decode() for each in (1, 2))
+            heads.append((name, kind, tuple(integers(parts[3])), b"".join(as_bytes(part) for part in parts[5])))
         elif number == 6:
             raw.append(as_bytes(value))
-    if raw:
-        if len(raw) != len(outputs):
-            raise ValueError(f"{len(outputs)} outputs, and bytes of {len(raw)}")
-        for output, data in zip(outputs, raw, strict=True):
-            output.values = from_bytes(data, output.datatype, output.shape)
-    return outputs
+    if not raw:
+        return [Output(name, kind, shape, _typed(data, kind, shape)) for name, kind, shape, data in heads]
+    if len(raw) != len(heads):
+        raise ValueError(f"{len(heads)} outputs, and bytes of {len(raw)}")
+    return [
+        Output(name, kind, shape, from_bytes(data, kind, shape))
+        for (name, kind, shape, _), data in zip(heads, raw, strict=True)
+    ]
+
+
+def _typed(contents: bytes, kind: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """InferTensorContents: the numbers of a tensor in the field of their kind, packed or one by one."""
+    values = [value for number, value in fields(contents) if number == CONTENTS[kind]]
+    if kind == "BYTES":
+        return np.array([*values, None], object)[:-1].reshape(shape)
+    if kind in ("FP32", "FP64"):
+        return np.frombuffer(b"".join(as_bytes(value) for value in values), TYPES[kind]).reshape(shape)
+    return np.array(integers(values)).astype(TYPES[kind]).reshape(shape)
 
 
 def _brief(error: Exception) -> str:
