@@ -13,6 +13,7 @@ from ox.errors import OxError, ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.grpc.health import Health
 from ox.serve.grpc.inference import Inference, broken
+from ox.serve.grpc.plan import values
 from ox.serve.grpc.proto import message
 from ox.serve.grpc.reflection import Reflection
 from ox.serve.grpc.rpc import Method, Rpc, failure
@@ -59,6 +60,20 @@ CALLS = [
     Call("ModelReady", "read", _named, _ready),
     Call("ModelMetadata", "read", _named, lambda service, r: service.model_metadata(r.name, r.version)),
     Call("ModelStatistics", "read", _named, lambda service, r: service.statistics(r.name, r.version)),
+    Call("ModelConfig", "read", _named, lambda service, r: {"config": service.model_config(r.name, r.version)}),
+    Call("RepositoryIndex", "read", lambda _: ALL, lambda service, r: {"models": service.index(r.ready)}),
+    Call(
+        "RepositoryModelLoad",
+        "manage",
+        lambda r: r.model_name,
+        lambda service, r: service.load(r.model_name, values(r.parameters)),
+    ),
+    Call(
+        "RepositoryModelUnload",
+        "manage",
+        lambda r: r.model_name,
+        lambda service, r: service.unload(r.model_name, values(r.parameters)),
+    ),
     Call("SystemSharedMemoryStatus", "read", lambda _: ALL, lambda service, r: service.shared_memory_status(r.name)),
     Call(
         "SystemSharedMemoryRegister",
