@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,45 @@ def wire(grpc_server: Server) -> Iterator[Wire]:
 @pytest.fixture(scope="session")
 def dial() -> type[Wire]:
     return Wire
+
+
+class Held:
+    """Keeps the jobs of a model instead of running them, until it is told to."""
+
+    def __init__(self, server: Server, name: str, patch: pytest.MonkeyPatch) -> None:
+        self._model = next(model for model in server.models if model.name == name)
+        self._submit, self._loop = self._model.submit, server._loop
+        self.jobs: list[Any] = []
+        self._changed = threading.Condition()
+        patch.setattr(self._model, "submit", self._keep)
+
+    def _keep(self, job: Any) -> None:
+        with self._changed:
+            self.jobs.append(job)
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> None:
+        """Until so many have come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.jobs) >= count, 20)
+
+    def abandoned(self, count: int) -> bool:
+        """Whether so many of them are abandoned before long."""
+        give_up = time.monotonic() + 20
+        while sum(job.abandoned for job in self.jobs) < count and time.monotonic() < give_up:
+            time.sleep(0.01)
+        return sum(job.abandoned for job in self.jobs) == count
+
+    def release(self) -> None:
+        """Has them run, and all that come."""
+        self._model.submit = self._submit
+        for job in self.jobs:
+            self._loop.call_soon_threadsafe(self._submit, job)
+
+
+@pytest.fixture
+def held(grpc_server: Server, monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(grpc_server, "mlp", monkeypatch)
 
 
 def ask(model: str = "mlp", rows: int = 1, **more: Any) -> Any:
