@@ -27,6 +27,7 @@ ANSWER = {
     **{name: Block([*START, (b"grpc-encoding", name), ACCEPTED]) for name in WINDOW},
 }
 FINE = Block([(b"grpc-status", b"0")], last=True)
+FOREVER = 1e7  # seconds
 TEXT = 2000  # bytes of an error's text
 QUICK = 64 << 10  # a message up to here is not accounted for while it is answered
 PACE = 1 << 20  # bytes of answers that may wait in a stream before it takes no more questions
@@ -44,7 +45,7 @@ class Way:
             match = TIMEOUT(timeout)
             if match is None:
                 raise ServeError("the header grpc-timeout is wrong", expected="up to 8 digits and one of HMSmun")
-            self.timeout = int(match[1]) * UNIT[match[2]]
+            self.timeout = min(int(match[1]) * UNIT[match[2]], FOREVER)
         encoding = headers.get(b"grpc-encoding", b"identity").lower()
         self.encoding = b"" if encoding == b"identity" else encoding
         if self.encoding and self.encoding not in WINDOW:

@@ -242,7 +242,7 @@ class Connection(Control):
             raise ConnectionFault(PROTOCOL_ERROR, "not a stream that a client may begin")
         if any(low < ident < high for low, high in self.gaps):
             raise ConnectionFault(PROTOCOL_ERROR, "a stream that was passed over")
-        fields = self.blocks.decode(block)  # in any case, or the table would be wrong
+        fields = self.blocks.fields(block)  # in any case, or the table would be wrong
         stream = self.streams.get(ident)
         if stream is None or stream.remote_ended:
             self._stray(ident, stream)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ox.errors import OxError, ServeError
 from ox.serve.http.exchange import JSON, Exchange
+from ox.serve.http2.frames import NO_ERROR
 from ox.serve.http2.headers import Block, Head
 from ox.serve.http2.stream import Stream
 
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from ox.serve.http2.connection import Connection
 
 
+CONTINUE = Block([(b":status", b"100")])
+
+
 class Plain(Stream):
     """Collects a request's body, then asks the front's handler."""
+
+    answered = False
 
     def __init__(self, connection: Connection, ident: int, head: Head, ended: bool) -> None:
         super().__init__(connection, ident, head, ended)
@@ -33,14 +39,21 @@ class Plain(Stream):
             raise ServeError("the URL is too long", status=414, expected=f"at most {front.limits.url} bytes")
         if (head.length or 0) > front.limits.body:
             raise self._too_large()
+        expected = head.headers.get(b"expect", b"100-continue").lower()
+        if expected != b"100-continue":
+            raise ServeError("unknown expectation", status=417, expected="100-continue")
         if front.admit is not None:
             front.admit(head.method, head.target, head.headers, self.connection.peer)
+        if b"expect" in head.headers and not self.remote_ended:
+            self.begin(CONTINUE)
 
     def _too_large(self) -> ServeError:
         most = self.connection.limits.body
         return ServeError("the body is too large", status=413, expected=f"at most {most} bytes")
 
     def received(self, data: bytes, begin: int, end: int, ended: bool) -> None:
+        if self.answered:  # by its head
+            return
         front = self.connection.front
         try:
             self._keep(data, begin, end)
@@ -83,6 +96,9 @@ class Plain(Stream):
         super().closed()
 
     def late(self) -> None:
+        if self.answered:
+            self.reset(NO_ERROR)  # nor does the client take the answer
+            return
         got = f"{len(self.body)} bytes of a body in {self.connection.limits.request_s:g} s"
         self._drop()
         self.exchange.refuse(ServeError("the request did not arrive whole in time", status=408, got=got))
@@ -105,6 +121,7 @@ class Exchange2(Exchange):
 
     def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
+        self.stream.answered = True
         self.stream.connection.front.replies[status] += 1
         fields = [(b":status", b"%d" % status), (b"content-type", content_type), (b"content-length", b"%d" % len(body))]
         for line in extra.split(b"\r\n")[:-1]:

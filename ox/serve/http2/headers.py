@@ -10,22 +10,12 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from hpack import Decoder
-from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hpack.hpack import encode_integer
 from hpack.table import HeaderTable
 
 from ox.errors import ServeError
-from ox.serve.http2.frames import (
-    COMPRESSION_ERROR,
-    END_HEADERS,
-    END_STREAM,
-    ENHANCE_YOUR_CALM,
-    HEADERS,
-    PROTOCOL_ERROR,
-    ConnectionFault,
-    StreamFault,
-)
+from ox.serve.http2.fields import OVERHEAD, Decoder, Field
+from ox.serve.http2.frames import END_HEADERS, END_STREAM, HEADERS, PROTOCOL_ERROR, StreamFault
 
 if TYPE_CHECKING:
     from ox.serve.http2.connection import Connection
@@ -54,71 +44,43 @@ class Head:
         self.error = None
 
 
-class Table(HeaderTable):
-    """hpack's dynamic table, which tells whether it changed."""
-
-    changes = 0
-
-    def add(self, name: bytes, value: bytes) -> None:
-        self.changes += 1
-        super().add(name, value)
-
-    @property
-    def maxsize(self) -> int:
-        return self._maxsize
-
-    @maxsize.setter
-    def maxsize(self, newmax: int) -> None:
-        self.changes += 1
-        HeaderTable.maxsize.fset(self, newmax)  # type: ignore[attr-defined]
-
-
 class Blocks:
     """The header blocks that one client sends."""
 
     def __init__(self, most_bytes: int, most_count: int) -> None:
         self._most_bytes, self._most_count = most_bytes, most_count
-        # Up to the hard end a request is decoded, refused, and the connection goes on.
-        self._decoder = Decoder(4 * most_bytes)
-        self._decoder.header_table = self._table = Table()
-        self._changes = 0
-        self.stable = True  # the last block left the table as it was
-        self.known: dict[bytes, Head] = {}  # the blocks that mean the same as long as the table does not change
+        # What is somewhat too large is decoded and refused, and the connection goes on.
+        self._decoder = Decoder(2 * most_bytes, 2 * most_count)
+        self.known: dict[bytes, Head] = {}  # blocks that mean the same as long as the table does not change
 
-    def decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+    def fields(self, block: bytes) -> list[Field]:
         """Raises ConnectionFault where the table can no longer be trusted."""
-        try:
-            return [(field[0], field[1]) for field in self._decoder.decode(block, raw=True)]
-        except OversizedHeaderListError:
-            raise ConnectionFault(ENHANCE_YOUR_CALM, "the headers are far too large") from None
-        except (HPACKError, ValueError, IndexError, TypeError) as error:
-            raise ConnectionFault(COMPRESSION_ERROR, f"not HPACK: {str(error)[:100]}") from None
-        finally:
-            self.stable = self._table.changes == self._changes
-            if not self.stable:
-                self._changes = self._table.changes
-                self.known.clear()
+        fields = self._decoder.decode(block)
+        if self._decoder.changed:
+            self.known.clear()
+        return fields
 
     def head(self, block: bytes) -> Head:
         """The head of a request, checked.
 
         Raises:
-            ConnectionFault: see `decode`.
+            ConnectionFault: see `fields`.
             StreamFault: it is malformed.
         """
-        fields = self.decode(block)
+        fields = self.fields(block)
         head = read_head(fields)
-        if len(fields) > self._most_count or sum(len(n) + len(v) + 32 for n, v in fields) > self._most_bytes:
+        size = sum(len(name) + len(value) + OVERHEAD for name, value in fields)
+        if len(fields) > self._most_count or size > self._most_bytes:
             most = f"at most {self._most_bytes} bytes in {self._most_count} headers"
             head.error = ServeError("the headers are too large", status=431, expected=most)
-        elif self.stable and len(block) <= LONGEST:
+        elif not self._decoder.changed and len(block) <= LONGEST:
             if len(self.known) >= REMEMBERED:
                 self.known.clear()
             self.known[block] = head
         return head
 
 
-def read_head(fields: Iterable[tuple[bytes, bytes]]) -> Head:
+def read_head(fields: Iterable[Field]) -> Head:
     """A request's head from its fields.
 
     Raises:
@@ -157,7 +119,7 @@ def read_head(fields: Iterable[tuple[bytes, bytes]]) -> Head:
     return Head(method, target, headers, None if length is None else int(length))
 
 
-def check_trailers(fields: Iterable[tuple[bytes, bytes]]) -> None:
+def check_trailers(fields: Iterable[Field]) -> None:
     """Raises StreamFault for what may not stand after a body."""
     for name, value in fields:
         if not NAME(name) or name in HOP_BY_HOP or BAD_VALUE(value):
@@ -169,7 +131,7 @@ class Block:
 
     __slots__ = ("block", "last", "start")
 
-    def __init__(self, fields: Iterable[tuple[bytes, bytes]], last: bool = False) -> None:
+    def __init__(self, fields: Iterable[Field], last: bool = False) -> None:
         self.last = last  # nothing comes after it
         self._frame(b"".join(literal(name, value) for name, value in fields))
 

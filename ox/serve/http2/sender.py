@@ -31,6 +31,7 @@ class Sender(asyncio.Protocol):
     """What streams use to send, and what the client's windows allow."""
 
     transport: asyncio.Transport
+    deadline: float
 
     def __init__(self, front: Front) -> None:
         self.front, self.limits = front, front.limits
@@ -172,4 +173,5 @@ class Sender(asyncio.Protocol):
     def close(self) -> None:
         """Once everything is written."""
         self.stopped = True
+        self.deadline = self.front.loop.time() + self.limits.write_s
         self.transport.close()
