@@ -18,7 +18,7 @@ class Limits:
     json: int = 4 * MIB  # the JSON of one request: up to 20 times its size in memory, up to 20 ms a MiB for everybody
     reply: int = 32 * MIB  # one answer
     buffered: int = 256 * MIB  # all bodies of all connections together
-    connections: int = 4096
+    connections: int = 8192
     pipeline: int = 16  # requests of one connection that are worked on at once
     streams: int = 256  # the same over HTTP/2, which clients are told
     rows: int = 4096  # of one request
