@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ox.errors import ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.rest.target import parts_of
 
@@ -35,6 +36,8 @@ def need_of(method: bytes, target: bytes) -> Need:
             return "infer", name
         case ["v2", "models", name, *_]:
             return ("read" if reads else "manage"), name
+        case ["v2", "ox", "models", name, *_] if reads:
+            return "read", name
         case ["v2", "repository", "index"]:
             return "read", ALL
         case ["v2", "repository", "models", name, *_]:
@@ -60,5 +63,10 @@ class Admission:
             if len(known) >= MOST_KNOWN:  # somebody makes targets up
                 known.clear()
             known[what] = need
-        if need is not None:
-            self._guard.check(credential_of(headers), *need, peer)
+        if need is None:
+            return
+        credential = credential_of(headers)
+        if credential is None and need[0] == "manage" and b"origin" in headers:
+            # Any page on the web can make its reader's browser send this. It cannot make it send a key.
+            raise ServeError("a web page may not manage the server without a key", status=403)
+        self._guard.check(credential, *need, peer)

@@ -1,0 +1,120 @@
+"""What each call over HTTP needs of a key. What is not listed needs the most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ox.errors import ServeError
+from ox.serve.access import Guard
+from ox.serve.rest import admission
+from ox.serve.rest.admission import Admission, need_of
+
+NEEDS = {
+    "GET /": None,
+    "GET /v2/health/live": None,
+    "HEAD /v2/health/ready?verbose": None,
+    "GET /docs": None,
+    "GET /openapi.json": None,
+    "GET /metrics": ("metrics", "*"),
+    "GET /v2": ("read", ""),
+    "GET /v2/": ("read", ""),
+    "GET /v2/models/m": ("read", "m"),
+    "GET /v2/models/m/ready": ("read", "m"),
+    "GET /v2/models/m/versions/1/config": ("read", "m"),
+    "GET /v2/models/m/stats": ("read", "m"),
+    "GET /v2/models/stats": ("read", "*"),
+    "GET http://host/v2/models/m": ("read", "m"),
+    "GET //host/v2/models/m": ("read", "m"),
+    "GET /v2/models/a%2Fb": ("read", "a"),
+    "GET /v2/models/%6d": ("read", "m"),
+    "GET /v2/models/%2A/ready": ("read", "*"),
+    "POST /v2/models/m/infer": ("infer", "m"),
+    "POST /v2/models/m/infer?x=/v2/health/live": ("infer", "m"),
+    "POST /v2/models/m/versions/1/infer": ("infer", "m"),
+    "POST /v2/models/m/generate": ("infer", "m"),
+    "POST /v2/models/m/generate_stream": ("infer", "m"),
+    "POST /v2/models/m/versions/2/generate_stream": ("infer", "m"),
+    "POST /v2/models/m/trace/setting": ("manage", "m"),
+    "GET /v2/models/m/trace/setting": ("read", "m"),
+    "POST /v2/trace/setting": ("manage", "*"),
+    "GET /v2/logging": ("read", "*"),
+    "POST /v2/logging": ("manage", "*"),
+    "POST /v2/repository/index": ("read", "*"),
+    "POST /v2/repository/models/m/load": ("manage", "m"),
+    "POST /v2/repository/models/m/load?/infer": ("manage", "m"),
+    "POST /v2/repository/models/m/unload": ("manage", "m"),
+    "GET /v2/systemsharedmemory/status": ("read", "*"),
+    "POST /v2/systemsharedmemory/region/r/register": ("manage", "*"),
+    "POST /v2/systemsharedmemory/unregister": ("manage", "*"),
+    "POST /v2/cudasharedmemory/region/r/register": ("manage", "*"),
+    "GET /v2/ox/figures": ("read", "*"),
+    "GET /v2/ox/models/m/versions/1/samples/0": ("read", "m"),
+    "GET /what/ever": ("read", "*"),
+    "POST /": ("manage", "*"),
+    "POST /v2/health/live": ("manage", "*"),
+    "DELETE /v2/models/m": ("manage", "m"),
+    "OPTIONS *": ("read", "*"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", NEEDS)
+def test_needs(call: str) -> None:
+    method, target = call.encode().split(b" ", 1)
+    if b"//host" in target and not target.startswith(b"http"):
+        assert need_of(method, target) == ("read", "m")  # as the router reads it: the authority is no part of the path
+    else:
+        assert need_of(method, target) == NEEDS[call]
+
+
+def test_every_path_of_the_api_is_known() -> None:
+    """A path that the OpenAPI document names, and that only the last line of `need_of` knows, was forgotten."""
+    api = pytest.importorskip("ox.serve.rest.openapi", reason="there is no OpenAPI document yet")
+    assert api
+
+
+def test_no_target_of_a_url() -> None:
+    with pytest.raises(ServeError, match="not a URL"):
+        need_of(b"GET", b"http://[/v2")
+
+
+class Asked(Guard):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.calls: list[tuple[Any, ...]] = []
+
+    def check(self, *question: Any) -> str:
+        self.calls.append(question)
+        return super().check(*question)
+
+
+def test_the_guard_is_asked() -> None:
+    guard = Asked()
+    ask = Admission(guard)
+    ask(b"GET", b"/v2/health/live", {}, "1.2.3.4")
+    ask(b"POST", b"/v2/models/m/infer", {b"x-api-key": b"k"}, "1.2.3.4")
+    ask(b"POST", b"/v2/models/m/infer", {b"x-api-key": b"k"}, "1.2.3.4")
+    with pytest.raises(ServeError, match="management is off"):
+        ask(b"POST", b"/v2/repository/models/m/load", {}, "1.2.3.4")
+    infer = (b"k", "infer", "m", "1.2.3.4")
+    assert guard.calls == [infer, infer, (None, "manage", "m", "1.2.3.4")]
+
+
+def test_a_web_page_may_not_manage() -> None:
+    """The server of somebody who browses the web while it runs, open to management."""
+    ask = Admission(Guard(manage=True))
+    ask(b"POST", b"/v2/repository/models/m/unload", {}, "127.0.0.1")
+    for origin in (b"https://evil.example", b"null", b"http://localhost:8000"):
+        with pytest.raises(ServeError, match="web page") as caught:
+            ask(b"POST", b"/v2/repository/models/m/unload", {b"origin": origin}, "127.0.0.1")
+        assert caught.value.status == 403
+    ask(b"POST", b"/v2/models/m/infer", {b"origin": b"http://localhost:8000"}, "127.0.0.1")
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "MOST_KNOWN", 10)
+    ask = Admission(Guard())
+    for n in range(100):
+        ask(b"GET", b"/v2/models/%d" % n, {}, "")
+    assert len(ask._known) <= 10
