@@ -8,7 +8,7 @@ from typing import Any
 from ox.serve.telemetry.snapshot import Snapshot
 
 LATEST, EARLIEST = ("last_ms",), ("start_s",)
-SAME = ("gpus", "info")  # every worker sees the same
+SAME = ("bounds", "gpus", "info")  # every worker sees the same
 
 
 def merge(snapshots: Sequence[Snapshot]) -> Snapshot:

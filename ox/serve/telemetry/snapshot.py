@@ -10,13 +10,14 @@ from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
 from ox.serve.telemetry import gpu, process
-from ox.serve.telemetry.histogram import Histogram
+from ox.serve.telemetry.histogram import ROWS, SECONDS, Histogram
 from ox.serve.telemetry.stages import STAGES, Stages
 
 if TYPE_CHECKING:
     from ox.serve.repository.model import Model
 
 Snapshot = dict[str, Any]
+BOUNDS = {"seconds": list(SECONDS), "rows": list(ROWS)}  # of the histograms
 TIMES = (*STAGES, "request")
 
 
@@ -27,7 +28,14 @@ def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
         served.setdefault(model.name, {})[model.version] = of_model(model)
     on_gpu = any(entry["info"]["device"] == "cuda" for versions in served.values() for entry in versions.values())
     gpus = gpu.figures() if on_gpu else {}
-    return {"workers": 1, "server": dict(server), "process": process.figures(), "gpus": gpus, "models": served}
+    return {
+        "workers": 1,
+        "server": dict(server),
+        "process": process.figures(),
+        "gpus": gpus,
+        "models": served,
+        "bounds": BOUNDS,
+    }
 
 
 def of_model(model: Model) -> Snapshot:

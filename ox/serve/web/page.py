@@ -1,24 +1,24 @@
-"""The page at `/`: one file, and a policy under which a browser runs nothing that is not in it."""
+"""The page at `/`: one answer that holds all of it, and a policy under which a browser runs nothing else."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from functools import cache
 from pathlib import Path
 
-FILE = Path(__file__).with_name("page.html")
+HERE = Path(__file__).parent
 
 
 @cache
 def page() -> tuple[bytes, bytes]:
     """The page, and the header lines that go with it. The style and the script are allowed by their hashes."""
-    text = FILE.read_text()
-    style, script = (_hash(re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S)[0]) for tag in ("style", "script"))
+    style = "\n" + _read("page.css")
+    script = "\n" + _read("page.js") + _read("trial.js")
+    text = _read("page.html").replace("/* page.css */", style).replace("/* page.js */", script)
     policy = (
-        f"default-src 'none'; style-src '{style}'; script-src '{script}'; connect-src 'self'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; connect-src 'self'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     lines = {
         "content-security-policy": policy,
@@ -27,6 +27,10 @@ def page() -> tuple[bytes, bytes]:
         "cache-control": "no-cache",
     }
     return text.encode(), "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode()
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
