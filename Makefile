@@ -18,7 +18,7 @@ demo: $(VENV)/.installed-run ## train on real digits, export a proven file, serv
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
 
 test: $(VENV)/.installed-dev ## the tests that take seconds (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 $(ARGS)
 
 test-all: $(VENV)/.installed-dev ## every test (up to an hour)
 	$(BIN)/python -m pytest $(ARGS)
