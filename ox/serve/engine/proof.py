@@ -6,7 +6,7 @@ samples are used where the file carries them; where it does not, rows are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -22,6 +22,7 @@ from ox.tolerance import compare
 Alone = tuple[Feed, list[Array]]  # a row, and what came out of it alone
 
 MOST_TRIED = 32  # rows; larger batches hold some of them more than once
+NONE: Mapping[str, int] = {}
 SIZES = (8, 32, 224, 1)  # tried in turn for sizes that the file leaves open
 
 
@@ -73,18 +74,27 @@ def check_golden(name: str, engine: Engine, samples: Sequence[Sample], through: 
                 )
 
 
-def prove(engine: Engine, samples: Sequence[Sample], max_rows: int, through: np.dtype[Any] | None = None) -> Proof:
-    """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way."""
-    tried = _rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
+def prove(
+    engine: Engine,
+    samples: Sequence[Sample],
+    max_rows: int,
+    through: np.dtype[Any] | None = None,
+    unwanted: str = "--max-rows 1",
+) -> Proof:
+    """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way.
+
+    `unwanted` is why `max_rows` is 1, if it is.
+    """
+    tried = rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
     row = tried[0][0] if tried else None
-    why = "--max-rows 1" if max_rows == 1 else _promise(engine.inputs, engine.outputs)
+    why = unwanted if max_rows == 1 else promise(engine.inputs, engine.outputs)
     if why is None and len(tried) < 2:
         why = "no valid inputs to try it with; export with golden samples"
     why = why or _try(engine.run, tried, max_rows, through)
     return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
 
 
-def _promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str | None:
+def promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str | None:
     """Why the interface rules batching out, None if it promises it."""
     for kind, infos in (("input", inputs), ("output", outputs)):
         for info in infos:
@@ -101,7 +111,7 @@ def _promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str
 
 def _try(run: Run, tried: Sequence[Alone], max_rows: int, through: np.dtype[Any] | None) -> str | None:
     """Why batches cannot be trusted, None if every row came out of every batch as it does alone."""
-    rows, alone = zip(*tried, strict=True)
+    feeds, alone = zip(*tried, strict=True)
     try:
         if any(output.ndim == 0 or output.shape[0] != 1 for outputs in alone for output in outputs):
             return "one row in does not give one row out"
@@ -109,8 +119,8 @@ def _try(run: Run, tried: Sequence[Alone], max_rows: int, through: np.dtype[Any]
             return "the outputs do not depend on the inputs tried"
         # Every small size, because powers of two alone would let pass what pairs up rows; each begins at another row.
         for size in sorted({*buckets(max_rows), *range(2, min(8, max_rows) + 1)} - {1}):
-            order = [(size + place) % len(rows) for place in range(size)]
-            outputs = run({name: np.concatenate([rows[index][name] for index in order]) for name in rows[0]})
+            order = [(size + place) % len(feeds) for place in range(size)]
+            outputs = run({name: np.concatenate([feeds[index][name] for index in order]) for name in feeds[0]})
             for output, *expected in zip(outputs, *(alone[index] for index in order), strict=True):
                 if output.shape[:1] != (size,):
                     return f"{size} rows in do not give {size} rows out"
@@ -131,14 +141,14 @@ def _tells(values: Sequence[Array]) -> bool:
     )
 
 
-def _rows(engine: Engine, samples: Sequence[Sample], count: int) -> list[Alone]:
+def rows(engine: Engine, samples: Sequence[Sample], count: int) -> list[Alone]:
     """Up to `count` valid rows of one shape, different from one another: golden ones first, then drawn ones."""
     golden = [sample.inputs for sample in samples[:count] if _shapes(sample.inputs) == _shapes(samples[0].inputs)]
-    known = _run_each(engine.run, golden) or []
+    known = run_each(engine.run, golden) or []
     for size in SIZES[:1] if golden else SIZES:
         random = np.random.default_rng(0)
-        draw = [_draw(engine.inputs, golden, size, random) for _ in range(count - len(golden))]
-        drawn = _run_each(engine.run, draw)
+        made = [draw(engine.inputs, golden, size, random) for _ in range(count - len(golden))]
+        drawn = run_each(engine.run, made)
         if drawn is not None:
             return known + drawn
     return known
@@ -148,7 +158,7 @@ def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in feed.items()}
 
 
-def _run_each(run: Run, rows: Sequence[Feed]) -> list[Alone] | None:
+def run_each(run: Run, rows: Sequence[Feed]) -> list[Alone] | None:
     """Every row alone, None if one of them does not run."""
     try:
         return [(row, run(row)) for row in rows]
@@ -156,16 +166,23 @@ def _run_each(run: Run, rows: Sequence[Feed]) -> list[Alone] | None:
         return None
 
 
-def _draw(inputs: Sequence[TensorInfo], golden: Sequence[Feed], size: int, random: np.random.Generator) -> Feed:
+def draw(
+    inputs: Sequence[TensorInfo],
+    golden: Sequence[Feed],
+    size: int,
+    random: np.random.Generator,
+    sizes: Mapping[str, int] = NONE,
+) -> Feed:
     """One row: within the range of the golden rows; without them normal floats and the integers 0 and 1, which are
-    valid indices nearly everywhere."""
+    valid indices nearly everywhere. `sizes` are those of dimensions by name, `size` that of others that vary."""
     feed = {}
     for info in inputs:
         known = np.concatenate([row[info.name].ravel() for row in golden]) if golden else np.empty(0)
         dims = [1, *(dim if isinstance(dim, int) else size for dim in info.dims[1:])]
         if info.dims and isinstance(info.dims[0], int):
             dims[0] = info.dims[0]
-        shape = golden[0][info.name].shape if golden else tuple(dims[: len(info.dims)])
+        free = golden[0][info.name].shape if golden else tuple(dims[: len(info.dims)])
+        shape = tuple(sizes.get(str(dim), length) for dim, length in zip(info.dims, free, strict=True))
         dtype = DTYPES[info.dtype]
         if info.dtype == "BYTES":
             feed[info.name] = random.choice(np.array(known if known.size else ["a", "b"], object), shape)

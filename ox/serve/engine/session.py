@@ -6,6 +6,7 @@ import ctypes
 import math
 import re
 from collections.abc import Callable
+from time import perf_counter
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ from ox.devices.probe import CPU, CUDA, missing_library
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.engine.binding import Bound, OnDevice, bindable
 from ox.serve.engine.instance import ControlledRun, Feed, Instance
 from ox.serve.engine.source import Source
 
@@ -37,6 +39,8 @@ class Engine:
         instances: how many threads will run it.
         threads: how many threads one run uses.
 
+    `load_s` is how long ONNX Runtime took for it.
+
     Raises:
         DeviceError: ONNX Runtime is missing, or the device that was asked for does not work.
         LoadError: ONNX Runtime refuses the file.
@@ -50,7 +54,10 @@ class Engine:
         # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
         # more than one thread each get sessions, and pools, of their own.
         count = instances if threads > 1 and self.providers[0] == CPU else 1
+        begun = perf_counter()
         sessions = [_session(runtime, source, self.providers, threads) for _ in range(count)]
+        self.load_s = perf_counter() - begun
+        self.threads = threads
         self.provider: str = sessions[0].get_providers()[0]
         if device == "cuda" and self.provider != CUDA:
             got = f"{self.provider} ({missing_library(runtime, CUDA) or 'no device, or no driver'})"
@@ -60,7 +67,7 @@ class Engine:
         names = [info.name for info in self.outputs]
         half = any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs))
         make = _bfloat16_runner if half else _runner
-        self._runtime = runtime
+        self._runtime, self._sessions = runtime, sessions
         self._runs = [make(runtime, session, names) for session in sessions]
 
     @property
@@ -71,9 +78,20 @@ class Engine:
         """One run, on the first session."""
         return self._runs[0](feed, None)
 
-    def instance(self, index: int) -> Instance:
-        """A way in for one more thread; they take turns among the sessions."""
-        return Instance(self._runs[index % len(self._runs)], self._control)
+    @property
+    def bindable(self) -> bool:
+        """Whether instances can have buffers of their own."""
+        return bindable((*self.inputs, *self.outputs))
+
+    def instance(self, index: int, bound: int = 0) -> Instance:
+        """A way in for one more thread; they take turns among the sessions. `bound` is the rows of its own buffers."""
+        index %= len(self._runs)
+        run, session = self._runs[index], self._sessions[index]
+        if not bound:
+            return Instance(run, self._control)
+        if self.device == "cuda":
+            return OnDevice(run, self._control, session, self.inputs, self.outputs, bound, self._runtime)
+        return Bound(run, self._control, session, self.inputs, self.outputs, bound)
 
     def _control(self) -> Any:
         control = self._runtime.RunOptions()

@@ -15,7 +15,10 @@ from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.fairness import CORES
 from ox.serve.batching.intake import BUDGET, Intake
 from ox.serve.batching.job import Job
-from ox.serve.engine.proof import check_golden, prove
+from ox.serve.batching.padding import Padding
+from ox.serve.engine.measure import HANDOFF_S, fit
+from ox.serve.engine.padding_proof import prove_padding
+from ox.serve.engine.proof import check_golden
 from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 from ox.serve.limits import Limits
@@ -26,7 +29,6 @@ from ox.serve.v2.signature import Signature
 
 Told = Callable[[str, tuple[TensorInfo, ...]], tuple[TensorInfo, ...]]
 
-INLINE_S = 60e-6  # a run shorter than this costs less than handing it to another thread
 SLOWEST_INLINE_S = 1e-3
 
 
@@ -62,27 +64,35 @@ class Model:
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
         self.samples = contract.samples
-        self.instances = options.instances or usable_threads()
-        self.engine = Engine(source, options.device, self.instances, options.threads or 1)
-        on_gpu = self.engine.device == "cuda"
-        if on_gpu and options.instances is None:
-            self.instances = 1
-        self.threads = options.threads or 1
-        self.inputs = _described(self.name, "input", self.engine.inputs, contract.inputs)
-        self.outputs = _described(self.name, "output", self.engine.outputs, contract.outputs)
+        engine = Engine(source, options.device, options.instances or usable_threads(), options.threads or 1)
+        self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
+        self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         if told is not None:
             self.inputs, self.outputs = told("input", self.inputs), told("output", self.outputs)
-        check_golden(self.name, self.engine, contract.samples, contract.through)
-        largest = options.max_rows or (32 if on_gpu else 8)
-        self.proof = prove(self.engine, contract.samples, largest, contract.through)
-        instances = [self.engine.instance(index) for index in range(self.instances)]
-        for instance in instances[1:]:  # the proof has warmed the first
-            if self.proof.row is not None:
+        check_golden(self.name, engine, contract.samples, contract.through)
+        self.fit = fit(source, engine, contract.samples, options, contract.through)
+        self.engine, self.proof = self.fit.engine, self.fit.proof
+        self.instances, self.threads = self.fit.instances, self.fit.threads
+        on_gpu = self.engine.device == "cuda"
+        instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
+        if self.proof.row is not None:
+            for instance in instances[1:]:  # the proof has warmed the first
                 instance((self.proof.row,))
+        self.padding: Padding | None = None
+        self.not_padded: str | None = None  # why
+        padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu) if options.pad else None
+        if padding is not None:
+            self.not_padded = "no batches" if self.proof.why is not None else None
+            self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
+            self.padding = padding if self.not_padded is None else None
         self.signature = Signature(self.inputs, self.outputs, limits.rows)
+        if padding is not None:
+            self.signature.complete = padding.complete
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
-        self.inline = self.proof.row_s < INLINE_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
+        self.inline = (
+            self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
+        )
         self._mean_s = self.proof.row_s
         intake = Intake(
             max_queue=options.max_queue,
@@ -94,11 +104,12 @@ class Model:
         )
         self.batcher = Batcher(
             instances,
-            here=self.engine.instance(0),
+            here=self.engine.instance(0, self.fit.bound),
             intake=intake,
             max_rows=self.proof.max_rows,
             max_wait_s=options.max_wait_ms / 1000,
             observe=self._ran,
+            padding=self.padding,
             share=None if on_gpu else CORES.share(options.weight, self.threads),
         )
         self.warm_s = perf_counter() - begun
@@ -130,7 +141,7 @@ class Model:
         self.stages.ran(rows, run_s, gather_s)
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
         self._mean_s += (min(run_s / max(rows, 1), SLOWEST_INLINE_S) - self._mean_s) / 64
-        if self._mean_s > 4 * INLINE_S:
+        if self._mean_s > 4 * HANDOFF_S:
             self.inline = False
 
     def describe(self) -> str:
@@ -140,10 +151,19 @@ class Model:
             return f"{number} {noun}" + ("s" if number > 1 else "")
 
         size = f"{count(self.instances, 'instance')} × {count(self.threads, 'thread')}"
-        batches = f"batches up to {self.proof.max_rows}, proven row by row"
+        if "threads" in self.fit.measured:
+            size += " (measured)"
+        batches = f"batches up to {self.proof.max_rows}"
+        if "rows" in self.fit.measured:
+            batches += " (measured)"
+        batches += ", proven row by row"
         if self.proof.why is not None:
             batches = f"batching off: {self.proof.why}"
         parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
+        if self.padding is not None:
+            parts.append(f"{', '.join(self.padding.dims)} padded, proven")
+        elif self.not_padded is not None:
+            parts.append(f"padding off: {self.not_padded}")
         if self.inline:
             parts.append(f"{1e6 * self.proof.row_s:.0f} µs a row: answered at once")
         return " · ".join(parts)

@@ -203,5 +203,3 @@ def test_a_model_that_slows_down_gets_a_thread(mlp: Any) -> None:
     for _ in range(100):
         served._ran(1, 0.01, 0.0)
     assert not served.inline
-
-

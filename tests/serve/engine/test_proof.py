@@ -25,7 +25,7 @@ def test_buckets() -> None:
 
 
 def test_proven(mlp: Any) -> None:
-    proven = model(mlp)
+    proven = model(mlp, max_rows=8)
     assert (proven.proof.max_rows, proven.proof.why) == (8, None)
     assert "batches up to 8, proven row by row" in proven.describe()
 

@@ -1,0 +1,151 @@
+"""How many rows, instances and threads suit a model on this machine: a short measurement when it is loaded.
+
+What the options say is not measured. What cannot be measured in the time that a start may take keeps the defaults: an
+instance of one thread for each core, batches of 8.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ox.devices.machine import threads as usable_threads
+from ox.errors import ServeError
+from ox.graph.contract import Array, Sample
+from ox.serve.engine.instance import Feed, Instance
+from ox.serve.engine.proof import Proof, prove, rows
+from ox.serve.engine.session import Engine, Run
+from ox.serve.engine.source import Source
+from ox.serve.options import Options
+
+HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
+MOST = {"cpu": 32, "cuda": 32}
+USUAL = {"cpu": 8, "cuda": 32}
+BUDGET_S = 0.1  # for the rows, and again for the threads
+SLOW_LOAD_S = 0.1  # a session that takes so long is not made again to try other threads
+WORTH = 1.05  # what a larger batch, or buffers, must gain; and twice that for other threads
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What suits a model: `measured` names what was found by measuring rather than told."""
+
+    engine: Engine
+    proof: Proof
+    instances: int
+    threads: int
+    bound: int  # rows of the instances' own buffers; 0 for none
+    measured: frozenset[str]
+
+
+def fit(
+    source: Source, engine: Engine, samples: Sequence[Sample], options: Options, through: np.dtype[Any] | None = None
+) -> Fit:
+    """Proves and measures a model that has been loaded for one thread a run, or for as many as the options say."""
+    measured: set[str] = set()
+    on_gpu = engine.device == "cuda"
+    known = rows(engine, samples, 1)
+    row = known[0][0] if known else None
+    max_rows, unwanted = options.max_rows, "--max-rows 1"
+    if max_rows is None:
+        max_rows = USUAL[engine.device]
+        if row is not None and (found := best_rows(engine.run, row, MOST[engine.device])) is not None:
+            max_rows, unwanted = found, "rows are no quicker together (measured)"
+            measured.add("rows")
+    proof = prove(engine, samples, max_rows, through, unwanted)
+    cores = 1 if on_gpu else usable_threads()
+    threads = options.threads or 1
+    instances = options.instances or max(1, cores // threads)
+    if options.threads is None and options.instances is None and cores > 1 and row is not None and not on_gpu:
+        other = _all_cores(source, engine, row, proof, cores)
+        if other is not None:
+            measured.add("threads")
+            if other is not engine:
+                engine, instances, threads = other, 1, cores
+    bound = 0
+    if engine.bindable and row is not None and proof.why is None and (on_gpu or _buffers_pay(engine, row, proof)):
+        bound = proof.max_rows
+    return Fit(engine, proof, instances, threads, bound, frozenset(measured))
+
+
+def best_rows(run: Run, row: Feed, most: int) -> int | None:
+    """The smallest batch that is nearly as quick a row as the best; None if the row cannot be repeated."""
+    times: dict[int, float] = {}
+    begun, size = perf_counter(), 1
+    try:
+        while size <= most:
+            feed = {name: np.repeat(array, size, axis=0) for name, array in row.items()} if size > 1 else row
+            times[size] = (_quickest(run, feed, BUDGET_S / 12) + HANDOFF_S) / size
+            if perf_counter() - begun > BUDGET_S and size >= 4:
+                break
+            size *= 4 if size == 1 and times[1] > BUDGET_S / 4 else 2
+    except (ServeError, np.exceptions.AxisError):
+        return None
+    best = min(times.values())
+    return next(size for size, each in times.items() if each <= WORTH * best)
+
+
+def _quickest(run: Run, feed: Feed, seconds: float) -> float:
+    """The shortest of a few runs: what else the machine does only makes them longer."""
+    quickest, end = float("inf"), perf_counter() + seconds
+    for _ in range(30):
+        begun = perf_counter()
+        run(feed)
+        now = perf_counter()
+        quickest = min(quickest, now - begun)
+        if now > end:
+            break
+    return quickest
+
+
+def _all_cores(source: Source, engine: Engine, row: Feed, proof: Proof, cores: int) -> Engine | None:
+    """The engine, or another one with all cores for each run if that is clearly quicker; None if it was not tried."""
+    if proof.row_s < HANDOFF_S or engine.load_s > SLOW_LOAD_S or proof.row_s * proof.max_rows > BUDGET_S / 4:
+        return None
+    feed = {name: np.repeat(array, proof.max_rows, axis=0) for name, array in row.items()} if proof.why is None else row
+    other = Engine(source, engine.device, 1, cores)
+    each = throughput([engine.instance(index) for index in range(cores)], feed, BUDGET_S / 3)
+    together = throughput([other.instance(0)], feed, BUDGET_S / 3)
+    return other if together > (2 * WORTH - 1) * each else engine
+
+
+def throughput(instances: Sequence[Instance], feed: Feed, seconds: float) -> float:
+    """Runs a second of instances that all run the same feed at once."""
+    counts = [0] * len(instances)
+    start = threading.Barrier(len(instances))
+
+    def work(index: int) -> None:
+        start.wait()
+        end = perf_counter() + seconds
+        while perf_counter() < end:
+            instances[index]((feed,))
+            counts[index] += 1
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(instances))]
+    begun = perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (perf_counter() - begun)
+
+
+def _buffers_pay(engine: Engine, row: Feed, proof: Proof) -> bool:
+    if proof.row_s > HANDOFF_S:
+        return False
+    times = {"without": 0.0, "with": 0.0}
+    instances = {"without": engine.instance(0), "with": engine.instance(0, proof.max_rows)}
+    for count in (1, min(proof.max_rows, USUAL["cpu"])):
+        for name, instance in instances.items():
+            times[name] += _quickest(partial(_call, instance, [row] * count), row, BUDGET_S / 10)
+    return times["with"] * WORTH < times["without"]
+
+
+def _call(instance: Instance, feeds: Sequence[Feed], _: Feed) -> list[Array]:
+    return instance(feeds)
