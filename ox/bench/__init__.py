@@ -8,8 +8,8 @@ It knows nothing of the server in this package: what it measures is what any cli
 
 from __future__ import annotations
 
+from ox.bench.measure import run
 from ox.bench.plan import Plan
 from ox.bench.result import Result, Step
-from ox.bench.run import run
 
 __all__ = ["Plan", "Result", "Step", "run"]

@@ -1,4 +1,4 @@
-"""One process's share of one step. Started by `run`: a line of JSON in, `ready`, `go`, a line of JSON out."""
+"""One process's share of one step. Started by `measure.run`: a line of JSON in, `ready`, `go`, a line of JSON out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import base64
 import gc
 import json
 import sys
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any
 
@@ -27,7 +28,8 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def work(task: dict[str, Any]) -> dict[str, Any]:
+async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> dict[str, Any]:
+    """Opens the connections, waits until it may `begin`, and measures."""
     address, timeout = Address(**task["address"]), task["timeout"]
     groups = [tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in task[key]) for key in ("inputs", "outputs")]
     known = [Reply(status, base64.b64decode(body), length) for status, body, length in task["known"]]
@@ -46,14 +48,11 @@ async def work(task: dict[str, Any]) -> dict[str, Any]:
         await pool.open()
     except (OSError, TimeoutError) as error:
         return {"unreachable": str(error) or type(error).__name__}
-    print("ready", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await begin()
     now = perf_counter()
     recorder.start, recorder.stop = now + task["warmup"], now + task["warmup"] + task["seconds"]
     if isinstance(pool, Open):
         pool.schedule(arrivals(task["arrivals"], rate, now, task["part"], task["parts"]))
-    gc.collect()
-    gc.freeze()
     await pool.run()
     await pool.close()
     late = np.frombuffer(recorder.late, np.float64)
@@ -67,6 +66,14 @@ async def work(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def _told() -> None:
+    """All processes begin when the last of them is connected."""
+    gc.collect()
+    gc.freeze()
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+
+
 def _plain(failures: Failures) -> dict[str, Any]:
     return {"counts": failures.counts, "examples": failures.examples}
 
@@ -74,7 +81,7 @@ def _plain(failures: Failures) -> dict[str, Any]:
 def main() -> None:
     task = json.loads(sys.stdin.readline())
     loop = new_loop()
-    outcome = loop.run_until_complete(work(task))
+    outcome = loop.run_until_complete(work(task, _told))
     print(json.dumps(outcome), flush=True)
 
 

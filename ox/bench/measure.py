@@ -65,7 +65,7 @@ def run(
     for clients, rate in steps:
         show(f"{clients} client{'s' * (clients > 1)}" if rate is None else f"{rate:g} requests/s")
         step = Step(clients, rate, plan.seconds)
-        for share in _share_out(_task(address, found, requests, known, plan), clients, rate, plan.processes, address):
+        for share in share_out(_task(address, found, requests, known, plan), clients, rate, plan.processes, address):
             step.merge(share)
         result.steps.append(step)
     return result
@@ -105,7 +105,7 @@ def _task(address: Address, model: Model, requests: list[bytes], known: list[Rep
     }
 
 
-def _share_out(
+def share_out(
     task: dict[str, Any], clients: int, rate: float | None, parts: int, address: Address
 ) -> list[dict[str, Any]]:
     """Runs a step in `parts` processes of this interpreter; a request's bytes travel over their standard input."""
