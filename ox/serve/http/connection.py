@@ -40,7 +40,6 @@ class Connection(asyncio.Protocol):
         self.exchanges: deque[Exchange] = deque()  # in order of arrival, not yet written
         self.backlog: deque[Exchange] = deque()  # those of them that nobody has begun
         self.preface: bytes | None = None if front.upgrade is None else b""  # what may yet become HTTP/2's
-        self.chunked = False
         self.receiving = False  # a request has begun and is not yet whole
         self.stopped = False  # nothing more is read
         self.half_closed = False  # the client will send no more
@@ -237,26 +236,11 @@ class Connection(asyncio.Protocol):
         if not self.body:
             self.body = data  # nearly always whole
         elif isinstance(self.body, bytearray):
-            if self.chunked:
-                self.body += data
-            else:
-                self.body[self.size - len(data) : self.size] = data
+            self.body += data
         else:
-            self._spread(data)
-
-    def _spread(self, data: bytes) -> None:
-        """Room for a body that comes in several reads; a list of pieces could cost forty times their bytes.
-
-        Where its length is known, the whole of it: zeros that the system gives when they are first written to, so
-        whoever announces much and sends little holds little.
-        """
-        self.chunked = b"content-length" not in self.headers
-        if self.chunked:
+            # It grows by what has come: room for all that was announced would cost as much, sent or not.
+            # And a list of pieces could cost forty times their bytes.
             self.body = bytearray(self.body) + data
-        else:
-            whole = bytearray(int(self.headers[b"content-length"]))
-            whole[: self.size] = self.body + data
-            self.body = whole
 
     def on_message_complete(self) -> None:
         self.messages += 1
