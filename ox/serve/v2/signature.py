@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ox.errors import ServeError
@@ -27,6 +27,7 @@ class Signature:
         self.inputs = {info.name: InputCodec(info) for info in inputs}
         self.places = {info.name: place for place, info in enumerate(outputs)}
         self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
+        self.complete: Callable[[dict[str, Array]], None] | None = None  # adds what clients may leave out: a mask
         # One varying size at most means that each input can be checked alone, and batches need no grouping.
         tails = [info.dims[1:] for info in inputs]
         self._named = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
@@ -51,6 +52,8 @@ class Signature:
         Raises:
             ServeError: an input is missing, sizes of one name disagree, or there are too many rows.
         """
+        if len(feed) != len(self.inputs) and self.complete is not None:
+            self.complete(feed)
         if len(feed) != len(self.inputs):
             missing = ", ".join(f"'{name}'" for name in self.inputs if name not in feed)
             raise ServeError(f"input {missing} is missing", expected=self.names())
