@@ -8,8 +8,9 @@ from ox.serve.rest.target import parts_of
 
 ALL = "*"
 MOST_KNOWN = 4096
-# Say nothing that the open source does not: the page and the documents hold no data, which is asked for by other calls.
-OPEN = ([""], ["docs"], ["openapi.json"], ["favicon.ico"], ["v2", "health", "live"], ["v2", "health", "ready"])
+# Say nothing that the open source does not: the page holds no data, which is asked for by other calls. The documents
+# are not among them, for they name the models and show golden samples.
+OPEN = ([""], ["favicon.ico"], ["v2", "health", "live"], ["v2", "health", "ready"])
 Need = tuple[str, str] | None
 
 
