@@ -19,13 +19,16 @@ from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
 from ox.serve.telemetry.telemetry import Telemetry
 from ox.serve.v2.document import flag
+from ox.serve.v2.logs import LogSettings, typed
 from ox.serve.v2.memory import Regions
 from ox.serve.v2.statistics import statistics
+from ox.serve.v2.traces import TraceSettings
 
 # What tests hold to be true: each has one that uses it, and what is not here is refused.
 EXTENSIONS = [
     "binary_tensor_data",
     "classification",
+    "logging",
     "model_configuration",
     "model_repository",
     "model_repository(unload_dependents)",
@@ -34,6 +37,7 @@ EXTENSIONS = [
     "schedule_policy",
     "statistics",
     "system_shared_memory",
+    "trace",
 ]
 
 Answer = dict[str, Any]
@@ -48,6 +52,7 @@ class Service:
         self.repository = repository
         self.regions = Regions(limits.regions, limits.buffered)
         self.telemetry = Telemetry(repository)
+        self.logs, self.traces = LogSettings(), TraceSettings(self.telemetry)
         self.keeper: Keeper | None = None
         self.draining = False
 
@@ -112,6 +117,24 @@ class Service:
         flag(dict(parameters), "unload_dependents")
         await self.keeper.unload(name)
         return {}
+
+    # ---- what is logged and traced; new settings are plain values, as in the protocol's JSON
+
+    def log_settings(self, settings: Mapping[str, Any] | None = None) -> Later:
+        """Changes what is logged, if `settings` says how, and tells what is."""
+        self.logs.update(settings or {})
+        return {"settings": typed(self.logs.settings())}
+
+    def trace_setting(self, model: str = "", settings: Mapping[str, list[str] | None] | None = None) -> Later:
+        """The same for what is traced, of one model or of all that have no setting of their own.
+
+        None as a value takes what was so at the start; no settings at all take a model's own away.
+        """
+        if model:
+            self.repository.find(model)  # or 404
+        if settings is not None:
+            self.traces.update(model, settings)
+        return {"settings": {name: {"value": value} for name, value in self.traces.setting(model).settings().items()}}
 
     # ---- system shared memory
 

@@ -89,7 +89,7 @@ class Log(logging.Handler):
     def __init__(self, form: str = "text", name: str = "info", stream: TextIO | None = None) -> None:
         super().__init__()
         self.dropped = 0  # lines that nobody took
-        self._form, self._stream = {"json": json, "text": text}[form], stream or sys.stderr
+        self.form, self._stream = form, stream or sys.stderr
         self._waiting: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
         self._before = LOGGER.level, LOGGER.propagate
         set_level(name)
@@ -121,7 +121,8 @@ class Log(logging.Handler):
                     batch.append(self._waiting.get_nowait())
             except Empty:
                 pass
-            lines = [self._form(record) + "\n" for record in batch if record is not None]
+            write = {"json": json, "text": text}[self.form]
+            lines = [write(record) + "\n" for record in batch if record is not None]
             try:
                 self._stream.write("".join(lines))
                 self._stream.flush()

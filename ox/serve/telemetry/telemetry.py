@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ox.serve.telemetry.logs import Log
 from ox.serve.telemetry.snapshot import Snapshot, snapshot
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from ox.serve.http import Front
+    from ox.serve.repository.model import Model
     from ox.serve.repository.repository import Repository
+    from ox.serve.telemetry.traces import Tracer
 
 
 class Telemetry:
@@ -31,7 +35,9 @@ class Telemetry:
         self.reloads: Counter[tuple[str, str]] = Counter()
         self.log: Log | None = None
         self.trail: Trail | None = None
+        self.sample: Callable[[Model, Tracer], Tracer | None] = lambda _, tracer: tracer  # which requests are traced
         self._traces: TracerProvider | None = None
+        self._tracers: WeakKeyDictionary[Model, Tracer] = WeakKeyDictionary()
 
     def open(self, *, log: str | None, level: str, access: bool, trace: bool) -> None:
         """Begins to log in the form `log`, with ids for requests and a line for each if `access` is on, and to trace.
@@ -51,15 +57,25 @@ class Telemetry:
     def trace(self, provider: TracerProvider) -> None:
         """From now on inferences become spans, also those of models that are loaded later."""
         self._traces = provider
-        self.repository.changed.append(self._traced)
-        self._traced()
+        self.repository.changed.append(self.retrace)
+        self.retrace()
 
-    def _traced(self) -> None:
+    @property
+    def tracing(self) -> bool:
+        """Whether there is somewhere for spans to go."""
+        return self._traces is not None
+
+    def retrace(self) -> None:
+        """Gives every model what traces its requests."""
         from ox.serve.telemetry.traces import Tracer
 
+        if self._traces is None:
+            return
         for model in self.repository.models():
-            if model.stages.tracer is None and self._traces is not None:
-                model.stages.tracer = Tracer(self._traces, model.name, model.version)
+            tracer = self._tracers.get(model)
+            if tracer is None:
+                tracer = self._tracers[model] = Tracer(self._traces, model.name, model.version)
+            model.stages.tracer = self.sample(model, tracer)
 
     async def close(self) -> None:
         """Sends and writes what waits, for three seconds at most."""

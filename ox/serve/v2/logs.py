@@ -1,0 +1,90 @@
+"""The logging extension: what the server logs can be asked for and changed while it runs."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from ox.errors import ServeError
+from ox.serve.telemetry.logs import FORMS, LOGGER, Log
+from ox.serve.v2.document import quote
+
+SWITCHES = {"log_info": logging.INFO, "log_warning": logging.WARNING, "log_error": logging.ERROR}
+FORMATS = {"ISO8601": "text", **{form: form for form in FORMS}}  # Triton's word for lines that begin with such a time
+OFF = logging.CRITICAL + 10
+
+
+class LogSettings:
+    """The settings, in Triton's words: each level by itself, `log_verbose_level` for everything below, the form."""
+
+    def __init__(self) -> None:
+        self._verbose = 0
+        self._muted = _Muted()
+        LOGGER.addFilter(self._muted)
+        weakref.finalize(self, LOGGER.removeFilter, self._muted)
+
+    def settings(self) -> dict[str, Any]:
+        """What holds now."""
+        switches = {name: LOGGER.isEnabledFor(level) and level not in self._muted for name, level in SWITCHES.items()}
+        form = next((handler.form for handler in _handlers()), "default")
+        verbose = max(self._verbose, 1) if LOGGER.isEnabledFor(logging.DEBUG) else 0
+        return {"log_file": "", **switches, "log_verbose_level": verbose, "log_format": form}
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Changes some of them, or none.
+
+        Raises:
+            ServeError: there is no such setting, or it cannot have that value.
+        """
+        now = self.settings()
+        for name, value in changes.items():
+            if name in SWITCHES:
+                _check(name, value, type(value) is bool, "true or false")
+            elif name == "log_verbose_level":
+                _check(name, value, type(value) is int and 0 <= value < 1 << 32, "a whole number")
+            elif name == "log_format":
+                _check(name, value, value in FORMATS or value == now[name], ", ".join(FORMATS))
+            elif name == "log_file":
+                _check(name, value, value == "", "'', standard error: no client may have files written")
+            else:
+                raise ServeError(f"there is no log setting {quote(name)}", expected=", ".join(now))
+        now.update(changes)
+        self._verbose = now["log_verbose_level"]
+        wanted = {level for name, level in SWITCHES.items() if now[name]} | (
+            {logging.DEBUG} if self._verbose else set()
+        )
+        self._muted.levels = {*SWITCHES.values()} - wanted
+        LOGGER.setLevel(min(wanted, default=OFF))
+        for handler in _handlers():
+            handler.form = FORMATS.get(now["log_format"], handler.form)
+
+
+class _Muted(logging.Filter):
+    """Lets no line of some levels through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: set[int] = set()
+
+    def __contains__(self, level: int) -> bool:
+        return level in self.levels
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno not in self.levels
+
+
+def _handlers() -> list[Log]:
+    return [handler for handler in LOGGER.handlers if isinstance(handler, Log)]
+
+
+def _check(name: str, value: Any, fits: bool, expected: str) -> None:
+    if not fits:
+        raise ServeError(f"the log setting {name} is wrong", expected=expected, got=quote(value))
+
+
+def typed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the form of gRPC's message, where each says its type."""
+    kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+    return {name: {kinds[type(value)]: value} for name, value in settings.items()}
