@@ -1,0 +1,38 @@
+"""URLs that people type."""
+
+from __future__ import annotations
+
+import pytest
+
+from ox.bench.address import parse
+from ox.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("typed", "url", "grpc", "tls"),
+    [
+        ("http://localhost", "http://localhost:8000", False, False),
+        ("http://127.0.0.1:9/", "http://127.0.0.1:9", False, False),
+        ("https://a.b", "https://a.b:443", False, True),
+        ("grpc://a", "grpc://a:8001", True, False),
+        ("grpcs://[::1]:7", "grpcs://[::1]:7", True, True),
+    ],
+)
+def test_addresses(typed: str, url: str, grpc: bool, tls: bool) -> None:
+    address = parse(typed)
+    assert (address.url, address.grpc, address.tls) == (url, grpc, tls)
+    assert (address.context() is not None) == tls
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "localhost:8000", "ftp://a", "http://", "http://a/v2", "http://a:x", "http://a:99999"]
+)
+def test_what_is_no_address(typed: str) -> None:
+    with pytest.raises(ArgumentError):
+        parse(typed)
+
+
+@pytest.mark.parametrize("key", ["a\r\nb: c", "é", "\x00"])
+def test_keys_that_would_be_headers_of_their_own(key: str) -> None:
+    with pytest.raises(ArgumentError):
+        parse("http://a", key)
