@@ -42,7 +42,7 @@ def show(result: Result, console: Console) -> None:
 
 def remarks(step: Step) -> list[str]:
     """What went wrong in a step, and what to know of it."""
-    name = f"{step.clients} clients" if step.rate is None else f"{step.rate:g}/s"
+    name = f"{step.clients} client{'s' * (step.clients > 1)}" if step.rate is None else f"{step.rate:g}/s"
     lines = []
     for what, failures in (("", step.failures), (" in the warm-up", step.failed_early)):
         for kind, count in sorted(failures.counts.items(), key=lambda pair: -pair[1]):
@@ -61,7 +61,12 @@ def _cells(step: Step) -> list[str]:
     return [
         f"{step.clients}" if step.rate is None else f"{step.rate:,g}",
         f"{step.throughput:,.0f}",
-        *(f"{1e3 * value:.3g}" if some else "–" for value in times),
+        *(_ms(value) if some else "–" for value in times),
         f"{step.answered:,}",
         f"{step.failed:,}",
     ]
+
+
+def _ms(seconds: float) -> str:
+    ms = 1e3 * seconds
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"

@@ -1,0 +1,57 @@
+"""`ox bench` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from ox_cli.main import main
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from ox.serve import Options, Server
+
+    path = tmp_path_factory.mktemp("models") / "double.onnx"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    with Server([path], options=Options(device="cpu")) as server:
+        yield server.url
+
+
+def test_figures_and_files(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 4)))
+    files = ["--json-out", str(tmp_path / "out.json"), "--chart", str(tmp_path / "out.png")]
+    line = ["bench", url, "--model", "double", "--concurrency", "2", "--seconds", "0.2", "--warmup", "0.1", "--check"]
+    assert main([*line, "--data", str(tmp_path / "x.npz"), *files]) == 0
+    assert "double at http://" in capsys.readouterr().out
+    figures = json.loads((tmp_path / "out.json").read_text())
+    (step,) = figures["steps"]
+    assert step["clients"] == 2 and step["answered"] > 0 and step["failed"] == 0
+    assert (tmp_path / "out.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "code"),
+    [
+        (["--concurrency", "many"], "no list of numbers", 2),
+        (["--shape", "x"], "not a name and sizes", 2),
+        (["--shape", "x=a"], "not a name and sizes", 2),
+        (["--chart", "x.txt"], "unknown kind", 1),
+        (["--model", "none"], "does not give model none", 1),
+        (["--model", "double", "--shape", "x=1,5"], "does not fit", 1),
+        (["--model", "double", "--data", "none.npz"], "cannot be read", 1),
+    ],
+)
+def test_what_cannot_be_done(
+    url: str, arguments: list[str], words: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", url, *arguments]) == code
+    assert words in capsys.readouterr().err
