@@ -19,10 +19,10 @@ class Budget:
 
     def spend(self) -> None:
         """Raises ConnectionFault when nothing is left."""
-        self._left -= 1
-        if self._left < 0:
+        if self._left < 1:
             now = monotonic()
             self._left = min(self._burst, self._left + (now - self._since) * self._rate)
             self._since = now
-            if self._left < 0:
+            if self._left < 1:
                 raise ConnectionFault(ENHANCE_YOUR_CALM, f"too many {self._name}")
+        self._left -= 1

@@ -1,0 +1,118 @@
+"""Heads of requests: what RFC 9113 calls malformed is refused, and blocks are remembered only while they may be."""
+
+from __future__ import annotations
+
+import pytest
+from hpack import Decoder, Encoder
+
+from ox.serve.http2.frames import PROTOCOL_ERROR, StreamFault
+from ox.serve.http2.headers import REMEMBERED, Block, Blocks, check_trailers, read_head
+
+GET = [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/a"), (b":authority", b"me")]
+
+
+def test_head() -> None:
+    head = read_head([*GET, (b"a", b"1"), (b"cookie", b"x"), (b"a", b""), (b"cookie", b"y"), (b"te", b"trailers")])
+    assert (head.method, head.target, head.length) == (b"GET", b"/a", None)
+    assert head.headers == {b"host": b"me", b"a": b"1, ", b"cookie": b"x; y", b"te": b"trailers"}
+    assert read_head([*GET, (b"content-length", b"12"), (b"host", b"me")]).length == 12
+    assert read_head([(b":method", b"OPTIONS"), (b":scheme", b"https"), (b":path", b"*")]).target == b"*"
+    assert read_head([(b":method", b"CONNECT"), (b":authority", b"me:1")]).target == b"me:1"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        GET[1:],
+        [GET[0], *GET[2:]],
+        [*GET[:2], GET[3]],
+        [*GET[:2], (b":path", b"")],
+        [*GET[:2], (b":path", b"a")],
+        [*GET[:2], (b":path", b"*")],
+        [*GET, GET[0]],
+        [*GET, (b":status", b"200")],
+        [*GET, (b":protocol", b"websocket")],
+        [*GET[:3], (b"a", b"b"), GET[3]],
+        [*GET, (b"A", b"b")],
+        [*GET, (b"", b"b")],
+        [*GET, (b"a b", b"")],
+        [*GET, (b"a\0", b"")],
+        [*GET, (b"a:", b"")],
+        [*GET, (b"a", b"b\r\nc: d")],
+        [*GET, (b"a", b"\0")],
+        [*GET, (b"a", b" b")],
+        [*GET, (b"a", b"b\t")],
+        [*GET[:2], (b":path", b"/\n")],
+        [*GET, (b"connection", b"close")],
+        [*GET, (b"keep-alive", b"1")],
+        [*GET, (b"proxy-connection", b"close")],
+        [*GET, (b"transfer-encoding", b"chunked")],
+        [*GET, (b"upgrade", b"h2c")],
+        [*GET, (b"te", b"gzip")],
+        [*GET, (b"host", b"you")],
+        [*GET, (b"content-length", b"1"), (b"content-length", b"1")],
+        [*GET, (b"content-length", b"+1")],
+        [*GET, (b"content-length", b"1" * 19)],
+        [(b":method", b"CONNECT")],
+        [(b":method", b"CONNECT"), *GET[1:]],
+    ],
+)
+def test_malformed(fields: list[tuple[bytes, bytes]]) -> None:
+    with pytest.raises(StreamFault) as caught:
+        read_head(fields)
+    assert caught.value.code == PROTOCOL_ERROR
+
+
+def test_trailers() -> None:
+    check_trailers([(b"a", b"b")])
+    for field in ((b":path", b"/"), (b"A", b""), (b"upgrade", b"x"), (b"a", b"\r")):
+        with pytest.raises(StreamFault):
+            check_trailers([field])
+
+
+def test_blocks_are_remembered_until_the_table_changes() -> None:
+    blocks, encoder = Blocks(4096, 100), Encoder()
+    first = encoder.encode(GET)
+    again = encoder.encode(GET)
+    blocks.head(first)
+    assert not blocks.known
+    head = blocks.head(again)
+    assert blocks.known == {again: head}
+    blocks.fields(encoder.encode([(b"new", b"entry")]))
+    assert not blocks.known
+    shifted = encoder.encode(GET)
+    assert shifted != again and blocks.head(shifted).headers == head.headers
+    # The very bytes of before now name other fields: nobody may remember what they once meant.
+    with pytest.raises(StreamFault):
+        blocks.head(again)
+
+
+def test_only_so_many_blocks_are_remembered_and_no_long_ones() -> None:
+    blocks = Blocks(1 << 16, 100)
+    prefix = Block(GET).block
+    for number in range(3 * REMEMBERED):
+        blocks.head(prefix + Block([(b"n", b"%d" % number)]).block)
+        assert len(blocks.known) <= REMEMBERED
+    blocks.known.clear()
+    blocks.head(prefix + Block([(b"n", b"1" * 2000)]).block)
+    assert not blocks.known
+
+
+def test_too_large_is_a_refusal_and_not_remembered() -> None:
+    blocks = Blocks(1000, 10)
+    assert blocks.head(Block(GET).block).error is None
+    for more in ([(b"a", b"b")] * 7, [(b"a", b"b" * 900)]):
+        error = blocks.head(Block([*GET, *more]).block).error
+        assert error is not None and error.status == 431
+    assert len(blocks.known) == 1
+
+
+def test_answers_use_no_table() -> None:
+    decoder = Decoder(100_000)
+    fields = [(":status", "200"), ("content-type", "a"), ("grpc-status", "0"), ("x", "y" * 300), (":status", "418")]
+    block = Block([(name.encode(), value.encode()) for name, value in fields])
+    for _ in range(2):
+        assert list(decoder.decode(block.block)) == fields
+    assert decoder.header_table._current_size == 0
+    assert Block([(b":status", b"404")]).block == b"\x8d"
+    assert list(decoder.decode(block.after(b"\x20").block)) == fields and decoder.header_table_size == 0

@@ -1,0 +1,144 @@
+"""Flow control, both ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from ox.serve.http2 import Plain
+from ox.serve.http2 import frames as f
+
+
+def test_answers_keep_to_the_windows(wire: Any) -> None:
+    wire.send(wire.head(1, "/bytes/100000"))
+    got = b""
+    while len(got) < 65_535:
+        frame = wire.until(f.DATA, 1)
+        assert len(frame.payload) <= f.LARGEST
+        got += frame.payload
+    assert len(got) == 65_535
+    wire.alive()  # and nothing more comes
+    wire.send(f.window_update(1, 10))
+    wire.alive()
+    wire.send(f.window_update(0, 7))
+    assert len(wire.until(f.DATA, 1).payload) == 7
+    wire.send(f.window_update(0, 1 << 20), f.window_update(1, 1 << 20))
+    while not frame.flags & f.END_STREAM:
+        frame = wire.until(f.DATA, 1)
+        got += frame.payload
+    assert len(got) == 100_000 - 7
+
+
+def test_frames_as_large_as_the_client_allows(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.FRAME_SIZE: 40_000, f.INITIAL_WINDOW: 1 << 20}) as wire:
+        wire.send(f.window_update(0, 1 << 20), wire.head(1, "/bytes/90000"))
+        sizes = [len(wire.until(f.DATA, 1).payload) for _ in range(3)]
+        assert sizes == [40_000, 40_000, 10_000]
+
+
+def test_a_window_that_opens_later(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.INITIAL_WINDOW: 0}) as wire:
+        wire.send(wire.head(1, "/bytes/5"), wire.head(3, "/bytes/5"))
+        wire.until(f.HEADERS, 3)
+        wire.alive()
+        wire.send(f.settings({f.INITIAL_WINDOW: 3}))
+        assert (wire.until(f.DATA, 1).payload, wire.until(f.DATA, 3).payload) == (b"xxx", b"xxx")
+        wire.send(f.window_update(3, 2))
+        assert wire.until(f.DATA).stream == 3
+        wire.send(f.window_update(1, 100))
+        assert wire.until(f.DATA) == (f.DATA, f.END_STREAM, 1, b"xx")
+
+
+def test_a_window_that_becomes_negative(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.INITIAL_WINDOW: 10}) as wire:
+        wire.send(wire.head(1, "/bytes/20"))
+        assert len(wire.until(f.DATA, 1).payload) == 10
+        wire.send(f.settings({f.INITIAL_WINDOW: 4}))  # -6 are left
+        wire.alive()
+        wire.send(f.window_update(1, 6))
+        wire.alive()
+        wire.send(f.window_update(1, 1))
+        assert len(wire.until(f.DATA, 1).payload) == 1
+        wire.send(f.settings({f.INITIAL_WINDOW: 100}))
+        assert wire.until(f.DATA, 1) == (f.DATA, f.END_STREAM, 1, b"x" * 9)
+
+
+def test_new_settings_may_not_make_a_window_too_large(wire: Any) -> None:
+    wire.send(wire.head(1, "/hold"), f.window_update(1, f.MOST - 65_535), f.settings({f.INITIAL_WINDOW: 65_536}))
+    assert wire.goaway() == f.FLOW_CONTROL_ERROR
+
+
+def test_streams_take_turns(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.INITIAL_WINDOW: 1 << 20}) as wire:
+        wire.send(wire.head(1, "/bytes/60000"), wire.head(3, "/bytes/300000"), wire.head(5, "/bytes/300000"))
+        for stream in (1, 3, 5):
+            wire.until(f.HEADERS, stream)
+        wire.send(f.window_update(0, 1 << 20))
+        order = [wire.until(f.DATA).stream for _ in range(9)]
+        assert {3, 5} <= set(order) and all(a != b for a, b in pairwise(order[2:]))
+
+
+def test_a_client_that_takes_nothing_loses_its_stream(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.INITIAL_WINDOW: 5}) as wire:
+        wire.send(wire.head(1, "/bytes/100"))
+        assert wire.reset_of(1) == f.CANCEL
+        assert site.do(lambda: site.front.buffered) == 0
+        wire.send(wire.head(3, "/bytes/4"))
+        assert wire.answer(3)[2] == b"xxxx"
+
+
+def test_what_waits_is_bounded(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.INITIAL_WINDOW: 0}) as wire:
+        for stream in range(1, 13, 2):
+            wire.send(wire.head(stream, "/bytes/1000000"))
+        assert wire.reset_of(11) == f.REFUSED_STREAM  # 5 MB wait, more than one answer may have
+        assert 4_000_000 < site.do(lambda: site.front.buffered) <= 5_000_000
+    while site.do(lambda: site.front.buffered):
+        pass
+
+
+def test_a_client_that_does_not_read(site: Any, connect: Any) -> None:
+    """Its socket fills, so it is not read either, and is dropped at last; what waits for it is bounded."""
+    with connect(site.port, {f.INITIAL_WINDOW: f.MOST}) as wire:
+        wire.send(f.window_update(0, f.MOST - 65_535))
+        for stream in range(1, 2001, 2):
+            wire.send(wire.head(stream, "/bytes/100000"))
+            assert site.do(lambda: site.front.buffered) < 4_500_000
+        while site.do(lambda: len(site.front.connections)):
+            assert site.do(lambda: site.front.buffered) < 4_500_000
+    assert site.do(lambda: site.front.buffered) == 0
+
+
+# ---- the other way
+
+
+def test_clients_get_their_windows_back(site: Any, connect: Any) -> None:
+    with connect(site.port) as wire:
+        piece = f.frame(f.DATA, 0, 1, bytes(100))
+        wire.send(wire.head(1, "/hold", end=False), f.window_update(0, 1))
+        assert int.from_bytes(wire.until(f.WINDOW_UPDATE, 0).payload, "big") == (16 << 20) - 65_535
+        wire.send(piece * 990)
+        wire.alive()
+
+
+def test_padding_counts(serve: Any, quick: Any, connect: Any) -> None:
+    with serve(replace(quick, body=16 << 20, request_s=20)) as site, connect(site.port) as wire:
+        wire.until(f.WINDOW_UPDATE, 0)
+        wire.send(wire.head(1, "/hold", end=False))
+        frame = f.frame(f.DATA, f.PADDED, 1, b"\xff" + bytes(45 + 255))
+        for _ in range(2000):
+            wire.send(frame)
+        more = int.from_bytes(wire.until(f.WINDOW_UPDATE, 1).payload, "big")
+        assert 1 << 19 <= more < (1 << 19) + 1000
+
+
+def test_a_client_that_overruns_its_window(serve: Any, quick: Any, connect: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Plain, "hungry", False)  # so that it gets nothing back
+    with serve(replace(quick, body=16 << 20, request_s=20)) as site, connect(site.port) as wire:
+        wire.send(wire.head(1, "/hold", end=False))
+        for _ in range(64):
+            wire.send(f.frame(f.DATA, 0, 1, bytes(f.LARGEST)))
+        wire.alive()
+        wire.send(f.frame(f.DATA, 0, 1, b"1"))
+        assert wire.reset_of(1) == f.FLOW_CONTROL_ERROR
