@@ -95,7 +95,7 @@ class Server:
     @property
     def answers(self) -> int:
         """Answers so far."""
-        return sum(self.replies.values())
+        return sum(self.replies.values()) + (0 if self._door is None else sum(self._door.replies))
 
     async def start(self) -> None:
         """Listens.
@@ -125,7 +125,11 @@ class Server:
             from ox.serve.grpc.door import Door
 
             self._door = Door(self.service, self.limits, self.guard, self.settings)
-            await self._door.start(self._front, self.host, self.port)
+            try:
+                await self._door.start(self._front, self.host, self.port)
+            except BaseException:
+                self._listener.close()
+                raise
         self.keeper.start()
 
     def greeting(self) -> list[str]:

@@ -98,7 +98,8 @@ class Writer:
 
     def _check(self, size: int) -> None:
         if size > self._most:
-            raise ServeError("the answer is too large", expected=f"at most {self._most} bytes", hint="fewer rows")
+            expected = f"at most {self._most} bytes"
+            raise ServeError("the answer is too large", status=413, expected=expected, hint="fewer rows")
 
 
 def streamed(answer: bytes) -> bytes:

@@ -8,6 +8,7 @@ from ox.serve.access import Guard
 from ox.serve.address import unavailable
 from ox.serve.grpc.methods import Table
 from ox.serve.grpc.own import Grpc
+from ox.serve.grpc.rpc import Code
 from ox.serve.http import Front
 from ox.serve.http2.front import Http2
 from ox.serve.limits import Limits
@@ -29,6 +30,7 @@ class Door:
         self._limits, self._settings = limits, settings
         self._table = Table(service, limits, guard)
         self.port: int | None = settings.grpc_port
+        self.replies: list[int] = [0] * len(Code)  # answers by their code
         self._listener: asyncio.Server | None = None
 
     async def start(self, front: Front, host: str, port: int) -> None:
@@ -44,13 +46,16 @@ class Door:
             from ox.serve.grpc.grpcio import Grpcio, credentials
 
             self._grpcio = Grpcio(self._table.methods, self._limits)
+            self.replies = self._grpcio.replies
             tls = None
             if settings.tls_cert is not None and settings.tls_key is not None:
                 tls = credentials(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
             wanted = port + 1 if self.port is None else self.port
             self.port = await self._grpcio.start(host, wanted, tls, share)
             return
-        http2 = Http2(front, Grpc(self._table.methods, self._limits.body).plan)
+        own = Grpc(self._table.methods, self._limits.body)
+        self.replies = own.replies
+        http2 = Http2(front, own.plan)
         front.upgrade = http2.upgrade
         if self.port is not None:
             try:

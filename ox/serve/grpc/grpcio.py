@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ox.errors import DeviceError
 from ox.serve.address import unavailable
-from ox.serve.grpc.rpc import Method
+from ox.serve.grpc.rpc import Code, Method
 from ox.serve.limits import Limits
 
 try:
@@ -34,7 +34,8 @@ class Grpcio:
     """
 
     def __init__(self, methods: Mapping[bytes, Method], limits: Limits) -> None:
-        self._handlers = {path.decode(): _handler(method) for path, method in methods.items()}
+        self.replies: list[int] = [0] * len(Code)  # answers by their code
+        self._handlers = {path.decode(): _handler(method, self.replies) for path, method in methods.items()}
         self._limits = limits
 
     async def start(self, host: str, port: int, tls: Any = None, share: bool = False) -> int:
@@ -64,6 +65,7 @@ class Grpcio:
             else:
                 port = self._server.add_secure_port(where, tls)
         except RuntimeError as error:
+            await self._server.stop(None)
             raise unavailable(host, port, error) from error
         await self._server.start()
         return port
@@ -93,7 +95,8 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
 class _Rpc:
     """See `ox.serve.grpc.rpc.Rpc`. What is to be sent waits in `unsent`; None ends it."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, replies: list[int]) -> None:
+        self._replies = replies
         self.metadata: Mapping[bytes, bytes] = _metadata(context)
         self.arrived = perf_counter()
         left = context.time_remaining()
@@ -117,6 +120,7 @@ class _Rpc:
     def finish(self) -> None:
         if not self.over:
             self.over = True
+            self._replies[0 if self.failure is None else self.failure[0]] += 1
             self.unsent.put_nowait(None)
 
     def fail(self, code: int, text: str) -> None:
@@ -145,15 +149,15 @@ class _Rpc:
                 self.on_abandon()
 
 
-def _handler(method: Method) -> Any:
+def _handler(method: Method, replies: list[int]) -> Any:
     if method.streaming:
-        return grpc.stream_stream_rpc_method_handler(_streaming(method))
-    return grpc.unary_unary_rpc_method_handler(_unary(method))
+        return grpc.stream_stream_rpc_method_handler(_streaming(method, replies))
+    return grpc.unary_unary_rpc_method_handler(_unary(method, replies))
 
 
-def _unary(method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _unary(method: Method, replies: list[int]) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def answer(body: bytes, context: Any) -> bytes:
-        rpc = _Rpc(context)
+        rpc = _Rpc(context, replies)
         try:
             method.call(body, rpc)
             message = await rpc.unsent.get()
@@ -167,9 +171,9 @@ def _unary(method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
     return answer
 
 
-def _streaming(method: Method) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]:
+def _streaming(method: Method, replies: list[int]) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]:
     async def answer(bodies: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        rpc = _Rpc(context)
+        rpc = _Rpc(context, replies)
         reader = asyncio.ensure_future(_read(method, bodies, rpc))
         try:
             while (message := await rpc.unsent.get()) is not None:
@@ -185,12 +189,17 @@ def _streaming(method: Method) -> Callable[[AsyncIterator[bytes], Any], AsyncIte
 
 
 async def _read(method: Method, bodies: AsyncIterator[bytes], rpc: _Rpc) -> None:
+    met = False
     async for body in bodies:
+        met = True
         method.call(body, rpc)
         await rpc.ready.wait()
         if rpc.over:
             return
-    (rpc.ended or rpc.finish)()
+    if not met:
+        rpc.finish()
+    elif rpc.ended is not None:
+        rpc.ended()
 
 
 def _metadata(context: Any) -> dict[bytes, bytes]:

@@ -31,13 +31,13 @@ class Call(NamedTuple):
 
     Args:
         name: also of its messages: NAMERequest, NAMEResponse.
-        action: what a key must be good for; None: nothing.
+        action: what a key must be good for, or what tells it from a request; None: nothing.
         about: the model that it is about, for a guard.
         ask: the answer as plain values, or something to await that gives it.
     """
 
     name: str
-    action: str | None
+    action: str | Callable[[Any], str] | None
     about: Callable[[Any], str]
     ask: Callable[[Service, Any], Any]
 
@@ -51,6 +51,16 @@ def _ready(service: Service, request: Any) -> dict[str, Any]:
         return {"ready": service.model_ready(request.name, request.version)}
     except ServeError:  # what is not there is not ready: no error, as with Triton
         return {"ready": False}
+
+
+def _action(request: Any) -> str:
+    return "manage" if request.settings else "read"
+
+
+def _trace(service: Service, request: Any) -> Any:
+    # a setting without values goes back to what it was; no settings at all only ask
+    settings = {name: list(setting.value) or None for name, setting in request.settings.items()}
+    return service.trace_setting(request.model_name, settings or None)
 
 
 CALLS = [
@@ -100,6 +110,8 @@ CALLS = [
         lambda _: ALL,
         lambda service, r: service.cuda_shared_memory_unregister(r.name),
     ),
+    Call("TraceSetting", _action, lambda r: r.model_name or ALL, _trace),
+    Call("LogSettings", _action, lambda _: ALL, lambda service, r: service.log_settings(values(r.settings) or None)),
 ]
 
 
@@ -158,7 +170,8 @@ class _Unary:
         except DecodeError as error:
             raise malformed(f"{call.name}Request", str(error)) from None
         if self._guard is not None and call.action is not None:
-            self._guard.check(credential_of(rpc.metadata), call.action, call.about(request), rpc.peer)
+            action = call.action if isinstance(call.action, str) else call.action(request)
+            self._guard.check(credential_of(rpc.metadata), action, call.about(request), rpc.peer)
         return call.ask(self._service, request)
 
     async def _later(self, answer: Awaitable[dict[str, Any]], rpc: Rpc) -> None:

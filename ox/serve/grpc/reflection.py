@@ -52,7 +52,7 @@ class Reflection:
                 return self._file(asked.file_by_filename)
             case "file_containing_symbol":
                 try:
-                    return self._file(POOL.FindFileContainingSymbol(asked.file_containing_symbol).name)
+                    return self._file(_file_of(asked.file_containing_symbol))
                 except KeyError:
                     return _missing(f"there is no {asked.file_containing_symbol[:200]}")
             case "file_containing_extension" | "all_extension_numbers_of_type":
@@ -65,6 +65,14 @@ class Reflection:
         file = self._files[name]
         needed = [file, *(self._files[other] for other in file.dependency)]  # none of them has further ones
         return {"file_descriptor_response": {"file_descriptor_proto": [each.SerializeToString() for each in needed]}}
+
+
+def _file_of(symbol: str) -> str:
+    """The name of the file that declares something. Raises KeyError."""
+    try:
+        return str(POOL.FindFileContainingSymbol(symbol).name)
+    except KeyError:  # which some versions say of every method
+        return str(POOL.FindMethodByName(symbol).containing_service.file.name)
 
 
 def _missing(text: str) -> dict[str, Any]:

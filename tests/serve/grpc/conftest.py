@@ -79,14 +79,14 @@ class Wire:
     def stream(self, path: str = "ModelStreamInfer") -> Any:
         return self.channel.stream_stream(path if path.startswith("/") else SERVICE + path)
 
-    def call(self, name: str, body: bytes | None = None, *, metadata: Any = None, **fields: Any) -> Any:
+    def call(self, name: str, body: bytes | None = None, /, *, metadata: Any = None, **fields: Any) -> Any:
         """The answer to a request made of `fields`, or of `body` as it is."""
         if body is None:
             body = message(f"{PACKAGE}.{name}Request")(**fields).SerializeToString()
         reply = self.method(name)(body, timeout=20, metadata=metadata)
         return message(f"{PACKAGE}.{name}Response").FromString(reply)
 
-    def refused(self, name: str, body: bytes | None = None, **fields: Any) -> tuple[Any, str]:
+    def refused(self, name: str, body: bytes | None = None, /, **fields: Any) -> tuple[Any, str]:
         """The code and the text with which a call fails."""
         with pytest.raises(grpc.RpcError) as caught:
             self.call(name, body, **fields)
