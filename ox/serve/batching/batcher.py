@@ -106,7 +106,7 @@ class Batcher:
         """Ends the threads once the queue is empty. Called on the event loop, which waits a second for each at most."""
         self.finish()
         self.join(1.0)
-        self._deadlines.cancel()
+        self._deadlines.close()
         self._intake.close()
         if self._share is not None:
             self._share.close()

@@ -20,6 +20,10 @@ def late(now: float) -> Callable[[Job], bool]:
     return stale
 
 
+def _nobody(now: float) -> None:
+    return None
+
+
 class Deadlines:
     """Calls `overdue` with the time when a deadline that it was told of has passed; it returns the next one."""
 
@@ -35,6 +39,11 @@ class Deadlines:
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def close(self) -> None:
+        """Lets go of whom it calls: who refers to one another is freed only when a collection comes by."""
+        self.cancel()
+        self._overdue = _nobody
 
     def _arm(self, deadline: float, now: float) -> None:
         self.cancel()

@@ -89,6 +89,12 @@ class Entry:
             if slot.model is not None and slot.loaded == self.wanted(version):
                 slot.failed, slot.error, slot.reason = None, None, ""
 
+    def forget(self, numbers: set[int]) -> None:
+        """Drops what is not among the versions on disk, and neither runs nor drains."""
+        for number in set(self.slots) - numbers:
+            if self.slots[number].model is None and self.slots[number].state != UNLOADING:
+                del self.slots[number]
+
     def surplus(self, found: Found) -> list[Slot]:
         """What runs and should not any more. Nothing goes before what replaces it has come."""
         assert self.setup is not None

@@ -20,7 +20,7 @@ from typing import Any
 from ox.errors import ArgumentError, LoadError, OxError, ServeError
 from ox.serve.limits import Limits
 from ox.serve.options import Options
-from ox.serve.repository.entry import LOADING, UNAVAILABLE, Entry, Slot
+from ox.serve.repository.entry import LOADING, UNAVAILABLE, UNLOADING, Entry, Slot
 from ox.serve.repository.layout import Found, Layout, Scan
 from ox.serve.repository.loading import Unsettled, load
 from ox.serve.repository.model import Model
@@ -32,6 +32,8 @@ from ox.serve.repository.watch import Watch
 
 AT_ONCE = 2  # models that are loaded at the same time
 TRIES = 3  # of a load call whose files are being written
+
+GONE, UNWANTED, UNLOADED = "its files are gone", "not among the versions to serve", "unloaded by a call"
 
 log = logging.getLogger("ox.serve")
 
@@ -168,8 +170,8 @@ class Keeper:
             raise self.repository.unknown(name)
         async with self._locks[name]:
             self._held.add(name)
-            entry.error = LoadError("unloaded by a call")
-            self._retire(entry, entry.running(), "unloaded by a call")
+            entry.error = LoadError(UNLOADED)
+            self._retire(entry, entry.running(), UNLOADED)
             self._forget_folder(name)
 
     # ---- what the disk says
@@ -184,15 +186,15 @@ class Keeper:
             self._complain(error)
         else:
             self._trouble = ""
+        keys = {}
         for name in {**dict.fromkeys(self.repository.entries), **scan.models}:
             found = scan.models.get(name)
-            key = self._key(found)
+            key = keys[name] = self._key(found)
             steady = self._before.get(name) == key or (found is not None and self._aged(found))
-            self._before[name] = key
-            if name in self._held or name in self._folders or self._locks[name].locked():
-                continue
-            if steady and key != self._settled.get(name):
+            told = name in self._folders or (name in self._held and found is not None)  # by a call, which goes first
+            if steady and not told and key != self._settled.get(name) and not self._locks[name].locked():
                 self._spawn(self._follow(name, found, key))
+        self._before = keys
 
     def _aged(self, found: Found) -> bool:
         """Whether nobody can be writing any more: then a file that was renamed into place is taken at once."""
@@ -202,10 +204,11 @@ class Keeper:
         async with self._locks[name]:
             entry = self.repository.entry(name)
             if found is None:
-                self._retire(entry, entry.running(), "its files are gone")
+                self._held.discard(name)
                 self._settled.pop(name, None)
-                if not any(slot.known for slot in entry.slots.values()):
-                    self.repository.entries.pop(name, None)
+                self._retire(entry, entry.running(), GONE)
+                entry.forget(set())
+                self._tidy(entry)
                 return
             try:
                 self._prepare(entry, found)
@@ -241,7 +244,7 @@ class Keeper:
             entry.setup = setup
         if entry.error is None and not found.versions:
             entry.error = found.absence()
-            self._retire(entry, entry.running(), "its files are gone")
+            self._retire(entry, entry.running(), GONE)
         elif entry.error is None and entry.setup is not None and not entry.setup.choose(set(found.versions)):
             there = ", ".join(map(str, sorted(found.versions)))
             entry.error = LoadError(f"the version policy of '{entry.name}' chooses none", got=f"versions {there}")
@@ -262,7 +265,10 @@ class Keeper:
                     call = partial(_attempt, partial(self._load, entry, number, found))
                     outcome = await in_thread(call, f"ox-load-{entry.name}")
                 self._finish(entry, number, found, outcome)
-        self._retire(entry, entry.surplus(found), "not among the versions to serve")
+        surplus = entry.surplus(found)
+        self._retire(entry, [slot for slot in surplus if slot.number not in found.versions], GONE)
+        self._retire(entry, [slot for slot in surplus if slot.number in found.versions], UNWANTED)
+        entry.forget(set(found.versions))
         self.repository.refresh()
 
     def _load(self, entry: Entry, number: int, found: Found) -> Model:
@@ -280,6 +286,8 @@ class Keeper:
             self.loads[entry.name, "failed"] += 1
             log.error("version %d of '%s' was not loaded: %s", number, entry.name, model.one_line())
             return
+        if slot.model is not None:
+            model.stages = slot.model.stages  # what is counted goes on
         before = slot.runs(model, entry.wanted(found.versions[number]))
         self.loads[entry.name, "loaded"] += 1
         loop = _running_loop()
@@ -303,10 +311,18 @@ class Keeper:
 
     async def _drain(self, entry: Entry, slot: Slot, model: Model) -> None:
         await model.close()
-        if slot.model is None and slot.state != LOADING:
+        if slot.state == UNLOADING:
             slot.state = UNAVAILABLE
-        if entry.name not in self._settled and not entry.running() and not self._locks[entry.name].locked():
+            if slot.reason == GONE:
+                entry.slots.pop(slot.number, None)
+                self._tidy(entry)
+
+    def _tidy(self, entry: Entry) -> None:
+        """Forgets a model that is neither on disk nor in memory."""
+        if entry.name not in self._settled and not entry.slots:
             self.repository.entries.pop(entry.name, None)
+            if not self._locks[entry.name].locked():
+                del self._locks[entry.name]
 
     def _forget_folder(self, name: str) -> None:
         folder = self._folders.pop(name, None)

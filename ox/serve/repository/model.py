@@ -135,7 +135,7 @@ class Model:
         self.batcher.finish()
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
         self.batcher.close()
-        del self.batcher, self.engine  # by hand, because they refer to one another and to this
+        del self.batcher, self.engine, self.fit  # by hand, because they refer to one another and to this
 
     def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
         self.stages.ran(rows, run_s, gather_s)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ox.serve.repository.setup import Setup
 
 WORD = re.compile(r"[A-Za-z_][\w.-]*")
 MOST_MIB = 1 << 30
+OWN = ("aliases", "labels", "memory_mib", "versions")
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -82,11 +83,13 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
             policy = Policy(None, frozenset(numbers))
         case _:
             raise wrong("versions are no versions", '2, "all" or [1, 3]')
+    known = {*OWN, *(entry.name for entry in fields(setup.running.options))}
+    unknown = next((key for key in rest if key not in known), None)
+    if unknown is not None:
+        raise LoadError(f"{path}: unknown setting '{unknown}'", where=where, expected=", ".join(sorted(known)))
     try:
         options = setup.running.options.updated(rest, where)
-    except (ArgumentError, TypeError) as error:
-        fields = {"expected": error.expected, "got": error.got} if isinstance(error, ArgumentError) else {}
-        what = error.what if isinstance(error, ArgumentError) else str(error)
-        raise LoadError(f"{path}: {what}", where=where, **fields) from None
+    except ArgumentError as error:
+        raise LoadError(f"{path}: {error.what}", where=where, expected=error.expected, got=error.got) from None
     running = replace(setup.running, options=options, memory_mib=memory)
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)
