@@ -114,7 +114,7 @@ class Supervisor:
         worker = self._workers[number] = Worker(number, process, link)
         reading = asyncio.ensure_future(link.run())
         reading.add_done_callback(lambda _: setattr(worker, "ready", False))
-        await link.ask("load", {"orders": self._orders.to_json()}, LOADING)
+        await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
         async with self._news:  # what all are told meanwhile, this one would miss
             lines = await link.ask("listen", {"journal": list(self._journal.values())}, LOADING)
             worker.ready = True

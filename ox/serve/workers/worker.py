@@ -41,14 +41,14 @@ async def work(control: socket.socket) -> None:
 
     async def answer(call: str, arguments: dict[str, Any]) -> Any:
         nonlocal server, listening
-        if call == "load":
+        if call == "begin":
             server = await asyncio.to_thread(loaded, Orders.from_json(arguments["orders"]))
             return None
         if call == "stop":
-            answers = server.answers if listening else 0
+            answers = server.answers if server is not None and listening else 0
             stopping.set()
             return answers
-        assert server is not None and service is not None, "load comes first"
+        assert server is not None and service is not None, "begin comes first"
         if call == "listen":
             for past, its in arguments["journal"]:
                 await service.here(past, its)

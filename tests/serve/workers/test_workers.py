@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -104,3 +105,43 @@ def test_what_hinders_a_worker_is_said_once(mlp: Path, tmp_path: Path) -> None:
         for arguments, words in cases:
             done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=30)
             assert done.returncode == 1 and done.stderr.count(words) == 1 and "Traceback" not in done.stderr
+
+
+@needs_proc
+def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect: Any) -> None:
+    tensor = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    with serving(mlp, "--port", 0, "--manage") as (process, address, _lines):
+
+        def ask(method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
+            with connect(address) as client:  # a new connection falls to either worker
+                status, _, reply = client.ask(method, target, body)
+                return status, reply
+
+        assert [ask("POST", "/v2/models/mlp/infer", body)[0] for _ in range(30)] == [200] * 30
+        for _ in range(10):
+            entry = json.loads(ask("GET", "/v2/models/mlp/stats")[1])["model_stats"][0]
+            assert entry["inference_stats"]["success"]["count"] == 30
+            assert b'nv_inference_request_success{model="mlp",version="1"} 30.0' in ask("GET", "/metrics")[1]
+        assert ask("POST", "/v2/repository/models/mlp/unload") == (200, b"")
+        assert {ask("GET", "/v2/models/mlp/ready")[0] for _ in range(20)} == {400}
+        first = children(process)
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: len(set(children(process)) - set(first)) == 1)
+        until(lambda: len({pid for pid in children(process) if listens(pid, address.port)}) == 2)
+        assert {ask("GET", "/v2/models/mlp/ready")[0] for _ in range(20)} == {400}  # the new one was told, too
+        assert ask("POST", "/v2/repository/models/mlp/load") == (200, b"")
+        assert {ask("POST", "/v2/models/mlp/infer", body)[0] for _ in range(20)} == {200}
+        status, reply = ask("POST", "/v2/repository/models/nobody/load")
+        assert status == 404 and b"nobody" in reply
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether a process has a socket that listens on a port."""
+    entries = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    inodes = {entry[9] for entry in entries if entry[3] == "0A" and int(entry[1].split(":")[1], 16) == port}
+    try:
+        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:  # it is just ending
+        return False
+    return any(f"socket:[{inode}]" in links for inode in inodes)
