@@ -82,10 +82,10 @@ class Router:
                 self._infer(exchange, name, version)
             case ["openapi.json"]:
                 self._only(exchange, "GET")
-                self._reply(exchange, orjson.dumps(openapi(self.service.repository.models())))
+                self._show(exchange, orjson.dumps(openapi(self.service.repository.models())))
             case ["docs"]:
                 self._only(exchange, "GET")
-                self._reply(exchange, page(openapi(self.service.repository.models())), HTML, POLICY)
+                self._show(exchange, page(openapi(self.service.repository.models())), HTML, POLICY)
             case _:
                 if (found := ROUTES.find(parts)) is not None:
                     self._call(exchange, *found)
@@ -140,10 +140,11 @@ class Router:
             exchange.fail()
 
     def _answer(self, exchange: Exchange, route: Route, answer: Any) -> None:
-        self._reply(exchange, b"" if route.form is None else orjson.dumps(route.form(answer)))
+        # Never packed: Triton's asyncio client says that it accepts gzip, and cannot read it but from inference.
+        exchange.reply(200, b"" if route.form is None else orjson.dumps(route.form(answer)))
 
     @staticmethod
-    def _reply(exchange: Exchange, body: bytes, kind: bytes = JSON, extra: bytes = b"") -> None:
+    def _show(exchange: Exchange, body: bytes, kind: bytes = JSON, extra: bytes = b"") -> None:
         if b"accept-encoding" in exchange.headers:
             body, line = pack(body, exchange.headers[b"accept-encoding"])
             extra += line
