@@ -61,7 +61,7 @@ class Server:
         self.settings = Settings(**settings)
         self.host, self.port = self.settings.host, self.settings.port
         self.limits = limits or Limits()
-        self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage)
+        self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage, self.settings.workers)
         self._tls = self.settings.tls()
         repository = Repository()
         self.keeper = Keeper(repository, layout, options or Options(), self.limits, watch=self.settings.watch)

@@ -20,14 +20,19 @@ NOBODY = bytes(32)
 WAYS = "'Authorization: Bearer KEY' or 'X-API-Key: KEY'"
 
 
+def _bucket(rate: float, burst: float | None, now: float, share: int) -> Bucket:
+    """One guard's part of a rate; its bucket takes a single call at least."""
+    return Bucket(rate / share, max(1.0, (burst or rate) / share), now)
+
+
 class Ring:
     """The keys of one reading of the key file, found by their hashes."""
 
-    def __init__(self, keys: list[Key], now: float) -> None:
+    def __init__(self, keys: list[Key], now: float, share: int) -> None:
         # Finding by a part of the hash tells whoever measures the time nothing: he cannot choose hashes.
         self._keys: dict[bytes, tuple[Key, Bucket | None]] = {}
         for key in keys:
-            bucket = None if key.rate is None else Bucket(key.rate, key.burst or max(1.0, key.rate), now)
+            bucket = None if key.rate is None else _bucket(key.rate, key.burst, now, share)
             self._keys[key.digest[:16]] = key, bucket
 
     def find(self, credential: bytes) -> tuple[Key, Bucket | None] | None:
@@ -45,14 +50,17 @@ class Guard:
         rate: calls a second of one client address, whose key has no rate of its own; None for no limit.
         manage: whether calls that change the server (load, unload, shared memory, log and trace settings) are open to
             everybody. Whoever has a key needs the action "manage" in it.
+        share: how many guards of several processes let calls through together; each grants its part of every rate.
     """
 
-    def __init__(self, keys: str | Path | None = None, rate: float | None = None, manage: bool = False) -> None:
-        self._rate, self._manage = rate, manage
+    def __init__(
+        self, keys: str | Path | None = None, rate: float | None = None, manage: bool = False, share: int = 1
+    ) -> None:
+        self._rate, self._manage, self._share = rate, manage, share
         self._addresses: OrderedDict[str, Bucket] = OrderedDict()
         self._ring: Watched[Ring] | None = None
         if keys is not None:
-            self._ring = Watched("keys", [path := Path(keys)], lambda: Ring(read(path), time.monotonic()))
+            self._ring = Watched("keys", [path := Path(keys)], lambda: Ring(read(path), time.monotonic(), share))
 
     @property
     def open(self) -> bool:
@@ -103,7 +111,7 @@ class Guard:
         if bucket is None:
             if len(self._addresses) >= MOST_ADDRESSES:
                 self._addresses.popitem(last=False)  # that was silent for longest, so most likely is full again
-            bucket = self._addresses[name] = Bucket(self._rate, max(1.0, self._rate), now)
+            bucket = self._addresses[name] = _bucket(self._rate, None, now, self._share)
         else:
             self._addresses.move_to_end(name)
         return bucket

@@ -172,3 +172,13 @@ def test_rotation(keys: Path, clock: Any, caplog: pytest.LogCaptureFixture) -> N
 )
 def test_credentials(headers: dict[bytes, bytes], credential: bytes | None) -> None:
     assert credential_of(headers) == credential
+
+
+def test_several_guards_share_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ox.serve.access.guard.time.monotonic", lambda: 5.0)
+    guard = Guard(rate=10, share=5)  # one of five workers: two calls a second
+    for _ in range(2):
+        guard.check(None, "infer", "m", "1.2.3.4")
+    with pytest.raises(ServeError) as refused:
+        guard.check(None, "infer", "m", "1.2.3.4")
+    assert refused.value.status == 429
