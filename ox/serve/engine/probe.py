@@ -18,6 +18,7 @@ from ox.serve.options import Options
 
 MIB = 1 << 20
 LONGEST_S = 300.0
+COMMAND = (sys.executable, "-c", "from ox.serve.engine.probe import main; main()")
 
 
 def probe(path: Path, options: Options, memory_mib: int) -> None:
@@ -29,11 +30,10 @@ def probe(path: Path, options: Options, memory_mib: int) -> None:
     orders = json.dumps({"path": str(path), "options": asdict(options), "memory_mib": memory_mib})
     # The child finds what this process has found, installed or not.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    command = [sys.executable, "-m", "ox.serve.engine.probe"]
     expected = f"at most {memory_mib} MiB (memory_mib)"
     try:
         done = subprocess.run(
-            command, input=orders.encode(), capture_output=True, env=environment, timeout=LONGEST_S, check=False
+            COMMAND, input=orders.encode(), capture_output=True, env=environment, timeout=LONGEST_S, check=False
         )
         answer = json.loads(done.stdout or b"null")
     except subprocess.TimeoutExpired:
@@ -102,7 +102,3 @@ def _limit(room: int) -> None:
         return
     taken = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
     resource.setrlimit(resource.RLIMIT_DATA, (taken + room, taken + room))
-
-
-if __name__ == "__main__":
-    main()

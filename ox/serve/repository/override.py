@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import re
 import shutil
 import tempfile
@@ -69,7 +70,7 @@ def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
     """The files as a model in a new folder that only this user can look into, and that folder: it is the caller's.
 
     Raises:
-        ServeError: the disk is full, or two paths contradict one another (507).
+        ServeError: the disk is full (507), or a path is a file and a folder at once (400).
     """
     folder = Path(tempfile.mkdtemp(prefix="ox-serve-"))
     try:
@@ -80,6 +81,7 @@ def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
         found = Layout([folder]).scan().models["model"]
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
+        status = 507 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 400
         got = error.strerror or str(error)
-        raise ServeError(f"the files of '{name}' cannot be kept", status=507, got=got) from error
+        raise ServeError(f"the files of '{name}' cannot be kept", status=status, got=got) from error
     return replace(found, name=name), folder

@@ -1,0 +1,208 @@
+"""Load and unload calls."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.errors import ServeError
+from ox.serve import Server
+
+
+@pytest.fixture
+def server(make: Any, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """m with versions 1 and 2, and n; not watched. Temporary folders go to tmp_path / "temporary"."""
+    for number in (1, 2):
+        make(tmp_path / "models" / "m" / str(number) / "model.onnx", number)
+    make(tmp_path / "models" / "n.onnx", 7)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with serve(tmp_path / "models", watch=False) as running:
+        yield running
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def call(server: Server, name: str, *arguments: Any) -> Any:
+    """A call of the service, on the server's loop."""
+    work = getattr(server.service, name)(*arguments)
+    return asyncio.run_coroutine_threadsafe(work, server._loop).result(30)
+
+
+def refused(server: Server, name: str, *arguments: Any) -> ServeError:
+    with pytest.raises(ServeError) as caught:
+        call(server, name, *arguments)
+    return caught.value
+
+
+def test_unload_and_load(server: Server, caller: Any, eventually: Any) -> None:
+    client = caller(server)
+    assert call(server, "unload", "m", {"unload_dependents": True}) == {}
+    status, error = client.infer("m")
+    assert status == 400 and "unloaded by a call" in error
+    assert client.ask("/v2/models/m/ready")[0] == 400 and client.infer("n")[0] == 200
+    eventually(lambda: client.index("m")["2"] == ("UNAVAILABLE", "unloaded by a call"))
+    assert [row["name"] for row in server.service.index(ready=True)] == ["n"]
+    call(server, "unload", "m", {})  # nothing is left to do
+    assert call(server, "load", "m", {}) == {}
+    assert client.infer("m") == (200, (2, 2.0))
+
+
+def test_load_takes_what_is_new(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
+    client = caller(server)
+    model = server.models[0]
+    call(server, "load", "m", {})
+    assert server.models[0] is model  # nothing has changed
+    make(tmp_path / "models" / "m" / "3" / "model.onnx", 3)
+    call(server, "load", "m", {})
+    assert client.infer("m") == (200, (3, 3.0))
+    make(tmp_path / "models" / "new.onnx", 4)
+    call(server, "load", "new", {})
+    assert client.infer("new") == (200, (1, 4.0))
+    shutil.rmtree(tmp_path / "models" / "m")
+    assert refused(server, "load", "m", {}).status == 404 and client.infer("m") == (200, (3, 3.0))
+
+
+def test_a_load_that_fails(server: Server, caller: Any, tmp_path: Path) -> None:
+    (tmp_path / "models" / "m" / "3").mkdir()
+    (tmp_path / "models" / "m" / "3" / "model.onnx").write_bytes(b"no model")
+    for _ in range(2):  # tried again, because somebody asks
+        error = refused(server, "load", "m", {})
+        assert error.status == 400 and "not an ONNX file" in error.what and "version 2 goes on" in error.what
+    assert server.keeper.loads["m", "failed"] == 2
+    assert caller(server).infer("m") == (200, (2, 2.0)) and caller(server).infer("n")[0] == 200
+
+
+def test_unknown_names(server: Server) -> None:
+    for name in ("nobody", "../n", "n/1", "", "m\0", "/etc/passwd", "x" * 100_000):
+        error = refused(server, "load", name, {})
+        assert error.status == 404 and len(error.what) < 200
+        assert refused(server, "unload", name, {}).status == 404
+    assert {row["name"] for row in server.service.index()} == {"m", "n"}
+    assert set(server.keeper._locks) <= {"m", "n"}
+
+
+def test_a_configuration(server: Server, caller: Any) -> None:
+    config = {"max_batch_size": 3, "version_policy": {"all": {}}, "instance_group": [{"count": 2}]}
+    call(server, "load", "m", {"config": json.dumps(config)})
+    assert caller(server).infer("m/versions/1") == (200, (1, 1.0))
+    told = server.service.model_config("m")
+    assert told["max_batch_size"] == 3 and told["version_policy"] == {"all": {}}
+    assert told["instance_group"][0]["count"] == 2
+    call(server, "load", "m", {})
+    assert caller(server).infer("m/versions/1")[0] == 400
+
+
+def test_files(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
+    client = caller(server)
+    data = {value: make(tmp_path / "other" / f"{value}.onnx", value).read_bytes() for value in (50, 60)}
+    files = {"file:5/model.onnx": base64.b64encode(data[50]).decode(), "file:6/model.onnx": data[60]}
+    call(server, "load", "m", files)
+    assert client.infer("m") == (200, (6, 60.0)) and client.infer("m/versions/2")[0] in (400, 404)
+    folders = list((tmp_path / "temporary").iterdir())
+    assert len(folders) == 1 and folders[0].stat().st_mode & 0o077 == 0
+    assert not (tmp_path / "models" / "m" / "6").exists()
+    call(server, "load", "brand new", {"file:1/model.onnx": data[50]})
+    assert client.infer("brand%20new") == (200, (1, 50.0))
+    call(server, "load", "m", {})
+    assert client.infer("m") == (200, (2, 2.0)) and len(list((tmp_path / "temporary").iterdir())) == 1
+    call(server, "unload", "brand new", {})
+    assert client.infer("brand%20new")[0] in (400, 404) and not list((tmp_path / "temporary").iterdir())
+
+
+def test_files_that_fail(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
+    client = caller(server)
+    error = refused(server, "load", "m", {"file:2/model.onnx": b"no model"})
+    assert error.status == 400 and "not an ONNX file" in error.what
+    assert client.infer("m") == (200, (2, 2.0)) and not list((tmp_path / "temporary").iterdir())
+    assert refused(server, "load", "m", {"file:1/other.onnx": b"no model"}).status == 400
+    assert refused(server, "load", "m", {"file:1/a": b"", "file:1/a/b": b""}).status == 400
+    assert client.infer("m") == (200, (2, 2.0)) and not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "model.onnx", "1/", "0/model.onnx", "01/model.onnx", "-1/model.onnx", "a/model.onnx", "1/../../x",
+     "/1/model.onnx", "1/.hidden", "1//model.onnx", "1/..", "1/a\0b", "1/a\\b", "1/\n", "../1/model.onnx",
+     "1/" + "x" * 101],
+)  # fmt: skip
+def test_paths_that_lead_elsewhere(server: Server, tmp_path: Path, path: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    error = refused(server, "load", "m", {f"file:{path}": b"x"})
+    assert error.status == 400 and "names no file of a version" in error.what
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"file:1/model.onnx": "not base64!"}, {"file:1/model.onnx": 3}, {"file:1/model.onnx": None}, {"config": 3},
+     {"config": "{"}, {"config": '{"nope": 1}'}, {"config": '{"backend": "python"}'}, {"other": 1},
+     {"config": '{"default_model_filename": "../x"}'}, {f"file:1/{number}": b"" for number in range(101)}],
+)  # fmt: skip
+def test_parameters_that_are_wrong(server: Server, caller: Any, parameters: dict[str, Any]) -> None:
+    assert refused(server, "load", "m", parameters).status == 400
+    assert caller(server).infer("m") == (200, (2, 2.0))
+    assert refused(server, "unload", "m", {"unload_dependents": "yes"}).status == 400
+
+
+def test_a_full_disk(server: Server, caller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    error = refused(server, "load", "m", {"file:1/model.onnx": b"x"})
+    assert error.status == 507 and "No space left" in str(error.got)
+    assert caller(server).infer("m") == (200, (2, 2.0))
+
+
+def test_calls_of_one_model_take_turns(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
+    async def many() -> list[Any]:
+        work = []
+        for value in range(10):
+            data = make(tmp_path / "other" / "m.onnx", value).read_bytes()
+            work.append(server.service.unload("m", {}))
+            work.append(server.service.load("m", {"file:1/model.onnx": data}))
+        return await asyncio.gather(*work)
+
+    asyncio.run_coroutine_threadsafe(many(), server._loop).result(60)
+    assert caller(server).infer("m") == (200, (1, 9.0))
+    assert len(list((tmp_path / "temporary").iterdir())) == 1
+
+
+def test_calls_go_before_the_disk(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
+    """Watching neither brings back what was unloaded, nor replaces what a call brought; a load call ends both."""
+    path = make(tmp_path / "m.onnx", 1)
+    with serve(tmp_path) as server:
+        client = caller(server)
+        data = make(tmp_path / "aside" / "x", 5).read_bytes()
+        call(server, "load", "m", {"file:1/model.onnx": data})
+        make(path, 2)
+        make(tmp_path / "n.onnx", 1)
+        eventually(lambda: client.infer("n")[0] == 200)  # so the disk has been looked at
+        assert client.infer("m") == (200, (1, 5.0))
+        call(server, "unload", "m", {})
+        make(path, 3)
+        make(tmp_path / "o.onnx", 1)
+        eventually(lambda: client.infer("o")[0] == 200)
+        assert client.infer("m")[0] == 400
+        call(server, "load", "m", {})
+        assert client.infer("m") == (200, (1, 3.0))
+        make(path, 4)
+        eventually(lambda: client.infer("m") == (200, (1, 4.0)))
+        call(server, "unload", "m", {})
+        os.unlink(path)
+        eventually(lambda: client.infer("m")[0] == 404)
+
+
+def test_a_server_whose_models_are_fixed(server: Server) -> None:
+    server.service.keeper = None
+    assert refused(server, "load", "m", {}).status == refused(server, "unload", "m", {}).status == 501
+    server.service.keeper = server.keeper
