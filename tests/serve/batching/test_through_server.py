@@ -28,14 +28,15 @@ def model(path: Any, **options: Any) -> Model:
     return Model(path, Options(device="cpu", **options), Limits())
 
 
-@pytest.fixture
-def gated(mlp: Any) -> Any:
+@pytest.fixture(params=[8000])
+def gated(mlp: Any, request: Any) -> Any:
     """A server of one instance whose runs wait for a gate; `batches` notes what ran together."""
-    server = Server([mlp], options=Options(instances=1, deadline_ms=300, max_queue=20))
+    deadline_ms = request.param
+    server = Server([mlp], options=Options(instances=1, deadline_ms=deadline_ms, max_queue=20, max_rows=8))
     served = server.models[0]
     served.inline = False
     gate, entered, batches = threading.Event(), threading.Event(), []
-    instance: Any = served.batcher._instances[0]
+    instance: Any = served.engine.instance(0)  # one without buffers of its own
     real = instance._run
 
     def run(feed: Any, control: Any) -> Any:
@@ -47,6 +48,7 @@ def gated(mlp: Any) -> Any:
         return real(feed, control)
 
     instance._run = run
+    served.batcher._instances = [instance]
     with server:
         yield server, gate, entered, batches
         gate.set()
@@ -59,6 +61,15 @@ def ask(connect: Any, server: Server, value: float, rows: int = 1) -> tuple[int,
         return status, json.loads(body)
 
 
+def wait_for(server: Server, depth: int) -> None:
+    """Until so many requests wait, which they must."""
+    for _ in range(5000):
+        if server.models[0].batcher.depth >= depth:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"{server.models[0].batcher.depth} wait")
+
+
 def test_one_bad_request_in_a_batch(gated: Any, connect: Any, mlp: Any) -> None:
     server, gate, entered, batches = gated
     session = onnxruntime.InferenceSession(str(mlp), providers=["CPUExecutionProvider"])
@@ -67,8 +78,7 @@ def test_one_bad_request_in_a_batch(gated: Any, connect: Any, mlp: Any) -> None:
         entered.wait(5)
         values = [1.0, 2.0, 999.0, 3.0, 4.0]
         asked = [pool.submit(ask, connect, server, value) for value in values]
-        while server.models[0].batcher.depth < 5:
-            time.sleep(0.001)
+        wait_for(server, 5)
         gate.set()
         assert first.result()[0] == 200
         for value, future in zip(values, asked, strict=True):
@@ -82,6 +92,7 @@ def test_one_bad_request_in_a_batch(gated: Any, connect: Any, mlp: Any) -> None:
     assert batches == [1, 5, 2, 3, 1, 2]  # halves, until the culprit is alone
 
 
+@pytest.mark.parametrize("gated", [300], indirect=True)
 def test_deadline_and_full_queue(gated: Any, connect: Any) -> None:
     server, gate, entered, _ = gated
     with ThreadPoolExecutor(32) as pool:
@@ -102,8 +113,7 @@ def test_batches_form_behind_a_busy_instance_and_respect_rows(gated: Any, connec
         entered.wait(5)
         for rows in (3, 3, 3, 1, 10):
             asked.append(pool.submit(ask, connect, server, 1.0, rows))
-            while server.models[0].batcher.depth < len(asked) - 1:
-                time.sleep(0.001)
+            wait_for(server, len(asked) - 1)
         gate.set()
         assert [future.result()[0] for future in asked] == [200] * 6
     assert batches == [1, 7, 3, 10]  # 3 + 3 + 1, then the 3 that did not fit, then more than a batch, alone
@@ -120,8 +130,7 @@ def test_gone_clients_are_not_run(gated: Any, connect: Any) -> None:
             client.send(
                 b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
             )
-            while server.models[0].batcher.depth < 1:
-                time.sleep(0.001)
+            wait_for(server, 1)
             # A plain close looks like a client that still reads; a reset does not.
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         time.sleep(0.05)

@@ -1,0 +1,244 @@
+"""Who runs together, who is told about a failure, and what becomes of those that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox.errors import ServeError
+
+BAD = 999.0
+
+
+def test_waiting_for_a_fuller_batch(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher(max_wait_s=10.0, max_rows=3)
+        notes = [workshop.Note() for _ in range(3)]
+        for note in notes:
+            batcher.submit(note)
+        await asyncio.gather(*(note.settled() for note in notes))
+        assert workshop.batches == [3] and batcher.tally.left() == {"full": 1, "idle": 0, "wait": 0, "deadline": 0}
+
+    workshop.run(body)
+
+
+def test_it_does_not_wait_for_ever(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher(max_wait_s=0.02, max_rows=3)
+        note = workshop.Note()
+        batcher.submit(note)
+        await note.settled()
+        assert workshop.batches == [1] and batcher.tally.wait == 1
+
+    workshop.run(body)
+
+
+def test_a_deadline_ends_the_waiting(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher(max_wait_s=15.0, max_rows=3)
+        note = workshop.Note(parameters={"timeout": 300_000})
+        batcher.submit(note)
+        batcher._intake.run_s = 0.2  # what a run is known to take
+        with batcher._ready:
+            batcher._ready.notify_all()
+        await note.settled()
+        assert note.error is None and batcher.tally.deadline == 1
+
+    workshop.run(body)
+
+
+def test_an_idle_instance_takes_what_is_there(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher()
+        for rows in (1, 2):
+            note = workshop.Note(rows)
+            batcher.submit(note)
+            await note.settled()
+            assert len(note.outputs[0]) == rows and note.started >= note.arrived
+        assert workshop.batches == [1, 2] and batcher.tally.idle == 2
+
+    workshop.run(body)
+
+
+@pytest.mark.parametrize("here", [False, True], ids=["thread", "loop"])
+@pytest.mark.parametrize("bad", [[2], [0, 7], [3, 4, 5]])
+def test_a_failing_batch_is_halved_until_the_culprits_are_alone(workshop: Any, here: bool, bad: list[int]) -> None:
+    sizes: list[int] = []
+    gate = threading.Event()
+
+    def run(x: Any, _: Any) -> Any:
+        if not here:
+            gate.wait(5)
+        sizes.append(len(x))
+        if (x == BAD).any():
+            raise ServeError("the model cannot run on this input", status=400)
+        return x * 2
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        notes = [workshop.Note(value=BAD if index in bad else index) for index in range(8)]
+        first = workshop.Note()
+        if not here:
+            batcher.submit(first)
+            while batcher.depth:
+                await asyncio.sleep(0.001)
+        for note in notes:
+            (batcher.submit_here if here else batcher.submit)(note)
+        gate.set()
+        await asyncio.gather(*(note.settled() for note in notes))
+        for index, note in enumerate(notes):
+            assert note.answers == 1
+            if index in bad:
+                assert note.error.status == 400
+            else:
+                assert note.error is None and note.outputs[0].tolist() == [[2 * index]]
+        assert max(sizes) == 8 and sizes.count(1) < 8 + (not here) and batcher.tally.split
+
+    workshop.run(body)
+
+
+def test_a_row_that_crashes_the_run(workshop: Any) -> None:
+    """Not an error of ours: whatever the runtime throws."""
+
+    def run(x: Any, _: Any) -> Any:
+        if (x == BAD).any():
+            raise MemoryError("no memory")
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        notes = [workshop.Note(value=value) for value in (1.0, BAD)]
+        for note in notes:
+            batcher.submit_here(note)
+        await asyncio.gather(*(note.settled() for note in notes))
+        assert notes[0].error is None
+        assert notes[1].error.status == 500 and notes[1].error.got == "no memory"
+
+    workshop.run(body)
+
+
+def test_nan_is_an_answer(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher(lambda x, _: x + np.float32("nan"))
+        note = workshop.Note()
+        batcher.submit(note)
+        await note.settled()
+        assert note.error is None and np.isnan(note.outputs[0]).all()
+
+    workshop.run(body)
+
+
+def test_gone_clients_are_dropped_when_the_batch_is_formed(workshop: Any) -> None:
+    gate = threading.Event()
+
+    def run(x: Any, _: Any) -> Any:
+        gate.wait(5)
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        first, gone, stays = workshop.Note(), workshop.Note(), workshop.Note()
+        batcher.submit(first)
+        while batcher.depth:
+            await asyncio.sleep(0.001)
+        batcher.submit(gone)
+        batcher.submit(stays)
+        gone.abandon()
+        gate.set()
+        await stays.settled()
+        assert workshop.batches == [1, 1] and gone.answers == 0 and batcher.tally.gone == 1
+
+    workshop.run(body)
+
+
+def test_a_run_that_nobody_waits_for_is_ended(workshop: Any) -> None:
+    ended, running = threading.Event(), threading.Event()
+
+    def run(x: Any, control: Any) -> Any:
+        if (x == BAD).any():
+            running.set()
+            while not control.terminate:
+                threading.Event().wait(0.001)
+            ended.set()
+            raise RuntimeError("terminated")
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        notes = [workshop.Note(value=BAD) for _ in range(2)]
+        with batcher._ready:  # both in one batch
+            for note in notes:
+                batcher._intake.put(note, note.request.key)
+            batcher._ready.notify()
+        while not running.is_set():
+            await asyncio.sleep(0.001)
+        notes[0].abandon()
+        await asyncio.sleep(0.02)
+        assert not ended.is_set()  # somebody still waits
+        notes[1].abandon()
+        last = workshop.Note()
+        batcher.submit(last)
+        await last.settled()
+        assert ended.is_set() and last.error is None and [note.answers for note in notes] == [0, 0]
+
+    workshop.run(body)
+
+
+def test_an_answer_that_fails_leaves_the_others_theirs(workshop: Any, caplog: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher()
+        broken, fine = workshop.Note(), workshop.Note()
+        broken.answers = "not a number"
+        batcher.submit_here(broken)
+        batcher.submit_here(fine)
+        await fine.settled()
+        assert fine.error is None and "could not be given" in caplog.text
+
+    workshop.run(body)
+
+
+def test_nothing_outlives_its_answer(workshop: Any) -> None:
+    """A request's bytes are freed without the garbage collector, which may not run for a long time."""
+
+    async def body() -> None:
+        batcher = workshop.batcher()
+        note = workshop.Note()
+        array = weakref.ref(note.request.feed["x"])
+        batcher.submit(note)
+        await note.settled()
+        await asyncio.sleep(0.05)
+        gc.disable()
+        try:
+            del note
+            for _ in range(100):
+                if array() is None:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError("still there")
+        finally:
+            gc.enable()
+
+    workshop.run(body)
+
+
+def test_several_instances_lose_and_repeat_nothing(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher(*[lambda x, _: x + 1] * 4, max_queue=5000)
+        notes = [workshop.Note(rows=index % 3 + 1, key=(index % 5 + 1,), value=index) for index in range(1000)]
+        for note in notes:
+            batcher.submit(note)
+            if note.request.rows == 3:
+                await asyncio.sleep(0)
+        await asyncio.gather(*(note.settled() for note in notes))
+        for index, note in enumerate(notes):
+            assert note.answers == 1 and (note.outputs[0] == index + 1).all()
+            assert note.outputs[0].shape == (index % 3 + 1, index % 5 + 1)
+        assert sum(workshop.batches) == sum(note.request.rows for note in notes) and max(workshop.batches) <= 8
+
+    workshop.run(body)

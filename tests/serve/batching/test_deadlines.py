@@ -1,0 +1,195 @@
+"""Deadlines: in the queue, in the model, and whatever becomes of the machine's clock."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import ox.serve.batching
+import ox.serve.engine
+from ox.serve.batching.deadlines import FINEST_S, Deadlines, late
+
+
+def held(workshop: Any, **options: Any) -> tuple[Any, threading.Event]:
+    """A batcher of one instance that runs when it may, or until it is ended."""
+    gate = threading.Event()
+
+    def run(x: Any, control: Any) -> Any:
+        while not gate.wait(0.001):
+            if control.terminate:
+                raise RuntimeError("terminated")
+        return x
+
+    return workshop.batcher(run, **options), gate
+
+
+async def busy(workshop: Any, batcher: Any, **how: Any) -> Any:
+    """A job that keeps the only instance busy."""
+    first = workshop.Note(**how)
+    batcher.submit(first)
+    while batcher.depth:
+        await asyncio.sleep(0.001)
+    return first
+
+
+def test_in_the_queue_while_every_instance_is_busy(workshop: Any) -> None:
+    async def body() -> None:
+        batcher, gate = held(workshop)
+        first = await busy(workshop, batcher)
+        soon, later = workshop.Note(parameters={"timeout": 20_000}), workshop.Note()
+        batcher.submit(later)
+        batcher.submit(soon)
+        await soon.settled()
+        assert soon.error.status == 504 and "in the queue" in soon.error.got
+        assert (later.answers, first.answers, batcher.depth) == (0, 0, 1)
+        gate.set()
+        await later.settled()
+        assert later.error is None and batcher.tally.late == 1 and soon.answers == 1
+
+    workshop.run(body)
+
+
+def test_the_model_s_own_deadline_is_for_those_that_have_none(workshop: Any) -> None:
+    async def body() -> None:
+        batcher, _ = held(workshop, deadline_s=0.05)
+        first = await busy(workshop, batcher, parameters={"timeout": 15_000_000})
+        usual = workshop.Note()
+        batcher.submit(usual)
+        await usual.settled()
+        assert usual.error.status == 504 and first.answers == 0
+        first.abandon()
+
+    workshop.run(body)
+
+
+def test_a_run_past_all_its_deadlines_is_ended(workshop: Any) -> None:
+    async def body() -> None:
+        batcher, _ = held(workshop)
+        first = await busy(workshop, batcher, parameters={"timeout": 50_000})
+        after = workshop.Note(parameters={"timeout": 10_000_000})
+        batcher.submit(after)
+        await first.settled()
+        assert first.error.status == 504 and "and the model" in first.error.got
+        while batcher.depth:  # the instance is free again
+            await asyncio.sleep(0.001)
+        after.abandon()
+        await asyncio.sleep(0.02)
+        assert first.answers == 1 and after.answers == 0
+
+    workshop.run(body)
+
+
+def test_one_that_is_late_does_not_end_the_run_of_others(workshop: Any) -> None:
+    async def body() -> None:
+        batcher, gate = held(workshop)
+        notes = [workshop.Note(parameters={"timeout": 50_000}), workshop.Note()]
+        with batcher._ready:
+            for note in notes:
+                batcher._intake.put(note, note.request.key)
+            batcher._ready.notify()
+        batcher._deadlines.watch(notes[0].deadline)
+        await notes[0].settled()
+        assert notes[0].error.status == 504 and notes[1].answers == 0
+        gate.set()
+        await notes[1].settled()
+        assert notes[1].error is None and workshop.batches == [2] and notes[0].answers == 1
+
+    workshop.run(body)
+
+
+def test_what_is_late_when_the_batch_is_formed_is_not_run(workshop: Any) -> None:
+    async def body() -> None:
+        batcher, gate = held(workshop)
+        await busy(workshop, batcher)
+        missed = workshop.Note()
+        batcher.submit(missed)
+        missed.deadline = time.perf_counter() - 1  # the timer does not know
+        gate.set()
+        await missed.settled()
+        assert missed.error.status == 504 and workshop.batches == [1]
+
+    workshop.run(body)
+
+
+def test_on_the_loop_too(workshop: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher()
+        missed, fine = workshop.Note(parameters={"timeout": 1}), workshop.Note()
+        while time.perf_counter() < missed.deadline:
+            await asyncio.sleep(0)
+        batcher.submit_here(missed)
+        batcher.submit_here(fine)
+        await fine.settled()
+        assert missed.error.status == 504 and fine.error is None and workshop.batches == [1]
+
+    workshop.run(body)
+
+
+@pytest.mark.parametrize("step", [-86400.0, 86400.0])
+def test_a_step_of_the_clock(workshop: Any, monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+    real = time.time
+
+    async def body() -> None:
+        batcher, gate = held(workshop, deadline_s=10.0)
+        first = await busy(workshop, batcher)
+        soon, later = workshop.Note(parameters={"timeout": 50_000}), workshop.Note()
+        batcher.submit(soon)
+        batcher.submit(later)
+        monkeypatch.setattr(time, "time", lambda: real() + step)
+        await soon.settled()
+        assert soon.error.status == 504 and later.answers == first.answers == 0
+        gate.set()
+        await later.settled()
+        assert later.error is None
+
+    workshop.run(body)
+
+
+def test_nothing_here_reads_a_clock_that_can_be_set() -> None:
+    for room in (ox.serve.batching, ox.serve.engine):
+        for path in Path(str(room.__file__)).parent.glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.module == "time":
+                    assert {alias.name for alias in node.names} <= {"perf_counter", "sleep"}, path
+                assert not (isinstance(node, ast.Import) and any(a.name in ("time", "datetime") for a in node.names)), (
+                    path
+                )
+                assert not (isinstance(node, ast.ImportFrom) and node.module == "datetime"), path
+
+
+def test_one_timer_however_many_deadlines() -> None:
+    set_at: list[float] = []
+    fired: list[float] = []
+    loop: Any = SimpleNamespace(
+        call_later=lambda wait, call: set_at.append(wait) or SimpleNamespace(cancel=lambda: None)  # type: ignore[func-returns-value]
+    )
+    deadlines = Deadlines(loop, lambda now: fired.append(now) or None)  # type: ignore[func-returns-value]
+    now = time.perf_counter()
+    deadlines.watch(now + 10)
+    for index in range(100):
+        deadlines.watch(now + 11 + index)
+        deadlines.watch(now + 10 - index * FINEST_S / 200)  # hardly earlier
+    assert len(set_at) == 1
+    deadlines.watch(now + 1)
+    deadlines.watch(now - 1)  # past already: at once, but not in a busy loop
+    assert len(set_at) == 3 and set_at[-1] == FINEST_S
+    deadlines._fire()
+    assert len(fired) == 1 and len(set_at) == 3
+    deadlines.watch(now + 5)
+    assert len(set_at) == 4
+
+
+def test_late(workshop: Any) -> None:
+    note = workshop.Note()
+    assert not late(1e12)(note)
+    note.deadline = 5.0
+    assert late(5.0)(note) and not late(4.9)(note)
+    note.abandoned = True
+    assert late(0.0)(note)

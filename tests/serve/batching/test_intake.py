@@ -1,0 +1,123 @@
+"""What may wait: rows, bytes, priorities that age."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ox.errors import ServeError
+from ox.serve.batching.intake import Budget, Intake
+
+
+def intake(**options: Any) -> Intake:
+    return Intake(**({"max_queue": 10, "deadline_s": 10.0} | options))
+
+
+def never(_: Any) -> bool:
+    return False
+
+
+def test_rows_count_not_requests(workshop: Any) -> None:
+    own = intake()
+    for rows in (4, 6):
+        own.put(workshop.Note(rows), "")
+    with pytest.raises(ServeError, match="busy") as caught:
+        own.put(workshop.Note(1), "")
+    assert caught.value.status == 503 and caught.value.got == "10 rows wait already"
+
+
+def test_a_request_larger_than_the_queue_waits_alone(workshop: Any) -> None:
+    own = intake()
+    own.put(workshop.Note(50), "")
+    with pytest.raises(ServeError):
+        own.put(workshop.Note(1), "")
+
+
+def test_bytes_of_all_models_together(workshop: Any) -> None:
+    budget = Budget(100)
+    one, other = intake(budget=budget), intake(budget=budget)
+    one.open()
+    other.open()
+    one.put(workshop.Note(2, key=(10,)), "")
+    assert budget.held == 80
+    with pytest.raises(ServeError, match="busy") as caught:
+        other.put(workshop.Note(1, key=(6,)), "")
+    assert "80 bytes" in str(caught.value.got) and caught.value.status == 503
+    other.put(workshop.Note(1, key=(5,)), "")
+    one.close()
+    one.close()
+    assert budget.held == 20
+
+
+def test_when_to_come_again_follows_from_how_fast_the_queue_drains(workshop: Any) -> None:
+    own = intake(instances=2)
+    for _ in range(200):
+        own.ran(5, 2.5)  # 2 rows a second, twice
+    own.put(workshop.Note(10), "")
+    with pytest.raises(ServeError) as caught:
+        own.put(workshop.Note(1), "")
+    assert caught.value.retry_after == pytest.approx(2.5, rel=0.01)
+    slow = intake(max_queue=10_000)
+    for _ in range(200):
+        slow.ran(1, 10.0)
+    slow.put(workshop.Note(10_000), "")
+    with pytest.raises(ServeError) as caught:
+        slow.put(workshop.Note(1), "")
+    assert caught.value.retry_after == 60
+
+
+def test_clients_that_left_make_room(workshop: Any) -> None:
+    own = intake()
+    gone = [workshop.Note(5), workshop.Note(5)]
+    for note in gone:
+        own.put(note, "")
+    gone[0].abandoned = True
+    own.put(workshop.Note(3), "")
+    assert own.queue.rows == 8
+
+
+def order(own: Intake, workshop: Any, *jobs: tuple[int, float]) -> list[int]:
+    """Puts jobs of (priority, arrival), and gives their numbers back in the order in which they leave."""
+    notes = []
+    for priority, arrived in jobs:
+        note = workshop.Note(parameters={"priority": priority})
+        note.arrived = arrived
+        own.put(note, "")
+        notes.append(note)
+    return [notes.index(own.queue.take(1, never).jobs[0]) for _ in notes]
+
+
+def test_priorities(workshop: Any) -> None:
+    assert order(intake(), workshop, (9, 0.0), (0, 0.01), (1, 0.02), (5, 0.03)) == [2, 1, 3, 0]
+    assert order(intake(), workshop, (2, 0.0), (1, 0.0)) == [1, 0]
+    assert order(intake(levels=3, usual=3), workshop, (9, 0.0), (3, 0.001), (0, 0.002)) == [0, 1, 2]  # all the lowest
+
+
+def test_priorities_age(workshop: Any) -> None:
+    """The lowest waits a quarter of the deadline longer than the highest at most, however many of those come."""
+    own = intake(max_queue=1000)
+    jobs = [(10, 0.0), *((1, 0.1 * number) for number in range(100))]
+    place = order(own, workshop, *jobs).index(0)
+    assert place == 1 + int(9 * 0.25 / 0.1)
+
+
+def test_a_flood_of_high_priority_does_not_starve_the_low(workshop: Any) -> None:
+    import asyncio
+
+    async def body() -> None:
+        batcher = workshop.batcher(deadline_s=0.4, max_rows=1, max_queue=10_000)
+        low = workshop.Note(parameters={"priority": 10, "timeout": 15_000_000})
+        flood = [workshop.Note(parameters={"priority": 1}) for _ in range(4)]
+        for note in flood:
+            batcher.submit(note)
+        batcher.submit(low)
+        while not low.answers:  # four always wait
+            flood = [note for note in flood if not note.answers]
+            while len(flood) < 4:
+                flood.append(workshop.Note(parameters={"priority": 1}))
+                batcher.submit(flood[-1])
+            await asyncio.sleep(0)
+        assert low.error is None
+
+    workshop.run(body)
