@@ -35,7 +35,7 @@ from ox.serve.http2.frames import (
     window_update,
 )
 from ox.serve.http2.sender import Sender
-from ox.serve.http2.stream import RECEIVE, Stream
+from ox.serve.http2.stream import RECEIVE
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -93,12 +93,13 @@ class Control(Sender):
     def connection_lost(self, exc: Exception | None) -> None:
         self.stopped = True
         self.front.closed(self)
-        self._abandon(list(self.streams.values()))
+        self._abandon()
 
     def eof_received(self) -> bool:
-        self.leaving = True
-        self._abandon([stream for stream in self.streams.values() if not stream.remote_ended])
-        return bool(self.streams) and not self.stopped  # whoever closes one half still gets the answers
+        """Nobody closes half of an HTTP/2 connection and goes on to read: the client has gone."""
+        self.stopped = True
+        self._abandon()
+        return False
 
     # ---- frames
 
@@ -244,7 +245,7 @@ class Control(Sender):
         """Says why, gives up all streams, and closes."""
         self.stopped = True
         self.rest, self.block = bytearray(), None
-        self._abandon(list(self.streams.values()))
+        self._abandon()
         if self.transport.is_closing():
             return
         self.write(goaway(self.last, fault.code, str(fault).encode()))
@@ -255,8 +256,8 @@ class Control(Sender):
         else:
             self.transport.close()
 
-    def _abandon(self, streams: list[Stream]) -> None:
-        for stream in streams:
+    def _abandon(self) -> None:
+        for stream in list(self.streams.values()):
             stream.local_ended = True
             self.forget(stream)
             stream.abandoned()
