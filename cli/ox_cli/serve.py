@@ -9,7 +9,10 @@ import typer
 
 
 def serve(
-    models: Annotated[list[Path], typer.Argument(help="ONNX files; each is served under its stem", metavar="MODEL...")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(help="ONNX files, each served under its stem, or folders NAME/1/model.onnx", metavar="MODEL..."),
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one and says which.")] = 8000,
     device: Annotated[str, typer.Option(help="cpu, cuda (that or an error) or auto (says what it chose).")] = "auto",
@@ -28,6 +31,7 @@ def serve(
     keys: Annotated[Path | None, typer.Option(help="API keys, made by `ox keys`; without it nobody is asked.")] = None,
     rate: Annotated[float | None, typer.Option(help="Calls a second of one client address; no limit.")] = None,
     manage: Annotated[bool, typer.Option("--manage", help="Let anybody load and unload models.")] = False,
+    watch: Annotated[bool, typer.Option(help="Follow the files: new, changed and removed models.")] = True,
     log: Annotated[str | None, typer.Option(help="Write a log to standard error, as json or text.")] = None,
     log_level: Annotated[str, typer.Option(help="Its lowest level: debug, info, warning, error or off.")] = "info",
     access_log: Annotated[bool, typer.Option("--access-log", help="A line of it for each request.")] = False,
@@ -53,6 +57,7 @@ def serve(
         keys=keys,
         rate=rate,
         manage=manage,
+        watch=watch,
         log=log,
         log_level=log_level,
         access_log=access_log,
