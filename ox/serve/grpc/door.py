@@ -32,6 +32,7 @@ class Door:
         self.port: int | None = settings.grpc_port
         self.replies: list[int] = [0] * len(Code)  # answers by their code
         self._listener: asyncio.Server | None = None
+        self._telemetry = service.telemetry
 
     async def start(self, front: Front, host: str, port: int) -> None:
         """Listens, once the HTTP port is known.
@@ -42,19 +43,21 @@ class Door:
         """
         settings = self._settings
         share = settings.workers > 1
+        trail = self._telemetry.trail
+        note = None if trail is None or not trail.access else trail.rpc
         if settings.grpc == "grpcio":
             from ox.serve.grpc.grpcio import Grpcio, credentials
 
-            self._grpcio = Grpcio(self._table.methods, self._limits)
-            self.replies = self._grpcio.replies
+            self._grpcio = Grpcio(self._table.methods, self._limits, note)
+            self.replies = self._telemetry.rpcs = self._grpcio.replies
             tls = None
             if settings.tls_cert is not None and settings.tls_key is not None:
                 tls = credentials(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
             wanted = port + 1 if self.port is None else self.port
             self.port = await self._grpcio.start(host, wanted, tls, share)
             return
-        own = Grpc(self._table.methods, self._limits.body)
-        self.replies = own.replies
+        own = Grpc(self._table.methods, self._limits.body, note)
+        self.replies = self._telemetry.rpcs = own.replies
         http2 = Http2(front, own.plan)
         front.upgrade = http2.upgrade
         if self.port is not None:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ox.errors import DeviceError
 from ox.serve.address import unavailable
-from ox.serve.grpc.rpc import Code, Method
+from ox.serve.grpc.rpc import Code, Method, Note
 from ox.serve.limits import Limits
 
 try:
@@ -31,12 +31,13 @@ class Grpcio:
     Args:
         methods: the calls by their paths.
         limits: sizes, and how long draining may take.
+        note: is told of each call that was answered.
     """
 
-    def __init__(self, methods: Mapping[bytes, Method], limits: Limits) -> None:
+    def __init__(self, methods: Mapping[bytes, Method], limits: Limits, note: Note | None = None) -> None:
         self.replies: list[int] = [0] * len(Code)  # answers by their code
-        self._handlers = {path.decode(): _handler(method, self.replies) for path, method in methods.items()}
-        self._limits = limits
+        self._handlers = {path.decode(): _handler(method, self._ended) for path, method in methods.items()}
+        self._limits, self._note = limits, note
 
     async def start(self, host: str, port: int, tls: Any = None, share: bool = False) -> int:
         """Listens; gives the port back.
@@ -70,6 +71,11 @@ class Grpcio:
         await self._server.start()
         return port
 
+    def _ended(self, rpc: _Rpc, path: bytes, code: int) -> None:
+        self.replies[code] += 1
+        if self._note is not None:
+            self._note(path, rpc.metadata, code, rpc.arrived, rpc.peer)
+
     async def drain(self) -> None:
         """Takes no new call and finishes those that it took, if they do not take too long."""
         await self._server.stop(self._limits.drain_s)
@@ -92,11 +98,14 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._handlers.get(call.method)
 
 
+Ended = Callable[["_Rpc", bytes, int], None]
+
+
 class _Rpc:
     """See `ox.serve.grpc.rpc.Rpc`. What is to be sent waits in `unsent`; None ends it."""
 
-    def __init__(self, context: Any, replies: list[int]) -> None:
-        self._replies = replies
+    def __init__(self, context: Any, path: bytes, told: Ended) -> None:
+        self._path, self._told = path, told
         self.metadata: Mapping[bytes, bytes] = _metadata(context)
         self.arrived = perf_counter()
         left = context.time_remaining()
@@ -120,7 +129,7 @@ class _Rpc:
     def finish(self) -> None:
         if not self.over:
             self.over = True
-            self._replies[0 if self.failure is None else self.failure[0]] += 1
+            self._told(self, self._path, Code.OK if self.failure is None else self.failure[0])
             self.unsent.put_nowait(None)
 
     def fail(self, code: int, text: str) -> None:
@@ -149,15 +158,15 @@ class _Rpc:
                 self.on_abandon()
 
 
-def _handler(method: Method, replies: list[int]) -> Any:
+def _handler(method: Method, told: Ended) -> Any:
     if method.streaming:
-        return grpc.stream_stream_rpc_method_handler(_streaming(method, replies))
-    return grpc.unary_unary_rpc_method_handler(_unary(method, replies))
+        return grpc.stream_stream_rpc_method_handler(_streaming(method, told))
+    return grpc.unary_unary_rpc_method_handler(_unary(method, told))
 
 
-def _unary(method: Method, replies: list[int]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _unary(method: Method, told: Ended) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def answer(body: bytes, context: Any) -> bytes:
-        rpc = _Rpc(context, replies)
+        rpc = _Rpc(context, method.path, told)
         try:
             method.call(body, rpc)
             message = await rpc.unsent.get()
@@ -171,9 +180,9 @@ def _unary(method: Method, replies: list[int]) -> Callable[[bytes, Any], Awaitab
     return answer
 
 
-def _streaming(method: Method, replies: list[int]) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]:
+def _streaming(method: Method, told: Ended) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]:
     async def answer(bodies: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        rpc = _Rpc(context, replies)
+        rpc = _Rpc(context, method.path, told)
         reader = asyncio.ensure_future(_read(method, bodies, rpc))
         try:
             while (message := await rpc.unsent.get()) is not None:

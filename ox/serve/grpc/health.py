@@ -3,13 +3,11 @@ model."""
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from ox.errors import OxError, ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.grpc.proto import SERVICES, message
 from ox.serve.grpc.rpc import Rpc, failure
-from ox.serve.grpc.wire import malformed
+from ox.serve.grpc.wire import parse
 from ox.serve.service import Service
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
@@ -69,10 +67,7 @@ class Health:
                 rpc.finish()
 
     def _name(self, body: bytes, rpc: Rpc) -> str:
-        try:
-            name = str(self._request.FromString(body).service)
-        except DecodeError as error:
-            raise malformed("HealthCheckRequest", str(error)) from None
+        name = str(parse(self._request, body).service)
         if self._guard is not None and name and name not in SERVICES:
             self._guard.check(credential_of(rpc.metadata), "read", name, rpc.peer)
         return name

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from time import perf_counter
 
-from google.protobuf.message import DecodeError
-
 from ox.errors import OxError, ServeError
 from ox.serve.access import Guard, credential_of
 from ox.serve.batching.job import Job
@@ -14,7 +12,7 @@ from ox.serve.grpc.answer import Writer
 from ox.serve.grpc.plan import Plan
 from ox.serve.grpc.proto import message
 from ox.serve.grpc.rpc import Rpc, failure
-from ox.serve.grpc.wire import Parts, malformed, split
+from ox.serve.grpc.wire import Parts, parse, split
 from ox.serve.limits import Limits
 from ox.serve.service import Service
 from ox.serve.v2.request import Request
@@ -22,7 +20,6 @@ from ox.serve.v2.request import Request
 log = logging.getLogger("ox.serve")
 
 MOST_PLANS, LONGEST_HEAD = 256, 2048  # what is remembered of requests that others may look like
-NAME = "ModelInferRequest"
 
 
 class Inference:
@@ -38,7 +35,7 @@ class Inference:
         self._repository, self._regions, self._most = service.repository, service.regions, limits.json
         self._check = None if guard is None or guard.open else guard.check
         self._plans: dict[bytes, Plan] = {}
-        self._request = message(f"inference.{NAME}")
+        self._request = message("inference.ModelInferRequest")
         self.writer = Writer(limits.reply)
         self._repository.changed.append(self._plans.clear)
 
@@ -83,10 +80,7 @@ class Inference:
                 got=str(len(head)),
                 hint="fewer rows, or sending the tensors as raw_input_contents",
             )
-        try:
-            asked = self._request.FromString(head)
-        except DecodeError as error:
-            raise malformed(NAME, str(error)) from None
+        asked = parse(self._request, head, self._most)
         if self._check is not None:
             self._check(credential_of(job.rpc.metadata), "infer", asked.model_name, job.rpc.peer)
         model = self._repository.find(asked.model_name, asked.model_version)

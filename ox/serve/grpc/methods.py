@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from google.protobuf.json_format import ParseDict
-from google.protobuf.message import DecodeError
 
 from ox.errors import OxError, ServeError
 from ox.serve.access import Guard, credential_of
@@ -18,7 +17,7 @@ from ox.serve.grpc.proto import message
 from ox.serve.grpc.reflection import Reflection
 from ox.serve.grpc.rpc import Method, Rpc, failure
 from ox.serve.grpc.stream import Streams
-from ox.serve.grpc.wire import malformed
+from ox.serve.grpc.wire import SMALL, parse
 from ox.serve.limits import Limits
 from ox.serve.service import Service
 
@@ -142,8 +141,7 @@ class _Unary:
 
     def __init__(self, call: Call, service: Service, limits: Limits, guard: Guard | None) -> None:
         self.call, self._service, self._guard = call, service, guard
-        # only files may be large; anything else would grow once it is parsed
-        self._most = limits.body if call.name == "RepositoryModelLoad" else limits.json
+        self._most = limits.body if call.name == "RepositoryModelLoad" else SMALL  # only files may be large
         self._request, self._response = (message(f"inference.{call.name}{end}") for end in ("Request", "Response"))
         self._tasks: set[asyncio.Future[Any]] = set()  # the loop itself would forget them
 
@@ -163,12 +161,7 @@ class _Unary:
 
     def _ask(self, body: bytes, rpc: Rpc) -> Any:
         call = self.call
-        if len(body) > self._most:
-            raise ServeError("the message is too large", status=413, expected=f"at most {self._most} bytes")
-        try:
-            request = self._request.FromString(body)
-        except DecodeError as error:
-            raise malformed(f"{call.name}Request", str(error)) from None
+        request = parse(self._request, body, self._most)
         if self._guard is not None and call.action is not None:
             action = call.action if isinstance(call.action, str) else call.action(request)
             self._guard.check(credential_of(rpc.metadata), action, call.about(request), rpc.peer)

@@ -11,7 +11,7 @@ from struct import Struct
 from urllib.parse import quote
 
 from ox.errors import ServeError
-from ox.serve.grpc.rpc import Code, Method, failure
+from ox.serve.grpc.rpc import Code, Method, Note, failure
 from ox.serve.http.encoding import LARGEST, SMALLEST, WINDOW, unpack
 from ox.serve.http2 import Block, Head, Maker, Plain, Stream
 from ox.serve.http2.connection import Connection
@@ -82,7 +82,7 @@ class Call(Stream):
     def finish(self) -> None:
         """See Rpc."""
         if self._end():
-            self.way.grpc.replies[0] += 1
+            self.way.grpc.ended(self, Code.OK)
             if not self.started:
                 self.begin(self.way.start)
             self.end(FINE)
@@ -90,7 +90,7 @@ class Call(Stream):
     def fail(self, code: int, text: str) -> None:
         """See Rpc."""
         if self._end():
-            self.way.grpc.replies[code] += 1
+            self.way.grpc.ended(self, code)
             fields = status(code, text)
             if self.started:
                 self.end(Block(fields, last=True))
@@ -238,6 +238,8 @@ class Unary(Call):
         else:
             self._end()
         way.grpc.replies[0] += 1
+        if way.grpc.note is not None:
+            way.grpc.note(self.head.target, self.metadata, 0, self.arrived, self.peer)
         if not way.answer_encoding:
             self.respond(way.start, PREFIX.pack(0, len(message)) + message, FINE)
         else:
@@ -332,7 +334,7 @@ class Refused(Stream):
     def __init__(self, grpc: Grpc, error: ServeError, connection: Connection, ident: int, head: Head, whole: bool):
         super().__init__(connection, ident, head, whole)
         code, text = failure(error)
-        grpc.replies[code] += 1
+        grpc.ended(self, code)
         fields = status(code, text)
         self.begin(Block([*START, *fields, ACCEPTED], last=True))
 
@@ -340,9 +342,15 @@ class Refused(Stream):
 class Grpc:
     """Which stream answers which request: calls of the table, and everything else as plain HTTP."""
 
-    def __init__(self, table: Mapping[bytes, Method], most: int) -> None:
-        self.table, self.most = table, most
+    def __init__(self, table: Mapping[bytes, Method], most: int, note: Note | None = None) -> None:
+        self.table, self.most, self.note = table, most, note
         self.replies = [0] * len(Code)  # answers by gRPC's code
+
+    def ended(self, call: Stream, code: int) -> None:
+        """Counts the end of a call, and notes it where somebody wants to know."""
+        self.replies[code] += 1
+        if self.note is not None:
+            self.note(call.head.target, call.head.headers, code, call.arrived, call.connection.peer)
 
     def plan(self, head: Head) -> Maker:
         """For `Http2`."""

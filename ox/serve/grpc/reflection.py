@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
+from ox.errors import OxError
 from ox.serve.grpc.proto import FILES, POOL, SERVICES, message
 from ox.serve.grpc.rpc import Code, Method, Rpc, failure
-from ox.serve.grpc.wire import malformed
+from ox.serve.grpc.wire import parse
 
 VERSIONS = ("v1", "v1alpha")
 
@@ -35,9 +34,9 @@ class Reflection:
         def take(body: bytes, rpc: Rpc) -> None:
             rpc.ended = rpc.finish
             try:
-                asked = request.FromString(body)
-            except DecodeError as error:
-                rpc.fail(*failure(malformed("ServerReflectionRequest", str(error))))
+                asked = parse(request, body)
+            except OxError as error:
+                rpc.fail(*failure(error))
                 return
             answer = response(valid_host=asked.host, original_request=asked, **self._answer(asked))
             rpc.send(answer.SerializeToString())

@@ -89,6 +89,10 @@ class Rpc(Protocol):
         """Streaming: go on with what `hold` stopped."""
 
 
+# What is told of each call that was answered: path, metadata, code, arrival (perf_counter), the client's address.
+Note = Callable[[bytes, Mapping[bytes, bytes], int, float, str], None]
+
+
 class Method(NamedTuple):
     """One method that clients may call."""
 

@@ -7,12 +7,15 @@ requests that begin alike, and bounds what a message of many tiny parts would gr
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from ox.errors import ServeError
 
 ID, RAW = 0x1A, 0x3A  # the tags of ModelInferRequest.id and .raw_input_contents
 MOST_FIELDS = 4096  # of one request
+SMALL = 64 << 10  # bytes of a message that holds names and settings
 
 
 class Parts(NamedTuple):
@@ -73,6 +76,39 @@ def split(body: bytes) -> Parts:
         raise malformed("ModelInferRequest", "it ends in the middle of a field") from None
     except UnicodeDecodeError:
         raise malformed("ModelInferRequest", "an id that is not UTF-8") from None
+
+
+def parse(kind: Any, body: bytes, most: int = SMALL) -> Any:
+    """A message of that class.
+
+    Raises:
+        ServeError: it has more than `most` bytes or too many fields, or is none.
+    """
+    if len(body) > most:
+        raise ServeError("the message is too large", status=413, expected=f"at most {most} bytes", got=str(len(body)))
+    name = kind.DESCRIPTOR.name
+    if len(body) > SMALL:  # where tiny fields would grow to a hundred times their bytes
+        check(name, body)
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        raise malformed(name, str(error)) from None
+
+
+def check(name: str, body: bytes) -> None:
+    """Counts the fields of a message.
+
+    Raises:
+        ServeError: they are too many, or it is none.
+    """
+    at, count = 0, 0
+    try:
+        while at < len(body):
+            at, count = _skip(body, at), count + 1
+            if count > MOST_FIELDS:
+                raise ServeError("the message has too many parts", status=413, expected=f"at most {MOST_FIELDS}")
+    except IndexError:
+        raise malformed(name, "it ends in the middle of a field") from None
 
 
 def malformed(name: str, got: str) -> ServeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class Telemetry:
     """What a server can tell about itself.
 
-    `fronts` are its listeners, `rpcs` counts answers over gRPC by code, `reloads` (model, "ok" or "failed").
+    `fronts` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` (model, "ok" or "failed").
     """
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.fronts: list[Front] = []
-        self.rpcs: Counter[int] = Counter()
+        self.rpcs: Sequence[int] = ()
         self.reloads: Counter[tuple[str, str]] = Counter()
         self.log: Log | None = None
         self.trail: Trail | None = None
@@ -95,7 +95,7 @@ class Telemetry:
             reloads.setdefault(model, {})[outcome] = count
         server = {
             "replies": {str(status): count for status, count in replies.items()},
-            "rpcs": {str(code): count for code, count in self.rpcs.items()},
+            "rpcs": {str(code): count for code, count in enumerate(self.rpcs) if count},
             "connections": sum(len(front.connections) for front in self.fronts),
             "buffered": sum(front.buffered for front in self.fronts),
             "reloads": reloads,

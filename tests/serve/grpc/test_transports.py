@@ -53,7 +53,7 @@ def test_a_deadline(wire: Any, ones: Any, held: Any) -> None:
     call = wire.method("ModelInfer").future(ones().SerializeToString(), timeout=0.5)
     held.wait(1)
     (job,) = held.jobs
-    assert job.deadline is not None and 0 < job.deadline - job.arrived <= 0.5
+    assert job.deadline is not None and 0 < job.deadline - job.arrived < 0.6
     with pytest.raises(grpc.RpcError) as caught:
         call.result()
     assert caught.value.code() == Code.DEADLINE_EXCEEDED
@@ -67,7 +67,7 @@ def test_the_parameter_timeout(wire: Any, ones: Any, held: Any) -> None:
         call = wire.method("ModelInfer").future(body, timeout=seconds)
         held.wait(len(held.jobs) or 1)
         job = held.jobs[-1]
-        assert least < job.deadline - job.arrived <= least + 1
+        assert least < job.deadline - job.arrived < least + 1.1
         call.cancel()
         assert held.abandoned(len(held.jobs))
         held.jobs.clear()
