@@ -1,0 +1,180 @@
+"""Requests of several lengths in one batch: filled, masked, cut back."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from ox.errors import ArgumentError
+from ox.graph.contract import TensorInfo
+from ox.serve import Limits, Options, Server
+from ox.serve.batching.padding import Padding, bucket
+from ox.serve.repository.model import Model
+from ox.tolerance import compare
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+IDS = TensorInfo("ids", "INT64", ("batch", "tokens"))
+MASK = TensorInfo("mask", "FP32", ("batch", "tokens"))
+OUT = TensorInfo("y", "FP32", ("batch", "tokens", 4))
+
+
+def test_buckets_waste_a_fifth_at_most() -> None:
+    lengths = range(1, 3000)
+    assert all(bucket(n) >= n and bucket(bucket(n)) == bucket(n) for n in lengths)
+    assert all(bucket(n) - n <= bucket(n) / 5 for n in lengths if n > 32)
+    assert len({bucket(n) for n in lengths}) < 40 and bucket(0) == 8
+
+
+def test_filling_and_cutting() -> None:
+    pair = TensorInfo("bias", "FP32", ("batch", "tokens", "tokens"))
+    padding = Padding(
+        [IDS, MASK, pair], [OUT, TensorInfo("p", "FP32", ("batch", 2))], {"tokens": 7, "bias": -1}, "mask"
+    )
+    feeds: list[Any] = []
+    for rows, tokens in ((1, 2), (2, 3)):
+        feed = {"ids": np.ones((rows, tokens), np.int64), "bias": np.ones((rows, tokens, tokens), np.float32)}
+        padding.complete(feed)
+        feeds.append(feed)
+    assert feeds[0]["mask"].tolist() == [[1, 1]] and feeds[0]["mask"].dtype == np.float32
+    batch = padding.gather(feeds)
+    assert batch["ids"].tolist() == [[1, 1, 7], [1, 1, 1], [1, 1, 1]] and batch["ids"].dtype == np.int64
+    assert batch["mask"].tolist() == [[1, 1, 0], [1, 1, 1], [1, 1, 1]]
+    assert batch["bias"][0].tolist() == [[1, 1, -1], [1, 1, -1], [-1, -1, -1]]
+    assert padding.share(batch, feeds) == (9, 1)
+    y, p = np.arange(36).reshape(3, 3, 4), np.arange(6).reshape(3, 2)
+    parts = padding.scatter([y, p], feeds)
+    assert [[array.shape for array in part] for part in parts] == [[(1, 2, 4), (1, 2)], [(2, 3, 4), (2, 2)]]
+    assert (parts[0][0] == y[:1, :2]).all() and (parts[1][0] == y[1:]).all() and (parts[1][1] == p[1:]).all()
+
+
+def test_a_mask_that_is_sent_is_kept() -> None:
+    padding = Padding([IDS, MASK], [OUT], {"tokens": 0}, "mask")
+    feed = {"ids": np.ones((1, 2), np.int64), "mask": np.zeros((1, 2), np.float32)}
+    padding.complete(feed)
+    assert not feed["mask"].any()
+
+
+def test_whole_buckets_for_a_gpu() -> None:
+    padding = Padding([IDS], [OUT], {"tokens": 0}, whole=True)
+    assert padding.gather([{"ids": np.ones((2, 3), np.int64)}])["ids"].tolist() == [[1, 1, 1, 0, 0, 0, 0, 0]] * 2
+
+
+def test_neighbours_share_a_group() -> None:
+    padding = Padding([IDS, TensorInfo("x", "FP32", ("batch", "d", 3))], [OUT], {"tokens": 0})
+
+    def key(tokens: int, d: int) -> Any:
+        return padding.key({"ids": np.ones((1, tokens), np.int64), "x": np.ones((1, d, 3), np.float32)})
+
+    assert key(3, 5) == key(8, 5) != key(9, 5) and key(3, 5) != key(3, 6)
+
+
+@pytest.mark.parametrize(
+    ("pad", "mask", "what"),
+    [
+        ({"words": 0}, None, "no such dimension"),
+        ({"ids": 0}, None, "no such dimension"),
+        ({"tokens": 0}, "nothing", "mask names no input"),
+        ({"tokens": 0}, "text", "mask names no input"),
+        ({"tokens": 0}, "other", "no other input"),
+    ],
+)
+def test_what_cannot_be_padded(pad: Any, mask: Any, what: str) -> None:
+    text, other = TensorInfo("text", "BYTES", ("batch", 1)), TensorInfo("other", "FP32", ("batch", "else"))
+    with pytest.raises(ArgumentError, match=what):
+        Padding([IDS, text, other], [OUT], pad, mask)
+    with pytest.raises(ArgumentError, match="strings cannot be padded"):
+        Padding([TensorInfo("text", "BYTES", ("batch", "tokens"))], [OUT], {"tokens": 0})
+
+
+# ---- models that can be padded, and others
+
+
+def pooled(build: Any, masked: bool) -> Path:
+    """Embeds tokens and gives each one's vector and their mean: over all, or over those that the mask names."""
+    table = np.random.default_rng(0).standard_normal((11, 4)).astype(np.float32)
+    nodes: list[Any] = [("Gather", ["table", "ids"], ["each"], {})]
+    inputs = {"ids": (INT, ["batch", "tokens"])}
+    weights: dict[str, Any] = {"table": table, "axis": np.array([1], np.int64)}
+    if masked:
+        inputs["mask"] = (FLOAT, ["batch", "tokens"])
+        weights["last"] = np.array([2], np.int64)
+        nodes += [
+            ("Unsqueeze", ["mask", "last"], ["m"], {}),
+            ("Mul", ["each", "m"], ["kept"], {}),
+            ("ReduceSum", ["kept", "axis"], ["sum"], {"keepdims": 0}),
+            ("ReduceSum", ["mask", "axis"], ["count"], {"keepdims": 1}),
+            ("Div", ["sum", "count"], ["mean"], {}),
+        ]
+    else:
+        nodes.append(("ReduceMean", ["each", "axis"], ["mean"], {"keepdims": 0}))
+    outputs = {"each": (FLOAT, ["batch", "tokens", 4]), "mean": (FLOAT, ["batch", 4])}
+    return build("pooled", nodes, inputs, outputs, weights)  # type: ignore[no-any-return]
+
+
+def load(path: Path, **options: Any) -> Model:
+    return Model(path, Options(max_rows=8, **options), Limits())
+
+
+def test_proven_with_a_mask(build: Any) -> None:
+    model = load(pooled(build, True), pad={"tokens": 0}, mask="mask")
+    assert model.padding is not None and "tokens padded, proven" in model.describe()
+
+
+def test_off_without_one(build: Any) -> None:
+    model = load(pooled(build, False), pad={"tokens": 0})
+    assert model.padding is None and model.proof.why is None
+    assert "padding off: a row of tokens 3 padded to" in model.describe()
+
+
+def test_off_where_lengths_do_not_matter_to_the_runtime(build: Any) -> None:
+    """A length of 8 alone runs, so nothing can be tried."""
+    weights = {"w": np.random.default_rng(0).standard_normal((8, 2)).astype(np.float32)}
+    ends = {"x": (FLOAT, ["batch", "tokens"])}, {"y": (FLOAT, ["batch", 2])}
+    model = load(build("eight", [("MatMul", ["x", "w"], ["y"], {})], *ends, weights), pad={"tokens": 0})
+    assert model.not_padded == "no valid inputs of several lengths to try it with"
+
+
+def test_off_without_batches(build: Any) -> None:
+    nodes = [("Identity", ["x"], ["y"], {})]
+    model = load(build("one", nodes, {"x": (FLOAT, [1, "tokens"])}, {"y": (FLOAT, [1, "tokens"])}), pad={"tokens": 0})
+    assert model.not_padded == "no batches"
+
+
+def test_through_the_server(build: Any, connect: Any) -> None:
+    """Clients of several lengths, with and without a mask, share batches and get what they would get alone."""
+    path = pooled(build, True)
+    alone = load(path).engine
+    options = Options(max_rows=8, instances=1, max_wait_ms=20, pad={"tokens": 0}, mask="mask")
+    with Server([path], options=options) as server:
+
+        def one(length: int) -> None:
+            generator = np.random.default_rng(length)
+            ids = generator.integers(0, 11, (1, length))
+            mask = (generator.random((1, length)) < 0.7).astype(np.float32)
+            mask[0, 0] = 1.0
+            for given in (None, mask):
+                inputs = [{"name": "ids", "shape": [1, length], "datatype": "INT64", "data": ids.ravel().tolist()}]
+                if given is not None:
+                    inputs.append(
+                        {"name": "mask", "shape": [1, length], "datatype": "FP32", "data": mask.ravel().tolist()}
+                    )
+                with connect(server) as client:
+                    status, _, body = client.ask(
+                        "POST", "/v2/models/pooled/infer", json.dumps({"inputs": inputs}).encode()
+                    )
+                assert status == 200, body
+                feed = {"ids": ids, "mask": np.ones_like(mask) if given is None else given}
+                for output, expected in zip(json.loads(body)["outputs"], alone.run(feed), strict=True):
+                    got = np.array(output["data"], np.float32).reshape(output["shape"])
+                    assert compare(got, expected).ok
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(one, [1, 2, 3, 5, 8, 9, 13, 16] * 4))
+        tally = server.models[0].batcher.tally
+        assert tally.cells > tally.padding > 0 and sum(tally.left().values()) < 64
