@@ -25,6 +25,9 @@ BACKOFF = (0.02, 1.0)  # seconds until a connection is tried again: first, longe
 class Pool(ABC):
     """Keeps `count` connections open, gives each something to do, and sees that nothing waits for ever."""
 
+    http: type[HttpClient] = HttpClient
+    grpc: type[GrpcClient] = GrpcClient
+
     def __init__(
         self, address: Address, requests: Sequence[bytes], judge: Judge, recorder: Recorder, count: int, timeout: float
     ) -> None:
@@ -101,7 +104,7 @@ class Pool(ABC):
 
     async def _connect(self) -> Client:
         loop = asyncio.get_running_loop()
-        kind = GrpcClient if self.address.grpc else HttpClient
+        kind = self.grpc if self.address.grpc else self.http
         _, client = await asyncio.wait_for(
             loop.create_connection(lambda: kind(self), self.address.host, self.address.port, ssl=self.context),
             self.timeout,

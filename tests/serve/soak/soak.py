@@ -1,0 +1,292 @@
+"""Everything at once, for minutes: `make soak`.
+
+    python tests/serve/soak/soak.py [--minutes 10] [--only main,drain,kill,disk,clock]
+
+256 clients over HTTP (JSON and binary) and gRPC ask without a rest, while models get new versions, are replaced, removed,
+added and damaged on disk, bad requests are mixed in, 5,000 connections idle and 32 clients stop in the middle of a body.
+Then, each under the same load: SIGTERM; a worker that is killed; a disk that is full; a clock that jumps. At the end every
+request that was sent must have got a right answer or the right error, and memory must not have grown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
+
+from cases import cases
+from crowd import Book, Crowd
+from others import IDLE, Idlers, call, halves, manager
+from server import Server
+from world import World
+
+from ox.bench.address import Address
+
+CLIENTS = {False: 160, True: 96}  # HTTP, gRPC: 256 together
+GROWTH = 1.10, 24.0  # memory at the end: at most this factor, and so many MB, above what it was once warm
+SPARE_S = 6.0  # each of the short parts
+FAKETIME = [Path(f"/usr/lib/{kind}-linux-gnu/faketime/libfaketime.so.1") for kind in ("x86_64", "aarch64")]
+
+
+class Failed(Exception):
+    """What the soak found."""
+
+
+async def load(server: Server, world: World, seconds: float, meanwhile: Any, spared: bool = False) -> Book:
+    """All clients for so long, and beside them `meanwhile(book)`."""
+    book = Book(perf_counter() + seconds)
+    crowds = []
+    for grpc, count in CLIENTS.items():
+        address = Address("127.0.0.1", server.port, grpc, False)
+        crowds.append(Crowd(address, cases(address, world), book, count))
+    for crowd in crowds:
+        await crowd.open()
+    beside = asyncio.create_task(meanwhile(book))
+    await asyncio.gather(*(crowd.run() for crowd in crowds))
+    try:
+        await beside
+    finally:
+        for crowd in crowds:
+            await crowd.close()
+    return book
+
+
+async def main_part(folder: Path, minutes: float, report: Callable[[str], None]) -> Book:
+    seconds = 60 * minutes
+    world = World(folder / "main")
+    server = Server(world.folder, stderr=(folder / "main.log").open("w"))
+    warm = min(60.0, seconds / 3)  # what memory is compared with
+    memory: list[tuple[float, float]] = []
+    begun = perf_counter()
+    waiting: Counter[str] = Counter()
+    managed: Counter[str] = Counter()
+    idlers = Idlers(server.port)
+
+    async def meanwhile(book: Book) -> None:
+        tasks = [
+            asyncio.create_task(task)
+            for task in (world.trouble(), idlers.run(), halves(server.port, waiting), manager(server.port, managed))
+        ]
+        shown = begun
+        while perf_counter() < book.stop:
+            await asyncio.sleep(0.5)
+            if not server.running():
+                raise Failed(f"the server ended: {(folder / 'main.log').read_text()[-2000:]}")
+            for task in tasks:
+                if task.done():
+                    await task
+            now = perf_counter()
+            memory.append((now - begun, server.memory_mb()))
+            if now - shown > 30:
+                shown = now
+                report(f"{now - begun:4.0f} s, {memory[-1][1]:.0f} MB, {len(idlers.open):,} idle, {book.lines()}")
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        idlers.leave()
+
+    try:
+        book = await load(server, world, seconds, meanwhile)
+        status, _ = await call(server.port, "GET", "/v2/health/live")
+        code, took = server.stop()
+    finally:
+        server.kill()
+    before = statistics.median(mb for when, mb in memory if warm * 0.8 <= when <= warm * 1.2)
+    after = statistics.median(mb for when, mb in memory if when >= seconds * 0.9)
+    bound = before * GROWTH[0] + GROWTH[1]
+    for line in (
+        f"on disk: {world.done}",
+        f"half a body: {dict(waiting)}",
+        f"idle: at most {idlers.most:,} at once, {idlers.closed:,} closed by the server, {idlers.refused} refused",
+        f"managing: {dict(managed)}",
+        f"by case: {dict(book.answers)} {dict(book.errors)}",
+        f"memory: {before:.0f} MB after {warm:.0f} s, {after:.0f} MB at the end (allowed {bound:.0f})",
+        f"stopped with {code} in {took:.1f} s",
+    ):
+        report(line)
+    wrong = [what for what in managed if what != "right"] + [what for what in waiting if "WAITED" in what]
+    never = [name for name in ("grow", "flip", "guest", "stable", "picky") if not book.answers[name]]
+    if wrong or never or status != 200 or code != 0:
+        raise Failed(f"{wrong}, never answered: {never}, live: {status}, exit code {code}", book)
+    if seconds > 45 and idlers.most < IDLE * 0.9:
+        raise Failed(f"only {idlers.most} of {IDLE} idle connections", book)
+    if after > bound:
+        raise Failed(f"memory grew from {before:.0f} to {after:.0f} MB", book)
+    return book
+
+
+async def drain_part(folder: Path, seconds: float, report: Callable[[str], None]) -> Book:
+    """SIGTERM under load: what was sent before it is answered; what comes after may find nobody."""
+    world = World(folder / "drain")
+    server = Server(world.folder)
+
+    async def meanwhile(book: Book) -> None:
+        await asyncio.sleep(seconds / 2)
+        book.spared = perf_counter(), float("inf")
+        book.stop = perf_counter() + 1.0
+        server.process.send_signal(signal.SIGTERM)
+
+    try:
+        book = await load(server, world, seconds, meanwhile)
+        code = await asyncio.to_thread(server.process.wait, 20)
+    finally:
+        server.kill()
+    report(f"exit code {code}, {server.lines[-1]}")
+    if code != 0:
+        raise Failed(f"exit code {code}", book)
+    return book
+
+
+async def kill_part(folder: Path, seconds: float, report: Callable[[str], None]) -> Book:
+    """One of two workers is killed: what it held is lost, everything else goes on, and it is replaced."""
+    world = World(folder / "kill")
+    server = Server(world.folder, workers=2)
+    after: list[int] = []
+
+    async def meanwhile(book: Book) -> None:
+        await asyncio.sleep(seconds / 3)
+        before = server.children()
+        victim = max(before)
+        book.spared = perf_counter() - 10, perf_counter() + 0.5
+        os.kill(victim, signal.SIGKILL)
+        await asyncio.sleep(seconds / 2)
+        after.extend(server.children())
+        report(f"workers {before}, killed {victim}, then {after}")
+        if victim in after or len(after) != len(before):
+            raise Failed(f"worker {victim} was not replaced: {after}")
+
+    try:
+        book = await load(server, world, seconds, meanwhile)
+        code, took = await asyncio.to_thread(server.stop)
+    finally:
+        server.kill()
+    report(f"stopped with {code} in {took:.1f} s")
+    if code != 0 or book.excused.total() > sum(CLIENTS.values()):
+        raise Failed(f"exit code {code}, {book.excused.total()} lost with the worker", book)
+    return book
+
+
+async def disk_part(folder: Path, seconds: float, report: Callable[[str], None]) -> Book:
+    """Logs that cannot be written, and no file that may grow."""
+    world = World(folder / "disk")
+
+    def before() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    with open("/dev/full", "w") as full:
+        server = Server(world.folder, log="json", stderr=full, before=before)
+    override = {"parameters": {"config": "{}", "file:1/model.onnx": "AAAA"}}
+
+    async def meanwhile(book: Book) -> None:
+        await asyncio.sleep(seconds / 3)
+        status, body = await call(server.port, "POST", "/v2/repository/models/stable/load", override)
+        report(f"a model that cannot be stored: {status} {body[:150]!r}")
+        if status < 400 or b"Traceback" in body:
+            raise Failed(f"{status} {body!r}")
+
+    return await quiet(server, world, seconds, meanwhile, report)
+
+
+async def clock_part(folder: Path, seconds: float, report: Callable[[str], None]) -> Book | None:
+    """The wall clock jumps a day ahead, then back by two."""
+    library = next((path for path in FAKETIME if path.exists()), None)
+    if library is None:
+        report("left out: libfaketime is not installed (Debian: faketime)")
+        return None
+    world = World(folder / "clock")
+    offset = folder / "offset"
+    offset.write_text("+0")
+    fake = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+    server = Server(world.folder, environment=fake)
+
+    async def meanwhile(book: Book) -> None:
+        for days in ("+1d", "-1d"):
+            await asyncio.sleep(seconds / 3)
+            offset.write_text(days)
+            await world.grow()
+
+    return await quiet(server, world, seconds, meanwhile, report)
+
+
+async def quiet(server: Server, world: World, seconds: float, meanwhile: Any, report: Callable[[str], None]) -> Book:
+    """A part in which nothing at all may be lost."""
+    try:
+        book = await load(server, world, seconds, meanwhile)
+        code, took = await asyncio.to_thread(server.stop)
+    finally:
+        server.kill()
+    report(f"stopped with {code} in {took:.1f} s")
+    if code != 0:
+        raise Failed(f"exit code {code}", book)
+    return book
+
+
+async def soak(minutes: float, only: list[str]) -> bool:
+    good, total = True, Book(0)
+    short = {"drain": drain_part, "kill": kill_part, "disk": disk_part, "clock": clock_part}
+    longest = max(60 * minutes - SPARE_S * len(short), 20.0) / 60
+    with tempfile.TemporaryDirectory(prefix="ox-soak-") as name:
+        for part in only:
+
+            def report(line: str, part: str = part) -> None:
+                print(f"{part:<6} {line}", flush=True)
+
+            run = main_part(Path(name), longest, report) if part == "main" else short[part](Path(name), SPARE_S, report)
+            book: Book | None
+            try:
+                book = await run
+            except Failed as error:
+                good = False
+                report(f"FAILED {error.args[0]}")
+                book = error.args[1] if len(error.args) > 1 else None
+            if book is not None:
+                for line in book.lines():
+                    report(line)
+                good = good and book.good
+                total.merge(book)
+    print(f"all    {'; '.join(total.lines())}")
+    print(f"soak: {'good' if good else 'FAILED'}")
+    return good
+
+
+def main() -> None:
+    parts = ["main", "drain", "kill", "disk", "clock"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--only", default=",".join(parts))
+    options = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        import uvloop
+    except ImportError:
+        loop = asyncio.new_event_loop()
+    else:
+        loop = uvloop.new_event_loop()
+    with contextlib.closing(loop):
+        good = loop.run_until_complete(soak(options.minutes, options.only.split(",")))
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()
