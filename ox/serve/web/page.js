@@ -124,9 +124,9 @@ function tiles(figures, recent, span) {
   each(figures, (name, version, model) => { depth += model.depth; });
   const bounds = figures.bounds.seconds;
   at("tiles").replaceChildren(
-    tile("requests a second", count(sum(recent.request.counts) / span), `answered in the last ${Math.round(span)} s`),
+    tile("requests/s", count(sum(recent.request.counts) / span), `answered in the last ${Math.round(span)} s`),
     tile("median", seconds(quantile(0.5, recent.request.counts, bounds)), "from whole request to written answer"),
-    tile("99 of 100", seconds(quantile(0.99, recent.request.counts, bounds)), "took no longer"),
+    tile("p99", seconds(quantile(0.99, recent.request.counts, bounds)), "99 of 100 took no longer"),
     tile("rows a batch", runs ? count(recent.rows.total / runs) : ["–", ""], "mean of the same time"),
     tile("waiting", count(depth), "requests in the queue"),
     tile("connections", count(figures.server.connections)),
@@ -134,23 +134,28 @@ function tiles(figures, recent, span) {
   );
 }
 
-function line(values, top) {
+const straight = (top) => (value) => value / top;
+const logarithmic = (low, top) => (value) => Math.log(Math.max(value, low) / low) / Math.log(top / low);
+function line(values, height) {
   let path = "";
   let pen = "M";
   values.forEach((value, place) => {
     if (value === null) { pen = "M"; return; }
-    path += `${pen}${place},${(100 - (96 * value) / top).toFixed(2)}`;
+    path += `${pen}${place},${(100 - 94 * height(value)).toFixed(2)}`;
     pen = "L";
   });
   return path;
 }
-function chart(title, series, form, legend) {
-  const top = Math.max(...series.flat().filter((value) => value !== null), 1e-9) * 1.05;
+function chart(title, series, form, legend, log) {
+  const known = series.flat().filter((value) => value !== null);
+  const top = Math.max(...known, 1e-5);
+  const low = log ? Math.min(...known, top) / 2 : 0;
+  const height = log ? logarithmic(low, top) : straight(top);
   const svg = draw("svg", { viewBox: `0 0 ${KEPT - 1} 100`, preserveAspectRatio: "none", role: "img",
     "aria-label": `${title}, the last two minutes; ${legend.map((name, i) => `${name} now ${said(form(series[i][KEPT - 1] || 0))}`).join(", ")}` });
   for (const height of [0, 50, 100]) svg.append(draw("line", { class: "axis", x1: 0, x2: KEPT - 1, y1: height, y2: height }));
   series.forEach((values, place) => {
-    const path = line(values, top);
+    const path = line(values, height);
     const first = values.findIndex((value) => value !== null);
     if (place === 0 && first >= 0 && legend.length === 1)
       svg.append(draw("path", { class: "first", d: `${path}L${KEPT - 1},100L${first},100Z`, fill: "currentColor", opacity: 0.14 }));
@@ -158,14 +163,14 @@ function chart(title, series, form, legend) {
   });
   const names = legend.map((name, place) => make("span", {}, make("i", { class: `mark ${place ? "other" : "first"}` }), name, " "));
   return make("figure", { class: "chart" },
-    make("figcaption", {}, make("span", {}, title, " · top ", said(form(top))), make("span", {}, ...names)),
+    make("figcaption", {}, make("span", {}, title, known.length ? ` · top ${said(form(top))}${log ? ", logarithmic" : ""}` : ""), make("span", {}, ...names)),
     svg, make("div", { class: "ends" }, make("span", {}, "2 minutes ago"), make("span", {}, "now")));
 }
 function charts() {
   const padded = [...Array(KEPT - points.length).fill({ rate: null, p50: null, p99: null }), ...points];
   at("charts").replaceChildren(
     chart("Requests a second", [padded.map((point) => point.rate)], count, ["answered"]),
-    chart("Latency", [padded.map((point) => point.p50), padded.map((point) => point.p99)], seconds, ["median", "99 of 100"]),
+    chart("Latency", [padded.map((point) => point.p50), padded.map((point) => point.p99)], seconds, ["median", "p99"], true),
   );
 }
 
@@ -242,10 +247,10 @@ function card(name, version, model, open) {
 
   function update(now, past, span, bounds) {
     const request = grown(now.times.request, past && past.times.request);
-    const number = (text, value) => [make("b", {}, value), ` ${text}   `];
-    numbers.replaceChildren(...number("a second", said(count(sum(request.counts) / span))),
-      ...number("median", said(seconds(quantile(0.5, request.counts, bounds.seconds)))),
-      ...number("answered", said(count(sum(now.times.request.counts)))));
+    const number = (text, value) => make("span", {}, make("b", {}, value), ` ${text}`);
+    numbers.replaceChildren(number("requests/s", said(count(sum(request.counts) / span))),
+      number("median", said(seconds(quantile(0.5, request.counts, bounds.seconds)))),
+      number("answered", said(count(sum(now.times.request.counts)))));
     const totals = STAGES.map((stage) => now.times[stage].total);
     const all = sum(totals);
     const answered = sum(now.times.request.counts);
@@ -315,7 +320,8 @@ async function poll() {
   }
 }
 function lasted(span) {
-  const minutes = Math.max(0, Math.floor(span / 60));
+  const minutes = Math.floor(span / 60);
+  if (minutes < 1) return `${Math.max(1, Math.round(span))} s`;
   return minutes < 60 ? `${minutes} min` : minutes < 2880 ? `${Math.floor(minutes / 60)} h` : `${Math.floor(minutes / 1440)} days`;
 }
 
@@ -323,7 +329,7 @@ function lasted(span) {
 
 function theme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  at("theme").setAttribute("aria-pressed", String(dark));
+  at("theme").textContent = dark ? "Light" : "Dark";
 }
 const preference = matchMedia("(prefers-color-scheme: dark)");
 theme(preference.matches);

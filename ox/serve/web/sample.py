@@ -18,7 +18,8 @@ def sample(golden: Sample) -> bytes:
     Raises:
         ServeError: JSON cannot carry the sample (501).
     """
-    return orjson.dumps({"inputs": _tensors(golden.inputs), "expected": _tensors(golden.outputs)})
+    document = {"inputs": _tensors(golden.inputs), "expected": _tensors(golden.outputs)}
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _tensors(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
@@ -28,10 +29,9 @@ def _tensors(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
     ]
 
 
-def _data(name: str, array: Array) -> list[Any]:
+def _data(name: str, array: Array) -> Any:
     if array.dtype.name == "bfloat16" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
         raise ServeError(
             f"JSON cannot carry '{name}' of this golden sample", status=501, got="BF16, NaN or an infinity"
         )
-    flat: list[Any] = array.ravel().tolist()
-    return flat
+    return array.ravel().tolist() if array.dtype.kind in "USO" else np.ascontiguousarray(array).ravel()

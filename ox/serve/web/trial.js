@@ -21,6 +21,7 @@ function trial(name, version, meta, samples) {
   const result = make("div", { class: "result", "aria-live": "polite" });
   const command = make("pre", {});
   const copy = make("button", { type: "button", onclick: () => copied(copy, command.textContent) }, "Copy");
+  const save = make("a", { class: "button", download: "request.bin", hidden: true }, "Save");
   const softmax = make("input", { type: "checkbox", id: `softmax-${id()}` });
   let last = null; // the outputs that are shown
   softmax.addEventListener("change", () => last && outputs(last));
@@ -36,11 +37,15 @@ function trial(name, version, meta, samples) {
     result.replaceChildren();
     took.textContent = "";
     last = null;
+    if (drop) drop.show(tensors[0]);
     curl();
   }
   function curl() {
+    save.hidden = !text.hidden || pipe !== null;
+    URL.revokeObjectURL(save.href);
+    if (!save.hidden) save.href = URL.createObjectURL(binary(inputs)[0]);
     if (pipe) command.textContent = `${pipe} |\n  curl -s ${url}/infer -d @-`;
-    else if (text.hidden) command.textContent = `# the body: JSON, then the tensors' bytes\ncurl -s ${url}/infer -H 'Inference-Header-Content-Length: ${binary(inputs)[1]}' --data-binary @request.bin`;
+    else if (text.hidden) command.textContent = `curl -s ${url}/infer \\\n  -H 'Inference-Header-Content-Length: ${binary(inputs)[1]}' \\\n  --data-binary @request.bin`;
     else command.textContent = `curl -s ${url}/infer -d '${compact(text.value).replaceAll("'", "'\\''")}'`;
   }
   text.addEventListener("input", () => { inputs = expected = pipe = null; for (const other of chosen) other.setAttribute("aria-pressed", "false"); curl(); });
@@ -99,13 +104,13 @@ function trial(name, version, meta, samples) {
   }
   const random = () => fill(meta.inputs.map(invented), null, "Numbers drawn at random", null);
   choice("Random", random);
-  const drop = imageOf(meta.inputs) ? [dropped(meta.inputs[0], imageOf(meta.inputs), (tensor, from) => {
+  const drop = imageOf(meta.inputs) ? dropped(meta.inputs[0], imageOf(meta.inputs), (tensor, from) => {
     for (const other of chosen) other.setAttribute("aria-pressed", "false");
     fill([tensor], null, from, null);
-  })] : [];
+  }) : null;
   chosen[0].click();
-  return make("form", { onsubmit: run, "aria-label": `Try ${name}` }, make("h3", {}, "Try it"), make("div", { class: "choices" }, ...chosen), ...drop,
-    label, text, note, make("div", { class: "go" }, go, took), result, make("div", { class: "curl" }, command, copy));
+  return make("form", { onsubmit: run, "aria-label": `Try ${name}` }, make("h3", {}, "Try it"), make("div", { class: "choices" }, ...chosen), ...(drop ? [drop.area] : []),
+    label, text, note, make("div", { class: "go" }, go, took), result, make("div", { class: "curl" }, command, make("div", {}, copy, save)));
 }
 
 let ids = 0;
@@ -123,7 +128,7 @@ async function copied(button, value) {
     await navigator.clipboard.writeText(value);
     button.textContent = "Copied";
   } catch { // not on a page without TLS
-    getSelection().selectAllChildren(button.previousElementSibling);
+    getSelection().selectAllChildren(button.closest(".curl").firstElementChild);
     button.textContent = "Selected";
   }
   setTimeout(() => { button.textContent = "Copy"; }, 1500);
@@ -211,7 +216,23 @@ function dropped(tensor, form, take) {
   for (const kind of ["dragenter", "dragover"]) area.addEventListener(kind, (event) => { event.preventDefault(); area.classList.add("over"); });
   for (const kind of ["dragleave", "drop"]) area.addEventListener(kind, () => area.classList.remove("over"));
   area.addEventListener("drop", (event) => { event.preventDefault(); load(event.dataTransfer.files[0]); });
-  return area;
+  // What is about to be sent, as a picture.
+  function show({ data }) {
+    const pixels = new ImageData(form.width, form.height);
+    const area = form.width * form.height;
+    if (data.length !== area * form.channels) return;
+    const low = data.reduce((least, value) => Math.min(least, value), Infinity);
+    const span = data.reduce((most, value) => Math.max(most, value), -Infinity) - low || 1;
+    for (let pixel = 0; pixel < area; pixel++) {
+      for (let colour = 0; colour < 3; colour++) {
+        const channel = form.channels === 1 ? 0 : colour;
+        pixels.data[4 * pixel + colour] = (255 * (data[form.first ? channel * area + pixel : pixel * form.channels + channel] - low)) / span;
+      }
+      pixels.data[4 * pixel + 3] = 255;
+    }
+    canvas.getContext("2d").putImageData(pixels, 0, 0);
+  }
+  return { area, show };
 }
 
 // ---- answers

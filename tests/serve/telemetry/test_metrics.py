@@ -76,9 +76,10 @@ def test_requests_are_counted_in_every_form(client: Any, infer: Any) -> None:
     assert 0 < sum(grown(f"nv_inference_{part}_duration_us", **one) for part in parts) <= whole + len(parts)
 
 
-def test_what_runs_and_what_is_held(client: Any) -> None:
+def test_what_runs_and_what_is_held(server: Server, client: Any) -> None:
     samples = scrape(client)
-    info = {"model": "mlp", "version": "1", "device": "cpu", "provider": "CPUExecutionProvider", "batching": "8"}
+    batching = str(server.service.repository.find("mlp").proof.max_rows)
+    info = {"model": "mlp", "version": "1", "device": "cpu", "provider": "CPUExecutionProvider", "batching": batching}
     assert value(samples, "ox_model_info", **info) == 1
     assert value(samples, "ox_connections") >= 1 and value(samples, "ox_workers") == 1
     assert value(samples, "process_resident_memory_bytes") > 1 << 20
