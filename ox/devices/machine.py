@@ -49,12 +49,13 @@ def use(count: int) -> None:
 
 def limit() -> Limit:
     """`threads()` with the reason. A quota of 1.5 CPUs counts as 1: a thread too many waits for the next period.
-    Ranks of one program share what there is."""
+    Ranks of one program, and workers of one server, share what there is."""
     alone = _alone()
-    ranks = os.environ.get("MPI_LOCALNRANKS", "")  # what mpiexec tells each of the processes that it started here
+    # what mpiexec, or a server's supervisor, tells each of the processes that it started here
+    ranks = os.environ.get("MPI_LOCALNRANKS") or os.environ.get("OX_LOCAL_PROCESSES", "")
     if not ranks.isdigit() or int(ranks) < 2:
         return alone
-    return Limit(max(1, alone.threads // int(ranks)), alone.cores, f"{alone.reason}, shared by {ranks} ranks")
+    return Limit(max(1, alone.threads // int(ranks)), alone.cores, f"{alone.reason}, shared by {ranks} processes")
 
 
 def _alone() -> Limit:

@@ -106,7 +106,7 @@ class Supervisor:
     async def _begin(self, number: int) -> list[str]:
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = {**os.environ, "PYTHONPATH": _path()}
+            environment = {**os.environ, "PYTHONPATH": _path(), "OX_LOCAL_PROCESSES": str(self._count)}
             command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", str(theirs.fileno())]
             process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),), env=environment)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST)
