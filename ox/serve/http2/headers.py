@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ox.serve.http2.stream import Stream
 
 NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
+METHOD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
+VISIBLE = re.compile(rb"[!-~]+").fullmatch  # what a URL is made of
 BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]|\A[ \t]|[ \t]\Z").search
 HOP_BY_HOP = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 SINGLE = {b"host", b"content-length"}  # twice, and two readers may disagree about the request
@@ -89,13 +91,14 @@ def read_head(fields: Iterable[Field]) -> Head:
     pseudo: dict[bytes, bytes] = {}
     headers: dict[bytes, bytes] = {}
     for name, value in fields:
-        if BAD_VALUE(value):
-            raise StreamFault(PROTOCOL_ERROR)
         if name[:1] == b":":
-            if headers or name in pseudo or name not in PSEUDO:
+            good = METHOD if name == b":method" else VISIBLE
+            if headers or name in pseudo or name not in PSEUDO or not good(value):
                 raise StreamFault(PROTOCOL_ERROR)
             pseudo[name] = value
-        elif not NAME(name) or name in HOP_BY_HOP or (name == b"te" and value.lower() != b"trailers"):
+        elif (
+            not NAME(name) or BAD_VALUE(value) or name in HOP_BY_HOP or (name == b"te" and value.lower() != b"trailers")
+        ):
             raise StreamFault(PROTOCOL_ERROR)
         elif name not in headers:
             headers[name] = value
@@ -122,8 +125,12 @@ def read_head(fields: Iterable[Field]) -> Head:
 def check_trailers(fields: Iterable[Field]) -> None:
     """Raises StreamFault for what may not stand after a body."""
     for name, value in fields:
-        if not NAME(name) or name in HOP_BY_HOP or BAD_VALUE(value):
+        if not _allowed(name, value):
             raise StreamFault(PROTOCOL_ERROR)
+
+
+def _allowed(name: bytes, value: bytes) -> bool:
+    return NAME(name) is not None and name not in HOP_BY_HOP and BAD_VALUE(value) is None
 
 
 class Block:
