@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,18 +15,29 @@ FORMATS = {"ISO8601": "text", **{form: form for form in FORMS}}  # Triton's word
 OFF = logging.CRITICAL + 10
 
 
+class Muted(logging.Filter):
+    """Lets no line of some levels through."""
+
+    levels: frozenset[int] = frozenset()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno not in self.levels
+
+
+MUTED = Muted()  # one, as there is one log in a process
+
+
 class LogSettings:
     """The settings, in Triton's words: each level by itself, `log_verbose_level` for everything below, the form."""
 
     def __init__(self) -> None:
         self._verbose = 0
-        self._muted = _Muted()
-        LOGGER.addFilter(self._muted)
-        weakref.finalize(self, LOGGER.removeFilter, self._muted)
+        MUTED.levels = frozenset()
+        LOGGER.addFilter(MUTED)
 
     def settings(self) -> dict[str, Any]:
         """What holds now."""
-        switches = {name: LOGGER.isEnabledFor(level) and level not in self._muted for name, level in SWITCHES.items()}
+        switches = {name: LOGGER.isEnabledFor(level) and level not in MUTED.levels for name, level in SWITCHES.items()}
         form = next((handler.form for handler in _handlers()), "default")
         verbose = max(self._verbose, 1) if LOGGER.isEnabledFor(logging.DEBUG) else 0
         return {"log_file": "", **switches, "log_verbose_level": verbose, "log_format": form}
@@ -45,7 +55,7 @@ class LogSettings:
             elif name == "log_verbose_level":
                 _check(name, value, type(value) is int and 0 <= value < 1 << 32, "a whole number")
             elif name == "log_format":
-                _check(name, value, value in FORMATS or value == now[name], ", ".join(FORMATS))
+                _check(name, value, type(value) is str and (value in FORMATS or value == now[name]), ", ".join(FORMATS))
             elif name == "log_file":
                 _check(name, value, value == "", "'', standard error: no client may have files written")
             else:
@@ -55,24 +65,10 @@ class LogSettings:
         wanted = {level for name, level in SWITCHES.items() if now[name]} | (
             {logging.DEBUG} if self._verbose else set()
         )
-        self._muted.levels = {*SWITCHES.values()} - wanted
+        MUTED.levels = frozenset(SWITCHES.values()) - wanted
         LOGGER.setLevel(min(wanted, default=OFF))
         for handler in _handlers():
             handler.form = FORMATS.get(now["log_format"], handler.form)
-
-
-class _Muted(logging.Filter):
-    """Lets no line of some levels through."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.levels: set[int] = set()
-
-    def __contains__(self, level: int) -> bool:
-        return level in self.levels
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno not in self.levels
 
 
 def _handlers() -> list[Log]:
