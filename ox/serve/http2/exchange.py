@@ -64,7 +64,7 @@ class Plain(Stream):
         if not ended:
             return
         exchange = self.exchange
-        exchange.body = bytes(self.body)
+        exchange.body = self.body
         try:
             front.handle(exchange)
         except OxError as error:
@@ -122,7 +122,10 @@ class Exchange2(Exchange):
     def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
         self.stream.answered = True
-        self.stream.connection.front.replies[status] += 1
+        front = self.stream.connection.front
+        front.replies[status] += 1
+        if front.trail is not None:
+            extra += front.trail.http(self, status, len(body))
         fields = [(b":status", b"%d" % status), (b"content-type", content_type), (b"content-length", b"%d" % len(body))]
         for line in extra.split(b"\r\n")[:-1]:
             name, _, value = line.partition(b":")
