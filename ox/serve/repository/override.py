@@ -72,7 +72,11 @@ def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
     Raises:
         ServeError: the disk is full (507), or a path is a file and a folder at once (400).
     """
-    folder = Path(tempfile.mkdtemp(prefix="ox-serve-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="ox-serve-"))
+    except OSError as error:  # tempfile tries to write before it names a folder
+        what = f"the files of '{name}' cannot be kept"
+        raise ServeError(what, status=507, got="no folder for temporary files can be written to") from error
     try:
         for path, content in files.items():
             target = folder / "model" / path

@@ -163,6 +163,16 @@ def test_a_full_disk(server: Server, caller: Any, monkeypatch: pytest.MonkeyPatc
     assert caller(server).infer("m") == (200, (2, 2.0))
 
 
+def test_no_folder_for_temporary_files(server: Server, caller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**_: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/secret']")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", none)
+    error = refused(server, "load", "m", {"file:1/model.onnx": b"x"})
+    assert error.status == 507 and "/secret" not in str(error)
+    assert caller(server).infer("m") == (200, (2, 2.0))
+
+
 def test_calls_of_one_model_take_turns(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
     async def many() -> list[Any]:
         work = []

@@ -23,7 +23,7 @@ Judge = Callable[[Reply, float], str | None]
 
 @dataclass(frozen=True)
 class Case:
-    """`judge` gives what is wrong with a reply to a request that was sent then, or None. `errors`: may it be refused?"""
+    """`judge` says what is wrong with a reply to a request that was sent at that time, or None."""
 
     name: str
     request: bytes

@@ -71,7 +71,7 @@ class Book:
         for name, book in (("LOST", self.lost), ("WRONG", self.wrong)):
             found += [f"{name} {count} x {what}" for what, count in book.most_common(12)]
         if self.balance():
-            found.append(f"UNACCOUNTED {self.balance()}")
+            found.append(f"without an outcome: {self.balance()}")
         return found
 
     @property

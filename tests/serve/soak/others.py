@@ -1,4 +1,4 @@
-"""Who else is there: clients that wait for ever, clients that stop in the middle, and somebody who manages the models."""
+"""Who else is there: clients that wait for ever, clients that stop in the middle, one who manages the models."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     python tests/serve/soak/soak.py [--minutes 10] [--only main,drain,kill,disk,clock]
 
-256 clients over HTTP (JSON and binary) and gRPC ask without a rest, while models get new versions, are replaced, removed,
-added and damaged on disk, bad requests are mixed in, 5,000 connections idle and 32 clients stop in the middle of a body.
-Then, each under the same load: SIGTERM; a worker that is killed; a disk that is full; a clock that jumps. At the end every
-request that was sent must have got a right answer or the right error, and memory must not have grown.
+256 clients over HTTP (JSON and binary) and gRPC ask without a rest, while models get new versions, are replaced,
+removed, added and damaged on disk, bad requests are mixed in, 5,000 connections idle and 32 clients stop in the middle
+of a body. Then, each under the same load: SIGTERM; a worker that is killed; a disk that is full; a clock that jumps. At
+the end every request must have got a right answer or the right error, and memory must not have grown.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import signal
 import statistics
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
 
 from cases import cases
 from crowd import Book, Crowd
@@ -220,10 +220,16 @@ async def clock_part(folder: Path, seconds: float, report: Callable[[str], None]
     server = Server(world.folder, environment=fake)
 
     async def meanwhile(book: Book) -> None:
-        for days in ("+1d", "-1d"):
+        for days in (1, -1):
             await asyncio.sleep(seconds / 3)
-            offset.write_text(days)
+            offset.write_text(f"{days:+}d")
             await world.grow()
+            await asyncio.sleep(1.5)
+            _, body = await call(server.port, "GET", "/v2/models/stable/stats")
+            ahead = json.loads(body)["model_stats"][0]["last_inference"] / 1e3 - time.time()
+            report(f"the server's clock is {ahead / 86_400:+.1f} days ahead")
+            if abs(ahead - days * 86_400) > 60:
+                raise Failed(f"the clock did not jump: {ahead} s", book)
 
     return await quiet(server, world, seconds, meanwhile, report)
 
