@@ -64,7 +64,7 @@ class Plain(Stream):
         if not ended:
             return
         exchange = self.exchange
-        exchange.body = self.body
+        exchange.body = self.body  # type: ignore[assignment]  # nobody writes to it
         try:
             front.handle(exchange)
         except OxError as error:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from ox.serve.http2 import Plain
 from ox.serve.http2 import frames as f
 
@@ -113,13 +115,18 @@ def test_a_client_that_does_not_read(site: Any, connect: Any) -> None:
 # ---- the other way
 
 
-def test_clients_get_their_windows_back(site: Any, connect: Any) -> None:
-    with connect(site.port) as wire:
-        piece = f.frame(f.DATA, 0, 1, bytes(100))
-        wire.send(wire.head(1, "/hold", end=False), f.window_update(0, 1))
-        assert int.from_bytes(wire.until(f.WINDOW_UPDATE, 0).payload, "big") == (16 << 20) - 65_535
-        wire.send(piece * 990)
-        wire.alive()
+def test_a_connection_gets_its_window_back(serve: Any, quick: Any, connect: Any) -> None:
+    with serve(replace(quick, body=1 << 20, request_s=20)) as site, connect(site.port) as wire:
+        left = 65_535 + int.from_bytes(wire.until(f.WINDOW_UPDATE, 0).payload, "big")
+        assert left == 16 << 20
+        for stream in range(1, 41, 2):
+            pieces = f.frame(f.DATA, 0, stream, bytes(f.LARGEST)) * 62 + f.frame(f.DATA, f.END_STREAM, stream, b"1")
+            wire.send(wire.head(stream, end=False), pieces)
+            left -= 62 * f.LARGEST + 1
+            while (frame := wire.frame()).kind != f.HEADERS:
+                if frame.kind == f.WINDOW_UPDATE and frame.stream == 0:
+                    left += int.from_bytes(frame.payload, "big")
+            assert 8 << 20 <= left <= 16 << 20
 
 
 def test_padding_counts(serve: Any, quick: Any, connect: Any) -> None:
@@ -133,12 +140,13 @@ def test_padding_counts(serve: Any, quick: Any, connect: Any) -> None:
         assert 1 << 19 <= more < (1 << 19) + 1000
 
 
-def test_a_client_that_overruns_its_window(serve: Any, quick: Any, connect: Any, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("flags", [0, f.END_STREAM])
+def test_a_client_that_overruns_its_window(serve: Any, quick: Any, connect: Any, monkeypatch: Any, flags: int) -> None:
     monkeypatch.setattr(Plain, "hungry", False)  # so that it gets nothing back
     with serve(replace(quick, body=16 << 20, request_s=20)) as site, connect(site.port) as wire:
         wire.send(wire.head(1, "/hold", end=False))
         for _ in range(64):
             wire.send(f.frame(f.DATA, 0, 1, bytes(f.LARGEST)))
         wire.alive()
-        wire.send(f.frame(f.DATA, 0, 1, b"1"))
+        wire.send(f.frame(f.DATA, flags, 1, b"1"))
         assert wire.reset_of(1) == f.FLOW_CONTROL_ERROR
