@@ -27,7 +27,7 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(_bytes(path))
     except FileNotFoundError as error:
-        raise LoadError(f"there is no file {path}", hint=_others(path)) from error
+        raise LoadError(f"there is no file {path}", hint=others(path)) from error
     except OSError as error:
         raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
     except (DecodeError, UnicodeDecodeError) as error:
@@ -142,6 +142,7 @@ def external_file(path: Path, tensor: TensorProto) -> Path | None:
     return target
 
 
-def _others(path: Path) -> str:
+def others(path: Path) -> str:
+    """What to try instead of a file that is not there."""
     found = sorted(other.name for other in path.parent.glob("*.onnx")) if path.parent.is_dir() else []
     return f"one of {', '.join(found[:5])}" if found else "ox export model.onnx writes one"

@@ -82,6 +82,11 @@ class Entry:
             if self.wanted(found.versions[number]) not in (self.slot(number).loaded, self.slot(number).failed)
         ]
 
+    def try_again(self) -> None:
+        """What failed is due again, though its files are as they were."""
+        for slot in self.slots.values():
+            slot.failed = None
+
     def calm(self, found: Found) -> None:
         """What failed and is as it was before again has not failed."""
         for number, version in found.versions.items():

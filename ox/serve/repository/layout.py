@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from ox.errors import ArgumentError, LoadError
+from ox.graph.file import others
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
@@ -58,7 +59,10 @@ class Found:
     def absence(self) -> LoadError:
         """What to say where there is no version."""
         if not self.path.is_dir():
-            return LoadError(f"there is no file {self.path}", hint="ox export model.onnx writes one")
+            return LoadError(f"there is no file {self.path}", hint=others(self.path))
+        if NUMBER.fullmatch(self.path.name):
+            above = self.path.parent
+            return LoadError(f"{above} is one model, not a folder of models", hint=f"the folder above: {above.parent}")
         held = ", ".join(sorted(path.name for path in self.path.iterdir()))[:200]
         return LoadError(
             f"{self.path} holds no version of the model",

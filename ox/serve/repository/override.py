@@ -29,9 +29,12 @@ class Override:
     config: Any | None
     files: Mapping[str, bytes]
 
+    def __bool__(self) -> bool:
+        return self.config is not None or bool(self.files)
 
-def override(parameters: Mapping[str, Any]) -> Override | None:
-    """The parameters of a load call; None where there are none.
+
+def override(parameters: Mapping[str, Any]) -> Override:
+    """The parameters of a load call; false where there are none.
 
     Raises:
         ServeError: a parameter is unknown, or not what it should be.
@@ -52,7 +55,7 @@ def override(parameters: Mapping[str, Any]) -> Override | None:
             raise ServeError(what, expected=f"config, {EXPECTED}")
     if len(files) > MOST_FILES:
         raise ServeError("a load call brings too many files", expected=f"at most {MOST_FILES}", got=str(len(files)))
-    return Override(config, files) if parameters else None
+    return Override(config, files)
 
 
 def _content(name: str, value: Any) -> bytes:

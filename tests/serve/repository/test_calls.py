@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -151,6 +152,30 @@ def test_parameters_that_are_wrong(server: Server, caller: Any, parameters: dict
     assert refused(server, "load", "m", parameters).status == 400
     assert caller(server).infer("m") == (200, (2, 2.0))
     assert refused(server, "unload", "m", {"unload_dependents": "yes"}).status == 400
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\0", "\n", "x" * 201])
+def test_names_that_are_none(server: Server, name: str) -> None:
+    error = refused(server, "load", name, {"file:1/model.onnx": b"x"})
+    assert error.status == 400 and "cannot be the name" in error.what
+
+
+def test_a_call_that_nobody_waits_for(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
+    """Its client has gone: nothing of it stays, and the next call goes ahead."""
+    data = make(tmp_path / "other" / "m.onnx", 5).read_bytes()
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(server.service.load("new", {"file:1/model.onnx": data}))
+        while not server.service.repository.entries.get("new"):
+            await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run_coroutine_threadsafe(leave(), server._loop).result(30)
+    assert caller(server).index("new") == {"": ("UNAVAILABLE", "")} and not list((tmp_path / "temporary").iterdir())
+    call(server, "load", "new", {"file:1/model.onnx": data})
+    assert caller(server).infer("new") == (200, (1, 5.0))
 
 
 def test_a_full_disk(server: Server, caller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
