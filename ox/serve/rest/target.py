@@ -14,8 +14,12 @@ def parts_of(target: bytes) -> list[str]:
     Raises:
         ServeError: it is not a URL.
     """
-    try:
-        path = unquote(urlsplit(target.decode("latin-1")).path)
-    except ValueError as problem:  # a whole URL with an address that is none
-        raise ServeError("the target of the request is not a URL", got=str(problem)) from None
-    return path.strip("/").split("/")
+    text = target.decode("latin-1")
+    if text.startswith("/"):  # `//v2/x` names no host: a proxy in front sees a path, too
+        path = text.partition("?")[0].partition("#")[0]
+    else:
+        try:
+            path = urlsplit(text).path
+        except ValueError as problem:  # a whole URL with an address that is none
+            raise ServeError("the target of the request is not a URL", got=str(problem)) from None
+    return unquote(path).removeprefix("/").removesuffix("/").split("/")
