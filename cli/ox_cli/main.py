@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("inspect", "Show what an ONNX file takes, gives and contains."),
     "serve": ("serve", "Serve an ONNX file over HTTP (Open Inference Protocol V2)."),
     "keys": ("keys", "Make, list and revoke API keys of `ox serve`."),
+    "tune": ("tune", "Measure how a model is best served on this machine."),
     "bench": ("bench", "Load a V2 server, over HTTP or gRPC, and say how it took it."),
     "doctor": ("doctor", "Say what this machine really has: threads, runtimes, devices."),
 }

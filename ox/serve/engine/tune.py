@@ -1,0 +1,225 @@
+"""Measures how a model is best run on this machine: every layout of instances and threads, every size of batch.
+
+Jobs go through the batcher and the engine as they do in the server, from clients that wait for their answer before they
+ask again; only sockets are missing. What is recommended is the quickest answer among the settings that are within a few
+percent of the highest throughput.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ox.devices.machine import threads as usable_threads
+from ox.errors import ArgumentError, ServeError
+from ox.serve.batching.job import Job
+from ox.serve.engine.instance import Feed
+from ox.serve.engine.proof import rows as valid_rows
+from ox.serve.limits import Limits
+from ox.serve.options import Options
+from ox.serve.v2.request import Request
+
+if TYPE_CHECKING:
+    from ox.serve.repository.model import Model
+
+SIZES = (1, 2, 4, 8, 16, 32)
+CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128)
+LIKE = 0.97  # of the highest throughput: no difference worth a longer wait
+GRID_SHARE = 0.7  # of the time; the rest is for the recommended setting under other loads
+LEAST_S = 0.05  # one measurement
+ROUNDS = 3
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """How a model is run."""
+
+    instances: int
+    threads: int
+    max_rows: int
+
+    @property
+    def layout(self) -> str:
+        return f"{self.instances} × {self.threads}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a setting did under a load of so many clients; times in seconds."""
+
+    setting: Setting
+    clients: int
+    rate: float  # rows a second
+    p50: float
+    p99: float
+    rows: float  # of a batch, on average
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All that was measured. `loads` is the recommended setting under other numbers of clients."""
+
+    name: str
+    points: tuple[Point, ...]
+    best: Point
+    loads: tuple[Point, ...]
+    cores: int
+    why: str | None  # batches are off, if they are
+
+    def reason(self) -> str:
+        """Why this setting."""
+        top = max(self.points, key=lambda point: point.rate)
+        what = f"{self.best.rate:,.0f} rows/s with {self.best.clients} clients"
+        if top is self.best:
+            return f"the highest throughput: {what}"
+        return f"{what}, {self.best.rate / top.rate:.0%} of the highest, and the shortest wait of all that reach that"
+
+    def toml(self) -> str:
+        """The setting as `ox.toml` has it."""
+        setting = self.best.setting
+        quoted = self.name if self.name.replace("_", "").replace("-", "").isalnum() else f'"{self.name}"'
+        return (
+            f"# ox tune serve on {self.cores} cores: {self.reason()}\n"
+            f"[models.{quoted}]\n"
+            f"instances = {setting.instances}\nthreads = {setting.threads}\nmax_rows = {setting.max_rows}\n"
+            "max_wait_ms = 0\n"
+        )
+
+
+def tune(
+    path: str | Path, *, device: str = "cpu", seconds: float = 20.0, clients: int = 32, tell: Callable[[Point], None]
+) -> Tuning:
+    """Measures for about so many seconds, with so many clients; `tell` hears every point as it is measured.
+
+    Raises:
+        LoadError, DeviceError: the model cannot be served.
+        ArgumentError: it takes inputs that nobody can make up; or too little time.
+    """
+    from ox.serve.repository.model import Model
+
+    def load(setting: Setting) -> Model:
+        chosen = replace(
+            Options(device), instances=setting.instances, threads=setting.threads, max_rows=setting.max_rows
+        )
+        return Model(path, replace(chosen, max_queue=1 << 20), Limits())
+
+    begun = perf_counter()
+    first = load(Setting(1, 1, max(SIZES)))
+    feeds = [feed for feed, _ in valid_rows(first.engine, first.samples, 32)]
+    if not feeds:
+        raise ArgumentError("no valid input to tune with", where=str(path), hint="export with golden samples")
+    cores = 1 if first.engine.device == "cuda" else usable_threads()
+    sizes = SIZES if first.proof.why is None else SIZES[:1]
+    grid = [Setting(*layout, size) for layout in layouts(cores) for size in sizes]
+    spent = perf_counter() - begun
+    share = (seconds * GRID_SHARE - spent) / len(grid)
+    # In rounds where there is time for them: what else the machine does then does not meet one setting alone.
+    rounds = ROUNDS if share / ROUNDS > first.warm_s + LEAST_S else 1
+    each = share / rounds - first.warm_s
+    if each < LEAST_S:
+        least = ((LEAST_S + first.warm_s) * len(grid) + spent) / GRID_SHARE
+        raise ArgumentError("too little time", expected=f"--seconds {least + 1:.0f} or more", got=f"{seconds:g}")
+    seen: dict[Setting, list[Point]] = {setting: [] for setting in grid}
+    for _ in range(rounds):
+        for setting in grid:
+            seen[setting].append(run(load(setting), feeds, setting, clients, each))
+            tell(seen[setting][-1])
+    points = [sorted(some, key=lambda point: point.rate)[len(some) // 2] for some in seen.values()]
+    best = recommend(points)
+    loads = []
+    for count in CLIENTS:
+        loads.append(run(load(best.setting), feeds, best.setting, count, seconds * (1 - GRID_SHARE) / len(CLIENTS)))
+        tell(loads[-1])
+    return Tuning(first.name, tuple(points), best, tuple(loads), cores, first.proof.why)
+
+
+def layouts(cores: int) -> list[tuple[int, int]]:
+    """Instances and threads of each: all cores in every even division, and half of them."""
+    divided = [(cores // threads, threads) for threads in range(1, cores + 1) if cores % threads == 0]
+    return divided if cores == 1 else [*divided, (max(1, cores // 2), 1)]
+
+
+def recommend(points: Sequence[Point]) -> Point:
+    """The shortest p99 of those that are as quick as the quickest."""
+    top = max(point.rate for point in points)
+    return min((point for point in points if point.rate >= LIKE * top), key=lambda point: (point.p99, point.setting))
+
+
+def run(model: Model, feeds: Sequence[Feed], setting: Setting, clients: int, seconds: float) -> Point:
+    """One point. The first fifth of the time does not count."""
+    return asyncio.run(_measure(model, feeds, setting, clients, seconds))
+
+
+async def _measure(model: Model, feeds: Sequence[Feed], setting: Setting, clients: int, seconds: float) -> Point:
+    loop = asyncio.get_running_loop()
+    load = Load(model, feeds, seconds)
+    model.batcher.start(loop)
+    for _ in range(clients):
+        load.ask()
+    await load.over.wait()
+    batches = model.stages.batch_rows
+    rows = batches.total / max(1, batches.count)
+    await model.close()
+    if load.error is not None:
+        raise load.error
+    waits = sorted(load.waits) or [seconds]
+    rate = load.rows / max(load.last - load.counting, 1e-9)
+    return Point(setting, clients, rate, _percentile(waits, 0.5), _percentile(waits, 0.99), rows)
+
+
+class Load:
+    """Clients in a closed loop: each answer brings the next question, until the time is over."""
+
+    def __init__(self, model: Model, feeds: Sequence[Feed], seconds: float) -> None:
+        now = perf_counter()
+        self.model, self.counting, self.end = model, now + seconds / 5, now + seconds
+        self.last = self.counting
+        self.waits: list[float] = []
+        self.rows = self.open = 0
+        self.over = asyncio.Event()
+        self.error: Exception | None = None
+        self._requests = cycle([Request(None, feed, *model.signature.measure(feed), ()) for feed in feeds])
+
+    def ask(self) -> None:
+        self.open += 1
+        try:
+            self.model.submit(Question(next(self._requests), self))
+        except ServeError as error:
+            self.error = error
+            self.answered(None)
+
+    def answered(self, job: Question | None) -> None:
+        now = perf_counter()
+        self.open -= 1
+        if job is not None and job.error is not None:
+            self.error = job.error
+        elif job is not None and job.arrived >= self.counting:
+            self.waits.append(now - job.arrived)
+            self.rows += job.request.rows
+            self.last = now
+        if now < self.end and self.error is None:
+            self.ask()
+        elif not self.open:
+            self.over.set()
+
+
+class Question(Job):
+    """A job that tells its load."""
+
+    __slots__ = ("_load",)
+
+    def __init__(self, request: Request, load: Load) -> None:
+        super().__init__(request)
+        self._load = load
+
+    def done(self) -> None:
+        self._load.answered(self)
+
+
+def _percentile(ordered: Sequence[float], part: float) -> float:
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
