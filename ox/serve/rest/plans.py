@@ -96,9 +96,9 @@ def split_id(text: Body) -> tuple[str | None, int]:
     """
     if text[:6] != START:
         return None, 0
-    first = text.find(b'"', 6, 8)
+    first = 6 if text[6:7] == b'"' else 7
     last = text.find(b'"', first + 1, first + LONGEST_ID)
-    if first < 0 or last < 0:
+    if last < 0 or (first == 7 and text[6:8] != b' "'):
         return None, 0
     try:
         identifier = text[first + 1 : last].decode()

@@ -145,7 +145,8 @@ def test_taken_and_too_many(regions: Regions) -> None:
     [({REGION: "none"}, 404, "no shared memory region 'none'; expected 'r'"), ({REGION: 5}, 400, f"wrong {REGION}"),
      ({REGION: None}, 400, f"wrong {REGION}"), ({SIZE: None}, 400, f"wrong {SIZE}"), ({SIZE: -1}, 400, f"wrong {SIZE}"),
      ({SIZE: True}, 400, f"wrong {SIZE}"), ({SIZE: 1 << 70}, 400, f"wrong {SIZE}"),
-     ({OFFSET: -1}, 400, f"wrong {OFFSET}"), ({OFFSET: "1"}, 400, f"wrong {OFFSET}"), ({SIZE: 51}, 400, "beyond the end"),
+     ({OFFSET: -1}, 400, f"wrong {OFFSET}"), ({OFFSET: "1"}, 400, f"wrong {OFFSET}"),
+     ({SIZE: 51}, 400, "beyond the end"),
      ({OFFSET: 43}, 400, "at most 50 bytes"),
      ({OFFSET: 1 << 61, SIZE: 1 << 61}, 400, "beyond the end")],
 )  # fmt: skip
