@@ -47,8 +47,15 @@ class Writer:
             identifier = ID + varint(len(text)) + text
         if not plan.plain:
             return self._each(plan, request, arrays) + identifier
-        shapes = tuple([arrays[output.place].shape for output in request.outputs])
-        form = plan.forms.get(shapes)
+        if len(request.outputs) == 1:
+            array = arrays[request.outputs[0].place]
+            form = plan.forms.get(array.shape)
+            if form is not None:  # nearly always
+                return form[0] + array.tobytes() + identifier
+            shapes: tuple[Any, ...] = array.shape
+        else:
+            shapes = tuple([arrays[output.place].shape for output in request.outputs])
+            form = plan.forms.get(shapes)
         if form is None:
             form = self._form(plan, request, arrays)
             if form is None:

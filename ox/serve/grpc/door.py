@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ox.serve.access import Guard
 from ox.serve.address import unavailable
 from ox.serve.grpc.methods import Table
@@ -12,6 +10,7 @@ from ox.serve.grpc.rpc import Code
 from ox.serve.http import Front
 from ox.serve.http2.front import Http2
 from ox.serve.limits import Limits
+from ox.serve.listen import Listener, listen
 from ox.serve.service import Service
 from ox.serve.settings import Settings
 
@@ -31,7 +30,7 @@ class Door:
         self._table = Table(service, limits, guard)
         self.port: int | None = settings.grpc_port
         self.replies: list[int] = [0] * len(Code)  # answers by their code
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._telemetry = service.telemetry
 
     async def start(self, front: Front, host: str, port: int) -> None:
@@ -62,12 +61,10 @@ class Door:
         front.upgrade = http2.upgrade
         if self.port is not None:
             try:
-                self._listener = await asyncio.get_running_loop().create_server(
-                    http2, host, self.port, backlog=2048, ssl=settings.tls(), reuse_port=share or None
-                )
+                self._listener = await listen(http2, host, self.port, tls=settings.tls(), reuse_port=share)
             except (OSError, OverflowError) as error:
                 raise unavailable(host, self.port, error) from error
-            self.port = self._listener.sockets[0].getsockname()[1]
+            self.port = self._listener.port
         else:
             self.port = port
 

@@ -12,7 +12,7 @@ from ox.serve.grpc.answer import Writer
 from ox.serve.grpc.plan import Plan
 from ox.serve.grpc.proto import message
 from ox.serve.grpc.rpc import Rpc, failure
-from ox.serve.grpc.wire import Parts, parse, split
+from ox.serve.grpc.wire import Layout, Parts, layout_of, parse, split
 from ox.serve.limits import Limits
 from ox.serve.service import Service
 from ox.serve.v2.request import Request
@@ -35,43 +35,59 @@ class Inference:
         self._repository, self._regions, self._most = service.repository, service.regions, limits.json
         self._check = None if guard is None or guard.open else guard.check
         self._plans: dict[bytes, Plan] = {}
+        self._layouts: dict[int, Layout] = {}  # by the length of such requests
         self._request = message("inference.ModelInferRequest")
         self.writer = Writer(limits.reply)
-        self._repository.changed.append(self._plans.clear)
+        self._repository.changed.append(self._forget)
 
     def infer(self, body: bytes, rpc: Rpc) -> None:
         """ModelInfer."""
         try:
-            self.start(Unary(self.writer, rpc, rpc.arrived), body, split(body))
+            layout = self._layouts.get(len(body))
+            if layout is not None and body.startswith(layout.start):
+                parts = layout.parts
+            else:
+                parts = split(body)
+            job = Unary(self.writer, rpc, rpc.arrived, self.read(body, parts, rpc, rpc.arrived))
+            rpc.on_abandon = job.abandon
+            self.submit(job)
         except OxError as error:
             rpc.fail(*failure(error))
         except Exception:
             rpc.fail(*broken())
 
-    def start(self, job: Pending, body: bytes, parts: Parts) -> None:
-        """Reads a request and has it run.
+    def read(self, body: bytes, parts: Parts, rpc: Rpc, received: float) -> Request:
+        """A request, checked and complete.
 
         Raises:
-            ServeError: it is wrong, not allowed, or one too many.
+            ServeError: it is wrong, or not allowed.
         """
-        head = parts.head
-        plan = self._plans.get(head)
+        plan = self._plans.get(parts.head)
         if plan is None:
-            plan = self._read(head, job)
-        elif self._check is not None:
-            self._check(credential_of(job.rpc.metadata), "infer", plan.model.name, job.rpc.peer)
+            return self._first(body, parts, rpc, received)
+        if self._check is not None:
+            self._check(credential_of(rpc.metadata), "infer", plan.model.name, rpc.peer)
         try:
-            job.take(plan.read(body, parts), plan)
-            plan.model.submit(job)
+            return plan.read(body, parts)
         except ServeError as error:
-            plan.model.stages.failed(error, job.received, job.rpc.metadata)
+            plan.model.stages.failed(error, received, rpc.metadata)
             raise
-        if plan.lasting and len(head) <= LONGEST_HEAD and head not in self._plans:
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
-            self._plans[head] = plan
 
-    def _read(self, head: bytes, job: Pending) -> Plan:
+    def submit(self, job: Pending) -> None:
+        """Has a request run.
+
+        Raises:
+            ServeError: it is one too many.
+        """
+        try:
+            job.plan.model.submit(job)
+        except ServeError as error:
+            job.plan.model.stages.failed(error, job.received, job.rpc.metadata)
+            raise
+
+    def _first(self, body: bytes, parts: Parts, rpc: Rpc, received: float) -> Request:
+        """The careful way, which remembers what it can."""
+        head = parts.head
         if len(head) > self._most:
             raise ServeError(
                 "the request is too large",
@@ -82,29 +98,38 @@ class Inference:
             )
         asked = parse(self._request, head, self._most)
         if self._check is not None:
-            self._check(credential_of(job.rpc.metadata), "infer", asked.model_name, job.rpc.peer)
+            self._check(credential_of(rpc.metadata), "infer", asked.model_name, rpc.peer)
         model = self._repository.find(asked.model_name, asked.model_version)
         try:
-            return Plan(model, asked, self._regions)
+            plan = Plan(model, asked, self._regions)
+            request = plan.read(body, parts)
         except ServeError as error:
-            model.stages.failed(error, job.received, job.rpc.metadata)
+            model.stages.failed(error, received, rpc.metadata)
             raise
+        if plan.lasting and len(head) <= LONGEST_HEAD:
+            if len(self._plans) >= MOST_PLANS:
+                self._forget()
+            self._plans[head] = plan
+            layout = layout_of(body, parts)
+            if layout is not None:
+                self._layouts[len(body)] = layout
+        return request
+
+    def _forget(self) -> None:
+        self._plans.clear()
+        self._layouts.clear()
 
 
 class Pending(Job):
     """A job whose outcome answers a request that was `received` in a call."""
 
     __slots__ = ("_writer", "plan", "received", "rpc")
-    plan: Plan
 
-    def __init__(self, writer: Writer, rpc: Rpc, received: float) -> None:
-        self._writer, self.rpc, self.received = writer, rpc, received
-
-    def take(self, request: Request, plan: Plan) -> None:
-        """Becomes a job: there was nothing wrong with the request."""
+    def __init__(self, writer: Writer, rpc: Rpc, received: float, request: Request) -> None:
         super().__init__(request)
-        self.plan = plan
-        deadline = self.rpc.deadline
+        self._writer, self.rpc, self.received = writer, rpc, received
+        self.plan: Plan = request.form
+        deadline = rpc.deadline
         if deadline is not None and (self.deadline is None or deadline < self.deadline):
             self.deadline = deadline
 
@@ -145,10 +170,6 @@ class Unary(Pending):
     """The one request of a call."""
 
     __slots__ = ()
-
-    def take(self, request: Request, plan: Plan) -> None:
-        super().take(request, plan)
-        self.rpc.on_abandon = self.abandon
 
     def answer(self, answer: bytes) -> None:
         self.rpc.send(answer)

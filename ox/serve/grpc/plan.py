@@ -73,7 +73,8 @@ class Plan:
         self.lasting = self.plain and not self.fed  # good for other requests, too
         self.measured: tuple[int, tuple[Any, ...]] | None = None
         self.quick = [self._quick(codec, asked) for codec, asked in self.raw]
-        self.forms: dict[tuple[tuple[int, ...], ...], list[bytes]] = {}  # of answers, by their outputs' shapes
+        self.forms: dict[tuple[Any, ...], list[bytes]] = {}  # of answers, by the shapes of their outputs
+        self.single: tuple[str, int, tuple[int, ...], np.dtype[Any]] | None = None  # the only input, if it is quick
 
     @staticmethod
     def _quick(codec: InputCodec, asked: dict[str, Any]) -> tuple[int, tuple[int, ...], np.dtype[Any]] | None:
@@ -90,6 +91,15 @@ class Plan:
             ServeError: its tensors are not what its head says, or not what the model takes.
         """
         raw = parts.raw
+        if self.single is not None and len(raw) == 1:
+            name, expected, shape, dtype = self.single
+            at, size = raw[0]
+            if size == expected:  # nearly always
+                only: Array = np.ndarray(shape, dtype, body, at)
+                if not only.flags.aligned:
+                    only = only.copy()
+                rows, key = self.measured  # type: ignore[misc]  # single is only set beside it
+                return Request(parts.id, {name: only}, rows, key, self.outputs, self.parameters, self)
         if len(raw) != len(self.raw):
             raise self._miscounted(len(raw))
         feed = self.fed.copy()
@@ -102,6 +112,8 @@ class Plan:
                 feed[codec.name] = array if array.flags.aligned else array.copy()
         if self.measured is None:
             self.measured = self.model.signature.measure(feed)
+            if len(self.raw) == 1 and not self.fed and self.quick[0] is not None:
+                self.single = self.raw[0][0].name, *self.quick[0]
         rows, key = self.measured
         return Request(parts.id, feed, rows, key, self.outputs, self.parameters, self)
 

@@ -14,6 +14,7 @@ from ox.serve.grpc.answer import Writer, refused, streamed
 from ox.serve.grpc.inference import Inference, Pending, broken
 from ox.serve.grpc.rpc import Rpc, failure
 from ox.serve.grpc.wire import split
+from ox.serve.v2.request import Request
 
 
 class Stream:
@@ -64,34 +65,43 @@ class Stream:
     def _abandon(self) -> None:
         self._over = True
         for turn in self._turns:
-            if turn.running:
-                turn.abandon()
+            if turn.job is not None:
+                turn.job.abandon()
         self._turns.clear()
 
 
-class Turn(Pending):
+class Turn:
     """One request of a stream; `message` is its answer once there is one."""
 
-    __slots__ = ("_stream", "code", "id", "message", "running", "text")
+    __slots__ = ("_stream", "code", "id", "job", "message", "text")
 
-    def __init__(self, writer: Writer, stream: Stream, received: float) -> None:
-        super().__init__(writer, stream.rpc, received)
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.id = ""
         self.message = b""
         self.code, self.text = 0, ""
-        self.running = False
+        self.job: Running | None = None  # while it runs
 
     def answer(self, answer: bytes) -> None:
-        self.running = False
+        self.job = None
         self.message = streamed(answer)
         self._stream.advance()
 
     def refuse(self, code: int, text: str) -> None:
-        self.running = False
+        self.job = None
         self.code, self.text = code, text
         self.message = refused(text, self.id)
         self._stream.advance()
+
+
+class Running(Pending):
+    """A request of a stream on its way."""
+
+    __slots__ = ("answer", "refuse")
+
+    def __init__(self, writer: Writer, rpc: Rpc, received: float, request: Request, turn: Turn) -> None:
+        super().__init__(writer, rpc, received, request)
+        self.answer, self.refuse = turn.answer, turn.refuse  # type: ignore[method-assign]
 
 
 class Streams:
@@ -110,13 +120,15 @@ class Streams:
         stream = rpc.state
         if not isinstance(stream, Stream):
             rpc.state = stream = Stream(rpc, self._most)
-        turn = Turn(self._inference.writer, stream, perf_counter())
+        inference, received = self._inference, perf_counter()
+        turn = Turn(stream)
         stream.take(turn)
         try:
             parts = split(body)
             turn.id = parts.id
-            turn.running = True
-            self._inference.start(turn, body, parts)
+            request = inference.read(body, parts, rpc, received)
+            turn.job = Running(inference.writer, rpc, received, request, turn)
+            inference.submit(turn.job)
         except OxError as error:
             turn.refuse(*failure(error))
         except Exception:

@@ -32,6 +32,21 @@ class Parts(NamedTuple):
     raw: list[tuple[int, int]]
 
 
+class Layout(NamedTuple):
+    """How a message of one tensor begins, up to the tensor's bytes, which end it; and its parts."""
+
+    start: bytes
+    parts: Parts
+
+
+def layout_of(body: bytes, parts: Parts) -> Layout | None:
+    """What a message has in common with the next one of its length; None if it has several tensors or an id."""
+    if len(parts.raw) != 1 or parts.id:
+        return None
+    ((at, size),) = parts.raw
+    return Layout(body[:at], parts) if at + size == len(body) else None
+
+
 def split(body: bytes) -> Parts:
     """Takes a serialised ModelInferRequest apart.
 
@@ -107,6 +122,8 @@ def check(name: str, body: bytes) -> None:
             at, count = _skip(body, at), count + 1
             if count > MOST_FIELDS:
                 raise ServeError("the message has too many parts", status=413, expected=f"at most {MOST_FIELDS}")
+        if at != len(body):
+            raise IndexError
     except IndexError:
         raise malformed(name, "it ends in the middle of a field") from None
 

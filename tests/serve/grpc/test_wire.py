@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ox.errors import ServeError
 from ox.serve.grpc.proto import message
-from ox.serve.grpc.wire import MOST_FIELDS, Parts, split, varint
+from ox.serve.grpc.wire import MOST_FIELDS, Parts, check, layout_of, parse, split, varint
 
 Request = message("inference.ModelInferRequest")
 
@@ -101,6 +101,41 @@ def test_many_tiny_fields_are_not_read() -> None:
     with pytest.raises(ServeError, match="too many parts") as caught:
         split(b"\x2a\x00" * (MOST_FIELDS + 1))
     assert caught.value.status == 413
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300), st.text(max_size=3))
+def test_what_begins_alike_and_is_as_long_has_the_same_parts(first: bytes, second: bytes, identifier: str) -> None:
+    size = min(len(first), len(second))
+    bodies = [
+        Request(model_name="m", id=identifier, raw_input_contents=[raw[:size]]).SerializeToString()
+        for raw in (first, second)
+    ]
+    layout = layout_of(bodies[0], split(bodies[0]))
+    assert (layout is None) == bool(identifier)
+    if layout is not None:
+        assert bodies[1].startswith(layout.start) and layout.parts == split(bodies[1])
+
+
+@pytest.mark.parametrize("body", [b"\x3a\x01x\x0a\x01m", b"\x3a\x01x\x3a\x01y", b"\x0a\x01m"])
+def test_what_does_not_end_in_its_only_tensor_has_no_layout(body: bytes) -> None:
+    assert layout_of(body, split(body)) is None
+
+
+def test_a_large_message_of_tiny_fields_is_not_parsed() -> None:
+    kind = message("inference.RepositoryModelLoadRequest")
+    tiny = b"\x1a\x04\x0a\x02ab" * 20_000
+    with pytest.raises(ServeError, match="too many parts") as caught:
+        parse(kind, tiny, 1 << 24)
+    assert caught.value.status == 413
+    with pytest.raises(ServeError, match="the message is too large") as caught:
+        parse(kind, tiny)
+    assert caught.value.status == 413
+    large = kind(model_name="m", parameters={"file:1/model.onnx": {"bytes_param": bytes(100_000)}}).SerializeToString()
+    assert parse(kind, large, 1 << 24).model_name == "m"
+    with pytest.raises(ServeError, match="not a valid RepositoryModelLoadRequest"):
+        parse(kind, large[:-1], 1 << 24)
+    with pytest.raises(ServeError, match="not a valid X"):
+        check("X", b"\x0a\x05")
 
 
 @pytest.mark.parametrize("value", [0, 127, 128, 300, 1 << 32])
