@@ -42,6 +42,18 @@ def test_brackets_are_counted() -> None:
         load_json(b"[" + b"{}," * (1 << 17) + b"1]")
 
 
+def test_json_is_not_deep(client: Any) -> None:
+    for text in (
+        b"[" * 100_000,
+        b'{"inputs":' * 5000 + b"1" + b"}" * 5000,
+        b'{"inputs": ' + b"[" * 2000 + b"]" * 2000 + b"}",
+    ):
+        with pytest.raises(ServeError, match="not JSON"):
+            load_json(text)
+        status, _, body = client.ask("POST", INFER, text[:50_000])
+        assert status == 400 and b"error" in body
+
+
 def test_much_json_and_large_answers(client: Any) -> None:
     status, _, reply = client.ask("POST", INFER, b" " * 60_001)
     assert status == 413 and b"JSON is too large" in reply and b"60001 bytes" in reply

@@ -1,0 +1,52 @@
+"""SECURITY.md: each line of its threats names tests that are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "SECURITY.md"
+NAME = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+
+
+def rows() -> list[list[str]]:
+    """The lines of the tables whose last column is "held by"."""
+    found: list[list[str]] = []
+    inside = False
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            inside = False
+        elif cells[-1] == "held by":
+            inside = True
+        elif inside and set(line) - set("|- "):
+            found.append(cells)
+    return found
+
+
+@cache
+def functions(path: Path) -> frozenset[str]:
+    return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:60])
+def test_every_threat_is_held_by_tests(row: list[str]) -> None:
+    threat, defence, held = row
+    assert threat and defence
+    names = NAME.findall(held)
+    assert names and NAME.sub("", held).strip(", ") == "", "only names of tests, and at least one"
+    for file, name in names:
+        assert (TESTS / file).is_file(), f"{file} is gone"
+        assert name in functions(TESTS / file), f"{file} has no {name}"
+
+
+def test_the_page_has_its_parts() -> None:
+    text = PAGE.read_text()
+    assert len(rows()) > 40
+    for part in ("How to tell us", "What is protected, and from whom", "What is defended", "What is not defended"):
+        assert part in text
