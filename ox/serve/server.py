@@ -16,6 +16,7 @@ from ox.serve.access import Guard
 from ox.serve.address import unavailable
 from ox.serve.http import Front
 from ox.serve.limits import Limits
+from ox.serve.listen import listen
 from ox.serve.loop import new_loop
 from ox.serve.options import Options
 from ox.serve.repository.keeper import Keeper
@@ -103,7 +104,6 @@ class Server:
         Raises:
             ServeError: the address cannot be had.
         """
-        loop = asyncio.get_running_loop()
         self._front = Front(self._router, self.limits)
         self._router.attach(self._front)
         said = self.settings
@@ -114,13 +114,11 @@ class Server:
         else:
             self._front.admit = admission
         try:
-            self._listener = await loop.create_server(
-                self._front, self.host, self.port, backlog=2048, ssl=self._tls,
-                reuse_port=self.settings.workers > 1 or None,
-            )  # fmt: skip
+            shared = self.settings.workers > 1
+            self._listener = await listen(self._front, self.host, self.port, tls=self._tls, reuse_port=shared)
         except (OSError, OverflowError) as error:
             raise unavailable(self.host, self.port, error) from error
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self.port = self._listener.port
         if self.settings.grpc != "off":
             from ox.serve.grpc.door import Door
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
+from time import perf_counter
 from typing import Any
 
 IDLE = 5000
@@ -91,7 +92,7 @@ async def call(port: int, method: str, path: str, document: Any = None) -> tuple
     return int(head_bytes.split()[1]), rest
 
 
-async def manager(port: int, seen: Counter[str]) -> None:
+async def manager(port: int, seen: Counter[str], longest: dict[str, float]) -> None:
     """Loads, unloads and looks, as an operator's tools do. What fails by itself (a file being damaged) is told so."""
     number = 0
     while True:
@@ -109,6 +110,7 @@ async def manager(port: int, seen: Counter[str]) -> None:
             ("POST", "/v2/repository/models/nobody/load", {}, (400, 404)),
         ]
         method, path, document, allowed = calls[number % len(calls)]
+        begun = perf_counter()
         try:
             status, body = await call(port, method, path, document)
         except (OSError, TimeoutError, IndexError, ValueError) as error:
@@ -116,4 +118,5 @@ async def manager(port: int, seen: Counter[str]) -> None:
         else:
             good = status in allowed and b"Traceback" not in body
             seen["right" if good else f"WRONG {method} {path}: {status} {body[:300]!r}"] += 1
+        longest[path] = round(max(longest.get(path, 0.0), perf_counter() - begun), 2)
         await asyncio.sleep(0.3)

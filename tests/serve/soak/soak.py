@@ -73,12 +73,18 @@ async def main_part(folder: Path, minutes: float, report: Callable[[str], None])
     begun = perf_counter()
     waiting: Counter[str] = Counter()
     managed: Counter[str] = Counter()
+    longest: dict[str, float] = {}
     idlers = Idlers(server.port)
 
     async def meanwhile(book: Book) -> None:
         tasks = [
             asyncio.create_task(task)
-            for task in (world.trouble(), idlers.run(), halves(server.port, waiting), manager(server.port, managed))
+            for task in (
+                world.trouble(),
+                idlers.run(),
+                halves(server.port, waiting),
+                manager(server.port, managed, longest),
+            )
         ]
         shown = begun
         while perf_counter() < book.stop:
@@ -111,7 +117,7 @@ async def main_part(folder: Path, minutes: float, report: Callable[[str], None])
         f"on disk: {world.done}",
         f"half a body: {dict(waiting)}",
         f"idle: at most {idlers.most:,} at once, {idlers.closed:,} closed by the server, {idlers.refused} refused",
-        f"managing: {dict(managed)}",
+        f"managing: {dict(managed)}; the longest calls, s: {longest}",
         f"by case: {dict(book.answers)} {dict(book.errors)}",
         f"memory: {before:.0f} MB after {warm:.0f} s, {after:.0f} MB at the end (allowed {bound:.0f})",
         f"stopped with {code} in {took:.1f} s",
