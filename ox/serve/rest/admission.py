@@ -20,7 +20,7 @@ def need_of(method: bytes, target: bytes) -> Need:
     Raises:
         ServeError: the target is not a URL.
     """
-    reads = method in (b"GET", b"HEAD", b"OPTIONS")
+    reads = method != b"POST"  # no call has another method than GET and POST
     parts = parts_of(target)
     if reads and parts in OPEN:
         return None

@@ -22,4 +22,4 @@ def parts_of(target: bytes) -> list[str]:
             path = urlsplit(text).path
         except ValueError as problem:  # a whole URL with an address that is none
             raise ServeError("the target of the request is not a URL", got=str(problem)) from None
-    return unquote(path).removeprefix("/").removesuffix("/").split("/")
+    return [unquote(part) for part in path.removeprefix("/").removesuffix("/").split("/")]

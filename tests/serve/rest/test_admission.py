@@ -30,7 +30,8 @@ NEEDS = {
     "GET //host/v2/models/m": ("read", "*"),
     "POST //v2/models/m/infer": ("manage", "*"),
     "POST /v2//models/m/infer": ("manage", "*"),
-    "GET /v2/models/a%2Fb": ("read", "a"),
+    "GET /v2/models/a%2Fb": ("read", "a/b"),
+    "GET /v2%2Fhealth/live": ("read", "*"),
     "GET /v2/models/%6d": ("read", "m"),
     "GET /v2/models/%2A/ready": ("read", "*"),
     "POST /v2/models/m/infer": ("infer", "m"),
@@ -57,7 +58,7 @@ NEEDS = {
     "GET /what/ever": ("read", "*"),
     "POST /": ("manage", "*"),
     "POST /v2/health/live": ("manage", "*"),
-    "DELETE /v2/models/m": ("manage", "m"),
+    "DELETE /v2/models/m": ("read", "m"),
     "OPTIONS *": ("read", "*"),
 }  # fmt: skip
 
@@ -70,6 +71,7 @@ def test_needs(call: str) -> None:
 
 def test_every_call_of_the_table_is_about_its_model() -> None:
     for route in TABLE:
+        assert route.method in ("GET", "POST")
         path = route.path.replace("{model}", "m").replace("{name}", "m").replace("{version}", "1")
         need = need_of(route.method.encode(), path.encode())
         if path in ("/v2/health/live", "/v2/health/ready"):

@@ -327,7 +327,7 @@ def test_nan_in_an_output(client: Any) -> None:
     ("method", "target", "status"),
     [("GET", "/v3", 404), ("GET", "/v2/models/nope", 404), ("POST", "/v2/models/nope/infer", 404),
      ("POST", "/v2/models/mlp/versions/2/infer", 404), ("GET", "/v2/models/mlp/versions", 404), ("GET", INFER, 405),
-     ("DELETE", "/v2", 403), ("HEAD", "/v2/models/mlp/infer", 405), ("POST", "/v2/logging", 403),
+     ("DELETE", "/v2", 405), ("HEAD", "/v2/models/mlp/infer", 405), ("POST", "/v2/logging", 403),
      ("GET", "/%ff/%00", 404), ("GET", "http://[::1/v2", 400)],
 )  # fmt: skip
 def test_paths_and_methods(client: Any, method: str, target: str, status: int) -> None:
