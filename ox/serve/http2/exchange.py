@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.errors import OxError, ServeError
@@ -64,6 +65,7 @@ class Plain(Stream):
         if not ended:
             return
         exchange = self.exchange
+        exchange.arrived = perf_counter()
         exchange.body = self.body  # type: ignore[assignment]  # nobody writes to it
         try:
             front.handle(exchange)

@@ -63,14 +63,12 @@ class Stream:
         if size <= self.window and size <= connection.window and size <= connection.peer_frame and connection.free:
             connection.window -= size
             ident = self.ident.to_bytes(4, "big")
+            data = FRAME.pack(size >> 16, size & 0xFFFF, DATA, END_STREAM if trailers is None else 0, self.ident)
             if trailers is None:
-                data = FRAME.pack(size >> 16, size & 0xFFFF, DATA, END_STREAM, self.ident)
                 connection.write(b"".join((head.start, ident, head.block, data, body)))
             else:
-                data = FRAME.pack(size >> 16, size & 0xFFFF, DATA, 0, self.ident)
-                connection.write(
-                    b"".join((head.start, ident, head.block, data, body, trailers.start, ident, trailers.block))
-                )
+                end = trailers.start + ident + trailers.block
+                connection.write(b"".join((head.start, ident, head.block, data, body, end)))
             self.closed()
         else:
             self.begin(head)
@@ -119,10 +117,13 @@ class Stream:
     def closed(self) -> None:
         """The answer has left whole. A client that is still sending need not go on."""
         self.local_ended = True
-        if self.remote_ended:
-            self.connection.forget(self)
+        connection = self.connection
+        if not self.remote_ended:
+            connection.cut(self, NO_ERROR)
+        elif self.queued or connection.leaving:
+            connection.forget(self)
         else:
-            self.connection.cut(self, NO_ERROR)
+            del connection.streams[self.ident]
 
     def reset(self, code: int) -> None:
         """Ends the stream without an answer, or in the middle of one."""
