@@ -45,6 +45,7 @@ class Steps:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Has what is loaded answer; from now on what is loaded answers at once."""
+        self.say()
         self._loop = loop
         for model in self._repository.models():
             model.batcher.start(loop)
@@ -153,11 +154,12 @@ class Steps:
             model.batcher.start(self._loop)
             self._repository.refresh()
             log.info("%s", model.describe())
-        if before is not None:
-            self.spawn(before.close())
+            if before is not None:
+                self.spawn(before.close())
 
     async def _drain(self, entry: Entry, slot: Slot, model: Model) -> None:
-        await model.close()
+        if self._loop is not None:  # else it has accepted nothing
+            await model.close()
         if slot.state == UNLOADING:
             slot.state = UNAVAILABLE
             if slot.reason == GONE:

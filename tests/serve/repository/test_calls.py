@@ -241,3 +241,31 @@ def test_a_server_whose_models_are_fixed(server: Server) -> None:
     server.service.keeper = None
     assert refused(server, "load", "m", {}).status == refused(server, "unload", "m", {}).status == 501
     server.service.keeper = server.keeper
+
+
+def test_calls_before_the_start(make: Any, serve: Any, tmp_path: Path) -> None:
+    """A worker that begins later than others is told what they were told, before it listens."""
+    make(tmp_path / "m.onnx", 1)
+    make(tmp_path / "n.onnx", 2)
+    data = make(tmp_path / "other" / "m.onnx", 5).read_bytes()
+    server = serve(tmp_path, watch=False)
+
+    async def main() -> None:
+        await server.service.load("m", {"file:1/model.onnx": data})
+        await server.service.unload("n", {})
+        await asyncio.sleep(0.01)  # for what runs beside it
+        await server.start()
+        row = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [0] * 4}
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        body = json.dumps({"inputs": [row]}).encode()
+        for name in (b"m", b"n"):
+            writer.write(
+                b"POST /v2/models/%s/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (name, len(body))
+            )
+            writer.write(body)
+        answer = await reader.readuntil(b"unloaded by a call")
+        assert answer.startswith(b"HTTP/1.1 200") and b"[5.0,5.0,5.0,5.0]" in answer and b"HTTP/1.1 400" in answer
+        writer.close()
+        await server.stop()
+
+    asyncio.run(main())

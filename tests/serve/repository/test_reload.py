@@ -39,7 +39,7 @@ def test_a_file_that_is_written_in_place(make: Any, serve: Any, caller: Any, eve
                 file.flush()
                 assert client.infer("m") == (200, (1, 1.0))
         eventually(lambda: client.infer("m") == (200, (1, 2.0)))
-        assert client.index() == {"1": ("READY", "")}
+        assert client.index() == {"1": ("READY", "")} and server.keeper.loads == {("m", "loaded"): 2}
 
 
 def test_versions_come_and_go(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
