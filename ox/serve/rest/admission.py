@@ -15,7 +15,7 @@ Need = tuple[str, str] | None
 
 
 def need_of(method: bytes, target: bytes) -> Need:
-    """The action and the model that a key must be good for, None for none; what nobody knows here needs the most.
+    """The action and the model that a key must be good for, None for none; what nobody knows here is about all models.
 
     Raises:
         ServeError: the target is not a URL.
@@ -25,25 +25,30 @@ def need_of(method: bytes, target: bytes) -> Need:
     if reads and parts in OPEN:
         return None
     match parts:
-        case ["v2"] if reads:
+        case ["v2"]:
             return "read", ""
-        case ["metrics"] if reads:
+        case ["metrics"]:
             return "metrics", ALL
-        case ["v2", "models", "stats"] if reads:
+        case ["v2", "models", "stats"]:
             return "read", ALL
-        case ["v2", "models", name, "versions", _, "infer" | "generate" | "generate_stream"]:
+        case ["v2", "models", name, "infer" | "generate" | "generate_stream"] | [
+            "v2",
+            "models",
+            name,
+            "versions",
+            _,
+            "infer" | "generate" | "generate_stream",
+        ]:
             return "infer", name
-        case ["v2", "models", name, "infer" | "generate" | "generate_stream"]:
-            return "infer", name
-        case ["v2", "models", name, *_]:
+        case ["v2", "models", name, *_, "trace", "setting"]:
             return ("read" if reads else "manage"), name
-        case ["v2", "ox", "models", name, *_] if reads:
+        case ["v2", "models", name, *_] | ["v2", "ox", "models", name, *_]:
             return "read", name
-        case ["v2", "repository", "index"]:
-            return "read", ALL
         case ["v2", "repository", "models", name, *_]:
             return "manage", name
-    return ("read" if reads else "manage"), ALL
+        case ["v2", "systemsharedmemory" | "cudasharedmemory" | "trace" | "logging", *_]:
+            return ("read" if reads else "manage"), ALL
+    return "read", ALL  # the index and whatever is about no model, or is not there
 
 
 class Admission:
