@@ -214,7 +214,8 @@ def test_regions_are_looked_up_anew() -> None:
     ("text", "identifier"),
     [(b'{"id":"a"}', "a"), (b'{"id": "a b"}', "a b"), (b'{"id":""}', ""), ('{"id":"ü"}'.encode(), "ü"),
      (b'{"id":  "a"}', None), (b'{ "id":"a"}', None), (b'{"id":"a\\n"}', None), (b'{"id":"\x7f"}', None),
-     (b'{"id":"\xff"}', None), (b'{"id":5,"x":"y"}', None), (b'{"id":"' + b"x" * 200 + b'"}', None), (b'{"id":"', None)],
+     (b'{"id":"\xff"}', None), (b'{"id":5,"x":"y"}', None), (b'{"id":"' + b"x" * 200 + b'"}', None),
+     (b'{"id":"', None)],
 )  # fmt: skip
 def test_ids(text: bytes, identifier: str | None) -> None:
     found, end = split_id(text)

@@ -1,0 +1,132 @@
+"""Which path does what, and what is said where none does."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from ox.errors import ServeError
+from ox.serve.rest.routes import TABLE, Routes, names_of
+from ox.serve.service import Service
+
+ROUTES = Routes(TABLE)
+
+
+def find(path: str) -> tuple[list[str], list[str]] | None:
+    found = ROUTES.find(path.strip("/").split("/"))
+    return None if found is None else (sorted(found[0]), found[1])
+
+
+def test_every_route_is_found() -> None:
+    for route in TABLE:
+        path = route.path.replace("{", "<").replace("}", ">")
+        found = ROUTES.find(path.strip("/").split("/"))
+        assert found is not None and found[0][route.method] is route, route.path
+        names = names_of(route, found[1])
+        assert all(value == f"<{name}>" for name, value in names.items())
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [("/v2/models/stats", (["GET"], [])), ("/v2/models/stats/stats", (["GET"], ["stats"])),
+     ("/v2/models/stats/versions/1", (["GET"], ["stats", "1"])), ("/v2/logging", (["GET", "POST"], [])),
+     ("/v2/models/{", (["GET"], ["{"])), ("/v2/{", None), ("/v2//status", None), ("/v2/models//ready", None),
+     ("/", None), ("/v2/models", None), ("/v2/models/m/versions", None), ("/v2/models/m/infer", None),
+     ("/v2/models/m/generate", None),
+     ("/v2/systemsharedmemory/region/r", None), ("/v2/systemsharedmemory/region/r/status", (["GET"], ["r"])),
+     ("/v3", None), ("/v2/models/m/ready/x", None)],
+)  # fmt: skip
+def test_paths(path: str, wanted: Any) -> None:
+    assert find(path) == wanted
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [("repository/index", {"ready": "yes"}, 400, "ready is not true or false"),
+     ("repository/index", [], 400, "not a JSON object"), ("repository/index", b"{", 400, "not JSON"),
+     ("repository/models/nope/load", {}, 404, "nope"), ("repository/models/nope/unload", {}, 404, "nope"),
+     ("repository/models/mlp/load", {"parameters": 5}, 400, "'parameters' is not an object"),
+     ("repository/models/mlp/load", {"parameters": {"config": "{"}}, 400, "config"),
+     ("repository/models/mlp/load", {"parameters": {"file:../../x": ""}}, 400, "no file of a version"),
+     ("repository/models/mlp/unload", {"parameters": {"unload_dependents": 1}}, 400, "unload_dependents"),
+     ("systemsharedmemory/region/r/register", {}, 400, "no 'key'"),
+     ("systemsharedmemory/region/r/register", {"key": "/x"}, 400, "no 'byte_size'"),
+     ("systemsharedmemory/region/r/register", {"key": "/../x", "byte_size": 1}, 400, "no key of shared memory"),
+     ("systemsharedmemory/region/r/register", {"key": "/ox-no-such", "byte_size": 1}, 404, "there is no shared memory"),
+     ("cudasharedmemory/region/r/register", {"raw_handle": {"b64": "?"}}, 501, "no CUDA shared memory"),
+     ("cudasharedmemory/region/r/register", {"raw_handle": 5}, 501, "no CUDA shared memory"),
+     ("trace/setting", {"trace_rate": {}}, 400, "'trace_rate' is wrong"),
+     ("trace/setting", {"trace_rate": True}, 400, "'trace_rate' is wrong"),
+     ("trace/setting", {"trace_rate": [["1"]]}, 400, "'trace_rate' is wrong"),
+     ("models/nope/trace/setting", {}, 404, "no model 'nope'"), ("logging", {"log_info": 5}, 400, "log_info")],
+)  # fmt: skip
+def test_wrong_calls(manager: Any, path: str, body: Any, status: int, words: str) -> None:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    got, _, reply = manager.ask("POST", f"/v2/{path}", data)
+    assert got == status and words in json.loads(reply)["error"], reply
+    assert manager.ask("GET", "/v2/health/ready")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("POST", "/v2", "GET, HEAD, OPTIONS"), ("POST", "/v2/models/mlp", "GET, HEAD, OPTIONS"),
+     ("GET", "/v2/models/mlp/infer", "POST, OPTIONS"), ("GET", "/v2/repository/index", "POST, OPTIONS"),
+     ("PUT", "/v2/logging", "GET, HEAD, POST, OPTIONS"), ("POST", "/docs", "GET, HEAD, OPTIONS"),
+     ("DELETE", "/openapi.json", "GET, HEAD, OPTIONS")],
+)  # fmt: skip
+def test_wrong_methods(manager: Any, method: str, path: str, allowed: str) -> None:
+    status, headers, reply = manager.ask(method, path)
+    assert (status, headers["allow"]) == (405, allowed)
+    assert json.loads(reply)["error"].startswith(f"{method} is not for {path}; expected ")
+
+
+@pytest.mark.parametrize(
+    "what", ["/v2/models/mlp/generate", "/v2/models/mlp/generate_stream", "/v2/models/mlp/classify", "/v9"]
+)
+def test_what_does_not_exist(manager: Any, what: str) -> None:
+    status, _, reply = manager.ask("POST", what, b"{}")
+    assert (
+        status == 404
+        and json.loads(reply)["error"] == f"there is no {what}; try /docs, /v2/models/MODEL/infer or /metrics"
+    )
+
+
+def test_packed_bodies_of_calls(manager: Any) -> None:
+    import gzip
+
+    packed = gzip.compress(b'{"ready": true}')
+    status, _, reply = manager.ask("POST", "/v2/repository/index", packed, {"content-encoding": "gzip"})
+    assert status == 200 and {"name": "mlp", "version": "1", "state": "READY"}.items() <= json.loads(reply)[0].items()
+    assert manager.ask("POST", "/v2/repository/index", packed, {"content-encoding": "br"})[0] == 415
+
+
+class Later(Service):
+    """A service among several: its answers come later, or not at all."""
+
+    async def statistics(self, name: str = "", version: str = "") -> Any:  # type: ignore[override]
+        if name == "mlp":
+            raise ServeError("somebody else failed", status=503)
+        if name == "mixed":
+            raise ValueError("a defect")
+        return {"model_stats": []}
+
+
+def test_answers_that_come_later(mlp: Any, mixed: Any, connect: Any, caplog: pytest.LogCaptureFixture) -> None:
+    from ox.serve import Server
+
+    with Server([mlp, mixed], service=Later) as server, connect(server) as client:
+        lines = [b"GET /v2/models/%sstats HTTP/1.1\r\nhost: x\r\n\r\n" % name for name in (b"", b"mlp/", b"mixed/")]
+        client.send(b"".join(lines))
+        assert client.reply()[::2] == (200, b'{"model_stats":[]}')
+        assert client.reply()[0] == 503
+        status, _, reply = client.reply()
+        assert status == 500 and b"a defect" not in reply and b"the server failed" in reply
+        for _ in range(1000):
+            if not server._router._tasks:
+                break
+            time.sleep(0.01)
+        assert not server._router._tasks
+    assert "a defect" in caplog.text
