@@ -1,0 +1,62 @@
+"""What the files in deploy/ are held against: schemas, and the command line that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import typer
+import yaml
+from jsonschema import Draft202012Validator
+from onnx import TensorProto, helper
+
+from ox.serve import Options, Server
+from ox_cli.serve import serve
+
+HERE = Path(__file__).parent
+DEFINITIONS = yaml.safe_load((HERE / "schemas.yaml").read_text())
+
+
+@pytest.fixture(scope="session")
+def deploy() -> Path:
+    return HERE.parents[1] / "deploy"
+
+
+@pytest.fixture(scope="session")
+def check() -> Callable[[str, Any], list[str]]:
+    """What is wrong with a document of a kind."""
+
+    def errors(kind: str, document: Any) -> list[str]:
+        validator = Draft202012Validator({**DEFINITIONS, "$ref": f"#/$defs/{kind}"})
+        return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
+
+    Draft202012Validator.check_schema(DEFINITIONS)
+    return errors
+
+
+@pytest.fixture(scope="session")
+def options() -> Callable[[list[str]], dict[str, Any]]:
+    """What `ox serve` makes of arguments; it refuses those that it does not have."""
+    app = typer.Typer()
+    app.command()(serve)
+    command = typer.main.get_command(app)
+
+    def parse(arguments: list[str]) -> dict[str, Any]:
+        with command.make_context("ox serve", list(arguments)) as context:
+            return dict(context.params)
+
+    return parse
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that runs."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
+    path = tmp_path_factory.mktemp("models") / "negative.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    with Server([path], options=Options(device="cpu", instances=1)) as running:
+        yield running

@@ -1,0 +1,111 @@
+"""The manifests for Kubernetes, the Prometheus operator and KServe."""
+
+from __future__ import annotations
+
+import copy
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ox.serve import Limits, Server
+
+Check = Callable[[str, Any], list[str]]
+FILES = ("kubernetes.yaml", "servicemonitor.yaml", "kserve.yaml")
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [
+    document for name in FILES for document in yaml.safe_load_all((ROOT / "deploy" / name).read_text())
+]  # fmt: skip
+KINDS = {document["kind"]: document for document in DOCUMENTS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_has_the_form_that_its_api_has(kind: str, check: Check) -> None:
+    assert check(kind, KINDS[kind]) == []
+
+
+BROKEN: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("Deployment", ("spec", "replicas"), "2"),
+    ("Deployment", ("spec", "template", "spec", "containers", 0, "livenessProbe", "httpGet", "port"), 70000),
+    ("Deployment", ("spec", "template", "spec", "containers", 0, "args", 4), 8000),  # YAML's number, which is no string
+    ("Deployment", ("spec", "template", "spec", "containers", 0, "readynessProbe"), {}),
+    ("Deployment", ("spec", "template", "spec", "volumes", 0, "secret"), {"secretName": "two"}),
+    ("Service", ("spec", "ports", 0, "name"), "A name"),
+    ("PodDisruptionBudget", ("apiVersion",), "policy/v1beta1"),
+    ("ServiceMonitor", ("spec", "endpoints", 0, "interval"), "15"),
+    ("ServingRuntime", ("spec", "protocolVersions", 0), "v3"),
+    ("InferenceService", ("spec", "predictor", "model", "storageUri"), "/models"),
+]
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    result = copy.deepcopy(document)
+    at = result
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    return result
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), BROKEN, ids=lambda value: str(value)[:40])
+def test_a_mistake_is_found(kind: str, path: tuple[Any, ...], value: Any, check: Check) -> None:
+    assert check(kind, changed(KINDS[kind], path, value))
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Service", "PodDisruptionBudget"])
+def test_kubernetes_own_schemas_agree(kind: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="Kubernetes' schemas are not installed")
+    validate.validate(KINDS[kind], validate.latest_version(), strict=True)
+    with pytest.raises(validate.ValidationError):
+        validate.validate({**KINDS[kind], "nonsense": 1}, validate.latest_version(), strict=True)
+
+
+def containers() -> list[tuple[str, Any]]:
+    return [
+        ("Deployment", KINDS["Deployment"]["spec"]["template"]["spec"]["containers"][0]),
+        ("ServingRuntime", KINDS["ServingRuntime"]["spec"]["containers"][0]),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "container"), containers(), ids=lambda value: value if isinstance(value, str) else "")
+def test_ports_probes_and_arguments_fit(kind: str, container: Any, options: Any, server: Server) -> None:
+    parsed = options(container["args"])
+    assert parsed["host"] == "0.0.0.0"  # a probe does not come from the pod's own loopback
+    (port,) = container["ports"]
+    assert parsed["port"] == port["containerPort"]
+    probes = [container[name] for name in container if name.endswith("Probe")]
+    assert len(probes) >= 2
+    for probe in probes:
+        assert probe["httpGet"]["port"] in (port["name"], port["containerPort"])
+        with urllib.request.urlopen(server.url + probe["httpGet"]["path"]) as reply:
+            assert reply.status == 200
+    security = container["securityContext"]
+    assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
+
+
+def test_the_parts_know_each_other() -> None:
+    deployment, service = KINDS["Deployment"]["spec"], KINDS["Service"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert labels == deployment["selector"]["matchLabels"] == service["selector"]
+    assert KINDS["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    monitor = KINDS["ServiceMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= KINDS["Service"]["metadata"]["labels"].items()
+    (container,) = deployment["template"]["spec"]["containers"]
+    names = {port["name"] for port in container["ports"]}
+    assert {port["targetPort"] for port in service["ports"]} <= names
+    assert {endpoint["port"] for endpoint in monitor["endpoints"]} <= {port["name"] for port in service["ports"]}
+    volumes = {volume["name"] for volume in deployment["template"]["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    assert (
+        KINDS["InferenceService"]["spec"]["predictor"]["model"]["runtime"]
+        == KINDS["ServingRuntime"]["metadata"]["name"]
+    )
+
+
+def test_a_pod_has_time_to_drain() -> None:
+    pod = KINDS["Deployment"]["spec"]["template"]["spec"]
+    before = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod["terminationGracePeriodSeconds"] > before + Limits().drain_s
