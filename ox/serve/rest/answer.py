@@ -46,14 +46,15 @@ class Writer:
             ServeError: an output cannot be written as JSON (bfloat16, NaN, infinities) or as is asked for, or the
                 answer is too large.
         """
-        form, wanted = request.form, request.outputs
+        form = None if request.parameters else request.form  # which an answer may have to repeat
+        wanted = request.outputs
         if len(wanted) == 1:
             shapes: Any = arrays[wanted[0].place].shape
         else:
             shapes = tuple([arrays[place].shape for place, _, _, _ in wanted])
         pieces = form.get(shapes) if form is not None else None
         if pieces is None:
-            return self._write(request, arrays, shapes)
+            return self._write(request, arrays, shapes, form)
         parts, blobs = [pieces[0]], []
         at = 0
         for place, binary, _, _ in wanted:
@@ -65,10 +66,10 @@ class Writer:
                 parts += orjson.dumps(array.ravel(), option=orjson.OPT_SERIALIZE_NUMPY), pieces[at]
         return self._join(request, arrays, parts, blobs)
 
-    def _write(self, request: Request, arrays: Sequence[Array], shapes: Any) -> tuple[bytes, int | None]:
+    def _write(self, request: Request, arrays: Sequence[Array], shapes: Any, form: Any) -> tuple[bytes, int | None]:
         """The careful way, which remembers what it can."""
         least = 0  # bytes of the answer, as far as they can be told before it is written
-        steady = request.form is not None and not request.parameters
+        steady = form is not None
         outputs: list[Output] = []
         for wanted in request.outputs:
             info = self._outputs[wanted.place]
@@ -102,8 +103,8 @@ class Writer:
             reply["parameters"] = echo
         pieces = orjson.dumps({**reply, "outputs": described}).split(HOLE)
         pieces[-1] = pieces[-1][:-1]  # without the brace that ends it: the id comes last
-        if steady and len(request.form) < MOST_FORMS:
-            request.form[shapes] = pieces
+        if steady and len(form) < MOST_FORMS:
+            form[shapes] = pieces
         parts = [pieces[0]]
         for text, piece in zip(texts, pieces[1:], strict=True):
             parts += text, piece

@@ -143,6 +143,7 @@ def test_too_large_also_when_remembered(binary: bool) -> None:
 
 def test_sequences_are_not_mixed_up() -> None:
     form: Any = {}
+    assert "parameters" not in json.loads(WRITER.write(request([Wanted(0, False)], None, form), ARRAYS)[0])
     for number in (1, 2, 2):
         body, _ = WRITER.write(request([Wanted(0, False)], None, form, {"sequence_id": number}), ARRAYS)
         assert json.loads(body)["parameters"]["sequence_id"] == number
