@@ -69,6 +69,7 @@ class Server:
         self.keeper.open()
         self.service = service(repository)
         self.service.keeper = self.keeper
+        self.service.telemetry.reloads = self.keeper.loads
         self._router = Router(self.service, self.limits)
         self._door: Door | None = None
         self._thread: threading.Thread | None = None

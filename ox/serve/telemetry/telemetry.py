@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Telemetry:
     """What a server can tell about itself.
 
-    `fronts` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` (model, "ok" or "failed").
+    `fronts` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` (model, what): loaded, failed,
+    unloaded.
     """
 
     def __init__(self, repository: Repository) -> None:
