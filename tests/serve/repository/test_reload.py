@@ -81,6 +81,14 @@ def test_a_failure_keeps_what_runs(make: Any, serve: Any, caller: Any, eventuall
         make(tmp_path / "m" / "2" / "model.onnx", 2)
         eventually(lambda: client.infer("m") == (200, (2, 2.0)))
         eventually(lambda: client.index("m")["2"] == ("READY", ""))
+        make(path, 1)
+        make(tmp_path / "m" / "2" / "model.onnx", 3, operator="Frobnicate")
+        eventually(lambda: "goes on" in client.index("m")["2"][1])
+        assert client.infer("m") == (200, (2, 2.0))  # rather than the file of version 1
+        make(tmp_path / "m" / "3" / "model.onnx", 3, operator="Frobnicate")
+        eventually(lambda: "3" in client.index("m"))
+        shutil.rmtree(tmp_path / "m" / "3")
+        eventually(lambda: "3" not in client.index("m"))
 
 
 def test_what_was_put_back_has_not_failed(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ def test_what_cannot_be(tmp_path: Path, text: str, words: str) -> None:
     assert "config.pbtxt" in str(caught.value.where)
 
 
-def test_through_a_server(make: Any, serve: Any, caller: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_through_a_server(
+    make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Another file's name, class names, one warning, and what is asked of inputs is held against the file."""
     make(tmp_path / "m" / "1" / "net.onnx", 1)
     (tmp_path / "m" / "labels.txt").write_text("a\nb\nc\nd\n")
@@ -146,6 +148,8 @@ def test_through_a_server(make: Any, serve: Any, caller: Any, tmp_path: Path, ca
     with serve(tmp_path) as server:
         client = caller(server)
         assert client.infer("m") == (200, (1, 1.0))
+        (tmp_path / "ox.toml").write_text("[models.m]\nlabels = {prod = 1}")
+        eventually(lambda: client.infer("m/versions/prod")[0] == 200)
         warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
         assert warnings == ["m: this server does not follow one, two, response_cache"]
         entry = client.ask("/v2/models/m")[1]["outputs"][0]
