@@ -192,7 +192,7 @@ class Batcher:
         where = "in the queue" if job.flight is None else "in the queue and the model"
         hint = "again in a moment, or with a longer timeout"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
-        self._answer(job)
+        job.done()
         job.abandon()
 
     # ---- from here on in the instances' threads
@@ -309,7 +309,10 @@ class Batcher:
         for job in jobs:
             job.flight = None
             if not job.abandoned:
-                self._answer(job)
+                try:
+                    job.done()
+                except Exception:  # a defect of ours with one answer is none of the others' business
+                    log.exception("an answer could not be given")
 
     def _landed(self, flight: Flight) -> None:
         """Counts a run; one that was split comes back in parts."""
@@ -320,9 +323,3 @@ class Batcher:
             tally.padding += flight.filled
             tally.split += flight.split
             flight.reason = ""
-
-    def _answer(self, job: Job) -> None:
-        try:
-            job.done()
-        except Exception:  # a defect of ours with one answer is none of the others' business
-            log.exception("an answer could not be given")

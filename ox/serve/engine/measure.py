@@ -27,9 +27,15 @@ from ox.serve.options import Options
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
 MOST = {"cpu": 32, "cuda": 32}
 USUAL = {"cpu": 8, "cuda": 32}
-BUDGET_S = 0.1  # for the rows, and again for the threads
+SIZES = (1, 2, 4, 8, 16, 32)
+FEWEST = 4  # is tried however slow the model is
+TURNS = 30
+BUDGET_S = 0.06  # for the rows, and again for the threads
 SLOW_LOAD_S = 0.1  # a session that takes so long is not made again to try other threads
-WORTH = 1.05  # what a larger batch, or buffers, must gain; and twice that for other threads
+WORTH = 1.05  # what buffers, or a smaller batch's rows, must gain
+CLEARLY = (
+    1.2  # what must be gained to leave the usual size or threads: on a busy machine measurements say this and that
+)
 
 
 @dataclass(frozen=True)
@@ -75,26 +81,33 @@ def fit(
 
 
 def best_rows(run: Run, row: Feed, most: int) -> int | None:
-    """The smallest batch that is nearly as quick a row as the best; None if the row cannot be repeated."""
-    times: dict[int, float] = {}
-    begun, size = perf_counter(), 1
+    """Batches of the usual size if they are nearly as quick a row as the best, else the smallest that are; None if the
+    row cannot be repeated."""
+    seconds: dict[int, float] = {}
+    begun, sizes = perf_counter(), [size for size in SIZES if size <= most]
     try:
-        while size <= most:
-            feed = {name: np.repeat(array, size, axis=0) for name, array in row.items()} if size > 1 else row
-            times[size] = (_quickest(run, feed, BUDGET_S / 12) + HANDOFF_S) / size
-            if perf_counter() - begun > BUDGET_S and size >= 4:
+        feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
+        # All sizes in turn, again and again: what else the machine does meets them all.
+        for turn in range(TURNS):
+            for size, feed in feeds.items():
+                if size > FEWEST and (perf_counter() - begun > BUDGET_S or (turn and size not in seconds)):
+                    break
+                seconds[size] = min(seconds.get(size, float("inf")), _quickest(run, feed, 0.0))
+            if perf_counter() - begun > BUDGET_S:
                 break
-            size *= 4 if size == 1 and times[1] > BUDGET_S / 4 else 2
     except (ServeError, np.exceptions.AxisError):
         return None
-    best = min(times.values())
+    times = {size: (each + HANDOFF_S) / size for size, each in seconds.items()}
+    best, usual = min(times.values()), USUAL["cpu"]
+    if usual in times and times[usual] <= CLEARLY * best:
+        return usual
     return next(size for size, each in times.items() if each <= WORTH * best)
 
 
 def _quickest(run: Run, feed: Feed, seconds: float) -> float:
-    """The shortest of a few runs: what else the machine does only makes them longer."""
+    """The shortest of a few runs, at least one: what else the machine does only makes them longer."""
     quickest, end = float("inf"), perf_counter() + seconds
-    for _ in range(30):
+    for _ in range(TURNS):
         begun = perf_counter()
         run(feed)
         now = perf_counter()
@@ -110,9 +123,11 @@ def _all_cores(source: Source, engine: Engine, row: Feed, proof: Proof, cores: i
         return None
     feed = {name: np.repeat(array, proof.max_rows, axis=0) for name, array in row.items()} if proof.why is None else row
     other = Engine(source, engine.device, 1, cores)
-    each = throughput([engine.instance(index) for index in range(cores)], feed, BUDGET_S / 3)
-    together = throughput([other.instance(0)], feed, BUDGET_S / 3)
-    return other if together > (2 * WORTH - 1) * each else engine
+    each = [engine.instance(index) for index in range(cores)]
+    rates: list[float] = []
+    for instances in (each, [other.instance(0)]) * 3:
+        rates.append(throughput(instances, feed, BUDGET_S / 6))
+    return other if min(rates[1::2]) > CLEARLY * max(rates[::2]) else engine
 
 
 def throughput(instances: Sequence[Instance], feed: Feed, seconds: float) -> float:
