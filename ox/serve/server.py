@@ -134,7 +134,10 @@ class Server:
     def greeting(self) -> list[str]:
         """What a user sees once the server is ready: a line a model, and where to ask."""
         warm = 1000 * sum(model.warm_s for model in self.models)
-        where = f"warm in {warm:.0f} ms · {self.url} · V2 protocol · metrics /metrics · Ctrl-C drains and stops"
+        spoken = "V2 protocol"
+        if self.grpc_port not in (None, self.port):
+            spoken += f" · gRPC on port {self.grpc_port}"
+        where = f"warm in {warm:.0f} ms · {self.url} · {spoken} · metrics /metrics · Ctrl-C drains and stops"
         exposed = self.settings.exposed()
         return [*(model.describe() for model in self.models), *([] if exposed is None else [exposed]), where]
 

@@ -24,12 +24,6 @@ FORMS = ("json", "text")
 MOST_WAITING = 10_000  # lines
 
 
-def level() -> str:
-    """From which level on lines are written."""
-    number = LOGGER.getEffectiveLevel()
-    return next((name for name, its in LEVELS.items() if its >= number), "off")
-
-
 def set_level(name: str) -> None:
     """From now on only lines of this level and above are written.
 

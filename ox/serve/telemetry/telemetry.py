@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Telemetry:
     """What a server can tell about itself.
 
-    `fronts` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` (model, what): loaded, failed,
-    unloaded.
+    `fronts` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` what became of models: (name,
+    "loaded", "failed" or "unloaded").
     """
 
     def __init__(self, repository: Repository) -> None:

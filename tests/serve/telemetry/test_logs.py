@@ -73,12 +73,10 @@ def test_text_lines_cannot_be_broken_by_a_client(start: Start) -> None:
 def test_levels(start: Start) -> None:
     stream = io.StringIO()
     log = start("text", "warning", stream)
-    assert logs.level() == "warning"
     LOGGER.info("unheard")
     logs.set_level("debug")
     LOGGER.debug("heard")
     logs.set_level("off")
-    assert logs.level() == "off"
     LOGGER.critical("unheard")
     with pytest.raises(ArgumentError, match="unknown log level"):
         logs.set_level("loud")
