@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -116,7 +116,7 @@ class Layout:
                     hint="another name for one of them",
                 )
                 models[found.name] = replace(first, problem=problem)
-        return Scan(models, {path: _stamp([path]) for path in settings})
+        return Scan(models, {path: (_state(str(path)),) for path in settings})
 
 
 def _folder(root: Path) -> Iterator[Found]:
@@ -136,7 +136,8 @@ def _folder(root: Path) -> Iterator[Found]:
             if child.is_dir():
                 yield from _model(path, real, child.is_symlink())
             elif child.name.endswith(".onnx"):
-                _inside(path, real)
+                if child.is_symlink():
+                    _inside(path, real)
                 yield _bare(path)
         except (LoadError, OSError) as error:
             problem = error if isinstance(error, LoadError) else _unreadable(path, error)
@@ -147,56 +148,64 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[Found]:
     """A folder's model; none where it has nothing of a model in it."""
     if linked:
         _inside(folder, real)
-    names = {entry.name for entry in os.scandir(folder)}
-    numbers = sorted(int(name) for name in names if NUMBER.fullmatch(name) and (folder / name).is_dir())
+    with os.scandir(folder) as entries:
+        folders = {entry.name: entry.is_dir() for entry in entries}
+    numbers = sorted(int(name) for name, inner in folders.items() if inner and NUMBER.fullmatch(name))
+    names = set(folders)
     if not numbers and not names & {MODEL, CONFIG}:
         return
     config = None
     if CONFIG in names:
         _inside(folder / CONFIG, real)
-        config = Version(folder / CONFIG, _stamp([folder / CONFIG]))
+        config = Version(folder / CONFIG, (_state(str(folder / CONFIG)),))
     versions = {}
     for number in numbers:
         path = folder / str(number)
-        files = list(_files(path, real))
-        if files:  # else somebody has begun to write here
-            versions[number] = Version(path, _stamp(files), real)
+        stamp = _files(path, real)
+        if stamp:  # else somebody has begun to write here
+            versions[number] = Version(path, stamp, real)
     yield Found(folder.name, folder, versions, config)
 
 
 def stamp_of(version: Version) -> Stamp | None:
     """The version's stamp now; None where it can no longer be told."""
     try:
-        return _stamp(_beside(version.path) if version.root is None else list(_files(version.path, version.root)))
+        return _beside(version.path) if version.root is None else _files(version.path, version.root)
     except (LoadError, OSError):
         return None
 
 
 def _bare(path: Path) -> Found:
-    return Found(path.stem, path, {1: Version(path, _stamp(_beside(path)))} if path.exists() else {})
+    return Found(path.stem, path, {1: Version(path, _beside(path))} if path.exists() else {})
 
 
-def _beside(path: Path) -> list[Path]:
+def _beside(path: Path) -> Stamp:
     """A bare file, and its external data under the usual names."""
-    others = [path.with_name(path.name + suffix) for suffix in BESIDE]
-    return [path, *(other for other in others if other.exists())]
+    others = [f"{path}{suffix}" for suffix in BESIDE]
+    return (_state(str(path)), *(_state(other) for other in others if os.path.exists(other)))
 
 
-def _files(folder: Path, real: Path) -> Iterator[Path]:
+def _files(folder: Path, real: Path) -> Stamp:
     """The files of a version, external data in folders below included; what is linked lies within the repository."""
-    count = 0
     if folder.is_symlink():
         _inside(folder, real)
-    for place, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            path = Path(place, name)
-            count += 1
-            if count > MOST_FILES:
-                raise LoadError(f"{folder} holds too many files", expected=f"at most {MOST_FILES:,}")
-            if path.is_symlink():
-                _inside(path, real)
-            yield path
+    found: list[tuple[str, int, int, int]] = []
+    folders = [str(folder)]
+    count = 0
+    while folders:  # with plain strings, because this is done again and again
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if count > MOST_FILES:
+                    raise LoadError(f"{folder} holds too many files", expected=f"at most {MOST_FILES:,}")
+                if entry.is_dir(follow_symlinks=False):
+                    if not entry.name.startswith("."):
+                        folders.append(entry.path)
+                    continue
+                if entry.is_symlink():
+                    _inside(Path(entry.path), real)
+                found.append(_state(entry.path))
+    return tuple(sorted(found))
 
 
 def _inside(path: Path, real: Path) -> None:
@@ -209,21 +218,12 @@ def _inside(path: Path, real: Path) -> None:
         )
 
 
-def _stamp(files: Iterable[Path]) -> Stamp:
-    stamps = []
-    for path in sorted(files):
-        try:
-            status = os.stat(path)
-        except OSError:  # gone since it was listed, or not ours to look at: either is a state, too
-            stamps.append((str(path), 0, 0, 0))
-        else:
-            size = status.st_size if stat.S_ISREG(status.st_mode) else -1
-            stamps.append((str(path), status.st_ino, size, status.st_mtime_ns))
-    return tuple(stamps)
-
-
-def _raise(error: OSError) -> None:
-    raise error
+def _state(path: str) -> tuple[str, int, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:  # gone since it was listed, or not ours to look at: either is a state, too
+        return path, 0, 0, 0
+    return path, status.st_ino, status.st_size if stat.S_ISREG(status.st_mode) else -1, status.st_mtime_ns
 
 
 def _unreadable(path: Path, error: OSError) -> LoadError:
