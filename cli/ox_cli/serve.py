@@ -15,6 +15,10 @@ def serve(
     ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one and says which.")] = 8000,
+    grpc: Annotated[
+        str, typer.Option(help="own (on the same port), grpcio (on a port of its own, extra grpc) or off.")
+    ] = "own",
+    grpc_port: Annotated[int | None, typer.Option(help="A port for gRPC alone; 0 takes a free one.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda (that or an error) or auto (says what it chose).")] = "auto",
     max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; 8 on a CPU, 32 on a GPU.")] = None,
     max_wait_ms: Annotated[float, typer.Option(help="How long a free instance waits for a batch to fill.")] = 0.0,
@@ -38,7 +42,7 @@ def serve(
     trace: Annotated[bool, typer.Option("--trace", help="OpenTelemetry spans, as the OTEL_* variables say.")] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
 ) -> None:
-    """Serve ONNX files over HTTP (Open Inference Protocol V2) until Ctrl-C, then drain."""
+    """Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2) until Ctrl-C, then drain."""
     from ox.serve import Limits, Options
     from ox.serve import serve as run
 
@@ -50,6 +54,8 @@ def serve(
         models,
         host=host,
         port=port,
+        grpc=grpc,
+        grpc_port=grpc_port,
         workers=workers,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -37,6 +37,13 @@ def test_a_port_for_grpc_alone(mlp: Path, dial: Callable[[str], Any]) -> None:
         assert live(dial(f"127.0.0.1:{server.grpc_port}")) and live(dial(f"127.0.0.1:{server.port}"))
 
 
+def test_the_greeting_names_a_port_of_its_own(mlp: Path) -> None:
+    with Server([mlp], grpc_port=0) as server:
+        assert f" · V2 protocol · gRPC on port {server.grpc_port} · metrics " in server.greeting()[-1]
+    with Server([mlp]) as server:
+        assert " · V2 protocol · metrics " in server.greeting()[-1]
+
+
 def test_without_grpc(mlp: Path, dial: Callable[[str], Any]) -> None:
     with Server([mlp], grpc="off") as server:
         assert server.grpc_port is None
