@@ -29,7 +29,6 @@ ANSWER = {
 FINE = Block([(b"grpc-status", b"0")], last=True)
 FOREVER = 1e7  # seconds
 TEXT = 2000  # bytes of an error's text
-QUICK = 64 << 10  # a message up to here is not accounted for while it is answered
 PACE = 1 << 20  # bytes of answers that may wait in a stream before it takes no more questions
 
 
@@ -191,7 +190,7 @@ class Unary(Call):
     def received(self, data: bytes, begin: int, end: int, ended: bool) -> None:
         if ended and self.buffer is None and end - begin >= 5:
             flag, length = PREFIX.unpack_from(data, begin)
-            if not flag and length == end - begin - 5 and length <= QUICK and length <= self.way.most:
+            if not flag and length == end - begin - 5 and length <= self.way.most:
                 self.way.call(data[begin + 5 : end], self)  # nearly always
                 return
         if self.over:

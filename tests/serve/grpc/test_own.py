@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import h2.config
 import h2.connection
@@ -39,8 +40,10 @@ LIMITS = Limits(body=BODY, buffered=4 * BODY, header_bytes=4096, request_s=0.6, 
 class Site:
     """Echoes of several kinds on a loop in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
         self.held: list[Rpc] = []
+        self.alive: WeakSet[Rpc] = WeakSet()
         self.abandoned = self.taken = 0
         calls = {
             False: [self.echo, self.hold, self.fail, self.big, self.tell],
@@ -50,6 +53,7 @@ class Site:
         self.table = {f"/t.T/{name}".encode(): Method(f"/t.T/{name}".encode(), s, c) for name, s, c in methods}
 
     def echo(self, message: bytes, rpc: Rpc) -> None:
+        self.alive.add(rpc)
         rpc.send(message)
         rpc.finish()
 
@@ -117,8 +121,8 @@ class Site:
         def handle(exchange: Exchange) -> None:
             raise ServeError("no such page", status=404)
 
-        self.front = Front(handle, LIMITS)
-        self.grpc = Grpc(self.table, LIMITS.body)
+        self.front = Front(handle, self.limits)
+        self.grpc = Grpc(self.table, self.limits.body)
         self.stopping = asyncio.Event()
         listener = await self.loop.create_server(Http2(self.front, self.grpc.plan), "127.0.0.1", 0)
         self.port = listener.sockets[0].getsockname()[1]
@@ -175,6 +179,14 @@ def test_too_large(channel: Any) -> None:
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+def test_small_but_too_large() -> None:
+    with Site(Limits(body=1000)) as site, grpc.insecure_channel(site.target) as connected:
+        assert connected.unary_unary("/t.T/Echo")(bytes(1000)) == bytes(1000)
+        with pytest.raises(grpc.RpcError) as caught:
+            connected.unary_unary("/t.T/Echo")(bytes(1001))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 def test_failures(channel: Any) -> None:
     for code in (1, 3, 14, 16):
         with pytest.raises(grpc.RpcError) as caught:
@@ -219,6 +231,12 @@ def test_deadlines(site: Site, channel: Any) -> None:
     assert rpc.deadline is not None and 0.1 < rpc.deadline - rpc.arrived < 0.3
     site.do(lambda: (rpc.send(b"too late"), rpc.finish()))
     assert site.abandoned == before + 1
+
+
+def test_nothing_of_a_call_that_is_over_waits_for_its_deadline(site: Site, channel: Any) -> None:
+    assert channel.unary_unary("/t.T/Echo")(b"quick", timeout=3600) == b"quick"
+    while site.do(lambda: len(site.alive)):
+        pass
 
 
 def test_cancellation(site: Site, channel: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -35,18 +36,31 @@ QUICK = Limits(
 )
 
 
+# Fetches other pages at once, and shows what it got and how.
+PAGE = b"""<!doctype html><title>page</title><script>
+onload = async () => {
+  const sizes = await Promise.all([300000, 5, 70000].map(async n => (await (await fetch("/bytes/" + n)).text()).length))
+  const sent = await (await fetch("/sent", {method: "POST", body: "x".repeat(90000)})).json()
+  const how = performance.getEntriesByType("resource").map(entry => entry.nextHopProtocol)
+  document.body.textContent = [...sizes, sent.size, ...how].join(" ")
+}
+</script>"""
+
+
 class Site:
     """What answers: an echo, bytes by the number, or nothing until it is told to."""
 
-    def __init__(self, limits: Limits, mixed: bool = False) -> None:
+    def __init__(self, limits: Limits, mixed: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.held: list[Exchange] = []
         self.abandoned = 0
-        self.limits, self.mixed = limits, mixed
+        self.limits, self.mixed, self.tls = limits, mixed, tls
 
     def handle(self, exchange: Exchange) -> None:
         path = exchange.target.decode()
         if path.startswith("/bytes/"):
             exchange.reply(200, b"x" * int(path.removeprefix("/bytes/")), b"text/plain")
+        elif path == "/page":
+            exchange.reply(200, PAGE, b"text/html")
         elif path == "/hold":
             exchange.on_abandon = self._abandoned
             self.held.append(exchange)
@@ -82,7 +96,7 @@ class Site:
         http2 = Http2(self.front, lambda head: Plain)
         self.front.upgrade = http2.upgrade
         self.stopping = asyncio.Event()
-        listener = await self.loop.create_server(self.front if self.mixed else http2, "127.0.0.1", 0)
+        listener = await self.loop.create_server(self.front if self.mixed else http2, "127.0.0.1", 0, ssl=self.tls)
         self.port = listener.sockets[0].getsockname()[1]
         ready.set()
         await self.stopping.wait()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import ssl
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import h2.config
@@ -124,6 +128,28 @@ def test_the_h2_library(site: Any, connect: Any) -> None:
         assert all(json.loads(body)["size"] == 5000 for body in bodies.values())
 
 
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    """A certificate of its own for 127.0.0.1, on a server that offers both versions."""
+    x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    begin = datetime.now(UTC) - timedelta(days=1)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+    made = made.not_valid_before(begin).not_valid_after(begin + timedelta(days=9)).sign(key, hashes.SHA256())
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    both = tmp_path / "both.pem"
+    both.write_bytes(made.public_bytes(pem) + secret)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_curl(serve: Any, quick: Any) -> None:
     with serve(quick, mixed=True) as site:
@@ -150,3 +176,22 @@ def test_h2load(serve: Any, quick: Any) -> None:
         command = ["h2load", "-n", "2000", "-c", "8", "-m", "10", f"http://127.0.0.1:{site.port}/bytes/300"]
         done = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
         assert "2000 done, 2000 succeeded, 0 failed, 0 errored" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_a_browser(serve: Any, quick: Any, tls: ssl.SSLContext, tmp_path: Path) -> None:
+    """It speaks HTTP/2 only over TLS, and prefers it there."""
+    with serve(replace(quick, request_s=20, idle_s=20), mixed=True, tls=tls) as site:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors", "--dump-dom"]
+        command = ["chromium", *flags, f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000"]
+        url = f"https://127.0.0.1:{site.port}/page"
+        done = subprocess.run([*command, url], capture_output=True, text=True, timeout=100)
+        assert re.search("<body>300000 5 70000 90000( h2){4,}</body>", done.stdout), (done.stdout, done.stderr[-2000:])
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_over_tls(serve: Any, quick: Any, tls: ssl.SSLContext) -> None:
+    with serve(quick, mixed=True, tls=tls) as site:
+        command = ["curl", "-sSk", "--max-time", "20", "--http2", "-w", "%{http_version}"]
+        done = subprocess.run([*command, f"https://127.0.0.1:{site.port}/bytes/90000"], capture_output=True, check=True)
+        assert done.stdout == b"x" * 90_000 + b"2"

@@ -39,6 +39,16 @@ def test_frames_as_large_as_the_client_allows(site: Any, connect: Any) -> None:
         assert sizes == [40_000, 40_000, 10_000]
 
 
+def test_small_answers_keep_to_the_window_of_the_connection(site: Any, connect: Any) -> None:
+    with connect(site.port, {f.INITIAL_WINDOW: 1 << 20}) as wire:
+        wire.send(*(wire.head(stream, "/bytes/16000") for stream in (1, 3, 5, 7, 9)))
+        sizes = [len(wire.until(f.DATA).payload) for _ in range(5)]
+        assert sizes == [16_000, 16_000, 16_000, 16_000, 1535]
+        wire.alive()
+        wire.send(f.window_update(0, 100_000))
+        assert wire.until(f.DATA) == (f.DATA, f.END_STREAM, 9, b"x" * 14_465)
+
+
 def test_a_window_that_opens_later(site: Any, connect: Any) -> None:
     with connect(site.port, {f.INITIAL_WINDOW: 0}) as wire:
         wire.send(wire.head(1, "/bytes/5"), wire.head(3, "/bytes/5"))
@@ -110,6 +120,27 @@ def test_a_client_that_does_not_read(site: Any, connect: Any) -> None:
         while site.do(lambda: len(site.front.connections)):
             assert site.do(lambda: site.front.buffered) < 4_500_000
     assert site.do(lambda: site.front.buffered) == 0
+
+
+def test_a_client_that_does_not_read_is_not_read(serve: Any, quick: Any, connect: Any) -> None:
+    patient = replace(quick, write_s=20, idle_s=20, request_s=20)
+    with serve(patient) as site, connect(site.port, {f.INITIAL_WINDOW: f.MOST}) as wire:
+        wire.send(f.window_update(0, f.MOST - 65_535))
+
+        def reading() -> bool:
+            return all(connection.transport.is_reading() for connection in site.front.connections)
+
+        stream = 1
+        wire.send(wire.head(stream, "/bytes/4000000"))
+        while site.do(reading):  # its socket is not yet full
+            stream += 2
+            wire.send(wire.head(stream, "/bytes/4000000"))
+        wire.send(wire.head(stream + 2, "/bytes/5"))
+        got = dict.fromkeys(range(1, stream + 3, 2), 0)
+        while set(got.values()) - {4_000_000, 5}:
+            frame = wire.until(f.DATA)
+            got[frame.stream] += len(frame.payload)
+        wire.alive()
 
 
 # ---- the other way
