@@ -103,3 +103,10 @@ def test_without_a_log_there_are_no_ids(server: Server, client: Any) -> None:
     _, headers, _ = client.ask("GET", "/v2", headers={"x-request-id": "mine"})
     assert "x-request-id" not in headers
     assert logs.LOGGER.level in (0, 20)  # the other server's, at most
+
+
+def test_equal_requests_have_different_ids(logged: tuple[Server, Path], connect: Any) -> None:
+    """Also where the server remembers what it made of equal heads."""
+    with connect(logged[0]) as client:
+        idents = [client.ask("GET", "/v2")[1]["x-request-id"] for _ in range(5)]
+    assert len(set(idents)) == 5
