@@ -106,7 +106,8 @@ class Layout:
             LoadError: a folder cannot be looked into.
         """
         models: dict[str, Found] = {}
-        settings = [folder / SETTINGS for folder in self.folders if (folder / SETTINGS).exists()]
+        beside = dict.fromkeys((*self.folders, *(path.parent for path in self.files)))
+        settings = [folder / SETTINGS for folder in beside if (folder / SETTINGS).exists()]
         for found in (*(_bare(path) for path in self.files), *chain(*map(_folder, self.folders))):
             first = models.setdefault(found.name, found)
             if first is not found:
