@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
+from onnx import TensorProto
 
 from ox import __version__
 from ox.serve import Server
@@ -255,3 +257,25 @@ def test_a_rate(mlp: Path, dial: Callable[[str], Any], ones: Any) -> None:
 
 def test_a_guard_that_is_open_costs_nothing() -> None:
     assert Guard().open
+
+
+def test_what_is_remembered_of_requests_ends_with_a_reload(wire: Any, build: Callable[..., Path]) -> None:
+    """The same bytes, before and after another file was loaded under the name, and once it is gone."""
+    shape = {"x": (TensorProto.FLOAT, ["batch", 2])}
+    out = {"y": (TensorProto.FLOAT, ["batch", 2])}
+    body = message("inference.ModelInferRequest")(
+        model_name="swap",
+        inputs=[{"name": "x", "datatype": "FP32", "shape": [1, 2]}],
+        raw_input_contents=[np.ones(2, np.float32).tobytes()],
+    ).SerializeToString()
+    for factor in (2.0, 3.0):
+        weights = {"w": np.float32([factor])}
+        file = build("swap", [("Mul", ["x", "w"], ["y"], {})], shape, out, weights)
+        parameters = {"config": {"string_param": "{}"}, "file:1/model.onnx": {"bytes_param": file.read_bytes()}}
+        wire.call("RepositoryModelLoad", model_name="swap", parameters=parameters)
+        for _ in range(3):
+            answer = wire.call("ModelInfer", body)
+            assert np.frombuffer(answer.raw_output_contents[0], np.float32).tolist() == [factor, factor]
+    wire.call("RepositoryModelUnload", model_name="swap")
+    code, said = wire.refused("ModelInfer", body)
+    assert code in (BAD, Code.NOT_FOUND) and "'swap'" in said
