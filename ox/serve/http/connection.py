@@ -17,6 +17,7 @@ import httptools
 
 from ox.errors import OxError, ServeError
 from ox.serve.http.exchange import CONTINUE, Exchange, Refused
+from ox.serve.http.heads import Head
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -27,6 +28,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # what a client of HTTP/2 sends f
 SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two readers may disagree where a request ends
 # a name, an IPv4 address or an IPv6 one in brackets, and perhaps a port; empty where the target has no authority
 HOST = re.compile(rb"([A-Za-z0-9_.~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+TRIES = 8  # of remembering the heads of a connection on which none has come twice
 
 
 class Connection(asyncio.Protocol):
@@ -45,6 +47,8 @@ class Connection(asyncio.Protocol):
         self.half_closed = False  # the client will send no more
         self.write_paused = self.read_paused = self.advancing = False
         self.host = b"\0"  # that the client last named, once found to be one
+        self.fresh = b""  # what the parser is given at the beginning of a request
+        self.tries = TRIES
         self.messages = 0  # requests that arrived whole
         self.raw = 0  # bytes since the last of them, counted by what the socket gave
         self.unsent = 0
@@ -96,6 +100,12 @@ class Connection(asyncio.Protocol):
             if not data:
                 return
         messages = self.messages
+        if not self.receiving and self.tries:
+            head = self.front.heads.find(data)
+            if head is not None and self.front.buffered + len(data) <= self.limits.buffered:
+                self._known(head, data)
+                return
+            self.fresh = data
         try:
             # The parser skips blank lines before a request without a word.
             if not self.receiving and data[0] in b"\r\n" and _blank(data) > self.limits.header_bytes:
@@ -116,6 +126,25 @@ class Connection(asyncio.Protocol):
             self._refuse(ServeError("the request is not valid HTTP/1.1", got=str(error)))
         except ServeError as error:
             self._refuse(error)
+        self.fresh = b""
+
+    def _known(self, head: Head, data: bytes) -> None:
+        """A whole request whose head was parsed before. The parser stands between two requests and stays there."""
+        self.tries = TRIES
+        self.messages += 1
+        self.raw = 0
+        body = data[head.begin :]
+        exchange = Exchange(self, head.method, head.target, head.headers, body, True)
+        if self.front.admit is not None:
+            try:
+                self.front.admit(head.method, head.target, head.headers, self.peer)
+            except ServeError as error:
+                exchange = Refused(self, head.method, head.target, head.headers, b"", True)
+                exchange.error = error
+        self.front.buffered += len(exchange.body)
+        self.exchanges.append(exchange)
+        self.backlog.append(exchange)
+        self.advance()
 
     def _without_preface(self, data: bytes) -> bytes:
         """The bytes for HTTP/1.1; none as long as they may become HTTP/2's preface, and once they have."""
@@ -254,6 +283,11 @@ class Connection(asyncio.Protocol):
         exchange = kind(self, self.parser.get_method(), self.target, self.headers, cast(bytes, body), keep)
         if isinstance(exchange, Refused) and self.refusal is not None:
             exchange.error = self.refusal
+        if self.fresh:
+            if keep:
+                self.tries -= 1
+                self.front.heads.remember(self.fresh, exchange.method, self.target, self.headers)
+            self.fresh = b""
         self.exchanges.append(exchange)
         self.backlog.append(exchange)
         self.advance()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ox.serve.http.connection import Connection
 from ox.serve.http.exchange import Exchange
+from ox.serve.http.heads import Heads
 from ox.serve.limits import Limits
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Front:
         self.upgrade, self.admit = upgrade, admit
         self.handle, self.limits = handle, limits
         self.loop = asyncio.get_running_loop()
+        self.heads = Heads()
         self.connections: set[Link] = set()
         self.replies: Counter[int] = Counter()  # answers by status
         self.buffered = 0  # bytes of bodies that are held

@@ -75,7 +75,8 @@ class Trail:
         """An exchange's id, the same however often it is asked for: it is kept among the headers."""
         ident = exchange.headers.get(ID)
         if ident is None or not TAKEN(ident):
-            ident = exchange.headers[ID] = self.identify(exchange.headers)
+            ident = self.identify(exchange.headers)
+            exchange.headers = {**exchange.headers, ID: ident}  # the others may be those of other requests, too
         return ident
 
     def _line(self, headers: Mapping[bytes, bytes], ident: bytes, **what: Any) -> None:
