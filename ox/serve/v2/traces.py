@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from ox.errors import ServeError
 from ox.serve.v2.document import quote
@@ -48,7 +47,7 @@ class TraceSettings:
         self._telemetry = telemetry
         self._common: Setting | None = None
         self._own: dict[str, Setting] = {}
-        self._samples: WeakKeyDictionary[Model, Sample] = WeakKeyDictionary()
+        self._quotas: dict[str, Quota] = {}
         telemetry.sample = self.sample
 
     @property
@@ -76,7 +75,7 @@ class TraceSettings:
             self._own[model] = setting
         else:
             self._own.pop(model, None)
-        self._samples.clear()
+        self._quotas.clear()
         self._telemetry.retrace()
 
     def _changed(self, setting: Setting, name: str, value: list[str] | None) -> Setting:
@@ -103,27 +102,33 @@ class TraceSettings:
             return None
         if setting.rate == 1 and setting.total < 0:
             return tracer
-        if model not in self._samples:
-            self._samples[model] = Sample(tracer, setting.rate, setting.total)
-        return self._samples[model]
+        quota = self._quotas.setdefault(model.name, Quota(setting.rate, setting.total))
+        return Sample(tracer, quota)
 
 
 class Sample:
     """A tracer that is told of some requests only."""
 
-    def __init__(self, tracer: Tracer, rate: int, count: int) -> None:
-        self._tracer, self._rate, self._left = tracer, rate, count
-        self._passed = 0
+    def __init__(self, tracer: Tracer, quota: Quota) -> None:
+        self._tracer, self._quota = tracer, quota
 
     def answered(self, *what: Any) -> None:
-        if self._due():
+        if self._quota.due():
             self._tracer.answered(*what)
 
     def failed(self, *what: Any) -> None:
-        if self._due():
+        if self._quota.due():
             self._tracer.failed(*what)
 
-    def _due(self) -> bool:
+
+class Quota:
+    """Which requests of a model are traced, whatever versions of it come and go: one of `rate`, `count` in all."""
+
+    def __init__(self, rate: int, count: int) -> None:
+        self._rate, self._left = rate, count
+        self._passed = 0
+
+    def due(self) -> bool:
         self._passed += 1
         if self._left == 0 or self._passed % self._rate:
             return False

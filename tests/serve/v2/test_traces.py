@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ox.errors import ServeError
-from ox.serve.v2.traces import Sample, TraceSettings
+from ox.serve.v2.traces import Quota, Sample, TraceSettings
 
 OFF = {
     "trace_level": ["OFF"], "trace_rate": ["1"], "trace_count": ["-1"], "trace_mode": ["opentelemetry"],
@@ -102,7 +102,7 @@ def test_wrong_settings(telemetry: Telemetry, name: str, value: list[str]) -> No
 
 def test_a_sample_ends() -> None:
     seen: list[Any] = []
-    sample = Sample(SimpleNamespace(answered=seen.append, failed=seen.append), 2, 2)  # type: ignore[arg-type]
+    sample = Sample(SimpleNamespace(answered=seen.append, failed=seen.append), Quota(2, 2))  # type: ignore[arg-type]
     for number in range(100):
         sample.answered(number)
     assert seen == [1, 3]
