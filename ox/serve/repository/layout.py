@@ -199,9 +199,10 @@ def _files(folder: Path, real: Path) -> Stamp:
                 count += 1
                 if count > MOST_FILES:
                     raise LoadError(f"{folder} holds too many files", expected=f"at most {MOST_FILES:,}")
+                if entry.name.startswith("."):  # what is being copied, and what file systems leave behind
+                    continue
                 if entry.is_dir(follow_symlinks=False):
-                    if not entry.name.startswith("."):
-                        folders.append(entry.path)
+                    folders.append(entry.path)
                     continue
                 if entry.is_symlink():
                     _inside(Path(entry.path), real)

@@ -71,6 +71,7 @@ def test_a_stamp_tells_changes(tmp_path: Path, change: str) -> None:
     path = put(tmp_path / "a" / "1" / "model.onnx")
     put(tmp_path / "a" / "1" / "deep" / "weights.bin")
     version = scan(tmp_path)["a"].versions[1]
+    put(tmp_path / "a" / "1" / ".half")
     assert stamp_of(version) == version.stamp
     if change == "content":
         path.write_text("another one")

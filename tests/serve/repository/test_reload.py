@@ -104,6 +104,22 @@ def test_what_was_put_back_has_not_failed(make: Any, serve: Any, caller: Any, ev
         assert server.keeper.loads == {("m", "loaded"): 1, ("m", "failed"): 1}
 
 
+def test_links_that_are_turned(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
+    """As volumes of Kubernetes and `ln -sfn` replace many files at once."""
+    for value in (1, 2):
+        make(tmp_path / "models" / f"..{value}" / "model.onnx", value)
+    version = tmp_path / "models" / "m" / "1"
+    version.mkdir(parents=True)
+    (tmp_path / "models" / "..data").symlink_to("..1")
+    (version / "model.onnx").symlink_to("../../..data/model.onnx")
+    with serve(tmp_path / "models") as server:
+        client = caller(server)
+        assert client.infer("m") == (200, (1, 1.0))
+        (tmp_path / "turned").symlink_to("..2")
+        os.replace(tmp_path / "turned", tmp_path / "models" / "..data")
+        eventually(lambda: client.infer("m") == (200, (1, 2.0)))
+
+
 def test_golden_samples_are_tried_first(
     build: Any, make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path
 ) -> None:
