@@ -86,15 +86,7 @@ class Guard:
             if action == "manage" and not self._manage:
                 raise ServeError("management is off", status=403, hint="ox serve --manage, or --keys with such a key")
             return ""
-        entry = None if credential is None else self._ring.get(now).find(credential)
-        if entry is None or entry[0].expired(time.time()):
-            if self._rate is not None:  # whoever tries keys is as slow as everybody
-                self._pace(self._address(peer, now), now)
-            if credential is None:
-                raise ServeError("a key is needed", status=401, expected=WAYS)
-            what = "the key is not known" if entry is None else f"the key '{entry[0].name}' has expired"
-            raise ServeError(what, status=401, hint="ox keys new")
-        key, bucket = entry
+        key, bucket = self._found(self._ring, credential, peer, now)
         if bucket is not None:
             self._pace(bucket, now)
         elif self._rate is not None:
@@ -103,6 +95,26 @@ class Guard:
             about = f" with model '{model[:100]}'" if model not in ("", "*") else " with all models" if model else ""
             raise ServeError(f"the key '{key.name}' may not {action}{about}", status=403)
         return key.name
+
+    def admit(self, credential: bytes | None, peer: str) -> None:
+        """Looks at a key alone, before a long message is read.
+
+        Raises:
+            ServeError: no valid key where one is needed (401), or too many tries (429).
+        """
+        if self._ring is not None:
+            self._found(self._ring, credential, peer, time.monotonic())
+
+    def _found(self, ring: Watched[Ring], credential: bytes | None, peer: str, now: float) -> tuple[Key, Bucket | None]:
+        entry = None if credential is None else ring.get(now).find(credential)
+        if entry is None or entry[0].expired(time.time()):
+            if self._rate is not None:  # whoever tries keys is as slow as everybody
+                self._pace(self._address(peer, now), now)
+            if credential is None:
+                raise ServeError("a key is needed", status=401, expected=WAYS)
+            what = "the key is not known" if entry is None else f"the key '{entry[0].name}' has expired"
+            raise ServeError(what, status=401, hint="ox keys new")
+        return entry
 
     def _address(self, peer: str, now: float) -> Bucket:
         assert self._rate is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ox.serve.access import Guard
+from collections.abc import Mapping
+
+from ox.serve.access import Guard, credential_of
 from ox.serve.address import unavailable
 from ox.serve.grpc.methods import Table
 from ox.serve.grpc.own import Grpc
@@ -28,6 +30,7 @@ class Door:
     def __init__(self, service: Service, limits: Limits, guard: Guard | None, settings: Settings) -> None:
         self._limits, self._settings = limits, settings
         self._table = Table(service, limits, guard)
+        self._guard = guard
         self.port: int | None = settings.grpc_port
         self.replies: list[int] = [0] * len(Code)  # answers by their code
         self._listener: Listener | None = None
@@ -55,7 +58,7 @@ class Door:
             wanted = port + 1 if self.port is None else self.port
             self.port = await self._grpcio.start(host, wanted, tls, share)
             return
-        own = Grpc(self._table.methods, self._limits.body, note)
+        own = Grpc(self._table.methods, self._limits.body, note, None if self._guard is None else self._admit)
         self.replies = self._telemetry.rpcs = own.replies
         http2 = Http2(front, own.plan)
         front.upgrade = http2.upgrade
@@ -67,6 +70,10 @@ class Door:
             self.port = self._listener.port
         else:
             self.port = port
+
+    def _admit(self, metadata: Mapping[bytes, bytes], peer: str) -> None:
+        assert self._guard is not None
+        self._guard.admit(credential_of(metadata), peer)
 
     async def drain(self) -> None:
         """Takes no new calls. Those that run are finished: here by grpcio, else with the connections of the front."""

@@ -29,7 +29,12 @@ ANSWER = {
 FINE = Block([(b"grpc-status", b"0")], last=True)
 FOREVER = 1e7  # seconds
 TEXT = 2000  # bytes of an error's text
+LONG = 16 << 10  # bytes of messages, from which on a client is asked who it is before more is kept
 PACE = 1 << 20  # bytes of answers that may wait in a stream before it takes no more questions
+
+
+# Looks at a call's metadata and its client's address; raises ServeError for who may send nothing long.
+Admit = Callable[[Mapping[bytes, bytes], str], None]
 
 
 class Way:
@@ -65,7 +70,7 @@ class Call(Stream):
     timer: asyncio.TimerHandle | None = None
     buffer: bytearray | None = None
     held = 0  # bytes of messages that the front accounts for
-    started = over = False
+    started = over = admitted = False
 
     def __init__(self, way: Way, connection: Connection, ident: int, head: Head, whole: bool) -> None:
         super().__init__(connection, ident, head, whole)
@@ -152,6 +157,10 @@ class Call(Stream):
         front.buffered += size
         if front.buffered > front.limits.buffered:
             raise ServeError("the server holds as many requests as it may", status=503, hint="again in a moment")
+        admit = self.way.grpc.admit
+        if admit is not None and self.held > LONG and not self.admitted:
+            admit(self.metadata, self.peer)
+            self.admitted = True
 
     def _measure(self, flag: int, length: int) -> None:
         """Raises ServeError for a message that is none, before anything is kept of it."""
@@ -341,8 +350,10 @@ class Refused(Stream):
 class Grpc:
     """Which stream answers which request: calls of the table, and everything else as plain HTTP."""
 
-    def __init__(self, table: Mapping[bytes, Method], most: int, note: Note | None = None) -> None:
-        self.table, self.most, self.note = table, most, note
+    def __init__(
+        self, table: Mapping[bytes, Method], most: int, note: Note | None = None, admit: Admit | None = None
+    ) -> None:
+        self.table, self.most, self.note, self.admit = table, most, note, admit
         self.replies = [0] * len(Code)  # answers by gRPC's code
 
     def ended(self, call: Stream, code: int) -> None:

@@ -71,6 +71,21 @@ def test_keys_and_permissions(keys: Path, clock: Any) -> None:
     assert status(made, BOB, "manage", "cnn") == "bob" and status(made, BOB, "metrics", "*") == "bob"
 
 
+def test_a_look_at_the_key_alone(keys: Path, clock: Any) -> None:
+    """It takes nothing of a key's rate, and something of the rate of who has none."""
+    made = Guard(keys, rate=1)
+    for _ in range(20):
+        made.admit(ALICE, "1.2.3.4")
+    assert status(made, ALICE) == "alice"
+    codes = []
+    for credential in (None, b"ox_eve", OLD, b"ox_eve"):
+        with pytest.raises(ServeError) as caught:
+            made.admit(credential, "1.2.3.4")
+        codes.append(caught.value.status)
+    assert codes[0] == 401 and codes[-1] == 429
+    Guard().admit(None, "1.2.3.4")
+
+
 @pytest.mark.parametrize("credential", [None, b"", b"ox_", b"ox_alice ", b"ox_alicf", b"\xff\x00" * 5000, OLD])
 def test_no_valid_key(keys: Path, clock: Any, credential: bytes | None) -> None:
     assert status(Guard(keys), credential) == 401

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -478,6 +478,25 @@ def test_too_many_bytes_at_once(site: Site, raw: Raw) -> None:
     answer, _ = raw.call("Echo", [ONE[:4], ONE[4:]])
     site.do(lambda: setattr(site.front, "buffered", site.front.buffered - 4 * BODY))
     assert answer["grpc-status"] == str(int(Code.UNAVAILABLE))
+
+
+@pytest.mark.parametrize("method", ["Echo", "Each"])
+def test_who_may_not_send_much(site: Site, raw: Raw, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    asked: list[str] = []
+
+    def admit(metadata: Mapping[bytes, bytes], peer: str) -> None:
+        asked.append(peer)
+        if metadata.get(b"x-api-key") != b"good":
+            raise ServeError("a key is needed", status=401)
+
+    monkeypatch.setattr(site.grpc, "admit", admit)
+    assert raw.call(method, [ONE[:3], ONE[3:]])[1] == ONE and not asked
+    start = PREFIX.pack(0, 40_000) + bytes(10_000)
+    answer, _ = raw.call(method, [start, bytes(10_000)], end=False)
+    assert answer["grpc-status"] == str(int(Code.UNAUTHENTICATED))
+    answer, body = raw.call(method, [start, *[bytes(10_000)] * 3], {"x-api-key": "good"})
+    assert answer["grpc-status"] == "0" and len(body) == 40_005
+    assert asked == ["127.0.0.1"] * 2
 
 
 @pytest.mark.parametrize(
