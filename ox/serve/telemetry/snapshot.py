@@ -64,6 +64,7 @@ def of_stages(stages: Stages) -> Snapshot:
         "failed_s": stages.failed_s,
         "sizes": {str(rows): [size.count, size.gather_s, size.run_s] for rows, size in stages.sizes.items()},
         "last_ms": last_ms,
+        "start_s": stages.start_s,
     }
 
 

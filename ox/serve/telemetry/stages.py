@@ -7,7 +7,7 @@ Plain numbers, changed on the event loop alone. Three calls keep them: `answered
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING
 
 from ox.errors import ServeError
@@ -45,7 +45,7 @@ class Stages:
 
     __slots__ = (
         "batch", "batch_rows", "failed_s", "failures", "last", "parse", "queue", "request", "run", "serialise", "sizes",
-        "together", "tracer",
+        "start_s", "together", "tracer",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -54,6 +54,7 @@ class Stages:
         self.batch_rows = Histogram(ROWS)
         self.failures = dict.fromkeys(REASONS, 0)
         self.failed_s = 0.0
+        self.start_s = time()  # when counting began
         self.sizes: dict[int, Sizes] = {}  # rows -> what batches of so many rows took
         self.last = 0.0  # perf_counter of the last answer
         self.together = 0  # rows of the batch whose jobs are being answered

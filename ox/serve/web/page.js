@@ -184,10 +184,13 @@ function show(figures, before, span) {
   each(figures, (name, version, model) => {
     const key = JSON.stringify([name, version]);
     seen.add(key);
-    if (!cards.has(key)) {
-      const made = card(name, version, model, cards.size === 0);
+    const known = cards.get(key);
+    const what = JSON.stringify([model.info, model.start_s]);
+    if (!known || known.what !== what) { // new, or another file under the same name
+      const made = { ...card(name, version, model, known ? known.element.open : cards.size === 0), what };
+      if (known) known.element.replaceWith(made.element);
+      else at("list").append(made.element);
       cards.set(key, made);
-      at("list").append(made.element);
     }
     cards.get(key).update(model, old(before, name, version), span, figures.bounds);
   });
@@ -306,7 +309,7 @@ async function poll() {
     show(figures, early ? early.figures : figures, early ? time - early.time : 1);
     history.push({ time, figures });
     if (history.length > WINDOW + 2) history.shift();
-    if (polls++ % 5 === 0) {
+    if (polls++ % 2 === 0) {
       const [about, ready] = await Promise.all([askJson("/v2"), ask("/v2/health/ready")]);
       const up = figures.process.start_s ? `, up ${lasted(Date.now() / 1000 - figures.process.start_s)}` : "";
       at("server").textContent = `${about.version} on ${location.host} · ${ready.ok ? "ready" : "not ready"}${up}`;

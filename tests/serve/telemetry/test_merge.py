@@ -21,7 +21,7 @@ def worker(rows: int, start_s: float, names: tuple[str, ...] = ("mlp",)) -> dict
         "server": {"replies": {"200": rows}, "reloads": {}},
         "process": {"start_s": start_s, "files": 3.0},
         "gpus": {"GPU-1": {"used": 5.0}},
-        "models": {name: {"1": {**entry, "last_ms": 100 * rows}} for name in names},
+        "models": {name: {"1": {**entry, "last_ms": 100 * rows, "start_s": start_s}} for name in names},
     }
 
 
@@ -33,6 +33,7 @@ def test_numbers_add_up_and_words_stay() -> None:
     assert whole["workers"] == 2 and whole["server"]["replies"] == {"200": 11}
     assert whole["process"] == {"start_s": 40.0, "files": 6.0}
     assert mlp["info"] == {"provider": "CPU", "batching": "8"} and mlp["depth"] == 11 and mlp["last_ms"] == 800
+    assert mlp["start_s"] == 40.0
     assert mlp["batch_rows"]["total"] == 11 and sum(mlp["batch_rows"]["counts"]) == 2
     assert mlp["sizes"] == {"8": [1, 0.25, 0.5], "3": [1, 0.25, 0.5]} and mlp["left"]["full"] == 2
     assert whole["models"]["cnn"]["1"]["failures"]["OTHER"] == 3  # only one of them has it

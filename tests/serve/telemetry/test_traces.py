@@ -95,6 +95,19 @@ def test_a_refusal(traced: tuple[Server, InMemorySpanExporter], connect: Any) ->
     assert span.attributes and span.attributes["http.response.status_code"] == 400
 
 
+def test_grpcs_metadata_carries_a_trace_as_well(traced: tuple[Server, InMemorySpanExporter]) -> None:
+    client = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
+    server, memory = traced
+    memory.clear()
+    entry = client.InferInput("x", [2, 64], "FP32")
+    entry.set_data_from_numpy(np.ones((2, 64), np.float32))
+    with client.InferenceServerClient(f"127.0.0.1:{server.port}") as asking:
+        asking.infer("mlp", [entry], headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+    *children, whole = memory.get_finished_spans()
+    assert f"{whole.context.trace_id:032x}" == TRACE and whole.parent and f"{whole.parent.span_id:016x}" == PARENT
+    assert [child.name for child in children] == STAGES and whole.attributes and whole.attributes["ox.rows"] == 2
+
+
 def test_off_there_is_no_tracer(server: Server) -> None:
     assert all(model.stages.tracer is None for model in server.models)
 

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from PIL import Image
+from typer.testing import CliRunner
 
 from ox.graph.contract import Contract, Sample, TensorInfo
 from ox.serve import Options, Server
 from ox.serve.web.page import page
+from ox_cli.keys import app
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -199,3 +201,40 @@ def test_a_narrow_screen_is_not_wider_than_itself(browser: Any, shown: Server) -
     browser.open(shown.url, width=380, height=800)
     browser.until(f"{PETS}?.querySelector('textarea')?.value")
     assert browser.run("document.documentElement.scrollWidth") <= 380
+
+
+def test_a_server_that_wants_a_key(browser: Any, mlp: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    made = CliRunner().invoke(app, ["new", str(keys), "--name", "me", "--actions", "infer,read"])
+    secret = made.output.split()[0]
+    with Server([mlp], options=Options(device="cpu", instances=1), keys=keys) as server:
+        browser.open(server.url)
+        browser.until("!document.getElementById('key').hidden")
+        assert browser.run("document.querySelectorAll('details.model').length") == 0
+        browser.run("document.getElementById('secret').focus()")
+        browser.call("Input.insertText", text=secret)
+        browser.press("Enter", 13, "\r")
+        browser.until("document.querySelector('details.model textarea')?.value")
+        browser.run("document.querySelector('details.model button[type=submit]').click()")
+        assert "y FP32 [1, 10]" in browser.until("document.querySelector('details.model .result').innerText")
+        assert browser.run("document.getElementById('key').hidden")
+
+
+def test_a_model_comes_another_goes_a_third_is_broken(browser: Any, build: Any, tmp_path: Path) -> None:
+    """The page follows the repository while it is open."""
+    kind = (TensorProto.FLOAT, ["batch", 2])
+
+    def write(name: str, operator: str) -> None:
+        build(name, [(operator, ["x"], ["y"], {})], {"x": kind}, {"y": kind}, folder=tmp_path)
+
+    write("one", "Neg")
+    names = "[...document.querySelectorAll('details.model')].map((m) => m.querySelector('.name').innerText).join()"
+    with Server([tmp_path], options=Options(device="cpu", instances=1)) as server:
+        browser.open(server.url)
+        browser.until(f"{names} === 'one'")
+        write("two", "Abs")
+        (tmp_path / "three.onnx").write_bytes(b"nonsense")
+        browser.until(f"{names} === 'one,two,three'")
+        assert "not an ONNX file" in browser.run("document.querySelectorAll('details.model')[2].textContent")
+        (tmp_path / "one.onnx").unlink()
+        browser.until(f"!{names}.includes('one')")
