@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -17,6 +18,7 @@ pre{overflow:auto;max-height:24rem;padding:.75rem;background:#8881;border-radius
 code{font-size:13px}b{display:inline-block;width:3.2rem;font:600 12px system-ui}.post{color:#b60}.get{color:#07a}
 dt{font-weight:600;margin-top:.5rem}dd{margin-left:1rem}
 """
+LIST, BREAK = re.compile(r"\[\n\s+([^][{}]*)\n\s+\]"), re.compile(r",\n\s+")
 Document = Mapping[str, Any]
 
 
@@ -65,4 +67,6 @@ def _media(title: str, content: Document) -> str:
 
 
 def _text(value: Any) -> str:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    """Indented JSON, a list of numbers or words on one line."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return LIST.sub(lambda found: f"[{BREAK.sub(', ', found[1])}]", text)

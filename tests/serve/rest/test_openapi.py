@@ -99,6 +99,7 @@ def test_the_page(manager: Any, document: Any) -> None:
     # nothing from elsewhere, and no script that would fetch it
     assert not re.findall(r"""(?:src|href)=["']?(?!openapi\.json)[^"'>\s]+|@import|url\(|<script""", page)
     shown = html.unescape(page)
+    assert '"shape": [1, 4],' in shown and '"data": [0.5, -1.0, 2.0, 0.0]' in shown
     assert "a golden sample" in shown and '"cat"' not in shown
     assert manager.ask("GET", "/docs", headers={"accept-encoding": "gzip"})[1]["content-encoding"] == "gzip"
 
