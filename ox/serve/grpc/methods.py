@@ -120,10 +120,11 @@ class Table:
     def __init__(self, service: Service, limits: Limits, guard: Guard | None = None) -> None:
         inference = Inference(service, limits, guard)
         self._health = Health(service, guard)
+        self._streams = Streams(inference, limits.pipeline)
         unary = [_Unary(call, service, limits, guard) for call in CALLS]
         methods = [
             Method(f"{PATH}ModelInfer".encode(), False, inference.infer),
-            Method(f"{PATH}ModelStreamInfer".encode(), True, Streams(inference, limits.pipeline).take),
+            Method(f"{PATH}ModelStreamInfer".encode(), True, self._streams.take),
             *(Method(f"{PATH}{each.call.name}".encode(), False, each.take) for each in unary),
             Method(b"/grpc.health.v1.Health/Check", False, self._health.check),
             Method(b"/grpc.health.v1.Health/Watch", True, self._health.watch),
@@ -134,6 +135,7 @@ class Table:
     def drain(self) -> None:
         """Ends the calls that would not end by themselves. The service says already that it is not ready."""
         self._health.refresh()
+        self._streams.drain()
 
 
 class _Unary:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from time import perf_counter
+from weakref import WeakSet
 
-from ox.errors import OxError
+from ox.errors import OxError, ServeError
 from ox.serve.grpc.answer import Writer, refused, streamed
 from ox.serve.grpc.inference import Inference, Pending, broken
 from ox.serve.grpc.rpc import Rpc, failure
@@ -28,7 +29,7 @@ class Stream:
     def __init__(self, rpc: Rpc, most: int) -> None:
         self.rpc, self._most = rpc, most
         self._turns: deque[Turn] = deque()
-        self._ended = self._held = self._over = False
+        self._ended = self._held = self._over = self._draining = False
         self._strict = rpc.metadata.get(b"triton_grpc_error") == b"true"
         rpc.ended, rpc.on_abandon = self._end, self._abandon
 
@@ -54,9 +55,20 @@ class Stream:
         if self._ended and not turns:
             self._over = True
             rpc.finish()
+        elif self._draining:
+            if not turns:
+                self._over = True
+                rpc.fail(*failure(ServeError("the server is stopping", status=503, hint="again in a moment")))
         elif self._held and len(turns) < self._most:
             self._held = False
             rpc.resume()
+
+    def drain(self) -> None:
+        """Takes no more requests, answers those that it took, and ends."""
+        self._draining = True
+        if not self._over:
+            self.rpc.hold()
+            self.advance()
 
     def _end(self) -> None:
         self._ended = True
@@ -114,12 +126,19 @@ class Streams:
 
     def __init__(self, inference: Inference, most: int) -> None:
         self._inference, self._most = inference, most
+        self._open: WeakSet[Stream] = WeakSet()
+
+    def drain(self) -> None:
+        """Ends all streams."""
+        for stream in list(self._open):
+            stream.drain()
 
     def take(self, body: bytes, rpc: Rpc) -> None:
         """One message of a stream."""
         stream = rpc.state
         if not isinstance(stream, Stream):
             rpc.state = stream = Stream(rpc, self._most)
+            self._open.add(stream)
         inference, received = self._inference, perf_counter()
         turn = Turn(stream)
         stream.take(turn)

@@ -63,6 +63,15 @@ def test_the_last_answer_is_marked_for_whoever_asks(wire: Any, ones: Any) -> Non
     assert first.infer_response.raw_output_contents and not second.infer_response.parameters
 
 
+def test_the_model_is_not_told_of_that(wire: Any, ones: Any, held: Any) -> None:
+    asked = {"triton_enable_empty_final_response": {"bool_param": True}, "mine": {"int64_param": 1}}
+    call = wire.stream()(iter([ones(parameters=asked).SerializeToString()]), timeout=30)
+    held.wait(1)
+    assert dict(held.jobs[0].request.parameters) == {"mine": 1}
+    held.release()
+    assert answers(call)[0].infer_response.parameters["triton_final_response"].bool_param
+
+
 def test_answers_before_the_client_is_done(wire: Any, ones: Any) -> None:
     """A conversation: each request waits for the answer to the one before."""
     turn = threading.Semaphore(1)
@@ -99,6 +108,8 @@ def test_a_stream_may_have_so_many_in_flight(grpc_server: Any, wire: Any, ones: 
     bodies = [ones(id=str(n)).SerializeToString() for n in range(3 * most)]
     call = wire.stream()(iter(bodies), timeout=30)
     held.wait(most)
+    for _ in range(20):  # what else was sent has arrived by then
+        assert wire.call("ServerLive").live
     assert len(held.jobs) == most
     held.release()
     assert [each.infer_response.id for each in answers(call)] == [str(n) for n in range(3 * most)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ import grpc
 import numpy as np
 import pytest
 
-from ox.serve import Server
+from ox.serve import Limits, Server
 from ox.serve.grpc.proto import message
 
 Code = grpc.StatusCode
-Answer = message("inference.ModelInferResponse")
+Answer, Stream = message("inference.ModelInferResponse"), message("inference.ModelStreamInferResponse")
 
 
 def test_many_calls_at_once(wire: Any, ones: Any, expected: Any) -> None:
@@ -160,6 +160,41 @@ def test_draining_answers_what_was_accepted(
             assert stop.wait(30)
         assert sum(count.result(30) for count in counts) >= 20
     assert not wrong
+
+
+@pytest.mark.parametrize("transport", ["own", "grpcio"])
+def test_draining_ends_streams(mlp: Path, transport: str, dial: Callable[[str], Any], ones: Any) -> None:
+    """What was taken is answered; a client that keeps its stream open does not hold the server up."""
+    answered, gone = threading.Semaphore(0), threading.Event()
+
+    def bodies() -> Iterator[bytes]:
+        for n in range(3):
+            yield ones(id=str(n)).SerializeToString()
+        gone.wait(30)
+
+    def read(call: Any) -> tuple[list[str], Any, str]:
+        found = []
+        try:
+            for each in call:
+                found.append(Stream.FromString(each).infer_response.id)
+                answered.release()
+        except grpc.RpcError as error:
+            return found, error.code(), error.details()
+        raise AssertionError("the stream ended well")
+
+    with ThreadPoolExecutor(1) as pool:
+        with Server([mlp], grpc=transport, grpc_port=0, limits=Limits(drain_s=60.0)) as server:
+            wire = dial(f"127.0.0.1:{server.grpc_port}")
+            reading = pool.submit(read, wire.stream()(bodies()))
+            for _ in range(3):
+                assert answered.acquire(timeout=30)
+        assert reading.result(30) == (
+            ["0", "1", "2"],
+            Code.UNAVAILABLE,
+            "the server is stopping; try again in a moment",
+        )
+        gone.set()
+        wire.channel.close()
 
 
 @pytest.mark.parametrize("transport", ["own", "grpcio"])
