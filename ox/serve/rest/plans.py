@@ -115,6 +115,8 @@ class BinaryPlans(Plans):
     def read(self, body: Body, at: int) -> Request | None:
         """The request, if its frame is known and its tensors are all there."""
         identifier, start = split_id(body)
+        if at > 2 * LONGEST:  # not worth a look
+            return None
         plan: Plan | None = self.get(bytes(body[start:at]))
         if plan is None or len(body) - at != plan.size:
             return None
@@ -142,7 +144,9 @@ class JsonPlans(Plans):
         """The request, if its frame is known and its numbers are such."""
         identifier, start = split_id(body)
         first, last = _numbers(body, start)
-        entry = self.get(bytes(body[start:first] + body[last:])) if last else None
+        if not last or first + len(body) - last > 2 * LONGEST:
+            return None
+        entry = self.get(bytes(body[start:first] + body[last:]))
         if entry is None:
             return None
         text = body[first:last]
