@@ -94,6 +94,7 @@ class Model:
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
         )
         self._mean_s = self.proof.row_s
+        BUDGET.limit = limits.buffered  # one server, one set of limits
         intake = Intake(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,
