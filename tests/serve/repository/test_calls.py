@@ -100,6 +100,9 @@ def test_a_configuration(server: Server, caller: Any) -> None:
     assert told["instance_group"][0]["count"] == 2
     call(server, "load", "m", {})
     assert caller(server).infer("m/versions/1")[0] == 400
+    told = server.service.model_config("m")
+    assert refused(server, "load", "m", {"config": '{"default_model_filename": "other.onnx"}'}).status == 400
+    assert server.service.model_config("m") == told  # what was refused is not said of what runs
 
 
 def test_files(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_paths_that_lead_elsewhere(server: Server, tmp_path: Path, path: str) ->
 )  # fmt: skip
 def test_parameters_that_are_wrong(server: Server, caller: Any, parameters: dict[str, Any]) -> None:
     assert refused(server, "load", "m", parameters).status == 400
-    assert caller(server).infer("m") == (200, (2, 2.0))
+    assert caller(server).infer("m") == (200, (2, 2.0)) and caller(server).index("m")["2"] == ("READY", "")
     assert refused(server, "unload", "m", {"unload_dependents": "yes"}).status == 400
 
 

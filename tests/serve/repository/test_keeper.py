@@ -1,0 +1,160 @@
+"""When a change on disk is taken up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.serve import Limits, Options
+from ox.serve.repository.keeper import Keeper
+from ox.serve.repository.layout import Layout
+from ox.serve.repository.model import Model
+from ox.serve.repository.repository import Repository
+
+
+def keeper(path: Path) -> Keeper:
+    """One that looks when it is told to, and takes a file for old after a thousand seconds."""
+    made = Keeper(Repository(), Layout([path]), Options("cpu", instances=1), Limits(poll_s=500), watch=False)
+    made.open()
+    return made
+
+
+def look(watcher: Keeper) -> int:
+    """One look at the disk; how much was begun because of it."""
+    watcher._seen(watcher.layout.scan())
+    return len(watcher._steps._tasks)
+
+
+async def rest(watcher: Keeper) -> None:
+    while watcher._steps._tasks:
+        await asyncio.sleep(0.01)
+
+
+def test_what_has_just_been_written_rests_for_a_look(make: Any, tmp_path: Path) -> None:
+    path = make(tmp_path / "m.onnx", 1)
+
+    async def main() -> None:
+        watcher = keeper(path)
+        watcher.start()
+        assert look(watcher) == look(watcher) == 0
+        make(path, 2)
+        assert look(watcher) == 0
+        make(path, 3)
+        assert look(watcher) == 0  # it has changed again
+        assert look(watcher) == 1
+        await rest(watcher)
+        assert watcher.loads["m", "loaded"] == 2 and look(watcher) == 0
+        path.unlink()
+        assert look(watcher) == 0 and look(watcher) == 1  # nor is anything gone before it stays away
+        await rest(watcher)
+        assert watcher.loads["m", "unloaded"] == 1
+        watcher.stop()
+
+    asyncio.run(main())
+
+
+def test_what_is_old_is_taken_at_once(make: Any, tmp_path: Path) -> None:
+    path = make(tmp_path / "m.onnx", 1)
+
+    async def main() -> None:
+        watcher = keeper(path)
+        watcher.start()
+        for when, begun in ((1e9, 1), (4e9, 0)):  # the clock may have been wrong: what comes from the future rests
+            os.utime(make(tmp_path / "new.onnx", 2), (when, when))
+            os.replace(tmp_path / "new.onnx", path)
+            assert look(watcher) == begun
+            await rest(watcher)
+        assert look(watcher) == 1
+        await rest(watcher)
+        assert watcher.loads["m", "loaded"] == 3
+        watcher.stop()
+
+    asyncio.run(main())
+
+
+def test_looks_do_not_pile_up(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make(tmp_path / "m.onnx", 1)
+
+    async def main() -> None:
+        watcher = keeper(path)
+        watcher.start()
+        go, real = threading.Event(), Model.__init__
+
+        def slow(*arguments: Any, **named: Any) -> None:
+            go.wait(20)
+            real(*arguments, **named)
+
+        monkeypatch.setattr(Model, "__init__", slow)
+        make(path, 2)
+        look(watcher)
+        for _ in range(5):
+            assert look(watcher) == 1
+            await asyncio.sleep(0)
+        go.set()
+        await rest(watcher)
+        assert watcher.loads["m", "loaded"] == 2
+        watcher.stop()
+
+    asyncio.run(main())
+
+
+def test_what_changes_while_it_is_read(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is thrown away, right or wrong, and looked at again."""
+    path = make(tmp_path / "m.onnx", 1)
+    real = Model.__init__
+
+    async def main() -> None:
+        watcher = keeper(path)
+        watcher.start()
+        before = watcher.repository.models()
+
+        def disturbed(*arguments: Any, **named: Any) -> None:
+            path.write_bytes(b"half")
+            real(*arguments, **named)
+
+        def late(*arguments: Any, **named: Any) -> None:
+            real(*arguments, **named)
+            path.write_bytes(b"half")
+
+        for changed in (disturbed, late):
+            monkeypatch.setattr(Model, "__init__", changed)
+            make(path, 2)
+            look(watcher)
+            assert look(watcher) == 1
+            await rest(watcher)
+            assert watcher.loads == {("m", "loaded"): 1} and watcher.repository.models() == before
+        monkeypatch.setattr(Model, "__init__", real)
+        make(path, 2)
+        look(watcher)
+        look(watcher)
+        await rest(watcher)
+        assert watcher.loads == {("m", "loaded"): 2} and watcher.repository.models() != before
+        watcher.stop()
+
+    asyncio.run(main())
+
+
+def test_at_the_start(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is being written is an error if it was named, and left to watching in a folder."""
+    make(tmp_path / "n.onnx", 1)
+    path = make(tmp_path / "m.onnx", 1)
+    real = Model.__init__
+
+    def disturbed(self: Model, file: Path, *arguments: Any, **named: Any) -> None:
+        real(self, file, *arguments, **named)
+        if file.name == "m.onnx":
+            os.utime(file, (0, len(calls)))
+            calls.append(file)
+
+    calls: list[Path] = []
+    monkeypatch.setattr(Model, "__init__", disturbed)
+    with pytest.raises(Exception, match="still being written"):
+        keeper(path)
+    watcher = keeper(tmp_path)
+    assert [model.name for model in watcher.repository.models()] == ["n"] and len(calls) == 2
+    assert "still being written" in watcher.repository.entries["m"].problem
