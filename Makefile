@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format types bench bench-serve conformance parity recipes docs proto clean
+.PHONY: help demo test test-all lint format types bench bench-serve soak conformance parity recipes docs proto clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ bench: $(VENV)/.installed-bench ## every measurement in benchmarks/, beside its 
 
 bench-serve: $(VENV)/.installed-run ## ox serve beside its peers, each in an environment of its own (needs wrk and h2load)
 	$(BIN)/python benchmarks/bench_serve.py --out benchmarks/results/bench_serve.md $(ARGS)
+
+soak: $(VENV)/.installed-dev ## ten minutes of load, reloads, damage and bad requests on the server; every request accounted for
+	$(BIN)/python tests/serve/soak/soak.py $(ARGS)
 
 conformance: $(VENV)/.installed-dev ## the scoreboard of ONNX's 1,884 node cases: ox, onnx.reference, ONNX Runtime
 	$(BIN)/python tests/ops/conformance.py $(ARGS)

@@ -77,6 +77,7 @@ class Link(ABC):
 
     def __init__(self, address: Address, path: str) -> None:
         self.block = block(address, path)
+        self.frames: dict[bytes, tuple[bytes, bytes, bytes]] = {}  # of requests that fit into one frame
         self.calling = False  # a call is out
         self.spent = False  # after it, another connection
         self.decoder = hpack.Decoder()
@@ -115,14 +116,17 @@ class Link(ABC):
         self.calling = True
         self.stream += 2
         self.stream_window = self.initial
-        head = frame(HEADERS, END_HEADERS, self.stream, self.block)
         size = len(request)
         if size <= self.window and size <= self.stream_window and size <= self.largest:
             self.window -= size
             self.stream_window -= size
-            self.transport.write(head + frame(DATA, END_STREAM, self.stream, request))
+            pieces = self.frames.get(request)
+            if pieces is None:  # all but the stream's number, which stands in both frames
+                head, data = frame(HEADERS, END_HEADERS, 0, self.block), frame(DATA, END_STREAM, 0, request)
+                pieces = self.frames[request] = head[:5], head[9:] + data[:5], data[9:]
+            self.transport.write(self.stream.to_bytes(4, "big").join(pieces))
             return
-        self.transport.write(head)
+        self.transport.write(frame(HEADERS, END_HEADERS, self.stream, self.block))
         self.unsent = memoryview(request)
         self._go_on()
 
@@ -156,14 +160,18 @@ class Link(ABC):
         except (ValueError, struct.error, hpack.HPACKError) as error:
             self.broken("wrong: not HTTP/2", str(error))
 
+    def taken(self, size: int) -> None:
+        """Lets the server send as much again."""
+        self.consumed += size
+        if self.consumed > LARGEST_WINDOW // 2:
+            self.transport.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self.consumed)))
+            self.consumed = 0
+
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self.pieces and kind != CONTINUATION:
             raise ValueError("a block of headers that is interrupted")
         if kind == DATA:
-            self.consumed += len(payload)
-            if self.consumed > LARGEST_WINDOW // 2:
-                self.transport.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self.consumed)))
-                self.consumed = 0
+            self.taken(len(payload))
             if stream != self.stream:
                 raise ValueError(f"data for stream {stream}")
             self.message += _unpadded(payload, flags)
@@ -248,6 +256,18 @@ class Link(ABC):
             self.spent = True
         else:
             self.broken("closed", f"GOAWAY, code {code}: {payload[8:200].decode('utf-8', 'replace')}")
+
+
+def pieces_of(data: bytes, stream: int) -> tuple[bytes, ...] | None:
+    """What stands between the stream's numbers, if `data` is the whole answer of that stream and nothing else."""
+    pieces, at, begun, flags = [], 0, 0, 0
+    while len(data) - at >= 9:
+        size, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 4]
+        if int.from_bytes(data[at + 5 : at + 9], "big") != stream:
+            return None
+        pieces.append(data[begun : at + 5])
+        begun, at = at + 9, at + 9 + size
+    return (*pieces, data[begun:]) if at == len(data) and flags & END_STREAM else None
 
 
 def _unpadded(payload: bytes, flags: int) -> bytes:

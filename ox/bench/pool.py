@@ -33,7 +33,8 @@ class Pool(ABC):
     ) -> None:
         self.address, self.requests, self.judge, self.recorder = address, requests, judge, recorder
         self.count, self.timeout = count, timeout
-        self.heads: dict[bytes, Head] = {}
+        self.heads: dict[bytes, Head] = {}  # of HTTP's answers, once parsed
+        self.wholes: dict[int, tuple[bytes, ...]] = {}  # gRPC's right answers as they come, by request
         self.clients: set[Client] = set()
         self.turn = 0
         self.closing = False
@@ -95,8 +96,10 @@ class Pool(ABC):
 
     async def close(self) -> None:
         self.closing = True
-        for task in self.connecting:
+        trying = list(self.connecting)
+        for task in trying:
             task.cancel()
+        await asyncio.gather(*trying, return_exceptions=True)
         for client in list(self.clients):
             client.lost = True
             client.transport.abort()
