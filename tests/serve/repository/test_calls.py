@@ -238,6 +238,8 @@ def test_calls_go_before_the_disk(make: Any, serve: Any, caller: Any, eventually
         call(server, "unload", "m", {})
         os.unlink(path)
         eventually(lambda: client.infer("m")[0] == 404)
+        make(path, 6)  # another model of that name
+        eventually(lambda: client.infer("m") == (200, (1, 6.0)))
 
 
 def test_a_server_whose_models_are_fixed(server: Server) -> None:
