@@ -1,6 +1,8 @@
 """Models share the cores: while several of them want to run, each gets time by its weight, not by its threads.
 
-Start-time fair queuing over run slots, one a core. A model alone on a server does not take part.
+Start-time fair queuing over run slots, one a core. A run cannot be interrupted, so nobody waits for longer than a
+moment: beside a model whose runs take seconds, the system's own scheduler divides the cores. A model alone on a server
+does not take part.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import threading
 
 from ox.devices.machine import threads as usable_threads
+
+PATIENCE_S = 0.05
 
 
 class Waiter:
@@ -24,8 +28,9 @@ class Waiter:
 class Cores:
     """So many run slots, handed out to whoever has had the least time for its weight."""
 
-    def __init__(self, slots: int) -> None:
-        self.slots = self.free = slots
+    def __init__(self, slots: int, patience_s: float = PATIENCE_S) -> None:
+        self.slots = self.free = slots  # free ones are fewer than none while somebody's patience has ended
+        self._patience_s = patience_s
         self.shares: set[Share] = set()
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
@@ -47,7 +52,12 @@ class Cores:
                 return
             waiter = Waiter(share, start)
             self._waiters.append(waiter)
-        waiter.go.acquire()
+        if waiter.go.acquire(timeout=self._patience_s):
+            return
+        with self._lock:
+            if waiter in self._waiters:  # else it was let in just now
+                self._waiters.remove(waiter)
+                self._let_in(share, max(waiter.start, share.clock))
 
     def release(self, share: Share, seconds: float) -> None:
         with self._lock:

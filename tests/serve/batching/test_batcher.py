@@ -159,8 +159,10 @@ def test_gone_clients_are_dropped_when_the_batch_is_formed(workshop: Any) -> Non
 
 def test_a_run_that_nobody_waits_for_is_ended(workshop: Any) -> None:
     ended, running = threading.Event(), threading.Event()
+    runs: list[int] = []
 
     def run(x: Any, control: Any) -> Any:
+        runs.append(len(x))
         if (x == BAD).any():
             running.set()
             while not control.terminate:
@@ -185,6 +187,7 @@ def test_a_run_that_nobody_waits_for_is_ended(workshop: Any) -> None:
         last = workshop.Note()
         batcher.submit(last)
         await last.settled()
+        assert runs == [2, 1]  # not in halves
         assert ended.is_set() and last.error is None and [note.answers for note in notes] == [0, 0]
 
     workshop.run(body)

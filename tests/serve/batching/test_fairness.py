@@ -48,19 +48,19 @@ def opened(cores: Cores, **weights: float) -> dict[str, Share]:
 
 
 def test_time_rather_than_turns() -> None:
-    cores = Cores(1)
+    cores = Cores(1, 60.0)
     got = turns(cores, opened(cores, slow=1.0, quick=1.0), {"slow": 0.05, "quick": 0.01}, 600)
     assert 3.5 < got["quick"] / got["slow"] < 6.5
 
 
 def test_by_weight() -> None:
-    cores = Cores(1)
+    cores = Cores(1, 60.0)
     got = turns(cores, opened(cores, heavy=3.0, light=1.0), {"heavy": 0.01, "light": 0.01}, 600)
     assert 2.2 < got["heavy"] / got["light"] < 3.8
 
 
 def test_who_was_idle_has_saved_up_nothing() -> None:
-    cores = Cores(1)
+    cores = Cores(1, 60.0)
     shares = opened(cores, busy=1.0, late=1.0)
     for _ in range(1000):
         assert shares["busy"].acquire()
@@ -70,7 +70,7 @@ def test_who_was_idle_has_saved_up_nothing() -> None:
 
 
 def test_a_model_alone_is_not_asked() -> None:
-    cores = Cores(1)
+    cores = Cores(1, 60.0)
     only = cores.share(1.0, 1)
     only.open()
     assert not only.acquire() and cores.free == 1
@@ -83,7 +83,7 @@ def test_a_model_alone_is_not_asked() -> None:
 
 
 def test_a_run_of_many_threads_takes_as_many_slots() -> None:
-    cores = Cores(4)
+    cores = Cores(4, 60.0)
     shares = [cores.share(1.0, threads) for threads in (3, 1, 9)]
     for share in shares:
         share.open()
@@ -99,3 +99,15 @@ def test_a_run_of_many_threads_takes_as_many_slots() -> None:
     shares[2].release(0.1)
     assert entered.wait(5)
     thread.join()
+
+
+def test_beside_a_run_that_takes_for_ever_nobody_waits_for_long() -> None:
+    cores = Cores(1, 0.01)
+    shares = opened(cores, endless=1.0, quick=1.0)
+    assert shares["endless"].acquire()
+    for _ in range(3):
+        assert shares["quick"].acquire()  # though nothing was released
+        assert cores.free == -1
+        shares["quick"].release(0.001)
+    shares["endless"].release(1.0)
+    assert cores.free == 1 and not cores._waiters
