@@ -43,6 +43,7 @@ def test_check_of_what_is_not_there(stub: Any, wire: Any) -> None:
 def test_watch_sees_a_model_come_and_go(stub: Any, wire: Any) -> None:
     states: Iterator[Any] = stub.Watch(ask("brain"), timeout=30)
     assert next(states).status == SERVING
+    wire.call("RepositoryModelLoad", model_name="mixed")  # what happens to others is not told
     wire.call("RepositoryModelUnload", model_name="brain")
     assert next(states).status == NOT_SERVING
     wire.call("RepositoryModelLoad", model_name="brain")

@@ -206,6 +206,17 @@ def test_keys(guarded: Server, dial: Callable[[str], Any], ones: Any) -> None:
     # Whoever may not use a model does not learn whether there is one.
     for model in ("mixed", "nope"):
         assert outcome("ModelInfer", "user", {"body": ones(model=model).SerializeToString()}) == Code.PERMISSION_DENIED
+    # A probe of the server needs no key, one of a model does.
+    for metadata, code in ((None, Code.UNAUTHENTICATED), ([("x-api-key", "reader")], None)):
+        check = wire.method("/grpc.health.v1.Health/Check")
+        assert check(b"", timeout=20, metadata=metadata)
+        asked = message("grpc.health.v1.HealthCheckRequest")(service="mlp").SerializeToString()
+        if code is None:
+            assert check(asked, timeout=20, metadata=metadata)
+        else:
+            with pytest.raises(grpc.RpcError) as caught:
+                check(asked, timeout=20, metadata=metadata)
+            assert caught.value.code() == code
     # A head that is remembered is remembered for nobody in particular.
     assert outcome("ModelInfer", "boss", {"body": body}) == Code.OK
     assert outcome("ModelInfer", "reader", {"body": body}) == Code.PERMISSION_DENIED
