@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ox.errors import LoadError
 from ox.serve import Limits, Options
 from ox.serve.repository.keeper import Keeper
 from ox.serve.repository.layout import Layout
@@ -158,3 +159,19 @@ def test_at_the_start(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     watcher = keeper(tmp_path)
     assert [model.name for model in watcher.repository.models()] == ["n"] and len(calls) == 2
     assert "still being written" in watcher.repository.entries["m"].problem
+
+
+def test_a_trouble_is_said_once(make: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(tmp_path / "m.onnx", 1)
+    watcher = keeper(tmp_path)
+    for _ in range(3):
+        watcher._seen(LoadError("the disk is away"))
+    assert caplog.text.count("the disk is away") == 1
+    (tmp_path / "ox.toml").write_text("[[[")
+    for _ in range(3):
+        look(watcher)
+    assert caplog.text.count("is not TOML") == 1
+    (tmp_path / "ox.toml").unlink()
+    look(watcher)
+    watcher._seen(LoadError("the disk is away"))
+    assert caplog.text.count("the disk is away") == 2
