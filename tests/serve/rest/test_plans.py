@@ -101,6 +101,7 @@ WARM = [
 ]  # fmt: skip
 BODIES = [json.dumps(each, separators=how).encode() for each in WARM for how in (None, (",", ":"))]
 TRAPS = [
+    b'{"id":"b","inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}],"id":"b"}',
     b'{"id":"a","inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}],"id":"b"}',
     b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2],"data":[3,4]}]}',
     b'{"data":[1,2],"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[3,4]}]}',
@@ -163,6 +164,17 @@ def test_near_what_is_known_as_binary(at: int, patch: bytes, shift: int) -> None
     reader = known(body, length)
     changed, split = body[:at] + patch + body[at + 1 :], length + shift
     assert outcome(reader, changed, split) == outcome(codec(), changed, split)
+
+
+def test_an_id_that_comes_twice() -> None:
+    body, length = binary()
+    reader = codec()
+    for first in ("b", "b", "b", "a"):
+        both = b'{"id":"%s","id":"b",' % first.encode() + body[1:]
+        assert outcome(reader, both, length + len(both) - len(body)) == outcome(
+            codec(), both, length + len(both) - len(body)
+        )
+        assert outcome(reader, both, length + len(both) - len(body))[0] == "b"
 
 
 def test_two_inputs() -> None:
