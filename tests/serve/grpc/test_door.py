@@ -126,10 +126,29 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_tls(mlp: Path, transport: str, certificate: tuple[Path, Path], dial: Callable[[str], Any], ones: Any) -> None:
     cert, key = certificate
     with Server([mlp], grpc=transport, grpc_port=0, tls_cert=cert, tls_key=key) as server:
-        wire = dial(f"127.0.0.1:{server.grpc_port}")
-        wire.channel.close()
-        wire.channel = grpc.secure_channel(
-            f"127.0.0.1:{server.grpc_port}", grpc.ssl_channel_credentials(cert.read_bytes())
-        )
-        assert wire.call("ModelInfer", ones().SerializeToString()).model_name == "mlp"
-        wire.channel.close()
+        ports = {server.grpc_port, server.port} if transport == "own" else {server.grpc_port}
+        for port in ports:  # own framing is chosen in the handshake where HTTP is spoken, too
+            wire = dial(f"127.0.0.1:{port}")
+            wire.channel.close()
+            wire.channel = grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(cert.read_bytes()))
+            assert wire.call("ModelInfer", ones().SerializeToString()).model_name == "mlp"
+            wire.channel.close()
+
+
+@pytest.mark.parametrize("transport", ["own", "grpcio"])
+def test_client_certificates(
+    mlp: Path, transport: str, certificate: tuple[Path, Path], dial: Callable[[str], Any], ones: Any
+) -> None:
+    cert, key = certificate
+    body = ones().SerializeToString()
+    with Server([mlp], grpc=transport, grpc_port=0, tls_cert=cert, tls_key=key, tls_client_ca=cert) as server:
+        for own in ((), (key.read_bytes(), cert.read_bytes())):
+            wire = dial(f"127.0.0.1:{server.grpc_port}")
+            wire.channel.close()
+            credentials = grpc.ssl_channel_credentials(cert.read_bytes(), *own)
+            wire.channel = grpc.secure_channel(f"127.0.0.1:{server.grpc_port}", credentials)
+            if own:
+                assert wire.call("ModelInfer", body).model_name == "mlp"
+            else:
+                assert wire.refused("ModelInfer", body)[0] == grpc.StatusCode.UNAVAILABLE
+            wire.channel.close()
