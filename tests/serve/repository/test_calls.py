@@ -248,7 +248,7 @@ def test_a_server_whose_models_are_fixed(server: Server) -> None:
     server.service.keeper = server.keeper
 
 
-def test_calls_before_the_start(make: Any, serve: Any, tmp_path: Path) -> None:
+def test_calls_before_the_start(make: Any, serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A worker that begins later than others is told what they were told, before it listens."""
     make(tmp_path / "m.onnx", 1)
     make(tmp_path / "n.onnx", 2)
@@ -274,3 +274,4 @@ def test_calls_before_the_start(make: Any, serve: Any, tmp_path: Path) -> None:
         await server.stop()
 
     asyncio.run(main())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
