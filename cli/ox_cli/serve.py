@@ -20,13 +20,13 @@ def serve(
     ] = "own",
     grpc_port: Annotated[int | None, typer.Option(help="A port for gRPC alone; 0 takes a free one.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda (that or an error) or auto (says what it chose).")] = "auto",
-    max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; 8 on a CPU, 32 on a GPU.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; measured, or 32 on a GPU.")] = None,
     max_wait_ms: Annotated[float, typer.Option(help="How long a free instance waits for a batch to fill.")] = 0.0,
-    deadline_ms: Annotated[float, typer.Option(help="How long a request may wait in the queue.")] = 10_000.0,
-    instances: Annotated[int | None, typer.Option(help="Threads that run a model; the cores, or 1 on a GPU.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of one run.")] = None,
+    deadline_ms: Annotated[float, typer.Option(help="How long a request may take that does not say.")] = 10_000.0,
+    instances: Annotated[int | None, typer.Option(help="Threads that run a model; measured, or 1 on a GPU.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of one run; measured.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that share the ports, each with all models.", min=1)] = 1,
-    max_queue: Annotated[int, typer.Option(help="Most requests that wait; more are refused with 503.")] = 1024,
+    max_queue: Annotated[int, typer.Option(help="Most rows that wait; more are refused with 503.")] = 1024,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificates (PEM); with --tls-key, TLS on every port.")
     ] = None,
