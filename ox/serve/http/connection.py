@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
@@ -18,6 +17,7 @@ import httptools
 from ox.errors import OxError, ServeError
 from ox.serve.http.exchange import CONTINUE, Exchange, Refused
 from ox.serve.http.heads import Head
+from ox.serve.http.rules import SINGLE, body_too_large, framed, head_too_large, introduced
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("ox.serve")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # what a client of HTTP/2 sends first
-SINGLE = (b"host", b"content-length", b"transfer-encoding")  # twice, and two readers may disagree where a request ends
-# a name, an IPv4 address or an IPv6 one in brackets, and perhaps a port; empty where the target has no authority
-HOST = re.compile(rb"([A-Za-z0-9_.~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 TRIES = 8  # of remembering the heads of a connection on which none has come twice
 
 
@@ -109,14 +106,14 @@ class Connection(asyncio.Protocol):
         try:
             # The parser skips blank lines before a request without a word.
             if not self.receiving and data[0] in b"\r\n" and _blank(data) > self.limits.header_bytes:
-                raise self._head_too_large()
+                raise head_too_large(self.limits)
             self.parser.feed_data(data)
             self.raw = self.raw + len(data) if messages == self.messages else 0
             if self.in_head and self.raw > self.limits.header_bytes:
-                raise self._head_too_large()
+                raise head_too_large(self.limits)
             # Chunk sizes, extensions and trailers are not body, so the body's own limit does not see them.
             if self.raw > 2 * self.limits.body + 2 * self.limits.header_bytes:
-                raise self._body_too_large()
+                raise body_too_large(self.limits)
         except httptools.HttpParserUpgrade:
             # The request was answered as if it had not asked to upgrade; what follows is in another language.
             self.stopped = True
@@ -142,9 +139,7 @@ class Connection(asyncio.Protocol):
                 exchange = Refused(self, head.method, head.target, head.headers, b"", True)
                 exchange.error = error
         self.front.buffered += len(exchange.body)
-        self.exchanges.append(exchange)
-        self.backlog.append(exchange)
-        self.advance()
+        self._arrived(exchange)
 
     def _without_preface(self, data: bytes) -> bytes:
         """The bytes for HTTP/1.1; none as long as they may become HTTP/2's preface, and once they have."""
@@ -195,7 +190,7 @@ class Connection(asyncio.Protocol):
         self.header_count += 1
         self.head_bytes += len(name) + len(value)
         if self.head_bytes > self.limits.header_bytes or self.header_count > self.limits.header_count:
-            raise self._head_too_large()
+            raise head_too_large(self.limits)
         if not self.in_head:  # a trailer: it may not change what was already decided
             return
         name = name.lower()
@@ -213,18 +208,10 @@ class Connection(asyncio.Protocol):
         headers = self.headers
         host = headers.get(b"host")
         if host != self.host:
-            self._introduced(host)
-        if b"transfer-encoding" in headers:
-            if b"content-length" in headers:
-                raise ServeError("content-length and transfer-encoding exclude each other")
-            if headers[b"transfer-encoding"].lower() != b"chunked":
-                raise ServeError("unknown transfer-encoding", status=501, expected="chunked")
-            if (
-                self.parser.get_http_version() == "1.0"
-            ):  # whoever passed it on may not know chunks, and may see another end of the request
-                raise ServeError("HTTP/1.0 has no transfer-encoding")
-        elif int(headers.get(b"content-length", b"0")) > self.limits.body:
-            raise self._body_too_large()
+            introduced(self.parser.get_http_version(), host)
+            if host is not None:
+                self.host = host
+        framed(headers, self.parser.get_http_version, self.limits)
         if self.front.admit is not None:
             try:
                 self.front.admit(self.parser.get_method(), self.target, headers, self.peer)
@@ -240,26 +227,13 @@ class Connection(asyncio.Protocol):
             self.exchanges.append(interim)
             self.advance()
 
-    def _introduced(self, host: bytes | None) -> None:
-        """Looks at what rarely differs between two requests of one connection, and costs more to look at."""
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            raise ServeError("this version of HTTP is not spoken here", status=505, expected="HTTP/1.1", got=version)
-        if host is None:
-            if version == "1.1":
-                raise ServeError("the header host is missing")
-        elif HOST.fullmatch(host) is None:
-            raise ServeError("the header host is not a host")
-        else:
-            self.host = host
-
     def on_body(self, data: bytes) -> None:
         if self.refusal is not None:
             return
         self.size += len(data)
         self.front.buffered += len(data)
         if self.size > self.limits.body:
-            raise self._body_too_large()
+            raise body_too_large(self.limits)
         if self.front.buffered > self.limits.buffered:
             raise ServeError("the server holds as many request bodies as it may", status=503, hint="again in a moment")
         if not self.body:
@@ -288,9 +262,7 @@ class Connection(asyncio.Protocol):
                 self.tries -= 1
                 self.front.heads.remember(self.fresh, exchange.method, self.target, self.headers)
             self.fresh = b""
-        self.exchanges.append(exchange)
-        self.backlog.append(exchange)
-        self.advance()
+        self._arrived(exchange)
 
     # ---- the order of things
 
@@ -299,12 +271,36 @@ class Connection(asyncio.Protocol):
         if not (self.receiving or self.exchanges or self.transport.get_write_buffer_size()):
             self.transport.close()
 
+    def _arrived(self, exchange: Exchange) -> None:
+        """A request is whole."""
+        if self.exchanges or self.write_paused or self.advancing:
+            self.exchanges.append(exchange)
+            self.backlog.append(exchange)
+            self.advance()
+            return
+        self.exchanges.append(exchange)  # nearly always the only one
+        self.advancing = True
+        self._handle(exchange)
+        self.advancing = False
+        if exchange.response is not None:
+            self.advance()
+
     def advance(self) -> None:
         """Writes the answers whose turn it is and begins the requests that may begin. Never recurses, however many."""
         if self.advancing:
             return
-        self.advancing = True
         exchanges, backlog = self.exchanges, self.backlog
+        if len(exchanges) == 1 and not (self.read_paused or self.write_paused or self.half_closed):
+            exchange = exchanges[0]
+            if exchange.keep_alive and exchange.response is not None:  # nearly always all that there is to do
+                exchanges.clear()
+                self.front.buffered -= len(exchange.body)
+                self.transport.write(exchange.response)
+                if not self.write_paused:
+                    if not (self.receiving or self.stopped):
+                        self.deadline = self.front.loop.time() + self.limits.idle_s
+                    return
+        self.advancing = True
         while not self.write_paused:
             if exchanges and (response := exchanges[0].response) is not None:
                 exchange = exchanges.popleft()
@@ -390,13 +386,6 @@ class Connection(asyncio.Protocol):
 
     def _so_far(self) -> str:
         return "half a head" if self.in_head else f"{self.size} bytes of a body"
-
-    def _head_too_large(self) -> ServeError:
-        most = f"at most {self.limits.header_bytes} bytes in {self.limits.header_count} headers"
-        return ServeError("the headers are too large", status=431, expected=most)
-
-    def _body_too_large(self) -> ServeError:
-        return ServeError("the body is too large", status=413, expected=f"at most {self.limits.body} bytes")
 
 
 def _blank(data: bytes) -> int:

@@ -212,3 +212,11 @@ def test_two_versions_on_one_connection(plane: Any, connect: Any) -> None:
         assert client.reply()[0] == 200
         assert client.reply()[0] == 505
         assert client.closed()
+
+
+def test_no_host_after_a_version_that_needs_none(plane: Any, connect: Any) -> None:
+    with connect(plane) as client:
+        client.send(b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+        assert client.reply()[0] == 200
+        client.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.reply()[0] == 400
