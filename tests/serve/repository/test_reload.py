@@ -89,6 +89,7 @@ def test_a_failure_keeps_what_runs(make: Any, serve: Any, caller: Any, eventuall
         eventually(lambda: "3" in client.index("m"))
         shutil.rmtree(tmp_path / "m" / "3")
         eventually(lambda: "3" not in client.index("m"))
+        assert client.infer("m") == (200, (2, 2.0))
 
 
 def test_what_was_put_back_has_not_failed(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
