@@ -93,7 +93,7 @@ def _resident() -> int:
 
 
 def _limit(room: int) -> None:
-    """Lets this process take `room` bytes more; where the system knows no such limit, what it took counts afterwards."""
+    """Lets this process take `room` bytes more; a system without such a limit has what it took counted afterwards."""
     import resource
 
     try:
