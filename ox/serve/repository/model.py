@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,8 +131,8 @@ class Model:
     async def close(self) -> None:
         """Finishes what was accepted, however long that takes, and frees the memory. On the event loop."""
         self.closed = True
-        await asyncio.sleep(0)  # what came in this turn runs at its end
         self.batcher.finish()
+        # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
         self.batcher.close()
         del self.batcher, self.engine, self.fit  # by hand, because they refer to one another and to this
