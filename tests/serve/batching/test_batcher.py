@@ -53,6 +53,30 @@ def test_a_deadline_ends_the_waiting(workshop: Any) -> None:
     workshop.run(body)
 
 
+def test_filling_one_batch_does_not_keep_another_from_an_idle_instance(workshop: Any) -> None:
+    other = threading.Event()
+    met: list[bool] = []
+
+    def run(x: Any, _: Any) -> Any:
+        if x.shape[1] == 2:
+            other.set()
+        else:
+            met.append(other.wait(5))
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run, run, max_wait_s=0.03)
+        await asyncio.sleep(0.02)  # both wait
+        notes = [workshop.Note(key=(1,)), workshop.Note(key=(2,))]
+        for note in notes:
+            batcher.submit(note)
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(note.settled() for note in notes))
+        assert met == [True]
+
+    workshop.run(body)
+
+
 def test_an_idle_instance_takes_what_is_there(workshop: Any) -> None:
     async def body() -> None:
         batcher = workshop.batcher()
