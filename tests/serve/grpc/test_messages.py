@@ -77,9 +77,11 @@ def raw(site: Any) -> Iterator[Raw]:
 
 
 @pytest.fixture
-def hasty(echoes: Any, patient: Limits) -> Iterator[Any]:
+def hasty(echoes: Any, patient: Limits) -> Iterator[Raw]:
     with echoes(replace(patient, request_s=0.4, write_s=0.4)) as running:
-        yield running
+        raw = Raw(running)
+        yield raw
+        raw.socket.close()
 
 
 def framed(message: bytes, flag: int = 0) -> bytes:
@@ -163,8 +165,8 @@ def test_unknown_methods_are_refused_by_their_head(raw: Raw) -> None:
     assert raw.call("Nope", [], end=False)[0]["grpc-status"] == str(int(Code.UNIMPLEMENTED))
 
 
-def test_messages_that_do_not_arrive(hasty: Any) -> None:
-    answer, _ = Raw(hasty).call("Echo", [ONE[:-1]], end=False)
+def test_messages_that_do_not_arrive(hasty: Raw) -> None:
+    answer, _ = hasty.call("Echo", [ONE[:-1]], end=False)
     assert answer["grpc-status"] == str(int(Code.DEADLINE_EXCEEDED)) and "in time" in answer["grpc-message"]
 
 
@@ -178,11 +180,10 @@ def test_answers_are_packed_for_those_who_pack(raw: Raw) -> None:
     assert "grpc-encoding" not in answer and body == framed(bytes(5000))
 
 
-def test_slow_readers_lose_the_call(hasty: Any) -> None:
-    raw = Raw(hasty)
-    raw.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
-    raw.h2.acknowledge_received_data = lambda *_: None  # type: ignore[method-assign]
-    answer, body = raw.call("Big", [framed(b"100000")])
+def test_slow_readers_lose_the_call(hasty: Raw) -> None:
+    hasty.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 10})
+    hasty.h2.acknowledge_received_data = lambda *_: None  # type: ignore[method-assign]
+    answer, body = hasty.call("Big", [framed(b"100000")])
     assert answer["reset"] == "8" and len(body) == 10
 
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -20,7 +21,7 @@ from ox.serve.http2 import Http2, Plain
 from ox.serve.http2 import frames as f
 from ox.serve.server import new_loop
 
-QUICK = Limits(
+LIMITS = Limits(
     body=100_000,
     reply=4_000_000,
     header_bytes=4096,
@@ -28,9 +29,6 @@ QUICK = Limits(
     url=1000,
     streams=20,
     connections=50,
-    request_s=0.4,
-    idle_s=0.8,
-    write_s=0.5,
     linger_s=0.4,
     drain_s=2.0,
 )
@@ -237,13 +235,26 @@ class Wire:
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
-    with Site(QUICK) as running:
+    with Site(LIMITS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def hasty() -> Iterator[Site]:
+    """The same without patience."""
+    with Site(replace(LIMITS, request_s=0.4, idle_s=0.8, write_s=0.5)) as running:
         yield running
 
 
 @pytest.fixture
 def wire(site: Site) -> Iterator[Wire]:
     with Wire(site.port) as connected:
+        yield connected
+
+
+@pytest.fixture
+def hasty_wire(hasty: Site) -> Iterator[Wire]:
+    with Wire(hasty.port) as connected:
         yield connected
 
 
@@ -258,5 +269,5 @@ def serve() -> type[Site]:
 
 
 @pytest.fixture(scope="session")
-def quick() -> Limits:
-    return QUICK
+def limits() -> Limits:
+    return LIMITS

@@ -193,8 +193,8 @@ def test_settings_come_first(site: Any, connect: Any, first: bytes) -> None:
         assert wire.goaway() == f.PROTOCOL_ERROR
 
 
-def test_upgrade_from_http1(serve: Any, quick: Any, connect: Any) -> None:
-    with serve(quick, mixed=True) as site, connect(site.port) as wire:
+def test_upgrade_from_http1(serve: Any, limits: Any, connect: Any) -> None:
+    with serve(limits, mixed=True) as site, connect(site.port) as wire:
         wire.send(wire.head(1, "/over"))
         assert json.loads(wire.answer(1)[2])["path"] == "/over"
         assert site.do(lambda: len(site.front.connections)) == 1

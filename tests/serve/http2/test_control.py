@@ -85,39 +85,39 @@ def test_a_smaller_table_is_acknowledged_before_the_next_head(wire: Any) -> None
 # ---- deadlines
 
 
-def test_settings_that_are_never_acknowledged(site: Any, connect: Any) -> None:
-    with connect(site.port, greet=False) as wire:
+def test_settings_that_are_never_acknowledged(hasty: Any, connect: Any) -> None:
+    with connect(hasty.port, greet=False) as wire:
         wire.send(f.PREFACE, f.settings({}))
         assert wire.goaway() == f.SETTINGS_TIMEOUT
 
 
 @pytest.mark.parametrize("start", [b"", f.PREFACE[:10], f.PREFACE])
-def test_silence_from_the_start(site: Any, connect: Any, start: bytes) -> None:
-    with connect(site.port, greet=False) as wire:
+def test_silence_from_the_start(hasty: Any, connect: Any, start: bytes) -> None:
+    with connect(hasty.port, greet=False) as wire:
         wire.send(start)
         assert wire.goaway() in (f.SETTINGS_TIMEOUT, f.PROTOCOL_ERROR)
 
 
-def test_idle(wire: Any) -> None:
-    assert wire.goaway() == f.NO_ERROR
+def test_idle(hasty_wire: Any) -> None:
+    assert hasty_wire.goaway() == f.NO_ERROR
 
 
 @pytest.mark.parametrize("half", [b"\0\0\x08\x06", f.frame(f.HEADERS, 0, 1, b"\x82")])
-def test_half_a_frame_or_head(wire: Any, half: bytes) -> None:
-    wire.send(half)
-    assert wire.goaway() == f.PROTOCOL_ERROR
+def test_half_a_frame_or_head(hasty_wire: Any, half: bytes) -> None:
+    hasty_wire.send(half)
+    assert hasty_wire.goaway() == f.PROTOCOL_ERROR
 
 
-def test_half_a_body(wire: Any) -> None:
-    wire.send(wire.head(1, end=False, method="POST"), f.frame(f.DATA, 0, 1, b"half"))
-    status, _, body = wire.answer(1)
+def test_half_a_body(hasty_wire: Any) -> None:
+    hasty_wire.send(hasty_wire.head(1, end=False, method="POST"), f.frame(f.DATA, 0, 1, b"half"))
+    status, _, body = hasty_wire.answer(1)
     assert status == 408 and b"4 bytes" in body
-    wire.send(wire.head(3))
-    assert wire.answer(3)[0] == 200
+    hasty_wire.send(hasty_wire.head(3))
+    assert hasty_wire.answer(3)[0] == 200
 
 
-def test_dripping_bytes_do_not_extend_the_time_for_a_frame(site: Any, connect: Any) -> None:
-    with connect(site.port) as wire:
+def test_dripping_bytes_do_not_extend_the_time_for_a_frame(hasty: Any, connect: Any) -> None:
+    with connect(hasty.port) as wire:
         started = time.monotonic()
         try:
             wire.send(f.frame(f.DATA, 0, 1, bytes(16_000))[:9])
@@ -129,14 +129,14 @@ def test_dripping_bytes_do_not_extend_the_time_for_a_frame(site: Any, connect: A
         assert wire.goaway() == f.PROTOCOL_ERROR
 
 
-def test_who_waits_for_an_answer_is_asked_whether_it_is_there(site: Any, wire: Any) -> None:
-    wire.send(wire.head(1, "/hold"))
-    ping = wire.until(f.PING)
+def test_who_waits_for_an_answer_is_asked_whether_it_is_there(hasty: Any, hasty_wire: Any) -> None:
+    hasty_wire.send(hasty_wire.head(1, "/hold"))
+    ping = hasty_wire.until(f.PING)
     assert not ping.flags
-    wire.send(f.frame(f.PING, f.ACK, 0, ping.payload))
-    wire.until(f.PING)  # again, as the first was answered; this one is not
-    before = site.abandoned
-    assert wire.closed() and site.abandoned == before + 1
+    hasty_wire.send(f.frame(f.PING, f.ACK, 0, ping.payload))
+    hasty_wire.until(f.PING)  # again, as the first was answered; this one is not
+    before = hasty.abandoned
+    assert hasty_wire.closed() and hasty.abandoned == before + 1
 
 
 def test_too_many_connections(site: Any, connect: Any) -> None:
@@ -152,8 +152,8 @@ def test_too_many_connections(site: Any, connect: Any) -> None:
 # ---- draining
 
 
-def test_drain(serve: Any, quick: Any, connect: Any) -> None:
-    with serve(quick) as site, connect(site.port) as wire, connect(site.port) as idle:
+def test_drain(serve: Any, limits: Any, connect: Any) -> None:
+    with serve(limits) as site, connect(site.port) as wire, connect(site.port) as idle:
         wire.send(wire.head(1, "/hold"))
         wire.alive()
         site.stop()

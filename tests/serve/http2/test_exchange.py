@@ -63,8 +63,8 @@ def test_a_refusal_that_waits_is_given_once(site: Any, connect: Any) -> None:
         wire.alive()
 
 
-def test_all_bodies_together(serve: Any, quick: Any, connect: Any) -> None:
-    with serve(replace(quick, buffered=150_000, request_s=20)) as site, connect(site.port) as wire:
+def test_all_bodies_together(serve: Any, limits: Any, connect: Any) -> None:
+    with serve(replace(limits, buffered=150_000)) as site, connect(site.port) as wire:
         for stream in (1, 3):
             wire.send(wire.head(stream, "/hold", end=False), f.frame(f.DATA, 0, stream, bytes(10_000)) * 9)
         status, headers, _ = wire.answer(3)
@@ -86,13 +86,13 @@ def test_expect_continue(wire: Any) -> None:
     assert wire.answer(3)[0] == 417
 
 
-def test_admission(serve: Any, quick: Any, connect: Any) -> None:
+def test_admission(serve: Any, limits: Any, connect: Any) -> None:
     def admit(method: bytes, target: bytes, headers: dict[bytes, bytes], peer: str) -> None:
         assert peer == "127.0.0.1" and headers[b"host"] == b"test"
         if target == b"/no":
             raise ServeError("no", status=401)
 
-    with serve(quick) as site, connect(site.port) as wire:
+    with serve(limits) as site, connect(site.port) as wire:
         site.front.admit = admit
         wire.send(wire.head(1, "/no", end=False), wire.head(3, "/yes"))
         status, headers, _ = wire.answer(1)
@@ -151,8 +151,8 @@ def tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl(serve: Any, quick: Any) -> None:
-    with serve(quick, mixed=True) as site:
+def test_curl(serve: Any, limits: Any) -> None:
+    with serve(limits, mixed=True) as site:
         url = f"http://127.0.0.1:{site.port}"
         command = ["curl", "-sS", "--max-time", "20", "--http2-prior-knowledge", "-w", "%{http_version} %{http_code}"]
         done = subprocess.run([*command, f"{url}/bytes/90000"], capture_output=True, check=True)
@@ -163,25 +163,25 @@ def test_curl(serve: Any, quick: Any) -> None:
 
 
 @pytest.mark.skipif(shutil.which("nghttp") is None, reason="nghttp is not installed")
-def test_nghttp(serve: Any, quick: Any) -> None:
-    with serve(quick) as site:
+def test_nghttp(serve: Any, limits: Any) -> None:
+    with serve(limits) as site:
         urls = [f"http://127.0.0.1:{site.port}/bytes/{size}" for size in (90_000, 5, 70_000)]
         done = subprocess.run(["nghttp", "--timeout=20", *urls], capture_output=True, check=True)
         assert len(done.stdout) == 160_005
 
 
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="h2load is not installed")
-def test_h2load(serve: Any, quick: Any) -> None:
-    with serve(quick) as site:
+def test_h2load(serve: Any, limits: Any) -> None:
+    with serve(limits) as site:
         command = ["h2load", "-n", "2000", "-c", "8", "-m", "10", f"http://127.0.0.1:{site.port}/bytes/300"]
         done = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
         assert "2000 done, 2000 succeeded, 0 failed, 0 errored" in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
-def test_a_browser(serve: Any, quick: Any, tls: ssl.SSLContext, tmp_path: Path) -> None:
+def test_a_browser(serve: Any, limits: Any, tls: ssl.SSLContext, tmp_path: Path) -> None:
     """It speaks HTTP/2 only over TLS, and prefers it there."""
-    with serve(replace(quick, request_s=20, idle_s=20), mixed=True, tls=tls) as site:
+    with serve(limits, mixed=True, tls=tls) as site:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors", "--dump-dom"]
         command = ["chromium", *flags, f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000"]
         url = f"https://127.0.0.1:{site.port}/page"
@@ -190,8 +190,8 @@ def test_a_browser(serve: Any, quick: Any, tls: ssl.SSLContext, tmp_path: Path) 
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_over_tls(serve: Any, quick: Any, tls: ssl.SSLContext) -> None:
-    with serve(quick, mixed=True, tls=tls) as site:
+def test_curl_over_tls(serve: Any, limits: Any, tls: ssl.SSLContext) -> None:
+    with serve(limits, mixed=True, tls=tls) as site:
         command = ["curl", "-sSk", "--max-time", "20", "--http2", "-w", "%{http_version}"]
         done = subprocess.run([*command, f"https://127.0.0.1:{site.port}/bytes/90000"], capture_output=True, check=True)
         assert done.stdout == b"x" * 90_000 + b"2"

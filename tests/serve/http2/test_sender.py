@@ -91,11 +91,11 @@ def test_streams_take_turns(site: Any, connect: Any) -> None:
         assert {3, 5} <= set(order) and all(a != b for a, b in pairwise(order[2:]))
 
 
-def test_a_client_that_takes_nothing_loses_its_stream(site: Any, connect: Any) -> None:
-    with connect(site.port, {f.INITIAL_WINDOW: 5}) as wire:
+def test_a_client_that_takes_nothing_loses_its_stream(hasty: Any, connect: Any) -> None:
+    with connect(hasty.port, {f.INITIAL_WINDOW: 5}) as wire:
         wire.send(wire.head(1, "/bytes/100"))
         assert wire.reset_of(1) == f.CANCEL
-        assert site.do(lambda: site.front.buffered) == 0
+        assert hasty.do(lambda: hasty.front.buffered) == 0
         wire.send(wire.head(3, "/bytes/4"))
         assert wire.answer(3)[2] == b"xxxx"
 
@@ -110,20 +110,23 @@ def test_what_waits_is_bounded(site: Any, connect: Any) -> None:
         pass
 
 
-def test_a_client_that_does_not_read(site: Any, connect: Any) -> None:
+def test_a_client_that_does_not_read(hasty: Any, connect: Any) -> None:
     """Its socket fills, so it is not read either, and is dropped at last; what waits for it is bounded."""
-    with connect(site.port, {f.INITIAL_WINDOW: f.MOST}) as wire:
+    with connect(hasty.port, {f.INITIAL_WINDOW: f.MOST}) as wire:
         wire.send(f.window_update(0, f.MOST - 65_535))
-        for stream in range(1, 2001, 2):
-            wire.send(wire.head(stream, "/bytes/100000"))
-            assert site.do(lambda: site.front.buffered) < 4_500_000
-        while site.do(lambda: len(site.front.connections)):
-            assert site.do(lambda: site.front.buffered) < 4_500_000
-    assert site.do(lambda: site.front.buffered) == 0
+        try:
+            for stream in range(1, 2001, 2):
+                wire.send(wire.head(stream, "/bytes/100000"))
+                assert hasty.do(lambda: hasty.front.buffered) < 4_500_000
+        except ConnectionError:  # dropped already
+            pass
+        while hasty.do(lambda: len(hasty.front.connections)):
+            assert hasty.do(lambda: hasty.front.buffered) < 4_500_000
+    assert hasty.do(lambda: hasty.front.buffered) == 0
 
 
-def test_a_client_that_does_not_read_is_not_read(serve: Any, quick: Any, connect: Any) -> None:
-    patient = replace(quick, write_s=20, idle_s=20, request_s=20)
+def test_a_client_that_does_not_read_is_not_read(serve: Any, limits: Any, connect: Any) -> None:
+    patient = replace(limits, write_s=20, idle_s=20)
     with serve(patient) as site, connect(site.port, {f.INITIAL_WINDOW: f.MOST}) as wire:
         wire.send(f.window_update(0, f.MOST - 65_535))
 
@@ -146,8 +149,8 @@ def test_a_client_that_does_not_read_is_not_read(serve: Any, quick: Any, connect
 # ---- the other way
 
 
-def test_a_connection_gets_its_window_back(serve: Any, quick: Any, connect: Any) -> None:
-    with serve(replace(quick, body=1 << 20, request_s=20)) as site, connect(site.port) as wire:
+def test_a_connection_gets_its_window_back(serve: Any, limits: Any, connect: Any) -> None:
+    with serve(replace(limits, body=1 << 20)) as site, connect(site.port) as wire:
         left = 65_535 + int.from_bytes(wire.until(f.WINDOW_UPDATE, 0).payload, "big")
         assert left == 16 << 20
         for stream in range(1, 41, 2):
@@ -160,8 +163,8 @@ def test_a_connection_gets_its_window_back(serve: Any, quick: Any, connect: Any)
             assert 8 << 20 <= left <= 16 << 20
 
 
-def test_padding_counts(serve: Any, quick: Any, connect: Any) -> None:
-    with serve(replace(quick, body=16 << 20, request_s=20)) as site, connect(site.port) as wire:
+def test_padding_counts(serve: Any, limits: Any, connect: Any) -> None:
+    with serve(replace(limits, body=16 << 20)) as site, connect(site.port) as wire:
         wire.until(f.WINDOW_UPDATE, 0)
         wire.send(wire.head(1, "/hold", end=False))
         frame = f.frame(f.DATA, f.PADDED, 1, b"\xff" + bytes(45 + 255))
@@ -172,9 +175,9 @@ def test_padding_counts(serve: Any, quick: Any, connect: Any) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, f.END_STREAM])
-def test_a_client_that_overruns_its_window(serve: Any, quick: Any, connect: Any, monkeypatch: Any, flags: int) -> None:
+def test_a_client_that_overruns_its_window(serve: Any, limits: Any, connect: Any, monkeypatch: Any, flags: int) -> None:
     monkeypatch.setattr(Plain, "hungry", False)  # so that it gets nothing back
-    with serve(replace(quick, body=16 << 20, request_s=20)) as site, connect(site.port) as wire:
+    with serve(replace(limits, body=16 << 20)) as site, connect(site.port) as wire:
         wire.send(wire.head(1, "/hold", end=False))
         for _ in range(64):
             wire.send(f.frame(f.DATA, 0, 1, bytes(f.LARGEST)))
