@@ -64,10 +64,15 @@ def test_an_error_has_its_stack(start: Start) -> None:
 def test_text_lines_cannot_be_broken_by_a_client(start: Start) -> None:
     stream = io.StringIO()
     log = start("text", "info", stream)
-    LOGGER.info("\x1b[2J gone", extra={"fields": {"target": "/a b\r\n2026 error", "status": 200, "empty": ""}})
+    LOGGER.info(
+        "\x1b[2J gone",
+        extra={"fields": {"target": "/a b\r\n2026 error", "status": 200, "empty": "", "id": "a=b", "c": "\\"}},
+    )
     log.close()
     (line,) = stream.getvalue().splitlines()
-    assert "\x1b" not in line and line.endswith(r'info    \x1b[2J gone target="/a b\r\n2026 error" status=200 empty=""')
+    assert "\x1b" not in line and line.endswith(
+        r'info    \x1b[2J gone target="/a b\r\n2026 error" status=200 empty="" id="a=b" c="\\"'
+    )
 
 
 def test_levels(start: Start) -> None:

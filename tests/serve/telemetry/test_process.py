@@ -30,12 +30,14 @@ def test_an_open_file_is_counted() -> None:
 
 
 def test_a_program_with_a_strange_name(tmp_path: Path) -> None:
-    fields = (SELF / "stat").read_text().rpartition(")")[2]
-    (tmp_path / "stat").write_text(f"1 (a b) c) {fields.strip()}")
+    tick = os.sysconf("SC_CLK_TCK")
+    fields = ["R", *"1" * 10, 2 * tick, 3 * tick, *"1" * 4, 1, 1, 0, 7000, 5, *"1" * 20]
+    (tmp_path / "stat").write_text(f"1 (a b) c) {' '.join(map(str, fields))}")
     (tmp_path / "limits").write_text("Max open files  unlimited  unlimited  files\n")
     (tmp_path / "fd").mkdir()
     found = figures(tmp_path)
-    assert found["resident"] > 1 << 20 and found["files"] == 0 and found["most_files"] == 0
+    assert (found["cpu_s"], found["virtual"], found["resident"]) == (5.0, 7000, 5 * os.sysconf("SC_PAGE_SIZE"))
+    assert found["files"] == 0 and found["most_files"] == 0
 
 
 def test_no_proc_no_figures(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from ox.errors import ArgumentError
 from ox.serve import Options, Server
@@ -106,6 +108,26 @@ def test_grpcs_metadata_carries_a_trace_as_well(traced: tuple[Server, InMemorySp
     *children, whole = memory.get_finished_spans()
     assert f"{whole.context.trace_id:032x}" == TRACE and whole.parent and f"{whole.parent.span_id:016x}" == PARENT
     assert [child.name for child in children] == STAGES and whole.attributes and whole.attributes["ox.rows"] == 2
+
+
+def test_a_model_that_comes_later_is_traced(build: Any, connect: Any, tmp_path: Path) -> None:
+    def write(name: str) -> None:
+        kind = (TensorProto.FLOAT, ["batch", 64])
+        build(name, [("Neg", ["x"], ["y"], {})], {"x": kind}, {"y": kind}, folder=tmp_path)
+
+    write("first")
+    memory = InMemorySpanExporter()
+    kept = TracerProvider(shutdown_on_exit=False)
+    kept.add_span_processor(SimpleSpanProcessor(memory))
+    with Server([tmp_path], options=Options(device="cpu", instances=1)) as server:
+        server.service.telemetry.trace(kept)
+        write("mlp")
+        for _ in range(1000):
+            if len(server.models) == 2:
+                break
+            time.sleep(0.02)
+        assert ask(server, connect, inputs(1)) == 200
+    assert "infer mlp" in [span.name for span in memory.get_finished_spans()]
 
 
 def test_off_there_is_no_tracer(server: Server) -> None:
