@@ -72,9 +72,11 @@ class Raw:
             started.set()
             await self.over.wait()
             server.close()
-            for task in self.tasks:
-                task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
+            for _ in range(5):  # some may only now be on their way in
+                for task in self.tasks:
+                    task.cancel()
+                await asyncio.gather(*self.tasks, return_exceptions=True)
+                await asyncio.sleep(0.01)
 
         asyncio.run(body())
 
