@@ -57,7 +57,6 @@ class Codec:
             raise ServeError("the request has no list 'inputs'", hint=f'{{"inputs": [{self._example()}]}}')
         feed: dict[str, Array] = {}
         at = header_length
-        binary = 0  # how many tensors are
         for tensor in tensors:
             codec = self._input(tensor, feed)
             parameters = parameters_of(tensor) if "parameters" in tensor else {}
@@ -83,12 +82,11 @@ class Codec:
                     raise ServeError(f"the bytes of input '{codec.name}' are not all there", got=got)
                 feed[codec.name] = codec.from_binary(tensor, body, at, size)
                 at += size
-                binary += 1
         if at is not None and at != len(body):
             raise ServeError(f"{len(body) - at} bytes follow the last binary tensor")
         rows, key = self.signature.measure(feed)
         request = Request(identifier_of(document), feed, rows, key, *self._wanted(document))
-        if header_length is not None and binary == len(feed):
+        if header_length is not None:
             self._binary.learn(body, header_length, request)
         elif header_length is None and self._single and "data" in tensors[0]:
             self._json.learn(body, document, request)

@@ -128,7 +128,7 @@ class BinaryPlans(Plans):
         return plan.request(identifier, feed)
 
     def learn(self, body: Body, at: int, request: Request) -> None:
-        """Remembers a request that was read with care, all of whose tensors are binary."""
+        """Remembers a request that was read with care, if all of its tensors are those that follow the JSON."""
         identifier, start = split_id(body)
         frame = bytes(body[start:at])
         if identifier == request.id and self.worthwhile(frame) and not (start and b'"id"' in frame):
