@@ -23,6 +23,7 @@ from ox.serve.engine.proof import Proof, prove, rows
 from ox.serve.engine.session import Engine, Run
 from ox.serve.engine.source import Source
 from ox.serve.options import Options
+from ox.tolerance import compare
 
 HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
 MOST = {"cpu": 32, "cuda": 32}
@@ -76,7 +77,7 @@ def fit(
                 engine, instances, threads = other, 1, cores
     bound = 0
     if engine.bindable and row is not None and proof.why is None and (on_gpu or _buffers_pay(engine, row, proof)):
-        bound = proof.max_rows
+        bound = proof.max_rows if _buffers_work(engine, row, proof.max_rows, through) else 0
     return Fit(engine, proof, instances, threads, bound, frozenset(measured))
 
 
@@ -160,6 +161,19 @@ def _buffers_pay(engine: Engine, row: Feed, proof: Proof) -> bool:
         for name, instance in instances.items():
             times[name] += _quickest(partial(_call, instance, [row] * count), row, BUDGET_S / 10)
     return times["with"] * WORTH < times["without"]
+
+
+def _buffers_work(engine: Engine, row: Feed, most: int, through: np.dtype[Any] | None) -> bool:
+    """Whether an instance with buffers gives what one without gives; if it raises, the model is served without."""
+    plain, bound = engine.instance(0), engine.instance(0, most)
+    try:
+        for count in sorted({1, most - 1, most}):
+            pairs = zip(bound([row] * count), plain([row] * count), strict=True)
+            if not all(compare(got, expected, through).ok for got, expected in pairs):
+                return False
+    except Exception:
+        return False
+    return True
 
 
 def _call(instance: Instance, feeds: Sequence[Feed], _: Feed) -> list[Array]:

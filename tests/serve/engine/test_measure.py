@@ -103,3 +103,14 @@ def test_throughput_counts_every_instance() -> None:
 
     counters: list[Any] = [Counter(), Counter()]
     assert throughput(counters, ROW, 0.02) > 0 and all(counter.runs for counter in counters)
+
+
+@pytest.mark.parametrize("broken", [lambda y: y + 1, lambda y: y[:0], lambda y: 1 / 0])
+def test_buffers_that_do_not_work_are_left_alone(mlp: Path, monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
+    from ox.serve.engine.binding import Bound
+
+    monkeypatch.setattr(measure, "_buffers_pay", lambda *_: True)
+    assert Model(mlp, Options(max_rows=4), Limits()).fit.bound == 4
+    real = Bound.__call__
+    monkeypatch.setattr(Bound, "__call__", lambda *args: [broken(y) for y in real(*args)])
+    assert Model(mlp, Options(max_rows=4), Limits()).fit.bound == 0
