@@ -64,8 +64,8 @@ clean: ## remove what the targets made, the virtual environment too
 
 # What each environment holds. `run` is what a user has; `dev` adds the tests; `parity` and `bench` add the peers.
 $(VENV)/.installed-run: EXTRAS := cpu
-$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,photos,test,files,dev
-$(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,photos,test,dev,parity
+$(VENV)/.installed-dev: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,test,files,dev
+$(VENV)/.installed-parity: EXTRAS := cpu,mpi,text,tables,photos,grpc,otel,test,dev,parity
 $(VENV)/.installed-bench: EXTRAS := cpu,mpi,text,tables,photos,test,dev,bench
 
 $(VENV)/.installed-%: pyproject.toml
