@@ -8,7 +8,7 @@ import pytest
 from hpack import Decoder as Reference
 from hpack import Encoder
 from hpack.exceptions import HPACKError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ox.serve.http2.fields import Decoder
@@ -18,6 +18,7 @@ names = st.sampled_from([b":path", b"accept", b"x-a", b"x-long-name-of-a-header"
 lists = st.lists(st.tuples(names, st.binary(max_size=60), st.booleans()), max_size=12)
 
 
+@settings(deadline=None)
 @given(st.lists(lists, max_size=5), st.sampled_from([0, 60, 200, 4096]), st.booleans())
 def test_what_was_encoded(blocks: list[list[Any]], size: int, huffman: bool) -> None:
     encoder, decoder = Encoder(), Decoder(1 << 20, 1000)
@@ -28,6 +29,7 @@ def test_what_was_encoded(blocks: list[list[Any]], size: int, huffman: bool) -> 
         assert decoder.decode(encoder.encode(fields, huffman=huffman)) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=4))
 def test_any_bytes(blocks: list[bytes]) -> None:
     ours, theirs = Decoder(1 << 20, 10_000), Reference(1 << 20)
