@@ -53,7 +53,7 @@ class Server:
         *,
         options: Options | None = None,
         limits: Limits | None = None,
-        service: Callable[[Repository], Service] = Service,
+        service: Callable[[Repository, Limits], Service] = Service,
         **settings: Any,
     ) -> None:
         if not paths:
@@ -67,7 +67,7 @@ class Server:
         repository = Repository()
         self.keeper = Keeper(repository, layout, options or Options(), self.limits, watch=self.settings.watch)
         self.keeper.open()
-        self.service = service(repository)
+        self.service = service(repository, self.limits)
         self.service.keeper = self.keeper
         self.service.telemetry.reloads = self.keeper.loads
         self._router = Router(self.service, self.limits)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from ox.serve.limits import Limits
 from ox.serve.repository.repository import Repository
 from ox.serve.service import Answer, Later, Service
 from ox.serve.telemetry.merge import merge
@@ -21,8 +22,8 @@ CALLS = (*CHANGES, "statistics", "figures")
 class SharedService(Service):
     """A `Service` among several. Its calls speak for all of them, `here` for this one alone."""
 
-    def __init__(self, repository: Repository, link: Link) -> None:
-        super().__init__(repository)
+    def __init__(self, repository: Repository, limits: Limits, link: Link) -> None:
+        super().__init__(repository, limits)
         self._link = link
 
     async def here(self, call: str, arguments: dict[str, Any]) -> Any:

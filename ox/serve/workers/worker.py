@@ -12,6 +12,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from ox.serve.limits import Limits
 from ox.serve.loop import new_loop, settle
 from ox.serve.repository.repository import Repository
 from ox.serve.server import Server
@@ -28,9 +29,9 @@ async def work(control: socket.socket) -> None:
     service: SharedService | None = None
     listening = False
 
-    def among_several(repository: Repository) -> Service:
+    def among_several(repository: Repository, limits: Limits) -> Service:
         nonlocal service
-        service = SharedService(repository, link)
+        service = SharedService(repository, limits, link)
         return service
 
     def loaded(orders: Orders) -> Server:
