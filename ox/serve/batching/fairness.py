@@ -1,6 +1,6 @@
 """Models share the cores: while several of them want to run, each gets time by its weight, not by its threads.
 
-Start-time fair queuing over run slots, one a core. A run cannot be interrupted, so nobody waits for longer than a
+Fair queuing over run slots, one a core. A run cannot be interrupted, so nobody waits for longer than a
 moment: beside a model whose runs take seconds, the system's own scheduler divides the cores. A model alone on a server
 does not take part.
 """
@@ -12,15 +12,16 @@ import threading
 from ox.devices.machine import threads as usable_threads
 
 PATIENCE_S = 0.05
+CREDIT_S = 0.2  # what a model can save up; more than the moment between one run and the next
 
 
 class Waiter:
     """A thread that wants to run."""
 
-    __slots__ = ("go", "share", "start")
+    __slots__ = ("go", "share")
 
-    def __init__(self, share: Share, start: float) -> None:
-        self.share, self.start = share, start
+    def __init__(self, share: Share) -> None:
+        self.share = share
         self.go = threading.Lock()
         self.go.acquire()
 
@@ -34,7 +35,7 @@ class Cores:
         self.shares: set[Share] = set()
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
-        self._clock = 0.0  # the virtual time of whoever was last let in
+        self._clock = 0.0  # the time for its weight of whoever had the least, of those that wanted to run
 
     def share(self, weight: float, threads: int) -> Share:
         """A model's part in it, once it is opened; its runs use so many threads."""
@@ -46,49 +47,48 @@ class Cores:
 
     def acquire(self, share: Share) -> None:
         with self._lock:
-            start = max(self._clock, share.clock)  # who was idle has saved up nothing
+            share.clock = max(share.clock, self._clock - CREDIT_S)
+            share.wanted += 1
             if self.free >= share.slots and not self._waiters:
-                self._let_in(share, start)
+                self.free -= share.slots
                 return
-            waiter = Waiter(share, start)
+            waiter = Waiter(share)
             self._waiters.append(waiter)
         if waiter.go.acquire(timeout=self._patience_s):
             return
         with self._lock:
             if waiter in self._waiters:  # else it was let in just now
                 self._waiters.remove(waiter)
-                self._let_in(share, max(waiter.start, share.clock))
+                self.free -= share.slots
 
     def release(self, share: Share, seconds: float) -> None:
         with self._lock:
             self.free += share.slots
             share.clock += seconds * share.slots / share.weight
+            self._clock = max(self._clock, min(other.clock for other in (share, *self.shares) if other.wanted))
+            share.wanted -= 1
             while self._waiters:
-                waiter = min(self._waiters, key=lambda waiter: max(waiter.start, waiter.share.clock))
+                waiter = min(self._waiters, key=lambda waiter: waiter.share.clock)
                 if waiter.share.slots > self.free:
                     return
                 self._waiters.remove(waiter)
-                self._let_in(waiter.share, max(waiter.start, waiter.share.clock))
+                self.free -= waiter.share.slots
                 waiter.go.release()
 
     def leave(self, share: Share) -> None:
         with self._lock:
             self.shares.discard(share)
 
-    def _let_in(self, share: Share, start: float) -> None:
-        self.free -= share.slots
-        share.clock = start
-        self._clock = max(self._clock, start)
-
 
 class Share:
     """A model's part of the cores."""
 
-    __slots__ = ("clock", "cores", "slots", "weight")
+    __slots__ = ("clock", "cores", "slots", "wanted", "weight")
 
     def __init__(self, cores: Cores, weight: float, slots: int) -> None:
         self.cores, self.weight, self.slots = cores, weight, slots
-        self.clock = 0.0
+        self.clock = 0.0  # seconds of a core that it has had, for its weight
+        self.wanted = 0  # its threads that run or wait
 
     def acquire(self) -> bool:
         """Waits for a slot; False, at once, for a model that has the cores to itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from ox.serve.batching.fairness import Cores, Share
+from ox.serve.batching.fairness import CREDIT_S, Cores, Share
 
 
 def turns(cores: Cores, shares: dict[str, Share], costs: dict[str, float], count: int) -> Counter[str]:
@@ -111,3 +111,17 @@ def test_beside_a_run_that_takes_for_ever_nobody_waits_for_long() -> None:
         shares["quick"].release(0.001)
     shares["endless"].release(1.0)
     assert cores.free == 1 and not cores._waiters
+
+
+def test_the_moment_between_two_runs_costs_a_model_nothing() -> None:
+    """Its threads deliver what they ran before they ask again, and others are let in meanwhile."""
+    cores = Cores(1, 60.0)
+    shares = opened(cores, large=1.0, small=1.0)
+    for rounds in range(1, 101):
+        for name, seconds in (("large", 0.03), ("small", 0.001)):
+            assert shares[name].acquire()
+            shares[name].release(seconds)
+        behind = shares["large"].clock - shares["small"].clock
+        if rounds == 3:
+            assert 0.08 < behind < 0.1  # all of it is still owed
+    assert 0.1 < behind < CREDIT_S + 0.04  # but nobody saves up for ever
