@@ -12,6 +12,7 @@ import pytest
 
 from ox.errors import ServeError
 from ox.serve.access import Guard, credential_of, guard, keyfile
+from ox.serve.access.guard import Ring
 from ox.serve.access.key import Key, digest_of
 
 Make = Callable[..., Guard]
@@ -107,6 +108,13 @@ def test_comparison_is_of_whole_hashes_in_constant_time(keys: Path, monkeypatch:
     status(made, b"unknown")
     assert seen == [(digest_of(ALICE), digest_of(ALICE)), (digest_of(b"unknown"), bytes(32))]
     assert hmac.compare_digest is compare
+
+
+def test_half_a_hash_is_not_a_key() -> None:
+    real = digest_of(ALICE)
+    ring = Ring([Key("near", real[:16] + bytes(16))], 0.0, 1)
+    assert ring.find(ALICE) is None
+    assert Ring([Key("alice", real)], 0.0, 1).find(ALICE) is not None
 
 
 def test_rate_of_a_key(keys: Path, clock: Any) -> None:

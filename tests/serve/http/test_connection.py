@@ -87,6 +87,21 @@ def test_half_closed_client_gets_its_answer(client: Any) -> None:
     assert client.reply()[0] == 200 and client.closed()
 
 
+def test_a_half_closed_client_that_waits_is_closed_after_its_answer(listen: Any, connect: Any) -> None:
+    waiting: list[Exchange] = []
+    with listen(waiting.append) as plane, connect(plane) as client:
+        client.send(LIVE)
+        client.socket.shutdown(socket.SHUT_WR)
+        with connect(plane) as other:  # by the time that this one is known, the end of that one has been seen
+            other.send(LIVE)
+            while len(waiting) < 2:
+                time.sleep(0.01)
+            plane.on_loop(lambda: None)
+            plane.on_loop(lambda: [exchange.reply(200, b"late") for exchange in waiting])
+            assert client.reply()[2] == b"late" and client.closed()
+            assert other.reply()[2] == b"late"
+
+
 @pytest.mark.parametrize("cut", [-20, 30])
 def test_half_a_request_and_no_more(client: Any, server: Server, cut: int) -> None:
     client.send(post(body_for(1, "whole")) + post(body_for(1))[:cut])

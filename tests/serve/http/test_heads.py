@@ -83,6 +83,20 @@ def test_what_is_not_exactly_one_request_is_parsed(plane: Any, connect: Any, par
         assert told(client) == ("/b", "end") and len(parsed) == before
 
 
+def test_a_known_request_inside_a_body_is_a_body(plane: Any, connect: Any) -> None:
+    inner = post(b"one", b"/smuggled")
+    with connect(plane) as client, connect(plane) as other:
+        client.send(inner)
+        assert told(client) == ("/smuggled", "one")
+        client.send(post(inner)[: -len(inner)])
+        other.send(GET)  # by the time that this is answered, the head alone has been read
+        other.reply()
+        client.send(inner)
+        assert told(client) == ("/b", inner.decode())
+        client.send(GET)
+        assert told(client) == ("/a", "")
+
+
 @pytest.mark.parametrize(
     ("data", "statuses"),
     [
