@@ -32,6 +32,12 @@ def test_our_own_server(here: Load, server: Server, scheme: str, options: dict[s
     assert 0 < step.percentile(50) <= step.percentile(99) <= step.histogram.largest
 
 
+def test_each_connection_reads_its_own_first_headers(here: Load, server: Server) -> None:
+    """They change the state of the decoder, so they must not be taken for those of another connection."""
+    (step,) = here(f"grpc://127.0.0.1:{server.port}", model="mlp", concurrency=(40,)).steps
+    assert step.answered and not step.failures.counts
+
+
 def test_several_processes_and_steps(server: Server) -> None:
     plan = Plan(concurrency=(2, 3), seconds=0.2, warmup=0.1, processes=2)
     lines: list[str] = []
