@@ -65,8 +65,16 @@ class Engine:
         self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
         self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
         names = [info.name for info in self.outputs]
-        half = any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs))
-        make = _bfloat16_runner if half else _runner
+        make = _runner
+        if any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs)):
+            text = any(info.dtype == "BYTES" for info in self.inputs)
+            make = _text_and_bfloat16_runner if text else _bfloat16_runner
+        if make is _text_and_bfloat16_runner and any(info.dtype == "BF16" for info in self.outputs):
+            raise LoadError(
+                f"{source.path} cannot be served: ONNX Runtime takes text only with outputs that NumPy knows",
+                expected="another type than BF16 for outputs beside inputs of text",
+                hint="a Cast to FLOAT as the last operator",
+            )
         self._runtime, self._sessions = runtime, sessions
         self._runs = [make(runtime, session, names) for session in sessions]
 
@@ -180,15 +188,29 @@ def _runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRu
     return run
 
 
+def _entering(runtime: ModuleType) -> Callable[[Array], Any]:
+    """ONNX Runtime knows bfloat16 only as an OrtValue over its bits."""
+    make = runtime.OrtValue.ortvalue_from_numpy_with_onnx_type
+    bfloat16 = DTYPES["BF16"]
+    return lambda array: (
+        make(np.ascontiguousarray(array).view(np.uint16), BFLOAT16) if array.dtype == bfloat16 else array
+    )
+
+
+def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
+    """Text cannot be an OrtValue, so it goes the plain way, which OrtValues may go, too."""
+    enter, plain = _entering(runtime), _runner(runtime, session, names)
+    return lambda feed, control: plain({name: enter(array) for name, array in feed.items()}, control)
+
+
 def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
-    """ONNX Runtime knows bfloat16 only as an OrtValue over its bits, and cannot give it back as an array."""
-    value = runtime.OrtValue
+    """The plain way cannot give bfloat16 back as an array."""
+    value, enter = runtime.OrtValue, _entering(runtime)
     bfloat16 = DTYPES["BF16"]
 
-    def enter(array: Array) -> Any:
-        if array.dtype != bfloat16:
-            return value.ortvalue_from_numpy(array)
-        return value.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array).view(np.uint16), BFLOAT16)
+    def whole(array: Array) -> Any:
+        entered = enter(array)
+        return value.ortvalue_from_numpy(array) if entered is array else entered
 
     def leave(result: Any) -> Array:
         if result.element_type() != BFLOAT16:
@@ -198,7 +220,7 @@ def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> Con
 
     def run(feed: Feed, control: Any) -> list[Array]:
         try:
-            results = session.run_with_ort_values(names, {name: enter(array) for name, array in feed.items()}, control)
+            results = session.run_with_ort_values(names, {name: whole(array) for name, array in feed.items()}, control)
             return [leave(result) for result in results]
         except Exception as error:
             raise _failure(error) from error

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 
 from ox.devices.probe import CUDA
 from ox.devices.runtime import onnxruntime
-from ox.errors import ServeError
-from ox.graph.contract import TensorInfo
+from ox.errors import LoadError, ServeError
+from ox.graph.contract import DTYPES, TensorInfo
 from ox.serve import Limits, Options
 from ox.serve.engine.binding import Bound, bindable
 from ox.serve.engine.session import Engine
@@ -137,3 +137,20 @@ def test_buffers_on_a_gpu(mlp: Path) -> None:
     for counts in ((1,), (3,), (2, 3), (8,), (9,)):
         feeds = rows(*counts)
         assert np.allclose(bound(feeds)[0], plain(feeds)[0], rtol=1e-2, atol=1e-2)
+
+
+def text_and_halves(build: Any, kind: int) -> Path:
+    """`text` as it came, and `half` as another type."""
+    nodes = [("Identity", ["text"], ["said"], {}), ("Cast", ["half"], ["number"], {"to": kind})]
+    inputs = {"text": (TensorProto.STRING, ["batch"]), "half": (TensorProto.BFLOAT16, ["batch"])}
+    outputs = {"said": (TensorProto.STRING, ["batch"]), "number": (kind, ["batch"])}
+    return build(f"text_{kind}", nodes, inputs, outputs)  # type: ignore[no-any-return]
+
+
+def test_text_beside_bfloat16(build: Any) -> None:
+    engine = Engine(read(text_and_halves(build, F)), "cpu", 1, 1)
+    half = np.array([1.5, -2], DTYPES["BF16"])
+    said, number = engine.run({"text": np.array(["a", "ü"], object), "half": half})
+    assert said.tolist() == ["a", "ü"] and number.tolist() == [1.5, -2]
+    with pytest.raises(LoadError, match="takes text only with outputs that NumPy knows"):
+        Engine(read(text_and_halves(build, TensorProto.BFLOAT16)), "cpu", 1, 1)
