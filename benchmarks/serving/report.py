@@ -55,7 +55,8 @@ def write(results: Results, peers: list[str], seconds: float, cores: int) -> str
         "# ox serve beside its peers",
         "",
         f"{cores} cores shared by server and load, Python {platform.python_version()}, "
-        f"onnxruntime {onnxruntime.__version__}; one row a request, medians of {results.rounds} rounds of {results.seconds} s, the peers taking turns. "
+        f"onnxruntime {onnxruntime.__version__}; one row a request, medians of {results.rounds} rounds of "
+        f"{results.seconds} s, the peers taking turns. "
         f"`make bench-serve` measures again ({seconds / 60:.0f} minutes).",
         "",
         "| aim | | measured | |",
