@@ -63,8 +63,8 @@ class Link:
                         future.set_result(message["value"])
                     else:
                         future.set_exception(_revived(error))
-        except (ConnectionError, orjson.JSONDecodeError):
-            log.debug("a link broke off", exc_info=True)  # killed, perhaps in the middle of a line
+        except (ConnectionError, ValueError):  # killed, perhaps in the middle of a line; or a line of over LONGEST
+            log.debug("a link broke off", exc_info=True)
         for future in self._open.values():
             if not future.done():
                 future.set_exception(ServeError("a worker has ended", status=503, hint="again in a moment"))

@@ -13,12 +13,12 @@ from typing import Any
 
 from ox.errors import OxError, ServeError
 from ox.serve.address import unavailable
+from ox.serve.workers.journal import Journal
 from ox.serve.workers.link import LONGEST, Link
 from ox.serve.workers.orders import Orders
 
 PATIENCE = 10.0  # seconds that a worker has for an answer about itself
 LOADING = 600.0  # seconds that it has to load models
-LASTING = {"load": "name", "unload": "name", "shared_memory_register": "region", "shared_memory_unregister": "region"}
 SLOWEST = 5.0  # seconds between two starts of a worker that keeps dying
 
 
@@ -47,7 +47,7 @@ class Supervisor:
             self._held.append(_hold(settings.host, grpc_port))
         ports = [held.getsockname()[1] for held in self._held]
         self._orders = orders.at(ports[0], ports[1] if grpc_port is not None else None)
-        self._journal: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}  # what a new worker must hear again
+        self._journal = Journal()
         self._workers: dict[int, Worker] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -116,7 +116,7 @@ class Supervisor:
         reading.add_done_callback(lambda _: setattr(worker, "ready", False))
         await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
         async with self._news:  # what all are told meanwhile, this one would miss
-            lines = await link.ask("listen", {"journal": list(self._journal.values())}, LOADING)
+            lines = await link.ask("listen", {"journal": self._journal.calls()}, LOADING)
             worker.ready = True
         return list(lines)
 
@@ -135,8 +135,9 @@ class Supervisor:
             await asyncio.sleep(pause)
             try:
                 await self._begin(number)
-            except OxError as error:
-                self._show(f"worker {number} does not start: {error.one_line()}")
+            except (OxError, OSError) as error:
+                why = error.one_line() if isinstance(error, OxError) else str(error)
+                self._show(f"worker {number} does not start: {why}")
                 process = self._workers[number].process
                 if process.returncode is None:
                     process.kill()
@@ -149,10 +150,7 @@ class Supervisor:
             return await self._ask_all(name, its, PATIENCE)
         async with self._news:
             answers = await self._ask_all(name, its, LOADING)
-            subject = LASTING.get(name)
-            key = (subject or name, str(its.get(subject or "model", "")))
-            self._journal.pop(key, None)  # the newest word on a subject comes last, and is the only one
-            self._journal[key] = (name, its)
+            self._journal.note(name, its)
             return answers
 
     async def _ask_all(self, call: str, arguments: dict[str, Any], seconds: float) -> list[Any]:
@@ -162,7 +160,10 @@ class Supervisor:
         for answer in answers:
             if isinstance(answer, BaseException) and not (isinstance(answer, ServeError) and answer.status == 503):
                 raise answer
-        return [answer for answer in answers if not isinstance(answer, BaseException)]
+        told = [answer for answer in answers if not isinstance(answer, BaseException)]
+        if not told:
+            raise ServeError("no worker answers", status=503, hint="again in a moment")
+        return told
 
 
 def _hold(host: str, port: int) -> socket.socket:

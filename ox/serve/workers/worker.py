@@ -6,12 +6,14 @@ It gets its orders over the socket FD. When the supervisor is gone, however that
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
 from dataclasses import asdict
 from typing import Any
 
+from ox.errors import OxError
 from ox.serve.limits import Limits
 from ox.serve.loop import new_loop, settle
 from ox.serve.repository.repository import Repository
@@ -20,6 +22,8 @@ from ox.serve.service import Service
 from ox.serve.workers.link import LONGEST, Link
 from ox.serve.workers.orders import Orders
 from ox.serve.workers.shared import SharedService
+
+log = logging.getLogger("ox.serve")
 
 
 async def work(control: socket.socket) -> None:
@@ -52,7 +56,10 @@ async def work(control: socket.socket) -> None:
         assert server is not None and service is not None, "begin comes first"
         if call == "listen":
             for past, its in arguments["journal"]:
-                await service.here(past, its)
+                try:
+                    await service.here(past, its)
+                except OxError as error:  # what was there then may be gone: a region, a model's files
+                    log.warning("a new worker cannot follow the call '%s': %s", past, error.one_line())
             await server.start()
             listening = True
             return server.greeting()

@@ -46,7 +46,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
-def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+def until(condition: Callable[[], bool], seconds: float = 40) -> None:
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, "it did not happen in time"
@@ -134,6 +134,25 @@ def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect
         assert {ask("POST", "/v2/models/mlp/infer", body)[0] for _ in range(20)} == {200}
         status, reply = ask("POST", "/v2/repository/models/nobody/load")
         assert status == 404 and b"nobody" in reply
+
+
+@needs_proc
+def test_a_region_that_is_gone_hinders_no_new_worker(mlp: Path, connect: Any) -> None:
+    region = Path(f"/dev/shm/ox-test-{os.getpid()}")
+    region.write_bytes(bytes(64))
+    with serving(mlp, "--port", 0, "--manage") as (process, address, _lines):
+        try:
+            with connect(address) as client:
+                body = json.dumps({"key": f"/{region.name}", "offset": 0, "byte_size": 64}).encode()
+                assert client.ask("POST", "/v2/systemsharedmemory/region/r/register", body)[0] == 200
+        finally:
+            region.unlink()
+        first = children(process)
+        for pid in first:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not set(children(process)) & set(first) and len(children(process)) == 2)
+        until(lambda: all(listens(pid, address.port) for pid in children(process)))
+        assert answers(connect, address)
 
 
 def listens(pid: int, port: int) -> bool:
