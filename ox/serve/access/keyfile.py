@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 from ox.errors import ArgumentError, WriteError
@@ -53,20 +54,26 @@ def read(path: Path) -> list[Key]:
 def write(path: Path, keys: list[Key]) -> None:
     """Writes all keys; whoever reads meanwhile sees the old file or the new one, whole.
 
+    Of a symbolic link it is the file that changes; a file keeps its owner, if the system lets us.
+
     Raises:
         WriteError: the system does not let us.
     """
     text = "\n".join([HEAD, *map(_table, keys)])
     try:
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        place = path.resolve()  # a link that became a file would leave the old keys valid elsewhere
+        old = place.stat() if place.exists() else None
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(handle)
-            os.chmod(name, mode)
-            os.replace(name, path)
+            if old is not None:
+                with suppress(PermissionError):  # not ours to give away
+                    os.chown(name, old.st_uid, old.st_gid)
+            os.chmod(name, 0o600 if old is None else old.st_mode & 0o777)
+            os.replace(name, place)
         except BaseException:
             os.unlink(name)
             raise

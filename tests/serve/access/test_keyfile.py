@@ -31,6 +31,44 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert keyfile.read(path) == [] and os.listdir(tmp_path) == ["keys.toml"]
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    path, link, further = tmp_path / "keys.toml", tmp_path / "folder" / "link.toml", tmp_path / "further.toml"
+    link.parent.mkdir()
+    keyfile.write(path, KEYS)
+    link.symlink_to("../keys.toml")
+    further.symlink_to("folder/link.toml")
+    keyfile.write(further, KEYS[1:])  # the other key must not stay valid where a server reads
+    assert keyfile.read(path) == keyfile.read(link) == KEYS[1:]
+    assert further.is_symlink() and link.is_symlink() and not path.is_symlink()
+    assert os.listdir(link.parent) == ["link.toml"]
+    path.unlink()
+    keyfile.write(link, KEYS)  # a link to nothing yet
+    assert keyfile.read(path) == KEYS and link.is_symlink()
+
+
+def test_a_file_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "keys.toml"
+    keyfile.write(path, KEYS)
+    owner, given = path.stat(), []
+
+    def give(_: str, user: int, group: int) -> None:
+        given.append((user, group))
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", give)
+    keyfile.write(path, KEYS[:1])
+    assert given == [(owner.st_uid, owner.st_gid)] and keyfile.read(path) == KEYS[:1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_gives_the_file_back(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    keyfile.write(path, KEYS)
+    os.chown(path, 12345, 12346)
+    keyfile.write(path, KEYS[:1])
+    assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
