@@ -17,7 +17,8 @@ import httptools
 from ox.errors import OxError, ServeError
 from ox.serve.http.exchange import CONTINUE, Exchange, Refused
 from ox.serve.http.heads import Head
-from ox.serve.http.rules import SINGLE, body_too_large, framed, head_too_large, introduced
+from ox.serve.http.patience import Patience
+from ox.serve.http.rules import SINGLE, blank, body_too_large, framed, head_too_large, introduced
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -28,10 +29,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # what a client of HTTP/2 sends f
 TRIES = 8  # of remembering the heads of a connection on which none has come twice
 
 
-class Connection(asyncio.Protocol):
+class Connection(Patience):
     """One client. httptools calls the `on_...` methods while it parses."""
-
-    transport: asyncio.Transport
 
     def __init__(self, front: Front) -> None:
         self.front, self.limits = front, front.limits
@@ -105,7 +104,7 @@ class Connection(asyncio.Protocol):
             self.fresh = data
         try:
             # The parser skips blank lines before a request without a word.
-            if not self.receiving and data[0] in b"\r\n" and _blank(data) > self.limits.header_bytes:
+            if not self.receiving and data[0] in b"\r\n" and blank(data) > self.limits.header_bytes:
                 raise head_too_large(self.limits)
             self.parser.feed_data(data)
             self.raw = self.raw + len(data) if messages == self.messages else 0
@@ -163,16 +162,6 @@ class Connection(asyncio.Protocol):
         if self.receiving and not self.stopped:
             self._refuse(ServeError("the request ended before it was whole", got=self._so_far()))
         return bool(self.exchanges)  # whoever closes one half still gets the answers
-
-    def pause_writing(self) -> None:
-        self.write_paused = True
-        self.unsent = self.transport.get_write_buffer_size()
-        self.deadline = self.front.loop.time() + self.limits.write_s
-
-    def resume_writing(self) -> None:
-        self.write_paused = False
-        self.deadline = self.front.loop.time() + self.limits.idle_s
-        self.advance()
 
     # ---- httptools
 
@@ -354,6 +343,7 @@ class Connection(asyncio.Protocol):
     def _finish(self) -> None:
         """The last answer of this connection is on its way."""
         self.stopped = True
+        self.deadline = self.front.loop.time() + self.limits.write_s
         for exchange in self.exchanges:
             self.front.buffered -= len(exchange.body)
             if exchange.on_abandon is not None:
@@ -365,29 +355,5 @@ class Connection(asyncio.Protocol):
         elif not self.transport.is_closing():
             # Closing with unread bytes would reset the connection, and the client might never see the refusal.
             self.deadline = self.front.loop.time() + self.limits.linger_s
-            self.transport.write_eof()
-
-    def overdue(self, now: float) -> None:
-        """The deadline has passed: of a slow reader, a slow sender, a refused client or an idle one."""
-        if self.write_paused:
-            unsent = self.transport.get_write_buffer_size()
-            if unsent >= self.unsent:
-                self.transport.abort()
-            self.unsent, self.deadline = unsent, now + self.limits.write_s
-        elif self.exchanges:
-            self.deadline = now + self.limits.idle_s  # the client waits for us
-        elif self.stopped:
-            self.transport.abort()
-        elif self.receiving:
-            got = f"{self._so_far()} in {self.limits.request_s:g} s"
-            self._refuse(ServeError("the request did not arrive whole in time", status=408, got=got))
-        else:
-            self.transport.close()
-
-    def _so_far(self) -> str:
-        return "half a head" if self.in_head else f"{self.size} bytes of a body"
-
-
-def _blank(data: bytes) -> int:
-    """How many bytes of blank lines come before a request."""
-    return len(data) - len(data.lstrip(b"\r\n"))
+            if self.transport.can_write_eof():  # TLS cannot: its client goes by content-length
+                self.transport.write_eof()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,8 @@ from ox.serve.limits import Limits
 
 if TYPE_CHECKING:
     from ox.serve.telemetry.trail import Trail
+
+log = logging.getLogger("ox.serve")
 
 
 class Link(Protocol):
@@ -85,10 +88,20 @@ class Front:
 
     def _sweep(self) -> None:
         now = self.loop.time()
-        for connection in list(self.connections):
-            if now > connection.deadline:
-                connection.overdue(now)
-        self._sweeper = self.loop.call_later(self._sweep_s, self._sweep) if self.connections else None
+        try:
+            for connection in list(self.connections):
+                if now > connection.deadline:
+                    self._overdue(connection, now)
+        finally:
+            self._sweeper = self.loop.call_later(self._sweep_s, self._sweep) if self.connections else None
+
+    def _overdue(self, connection: Link, now: float) -> None:
+        """One that fails at it may not keep the others from their turn."""
+        try:
+            connection.overdue(now)
+        except Exception:
+            log.exception("a connection failed")
+            connection.transport.abort()
 
     async def drain(self) -> None:
         """Finishes what was accepted, then closes every connection; gives up after `limits.drain_s`."""

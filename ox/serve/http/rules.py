@@ -52,3 +52,8 @@ def head_too_large(limits: Limits) -> ServeError:
 
 def body_too_large(limits: Limits) -> ServeError:
     return ServeError("the body is too large", status=413, expected=f"at most {limits.body} bytes")
+
+
+def blank(data: bytes) -> int:
+    """How many bytes of blank lines come before a request."""
+    return len(data) - len(data.lstrip(b"\r\n"))

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from ox.serve import Limits, Options, Server
 from ox.serve.http import Exchange
+from ox.serve.http.connection import Connection
 
 INFER = b"/v2/models/mlp/infer"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -32,6 +41,34 @@ def others_are_served(server: Server, connect: Any) -> Any:
     with connect(server) as client:
         client.send(LIVE)
         assert client.reply()[0] == 200
+
+
+@pytest.fixture(scope="session")
+def encrypted(server: Server, mlp: Any, tmp_path_factory: Any) -> Iterator[Server]:
+    """The same behind TLS, whose transports differ."""
+    folder: Path = tmp_path_factory.mktemp("tls")
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ox")])
+    now, made = datetime.now(UTC), x509.CertificateBuilder().subject_name(name).issuer_name(name)
+    made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    (folder / "crt").write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    plain, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key").write_bytes(key.private_bytes(serialization.Encoding.PEM, plain, none))
+    settings = {"tls_cert": str(folder / "crt"), "tls_key": str(folder / "key")}
+    with Server([mlp], options=Options(instances=1), limits=server._front.limits, **settings) as running:
+        yield running
+
+
+@pytest.fixture(params=["plain", "tls"])
+def either(request: Any, connect: Any) -> Iterator[Any]:
+    """A client of one of the two."""
+    tls = request.param == "tls"
+    with connect(request.getfixturevalue("encrypted" if tls else "server")) as client:
+        if tls:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            client.socket = context.wrap_socket(client.socket)
+        yield client
 
 
 def test_keep_alive_and_pipelining_in_order(client: Any) -> None:
@@ -112,29 +149,29 @@ def test_half_a_request_and_no_more(client: Any, server: Server, cut: int) -> No
     assert headers["connection"] == "close" and (b"bytes of a body" if cut < 0 else b"half a head") in body
 
 
-def test_half_a_body(client: Any) -> None:
-    client.send(post(body_for(1))[:-20])
+def test_half_a_body(either: Any) -> None:
+    either.send(post(body_for(1))[:-20])
     start = time.monotonic()
-    status, headers, body = client.reply()
-    assert status == 408 and headers["connection"] == "close" and b"in time" in body and client.closed()
+    status, headers, body = either.reply()
+    assert status == 408 and headers["connection"] == "close" and b"in time" in body and either.closed()
     assert time.monotonic() - start < 3
 
 
-def test_half_a_head_drop_by_drop(client: Any) -> None:
+def test_half_a_head_drop_by_drop(either: Any) -> None:
     start = time.monotonic()
     try:
         while time.monotonic() - start < 3:
-            client.send(b"GET / HTTP/1.1\r\n" if time.monotonic() - start < 0.05 else b"x-a: b\r\n")
+            either.send(b"GET / HTTP/1.1\r\n" if time.monotonic() - start < 0.05 else b"x-a: b\r\n")
             time.sleep(0.05)
     except OSError:
         pass
     assert time.monotonic() - start < 2.5  # dripping does not extend the time
 
 
-def test_idle_connection_is_closed(client: Any) -> None:
-    client.send(LIVE)
-    assert client.reply()[0] == 200
-    assert client.closed()
+def test_idle_connection_is_closed(either: Any) -> None:
+    either.send(LIVE)
+    assert either.reply()[0] == 200
+    assert either.closed()
 
 
 def test_client_that_vanishes(server: Server, connect: Any) -> None:
@@ -176,16 +213,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "status"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_refused(client: Any, data: bytes, status: int) -> None:
+def test_refused(either: Any, data: bytes, status: int) -> None:
     try:
-        client.send(data)
-        client.send(LIVE)  # smuggled: must not be answered
+        either.send(data)
+        either.send(LIVE)  # smuggled: must not be answered
     except OSError:  # refused before everything was sent
         pass
-    got, headers, body = client.reply()
+    got, headers, body = either.reply()
     assert got == status and headers["connection"] == "close" and "error" in json.loads(body)
-    client.socket.settimeout(3)
-    assert client.closed()
+    either.socket.settimeout(3)
+    assert either.closed()
 
 
 def test_refusal_comes_after_earlier_answers(client: Any) -> None:
@@ -255,3 +292,17 @@ def test_a_defect_of_ours_is_a_500_and_logged(listen: Any, connect: Any, caplog:
         assert b"Traceback" not in body and b"division" not in body
         client.send(post(b"x"))
         assert client.reply()[0] == 200
+
+
+def test_a_connection_that_fails_does_not_stop_the_clock(
+    listen: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def overdue(self: Connection, now: float) -> None:
+        raise ZeroDivisionError
+
+    with listen(limits=Limits(idle_s=0.2)) as plane:
+        with monkeypatch.context() as patch, connect(plane) as client:
+            patch.setattr(Connection, "overdue", overdue)
+            assert client.closed() and "ZeroDivisionError" in caplog.text
+        with connect(plane) as client:
+            assert client.closed()
