@@ -65,6 +65,7 @@ class Server:
         self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage, self.settings.workers)
         self._tls = self.settings.tls()
         repository = Repository()
+        repository.discreet = self.settings.keys is not None
         self.keeper = Keeper(repository, layout, options or Options(), self.limits, watch=self.settings.watch)
         self.keeper.open()
         self.service = service(repository, self.limits)

@@ -11,11 +11,15 @@ from ox.serve.repository.model import Model
 
 
 class Repository:
-    """Finds models. `changed` holds what is called after each change of what `find` would answer."""
+    """Finds models. `changed` holds what is called after each change of what `find` would answer.
+
+    `discreet` is whether names are a secret: then nothing is said of other models than the one that is asked for.
+    """
 
     def __init__(self, models: Iterable[Model] = ()) -> None:
         self.entries: dict[str, Entry] = {}
         self.changed: list[Callable[[], None]] = []
+        self.discreet = False
         self.routes: Mapping[tuple[str, str], Model] = {}  # by name or alias, and "", a version or a label
         for model in models:
             self.entry(model.name).slot(int(model.version)).runs(model, None)
@@ -73,8 +77,11 @@ class Repository:
 
     def unknown(self, name: str) -> ServeError:
         """What to say about a name that nobody has."""
+        what = f"there is no model '{name[:100]}'"
+        if self.discreet:  # whoever asks may have a key for a few
+            return ServeError(what, status=404)
         names = ", ".join(f"'{other}'" for other in list(self.entries)[:20])
-        return ServeError(f"there is no model '{name[:100]}'", status=404, expected=names or "no model is served")
+        return ServeError(what, status=404, expected=names or "no model is served")
 
     def _missing(self, name: str, version: str) -> ServeError:
         entry = self.entries.get(name) or next(

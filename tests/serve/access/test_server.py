@@ -94,6 +94,27 @@ def test_permissions(caller: Any) -> None:
     assert ask("GET", "/v2/models/mixed", b"", bearer(BOB))[0] == 200
 
 
+def test_a_wrong_name_tells_no_others(guarded: Server, caller: Any) -> None:
+    for method, path, body in (
+        ("GET", "/v2/models/mlpzzz", b""), ("POST", "/v2/models/mlpzzz/infer", BODY),
+        ("GET", "/v2/models/mlpzzz/versions/1/stats", b""), ("GET", "/v2/models/mlpzzz/config", b""),
+        ("GET", "/v2/models/mlpzzz/trace/setting", b""), ("GET", "/v2/models/mlpzzz/ready", b""),
+    ):  # fmt: skip
+        status, _, answer = caller.ask(method, path, body, bearer(ALICE))
+        assert status == 404 and b"mixed" not in answer and b"'mlp'" not in answer, (method, path)
+    status, _, answer = caller.ask("POST", "/v2/repository/models/mlpzzz/load", b"{}", bearer(BOB))
+    assert status == 404 and b"mixed" not in answer
+    grpc = pytest.importorskip("tritonclient.grpc", reason="gRPC's own client is not installed")
+    with grpc.InferenceServerClient(f"{guarded.host}:{guarded.grpc_port}") as client:
+        for call in (
+            lambda: client.infer("mlpzzz", [], headers=bearer(ALICE)),
+            lambda: client.get_model_metadata("mlpzzz", headers=bearer(ALICE)),
+        ):
+            with pytest.raises(Exception, match="there is no model 'mlpzzz'") as caught:
+                call()
+            assert "mixed" not in str(caught.value)
+
+
 def test_wrong_keys_learn_nothing(caller: Any) -> None:
     wrong = [bearer(key) for key in ("", "ox_alic", ALICE + "x", f"{ALICE}, Bearer {BOB}")]
     for headers in (*wrong, {"authorization": f"Basic {ALICE}"}, {"x-api-key": "sha256:" + "0" * 64}):
