@@ -140,7 +140,11 @@ class Server:
             spoken += f" · gRPC on port {self.grpc_port}"
         where = f"warm in {warm:.0f} ms · {self.url} · {spoken} · metrics /metrics · Ctrl-C drains and stops"
         exposed = self.settings.exposed()
-        return [*(model.describe() for model in self.models), *([] if exposed is None else [exposed]), where]
+        models = [model.describe() for model in self.models]
+        if not models:
+            folders = ", ".join(map(str, self.keeper.layout.folders))
+            models = [f"warning: there is no model in {folders} yet; NAME/1/model.onnx is taken once it appears"]
+        return [*models, *([] if exposed is None else [exposed]), where]
 
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""

@@ -17,7 +17,9 @@ from ox.serve.workers.journal import Journal
 from ox.serve.workers.link import LONGEST, Link
 from ox.serve.workers.orders import Orders
 
-PATIENCE = 10.0  # seconds that a worker has for an answer about itself
+PATIENCE = 2.0  # seconds that a worker has for an answer about itself; who scrapes metrics waits no longer than ten
+PULSE, HANGS = 5.0, 30.0  # seconds between two looks at whether a worker lives, and after which it does not
+GRACE = 10.0  # seconds that a worker has to end after it drained
 LOADING = 600.0  # seconds that it has to load models
 SLOWEST = 5.0  # seconds between two starts of a worker that keeps dying
 
@@ -28,6 +30,13 @@ class Worker:
     def __init__(self, number: int, process: asyncio.subprocess.Process, link: Link) -> None:
         self.number, self.process, self.link = number, process, link
         self.ready = False
+        self.pulse: asyncio.Task[None] | None = None
+
+    def gone(self) -> None:
+        """Its link has ended."""
+        self.ready = False
+        if self.pulse is not None:
+            self.pulse.cancel()
 
 
 class Supervisor:
@@ -95,12 +104,15 @@ class Supervisor:
     async def _end(self, worker: Worker) -> int:
         answers = 0
         try:
-            answers = await worker.link.ask("stop", seconds=PATIENCE)
-            await asyncio.wait_for(worker.process.wait(), self._orders.limits.drain_s + PATIENCE)
+            answers = await worker.link.ask("stop", seconds=self._orders.limits.drain_s)
+            await asyncio.wait_for(worker.process.wait(), self._orders.limits.drain_s + GRACE)
         except (OxError, TimeoutError):
             if worker.process.returncode is None:
                 worker.process.kill()
             await worker.process.wait()
+        if worker.pulse is not None:
+            worker.pulse.cancel()
+            await asyncio.wait([worker.pulse])
         return answers or 0
 
     async def _begin(self, number: int) -> list[str]:
@@ -113,12 +125,25 @@ class Supervisor:
         link = Link(reader, writer, self._answer)
         worker = self._workers[number] = Worker(number, process, link)
         reading = asyncio.ensure_future(link.run())
-        reading.add_done_callback(lambda _: setattr(worker, "ready", False))
+        reading.add_done_callback(lambda _: worker.gone())
         await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
         async with self._news:  # what all are told meanwhile, this one would miss
             lines = await link.ask("listen", {"journal": self._journal.calls()}, LOADING)
             worker.ready = True
+        worker.pulse = asyncio.ensure_future(self._feel(worker))
         return list(lines)
+
+    async def _feel(self, worker: Worker) -> None:
+        """Ends a worker whose event loop stands still: clients would go on falling to it."""
+        while worker.ready:
+            await asyncio.sleep(PULSE)
+            try:
+                await worker.link.ask("pulse", seconds=HANGS)
+            except ServeError:
+                if worker.ready and not self._stopping:
+                    self._show(f"worker {worker.number} has not answered for {HANGS:g} s · stopping it")
+                    worker.process.kill()
+                return
 
     async def _keep(self, number: int) -> None:
         """Starts the worker again whenever it ends; slower and slower while it does not last."""
@@ -174,6 +199,7 @@ def _hold(host: str, port: int) -> socket.socket:
             alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             alone.bind(address)
         held = socket.socket(family, kind, protocol)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier server may still fade
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind(address)
     except OSError as error:

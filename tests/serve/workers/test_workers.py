@@ -21,13 +21,15 @@ ROOT = Path(__file__).parents[3]
 CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-c", CODE, f"{ROOT}:{ROOT / 'cli'}", "serve", "--workers", "2", *map(str, arguments)]
+def command(*arguments: object, code: str = CODE) -> list[str]:
+    return [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'cli'}", "serve", "--workers", "2", *map(str, arguments)]
 
 
 @contextmanager
-def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], SimpleNamespace, list[str]]]:
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def serving(*arguments: object, code: str = CODE) -> Iterator[tuple[subprocess.Popen[str], SimpleNamespace, list[str]]]:
+    process = subprocess.Popen(
+        command(*arguments, code=code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None and process.stderr is not None
     try:
         lines: list[str] = []
@@ -134,6 +136,22 @@ def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect
         assert {ask("POST", "/v2/models/mlp/infer", body)[0] for _ in range(20)} == {200}
         status, reply = ask("POST", "/v2/repository/models/nobody/load")
         assert status == 404 and b"nobody" in reply
+
+
+@needs_proc
+def test_a_worker_that_stands_still_holds_up_nobody_for_long(mlp: Path, connect: Any) -> None:
+    short = CODE.replace(
+        "from ox_cli",
+        "import ox.serve.workers.supervisor as s; s.PULSE, s.HANGS, s.PATIENCE = 0.2, 3.0, 0.5; from ox_cli",
+    )
+    with serving(mlp, "--port", 0, code=short) as (process, address, _lines):
+        first = children(process)
+        os.kill(first[0], signal.SIGSTOP)
+        until(lambda: not alive(first[0]))
+        until(lambda: len(children(process)) == 2 and all(listens(pid, address.port) for pid in children(process)))
+        assert answers(connect, address)
+        assert process.stdout is not None
+        assert "has not answered for 3 s" in process.stdout.readline()
 
 
 @needs_proc
