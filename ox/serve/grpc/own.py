@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
+from time import perf_counter
 from urllib.parse import quote
 
 from ox.errors import ServeError
@@ -257,7 +258,7 @@ class Unary(Call):
 class Streaming(Call):
     """Any number of messages both ways."""
 
-    patient = True
+    since: float | None = None  # when the message that is arriving began
     waiting = False  # the method wants no more for now
     busy = False  # a message is being handed over
     met = False  # a message has been handed over
@@ -269,6 +270,10 @@ class Streaming(Call):
             self.buffer = bytearray()
         self.buffer += data[begin:end]
         self._go_on()
+
+    def overdue(self, begun: float) -> bool:
+        """Between two messages a client may take its time."""
+        return self.since is not None and self.since < begun
 
     def _go_on(self) -> None:
         """Hands over what is whole, while it is wanted."""
@@ -293,7 +298,7 @@ class Streaming(Call):
                 break
             message = bytes(memoryview(buffer)[5 : 5 + length])
             del buffer[: 5 + length]
-            self.met = True
+            self.met, self.since = True, None
             self.way.call(self._plain(flag, message), self)
         if self.over:
             return
@@ -302,8 +307,10 @@ class Streaming(Call):
         self.connection.front.buffered -= kept
         self._keep(rest)
         if self.waiting or self.queued > PACE:
-            self.hungry = False
+            self.hungry, self.since = False, None  # it is we who do not go on
         elif not self.remote_ended:
+            if rest and self.since is None:
+                self.since = perf_counter()
             self.feed()
         elif rest:
             raise ServeError("the request ended in the middle of a message", status=500)

@@ -209,7 +209,7 @@ class Control(Sender):
     def _look_at_streams(self, now: float) -> None:
         begun = perf_counter() - self.limits.request_s
         for stream in list(self.streams.values()):
-            if not stream.remote_ended and not stream.patient and stream.arrived < begun:
+            if stream.overdue(begun):
                 stream.late()
             elif stream.queued and now - stream.moved > self.limits.write_s:
                 stream.reset(CANCEL)

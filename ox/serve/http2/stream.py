@@ -21,7 +21,6 @@ class Stream:
     Attributes that few streams change live on the class: a stream is made for every request.
     """
 
-    patient = False  # the request may take as long as it likes to arrive
     remote_ended = local_ended = False
     granted = RECEIVE  # bytes that the client may have sent in all
     size = 0  # and has
@@ -48,6 +47,10 @@ class Stream:
 
     def abandoned(self) -> None:
         """The client has gone, or broke a rule: nobody waits for the answer."""
+
+    def overdue(self, begun: float) -> bool:
+        """Whether something that is not yet whole began to arrive before `begun`."""
+        return not self.remote_ended and self.arrived < begun
 
     def late(self) -> None:
         """The request did not arrive whole in time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -39,7 +40,12 @@ class Raw:
         self.socket.sendall(self.h2.data_to_send())
 
     def call(
-        self, method: str, pieces: list[bytes], headers: dict[str, str] | None = None, end: bool = True
+        self,
+        method: str,
+        pieces: list[bytes],
+        headers: dict[str, str] | None = None,
+        end: bool = True,
+        pause: float = 0,
     ) -> tuple[dict[str, str], bytes]:
         """Headers and trailers together, and the body; a reset is under "reset"."""
         stream = self.h2.get_next_available_stream_id()
@@ -47,6 +53,9 @@ class Raw:
         start = {":method": "POST", ":scheme": "http", ":path": f"/t.T/{method}", ":authority": "test"}
         self.h2.send_headers(stream, list({**start, **fields}.items()), end_stream=end and not pieces)
         for number, piece in enumerate(pieces):
+            if pause:
+                self._send()
+                time.sleep(pause)
             self.h2.send_data(stream, piece, end_stream=end and number == len(pieces) - 1)
         self._send()
         answer: dict[str, str] = {}
@@ -165,9 +174,16 @@ def test_unknown_methods_are_refused_by_their_head(raw: Raw) -> None:
     assert raw.call("Nope", [], end=False)[0]["grpc-status"] == str(int(Code.UNIMPLEMENTED))
 
 
-def test_messages_that_do_not_arrive(hasty: Raw) -> None:
-    answer, _ = hasty.call("Echo", [ONE[:-1]], end=False)
+@pytest.mark.parametrize(("method", "pieces"), [("Echo", [ONE[:-1]]), ("Each", [ONE[:-1]]), ("Each", [ONE, ONE[:2]])])
+def test_messages_that_do_not_arrive(hasty: Raw, method: str, pieces: list[bytes]) -> None:
+    answer, body = hasty.call(method, pieces, end=False)
+    assert body == b"".join(pieces[:-1])
     assert answer["grpc-status"] == str(int(Code.DEADLINE_EXCEEDED)) and "in time" in answer["grpc-message"]
+
+
+def test_a_stream_may_idle_between_messages(hasty: Raw) -> None:
+    hasty.call("Echo", [ONE])  # by then it has acknowledged the settings
+    assert hasty.call("Each", [ONE, ONE, ONE], pause=0.7)[1] == ONE * 3
 
 
 def test_answers_are_packed_for_those_who_pack(raw: Raw) -> None:
