@@ -234,13 +234,14 @@ class Batcher:
 
     def _next(self, index: int, instance: Instance, reason: str) -> None:
         """Runs the next batch, if another instance has not taken it."""
+        control, flight = instance.control(), None
         with self._ready:
             taken = self._queue.take(self.max_rows, late(perf_counter()))
+            if taken.jobs:  # with the lock held: whoever looks for deadlines finds them in the queue or in a flight
+                flight = self._flights[index] = Flight(taken.jobs, control, "full" if taken.full else reason)
         if taken.stale:
             self._hand_over(self._drop, taken.stale)
-        if taken.jobs:
-            flight = Flight(taken.jobs, instance.control(), "full" if taken.full else reason)
-            self._flights[index] = flight
+        if flight is not None:
             self._serve(taken.jobs, instance, flight)
             self._flights[index] = None
 

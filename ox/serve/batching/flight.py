@@ -20,18 +20,22 @@ class Flight:
     A job belongs to it until it is delivered.
     """
 
-    __slots__ = ("cells", "control", "filled", "jobs", "reason", "split")
+    __slots__ = ("_boarded", "cells", "control", "filled", "jobs", "reason", "split")
 
     def __init__(self, jobs: Sequence[Job], control: Control, reason: str) -> None:
         self.jobs, self.control, self.reason = jobs, control, reason
         self.split = False
         self.cells = self.filled = 0  # elements along padded dimensions, and how many of them are padding
+        self._boarded = False
         for job in jobs:
             job.flight = self
+        self._boarded = True
         self.left()  # a client may have gone between the queue and here
 
     def left(self) -> None:
         """A job was abandoned: the last of them ends the run. A run that is over does not mind."""
+        if not self._boarded:  # another thread is still at it: jobs yet to board look as if they had been delivered
+            return
         for job in self.jobs:
             if not job.abandoned and job.flight is self:
                 return
