@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,17 @@ def classify(array: Array, count: int, info: TensorInfo) -> Array:
         what = f"output '{info.name}' is too large for classification"
         raise ServeError(what, status=413, expected=expected, got=f"{array.size} elements", hint=hint)
     batched = bool(info.dims) and not isinstance(info.dims[0], int)
-    rows = array.reshape(array.shape[0], -1) if batched and array.size else array.reshape(1, -1)
+    width = math.prod(array.shape[1:]) if batched else array.size
+    if not array.size:  # of which there may be very many rows
+        return np.empty((array.shape[0], min(count, width)) if batched else (0,), object)
+    rows = array.reshape(array.shape[0] if batched else 1, width)
     floating = info.dtype in ("FP16", "BF16", "FP32", "FP64")
     if floating and info.dtype != "FP64":
         rows = rows.astype(np.float32)
-    ordered = np.where(np.isnan(rows), -np.inf, rows) if floating else rows
-    width = rows.shape[1]
-    # reversed twice, so that a stable sort upwards gives a stable order downwards
-    places = (width - 1 - np.argsort(ordered[:, ::-1], axis=1, kind="stable"))[:, ::-1][:, :count]
+    if floating:  # NaN is sorted behind all numbers
+        places = np.argsort(-rows, axis=1, kind="stable")[:, :count]
+    else:  # what has no negative: reversed twice, so that a stable sort upwards gives a stable order downwards
+        places = (width - 1 - np.argsort(rows[:, ::-1], axis=1, kind="stable"))[:, ::-1][:, :count]
     write = "{:f}:{}" if floating else "{}:{}"
     labels = info.labels or ()
     strings = [

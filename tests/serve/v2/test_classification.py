@@ -36,7 +36,25 @@ def test_shapes() -> None:
     assert classify(array, 2, info("INT32", (2, 3, 4))).tolist() == ["23:23", "22:22"]
     assert classify(array, 99, info("INT32", ("batch", 3, 4))).shape == (2, 12)
     assert classify(np.float32(3), 2, info(dims=())).tolist() == ["3.000000:0"]
-    assert classify(np.empty((0, 4), np.float32), 2, info()).size == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "expected"),
+    [
+        ((0, 4), 2, (0, 2)),
+        ((0, 4), 9, (0, 4)),
+        ((2, 0), 1, (2, 0)),
+        ((2, 0, 3), 1, (2, 0)),
+        ((0, 2, 3), 9, (0, 6)),
+        ((1 << 40, 0), 1, (1 << 40, 0)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["FP32", "UINT8"])
+def test_empty_outputs_keep_their_rows(shape: tuple[int, ...], count: int, expected: Any, dtype: str) -> None:
+    array = np.empty(shape, DTYPES[dtype])
+    dims = tuple(f"n{axis}" for axis in range(len(shape)))
+    assert classify(array, count, info(dtype, dims)).shape == expected
+    assert classify(array, count, info(dtype, shape)).shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"BOOL", "BYTES"}))
@@ -55,6 +73,9 @@ def test_extremes() -> None:
     assert classify(low, 3, info("INT8")).tolist() == [["127:1", "0:2", "-128:0"]]
     strange = np.array([[np.nan, -np.inf, np.inf, 1]], np.float32)
     assert classify(strange, 2, info()).tolist() == [["inf:2", "1.000000:3"]]
+    assert [word[-1] for word in classify(strange, 4, info())[0]] == ["2", "3", "1", "0"]
+    behind = np.array([[np.nan, np.inf, -np.inf, np.copysign(np.nan, -1)]], np.float64)
+    assert [word[-1] for word in classify(behind, 4, info("FP64"))[0]] == ["1", "2", "0", "3"]
     half = np.array([[np.nan, 1.5]], ml_dtypes.bfloat16)
     assert classify(half, 1, info("BF16")).tolist() == [["1.500000:1"]]
 
