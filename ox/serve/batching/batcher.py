@@ -192,8 +192,14 @@ class Batcher:
         where = "in the queue" if job.flight is None else "in the queue and the model"
         hint = "again in a moment, or with a longer timeout"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
-        job.done()
-        job.abandon()
+        self._answer(job)
+        job.let_go()
+
+    def _answer(self, job: Job) -> None:
+        try:
+            job.done()
+        except Exception:  # a defect of ours with one answer is none of the others' business
+            log.exception("an answer could not be given")
 
     # ---- from here on in the instances' threads
 
@@ -310,10 +316,7 @@ class Batcher:
         for job in jobs:
             job.flight = None
             if not job.abandoned:
-                try:
-                    job.done()
-                except Exception:  # a defect of ours with one answer is none of the others' business
-                    log.exception("an answer could not be given")
+                self._answer(job)
 
     def _landed(self, flight: Flight) -> None:
         """Counts a run; one that was split comes back in parts."""

@@ -43,7 +43,11 @@ class Job:
                 self.deadline = self.arrived + timeout / 1e6
 
     def abandon(self) -> None:
-        """Nobody waits for the outcome any more. Called on the event loop."""
+        """The client has left before there was an outcome; for a subclass to note. Called on the event loop."""
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Nobody waits for an outcome any more: the client has left, or been answered already. On the event loop."""
         self.abandoned = True
         if self.flight is not None:
             self.flight.left()

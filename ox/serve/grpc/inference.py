@@ -134,8 +134,9 @@ class Pending(Job):
             self.deadline = deadline
 
     def abandon(self) -> None:
-        super().abandon()
-        self.plan.model.stages.failed(None, self.received, self.rpc.metadata)
+        if not self.abandoned:  # else it is counted already
+            super().abandon()
+            self.plan.model.stages.failed(None, self.received, self.rpc.metadata)
 
     def done(self) -> None:
         if self.abandoned:

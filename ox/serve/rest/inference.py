@@ -52,8 +52,9 @@ class Pending(Job):
         self._exchange, self._target = exchange, target
 
     def abandon(self) -> None:
-        super().abandon()
-        self._failed(None)
+        if not self.abandoned:  # else it is counted already
+            super().abandon()
+            self._failed(None)
 
     def done(self) -> None:
         if self.abandoned:

@@ -57,6 +57,14 @@ def test_statistics_and_metrics(grpc_server: Server, wire: Any, ones: Any, conne
     assert 'ox_rpcs_total{code="0"}' in text and 'ox_rpcs_total{code="3"}' in text
 
 
+def test_a_request_that_is_late_is_one_failure(grpc_server: Server, wire: Any, ones: Any) -> None:
+    stages = next(model for model in grpc_server.models if model.name == "mlp").stages
+    before = dict(stages.failures)
+    code, _ = wire.refused("ModelInfer", ones(parameters={"timeout": {"int64_param": 1}}).SerializeToString())
+    assert code == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert stages.failures == before | {"REJECTED": before["REJECTED"] + 1}
+
+
 def test_a_client_that_cancels_is_counted(grpc_server: Server, wire: Any, ones: Any, held: Any) -> None:
     stages = next(model for model in grpc_server.models if model.name == "mlp").stages
     before = stages.failures["CANCELED"]

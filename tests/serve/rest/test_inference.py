@@ -323,6 +323,14 @@ def test_nan_in_an_output(client: Any) -> None:
     assert status == 200 and np.isnan(np.frombuffer(reply[-16:], np.float32)[1])
 
 
+def test_a_request_that_is_late_is_one_failure(client: Any, server: Server) -> None:
+    stages = next(model for model in server.models if model.name == "mlp").stages
+    before = dict(stages.failures)
+    body = json.dumps(request() | {"parameters": {"timeout": 1}}).encode()
+    assert client.ask("POST", INFER, body)[0] == 504
+    assert stages.failures == before | {"REJECTED": before["REJECTED"] + 1}
+
+
 @pytest.mark.parametrize(
     ("method", "target", "status"),
     [("GET", "/v3", 404), ("GET", "/v2/models/nope", 404), ("POST", "/v2/models/nope/infer", 404),
