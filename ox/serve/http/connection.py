@@ -90,6 +90,7 @@ class Connection(Patience):
 
     def data_received(self, data: bytes) -> None:
         if self.stopped:
+            self.receiving = True  # so that closing waits until it is read away
             return
         if self.preface is not None:
             data = self._without_preface(data)
@@ -251,6 +252,8 @@ class Connection(Patience):
                 self.tries -= 1
                 self.front.heads.remember(self.fresh, exchange.method, self.target, self.headers)
             self.fresh = b""
+        if not keep:
+            self.stopped = True  # nothing after the last request is one (RFC 9112 9.6)
         self._arrived(exchange)
 
     # ---- the order of things

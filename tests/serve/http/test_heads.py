@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from ox.errors import ServeError
 from ox.serve import Limits
-from ox.serve.http import heads
+from ox.serve.http import Exchange, heads
 from ox.serve.http.heads import Heads
 
 GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -195,3 +196,28 @@ def test_find() -> None:
     assert found is not None and post(b"xyz")[found.begin : found.end] == b"xyz"
     for data in (b"", b"\r\n\r\n", post(b"xyz")[:-1], post(b"xyz") + b"\r", post(b"xy"), post(b"xyz")[1:], GET, b"abc"):
         assert table.find(data) is None
+
+
+@pytest.mark.parametrize("last", [b"HTTP/1.1\r\nhost: x\r\nconnection: close", b"HTTP/1.0"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_nothing_runs_after_the_last_request(listen: Any, connect: Any, last: bytes, at_once: bool) -> None:
+    got: list[Exchange] = []
+
+    def handle(exchange: Exchange) -> None:
+        got.append(exchange)
+        if exchange.target == b"/known":
+            exchange.reply(200)
+
+    known, last = b"GET /known HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /last " + last + b"\r\n\r\n"
+    with listen(handle) as plane, connect(plane) as client:
+        for _ in range(3):
+            client.send(known)
+            assert client.reply()[0] == 200
+        client.send(last + known if at_once else last)
+        while len(got) < 4:
+            time.sleep(0.01)
+        client.send(known)
+        time.sleep(0.1)
+        plane.on_loop(lambda: got[-1].reply(200, b"bye"))
+        assert client.reply()[2] == b"bye" and client.closed()
+        assert [exchange.target for exchange in got] == [b"/known"] * 3 + [b"/last"]
