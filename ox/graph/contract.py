@@ -48,6 +48,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+LENGTH = struct.Struct("<I")  # before each string
 
 VERSION, RUN, CONTRACT, GOLDEN, PRECISION = "ox.version", "ox.run", "ox.contract", "ox.golden", "ox.precision"
 
@@ -73,7 +74,7 @@ def to_bytes(array: Array) -> bytes:
     parts = []
     for item in array.ravel().tolist():
         text = item if isinstance(item, bytes) else str(item).encode()
-        parts += [struct.pack("<I", len(text)), text]
+        parts += [LENGTH.pack(len(text)), text]
     return b"".join(parts)
 
 
@@ -95,19 +96,23 @@ def from_bytes(data: bytes | bytearray, dtype: str, shape: tuple[int, ...]) -> A
 
 
 def _strings(data: bytes | bytearray, count: int) -> Array:
+    data = bytes(data)  # slices of a bytearray cost more
+    size = len(data)
+    if 4 * count > size:  # before anything is made for each of them
+        raise ValueError(f"{size} bytes; {count} strings have {4 * count} at least")
     items: list[str] = []
+    read, add = LENGTH.unpack_from, items.append
     at = 0
-    while at < len(data):
-        if len(items) == count:
-            raise ValueError(f"more than the {count} strings of the shape")
-        if at + 4 > len(data):
+    while at < size and len(items) < count:
+        if at + 4 > size:
             raise ValueError(f"string {len(items)} has no whole length")
-        (length,) = struct.unpack_from("<I", data, at)
-        text = data[at + 4 : at + 4 + length]
-        if len(text) < length:
-            raise ValueError(f"string {len(items)} announces {length} bytes, {len(text)} are left")
-        items.append(text.decode())
-        at += 4 + length
+        (length,) = read(data, at)
+        start, at = at + 4, at + 4 + length
+        if at > size:
+            raise ValueError(f"string {len(items)} announces {length} bytes, {size - start} are left")
+        add(data[start:at].decode())
+    if at < size:
+        raise ValueError(f"more than the {count} strings of the shape")
     if len(items) != count:
         raise ValueError(f"{len(items)} strings; the shape has {count}")
     array = np.empty(count, object)

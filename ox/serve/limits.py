@@ -22,6 +22,7 @@ class Limits:
     pipeline: int = 16  # requests of one connection that are worked on at once
     streams: int = 256  # the same over HTTP/2, which clients are told
     rows: int = 4096  # of one request
+    strings: int = 1 << 16  # of one request's BYTES tensors, which share it evenly: some 20 ms for everybody
     regions: int = 256  # of shared memory; each holds a file open
     request_s: float = 30.0  # a request must have arrived whole this long after its first byte
     idle_s: float = 75.0  # between two requests of one connection

@@ -150,8 +150,9 @@ def from_contents(codec: InputCodec, asked: dict[str, Any], contents: Any) -> Ar
     if others and asked["datatype"] == codec.info.dtype:
         got = ", ".join(others)
         raise ServeError(f"the elements of input '{codec.name}' are in the wrong list", expected=field, got=got)
+    count = math.prod(codec.shape(asked))
     data: list[Any] = list(getattr(contents, field))
-    if codec.info.dtype == "BYTES":
+    if codec.info.dtype == "BYTES" and len(data) == count:  # else from_json refuses them
         try:
             data = [item.decode() for item in data]
         except UnicodeDecodeError as error:

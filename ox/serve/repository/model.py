@@ -84,7 +84,7 @@ class Model:
             self.not_padded = "no batches" if self.proof.why is not None else None
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
-        self.signature = Signature(self.inputs, self.outputs, limits.rows)
+        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings)
         if padding is not None:
             self.signature.complete = padding.complete
         self.stages = Stages()

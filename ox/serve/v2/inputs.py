@@ -13,7 +13,6 @@ from ox.errors import ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo, from_bytes, show_dims
 from ox.serve.v2.document import quote
 from ox.serve.v2.memory import Window
-from ox.serve.v2.misfit import misfit
 
 # struct refuses what does not fit: text, fractions for an integer, numbers out of range
 CODES = {
@@ -26,9 +25,15 @@ MOST_DIMS = 32
 
 
 class InputCodec:
-    """Checks and converts one input's tensors."""
+    """Checks and converts one input's tensors.
 
-    def __init__(self, info: TensorInfo) -> None:
+    Args:
+        info: the input.
+        max_rows: the most that a first dimension that varies may be.
+        max_strings: the most elements, if they are strings.
+    """
+
+    def __init__(self, info: TensorInfo, max_rows: int, max_strings: int) -> None:
         self.info, self.name = info, info.name
         self.dtype = DTYPES[info.dtype]
         self._code = CODES.get(info.dtype)
@@ -36,19 +41,31 @@ class InputCodec:
         self._fixed: list[int] | None = sizes if len(sizes) == len(info.dims[1:]) else None
         self._free_first = bool(info.dims) and not isinstance(info.dims[0], int)
         self._one_row = [1, *sizes] if self._free_first else None
+        self._max_rows, self._max_strings = max_rows, max_strings if info.dtype == "BYTES" else None
+        self._usual_rows = max_rows  # as many need no second look
+        if self._max_strings is not None:
+            self._usual_rows = min(max_rows, max_strings // max(1, math.prod(sizes)))
         self._pack_row = None
         if self._one_row is not None and self._code is not None and self._fixed is not None:
             self._pack_row = struct.Struct(f"<{math.prod(self._fixed)}{self._code}").pack
 
-    def _shape(self, tensor: dict[str, Any]) -> list[int]:
-        """The tensor's shape, checked against the model's, and its datatype on the way."""
+    def shape(self, tensor: dict[str, Any]) -> list[int]:
+        """The tensor's shape, checked against the model's and the limits, and its datatype on the way.
+
+        It comes before all work that takes the longer the more elements there are.
+        """
         if tensor.get("datatype") != self.info.dtype:
             got = quote(tensor.get("datatype"))
             raise ServeError(f"input '{self.name}' has datatype {got}", expected=self.info.dtype)
         shape = tensor.get("shape")
         if type(shape) is not list or not all(type(size) is int for size in shape):
             raise ServeError(f"input '{self.name}' has no shape", expected=show_dims(self.info.dims), got=quote(shape))
-        if self._free_first and self._fixed is not None and shape[1:] == self._fixed and 0 < shape[0] < LARGEST_DIM:
+        if (
+            self._free_first
+            and self._fixed is not None
+            and shape[1:] == self._fixed
+            and 0 < shape[0] <= self._usual_rows
+        ):
             return shape  # nearly always
         if len(shape) > MOST_DIMS:
             got = f"{len(shape)} dimensions"
@@ -62,6 +79,13 @@ class InputCodec:
         if not fits:
             raise ServeError(
                 f"input '{self.name}' has shape {shape}", expected=show_dims(self.info.dims), hint=self._suggest(shape)
+            )
+        if self._free_first and shape[0] > self._max_rows:
+            raise ServeError(f"{shape[0]} rows in one request", status=413, expected=f"at most {self._max_rows}")
+        if self._max_strings is not None and math.prod(shape) > self._max_strings:
+            what = f"input '{self.name}' has {math.prod(shape)} strings"
+            raise ServeError(
+                what, status=413, expected=f"at most {self._max_strings}", hint="fewer rows in one request"
             )
         return shape
 
@@ -88,7 +112,7 @@ class InputCodec:
                 return np.frombuffer(self._pack_row(*tensor["data"]), self.dtype).reshape(self._one_row)
             except (struct.error, OverflowError, TypeError, KeyError):
                 pass
-        shape = self._shape(tensor)
+        shape = self.shape(tensor)
         data = tensor.get("data")
         if type(data) is not list:
             raise ServeError(f"input '{self.name}' has no list 'data'")
@@ -103,8 +127,8 @@ class InputCodec:
                     raise TypeError("true or false")
                 return np.frombuffer(struct.pack(f"<{count}{self._code}", *data), self.dtype).reshape(shape)
             return self._objects(data).reshape(shape)
-        except (struct.error, OverflowError, TypeError, ValueError):
-            raise misfit(self.info, self._code, data) from None
+        except (struct.error, OverflowError, TypeError, ValueError) as error:
+            raise ServeError(f"the data of input '{self.name}' is not all {self.info.dtype}", got=str(error)) from None
 
     def _objects(self, data: list[Any]) -> Array:
         """BOOL and BYTES, which struct does not check."""
@@ -127,7 +151,7 @@ class InputCodec:
         return data
 
     def from_binary(self, tensor: dict[str, Any], body: bytes | bytearray, at: int, size: int) -> Array:
-        shape = self._shape(tensor)
+        shape = self.shape(tensor)
         if self._code is None or size != math.prod(shape) * self.dtype.itemsize:
             try:
                 return from_bytes(body[at : at + size], self.info.dtype, tuple(shape))
@@ -142,7 +166,7 @@ class InputCodec:
         """The array of a tensor that lies in shared memory: a copy, which its owner can no longer change."""
         if "data" in tensor:
             raise ServeError(f"input '{self.name}' lies in shared memory and has data as well", hint="one of the two")
-        shape = self._shape(tensor)
+        shape = self.shape(tensor)
         size = math.prod(shape) * self.dtype.itemsize
         if self.info.dtype != "BYTES" and window.size != size:
             raise ServeError(

@@ -9,7 +9,7 @@ from ox.errors import ServeError
 from ox.graph.contract import Array, TensorInfo
 from ox.serve.v2.classification import count_of
 from ox.serve.v2.document import nearest, quote
-from ox.serve.v2.inputs import InputCodec
+from ox.serve.v2.inputs import LARGEST_DIM, InputCodec
 from ox.serve.v2.memory import REGION, SIZE, Regions
 from ox.serve.v2.request import Wanted
 
@@ -20,11 +20,17 @@ class Signature:
     Args:
         inputs, outputs: the model's interface.
         max_rows: the most rows of one request.
+        max_strings: the most elements of all of its BYTES tensors together.
     """
 
-    def __init__(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], max_rows: int) -> None:
+    def __init__(
+        self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], max_rows: int, max_strings: int
+    ) -> None:
         self.outputs, self.max_rows = outputs, max_rows
-        self.inputs = {info.name: InputCodec(info) for info in inputs}
+        share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
+        # Not every first dimension counts rows: edges stand beside a graph's nodes.
+        most = {info.name: max_rows if info.dims[:1] == inputs[0].dims[:1] else LARGEST_DIM - 1 for info in inputs}
+        self.inputs = {info.name: InputCodec(info, most[info.name], share) for info in inputs}
         self.places = {info.name: place for place, info in enumerate(outputs)}
         self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
         self.complete: Callable[[dict[str, Array]], None] | None = None  # adds what clients may leave out: a mask

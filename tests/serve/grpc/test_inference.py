@@ -188,8 +188,8 @@ WRONG: dict[str, tuple[dict[str, Any], Any, str]] = {
     "output twice": ({"outputs": [{"name": "y"}, {"name": "y"}]}, BAD, "2 outputs are asked for"),
     "many rows": (
         {"inputs": [x(shape=[5000, 64], datatype="FP32")], "raw_input_contents": [bytes(256)]},
-        BAD,
-        "256 bytes",
+        Code.RESOURCE_EXHAUSTED,
+        "5000 rows in one request",
     ),
     "timeout": ({"parameters": {"timeout": {"string_param": "1"}}}, BAD, "the parameter 'timeout' is wrong"),
     "priority": ({"parameters": {"priority": {"int64_param": -1}}}, BAD, "the parameter 'priority' is wrong"),
@@ -251,7 +251,8 @@ def test_elements_that_do_not_fit(wire: Any, name: str) -> None:
     [
         ("BOOL", b"\x02\x00", "neither 0 nor 1"),
         ("BYTES", b"\x02\x00\x00\x00hi\xff\xff\xff\xffoops", "string 1 announces 4294967295 bytes, 4 are left"),
-        ("BYTES", b"\x02\x00\x00\x00hi", "1 strings; the shape has 2"),
+        ("BYTES", b"\x04\x00\x00\x00hiho", "1 strings; the shape has 2"),
+        ("BYTES", b"\x02\x00\x00\x00hi", "6 bytes; 2 strings have 8 at least"),
         ("BYTES", b"\x01\x00\x00\x00\xff\x00\x00\x00\x00", "utf-8"),
     ],
 )
@@ -259,6 +260,17 @@ def test_bytes_that_do_not_fit(wire: Any, name: str, raw: bytes, text: str) -> N
     data = [raw if each == name else to_bytes(array) for each, array in ARRAYS.items()]
     code, said = wire.refused("ModelInfer", whole(raw_input_contents=data).SerializeToString())
     assert code == Code.INVALID_ARGUMENT and text in said
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_rows_and_strings_are_counted_by_the_shape(wire: Any, raw: bool) -> None:
+    """The elements are no UTF-8: who looked at them first would say so."""
+    asked: dict[str, Any] = {"name": "bytes", "datatype": "BYTES", "shape": [5000, 2]}
+    elements = {"raw_input_contents": [b"\x01\x00\x00\x00\xff" * 10_000]}
+    if not raw:
+        asked["contents"], elements = {"bytes_contents": [b"\xff"] * 10_000}, {}
+    code, said = wire.refused("ModelInfer", whole(inputs=[asked], **elements).SerializeToString())
+    assert code == Code.RESOURCE_EXHAUSTED and "5000 rows in one request" in said
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ox.errors import ServeError
-from ox.graph.contract import TensorInfo
+from ox.graph.contract import TensorInfo, from_bytes
 from ox.serve.http.encoding import unpack
 from ox.serve.rest.codec import Codec
 from ox.serve.v2.document import load_json
@@ -66,8 +66,53 @@ def test_much_json_and_large_answers(client: Any) -> None:
 @pytest.mark.parametrize("size", [60_000, 120_000])
 def test_an_answer_is_bounded(size: int) -> None:
     info = TensorInfo("y", "FP32", ("batch",))
-    codec = Codec("m", "1", Signature([info], [info], 1 << 20), 200_000, Regions(1, 1))
+    codec = Codec("m", "1", Signature([info], [info], 1 << 20, 0), 200_000, Regions(1, 1))
     array = np.full(size, 1 / 3, np.float32)
     with pytest.raises(ServeError, match=r"answer is too large(.|\n)*fewer rows"):
         codec.encode(Request(None, {}, size, (), [Wanted(0, False)]), [array])
     codec.encode(Request(None, {}, size, (), [Wanted(0, True)]), [array[:40_000]])
+
+
+TEXTS = [TensorInfo("s", "BYTES", ("batch", "words")), TensorInfo("t", "BYTES", ("batch",))]
+NUMBERS = [TensorInfo("x", "FP32", ("batch", "n")), TensorInfo("e", "INT64", ("edges", 1))]
+BINARY = {"parameters": {"binary_data_size": 4}}
+
+
+@pytest.mark.parametrize("way", [{"data": [0]}, BINARY])
+@pytest.mark.parametrize(
+    ("inputs", "name", "shape", "words"),
+    [
+        (TEXTS, "s", [11, 1], "11 rows in one request"),
+        (TEXTS, "s", [5, 11], "55 strings"),
+        (TEXTS, "t", [11], "11 rows in one request"),
+        (NUMBERS, "x", [11, 1], "11 rows in one request"),
+        (NUMBERS[:1], "x", [11, 1], "11 rows in one request"),
+    ],
+)
+def test_rows_and_strings_are_counted_by_the_shape(
+    inputs: list[TensorInfo], name: str, shape: list[int], words: str, way: dict[str, Any]
+) -> None:
+    """The elements would not fit the shape: who looked at them first would say so."""
+    codec = Codec("m", "1", Signature(inputs, [], 10, 101), 1000, Regions(1, 1))
+    kind = next(info.dtype for info in inputs if info.name == name)
+    text = json.dumps({"inputs": [{"name": name, "shape": shape, "datatype": kind, **way}]}).encode()
+    with pytest.raises(ServeError, match=words) as caught:
+        codec.decode(*((text + bytes(4), len(text)) if way is BINARY else (text,)))
+    assert caught.value.status == 413
+
+
+def test_as_many_as_there_may_be() -> None:
+    signature = Signature([*TEXTS, *NUMBERS], [], 10, 101)
+    entries = [
+        {"name": "s", "shape": [10, 5], "datatype": "BYTES", "data": ["a"] * 50},
+        {"name": "t", "shape": [10], "datatype": "BYTES", "data": ["b"] * 10},
+        {"name": "x", "shape": [10, 1], "datatype": "FP32", "data": [1] * 10},
+        {"name": "e", "shape": [30, 1], "datatype": "INT64", "data": [1] * 30},  # no rows
+    ]
+    codec = Codec("m", "1", signature, 1000, Regions(1, 1))
+    assert codec.decode(json.dumps({"inputs": entries}).encode()).rows == 10
+
+
+def test_strings_that_cannot_be_there_are_not_looked_for() -> None:
+    with pytest.raises(ValueError, match="99 bytes; 25 strings have 100 at least"):
+        from_bytes(bytes(99), "BYTES", (25,))

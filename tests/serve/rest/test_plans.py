@@ -19,11 +19,12 @@ from ox.serve.v2.memory import Regions
 from ox.serve.v2.request import Request
 from ox.serve.v2.signature import Signature
 
-ONE = Signature([TensorInfo("x", "FP32", ("batch", 2))], [TensorInfo("y", "FP32", ("batch", 2))], 100)
+ONE = Signature([TensorInfo("x", "FP32", ("batch", 2))], [TensorInfo("y", "FP32", ("batch", 2))], 100, 0)
 TWO = Signature(
     [TensorInfo("a", "INT64", ("batch", "n")), TensorInfo("b", "FP32", ("batch",))],
     [TensorInfo("y", "FP32", ("batch", 2)), TensorInfo("z", "BYTES", ("batch",))],
     100,
+    0,
 )
 QUICK = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -92,10 +92,11 @@ def strings(*words: bytes) -> bytes:
 
 TEXTS = [
     (strings(b"a", b"b"), 200, ""),
-    (strings(b"a"), 400, "1 strings; the shape has 2"),
+    (strings(b"a"), 400, "5 bytes; 2 strings have 8 at least"),
+    (strings(b"a long one"), 400, "1 strings; the shape has 2"),
     (strings(b"a", b"b", b"c"), 400, "more than the 2 strings"),
     (strings(b"a") + struct.pack("<I", 2**32 - 1) + b"b", 400, "string 1 announces 4294967295 bytes, 1 are left"),
-    (strings(b"a") + b"\1\0", 400, "string 1 has no whole length"),
+    (strings(b"long") + b"\1\0", 400, "string 1 has no whole length"),
     (strings(b"a", b"\xff"), 400, "input 'text' do not fit"),
 ]  # fmt: skip
 
