@@ -13,6 +13,7 @@ from ox.errors import ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo, from_bytes, show_dims
 from ox.serve.v2.document import quote
 from ox.serve.v2.memory import Window
+from ox.serve.v2.misfit import misfit
 
 # struct refuses what does not fit: text, fractions for an integer, numbers out of range
 CODES = {
@@ -127,8 +128,8 @@ class InputCodec:
                     raise TypeError("true or false")
                 return np.frombuffer(struct.pack(f"<{count}{self._code}", *data), self.dtype).reshape(shape)
             return self._objects(data).reshape(shape)
-        except (struct.error, OverflowError, TypeError, ValueError) as error:
-            raise ServeError(f"the data of input '{self.name}' is not all {self.info.dtype}", got=str(error)) from None
+        except (struct.error, OverflowError, TypeError, ValueError):
+            raise misfit(self.info, self._code, data) from None
 
     def _objects(self, data: list[Any]) -> Array:
         """BOOL and BYTES, which struct does not check."""
