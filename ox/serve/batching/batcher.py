@@ -51,8 +51,8 @@ class Batcher:
         intake: what may wait, and in which order.
         max_rows: the most rows of a batch; a larger request runs alone.
         max_wait_s: how long an instance may wait for a batch to fill.
-        observe: called on the event loop with the rows of every batch that ran, its seconds, and those before them in
-            which it was put together.
+        observe: called on the event loop with the rows of every batch that succeeded, its seconds, and those before
+            them in which it was put together.
         padding: how requests of several lengths share a batch.
         share: what the instances ask for cores that other models want, too.
     """
@@ -139,6 +139,13 @@ class Batcher:
         self._turn.append(job)
 
     def _run_here(self) -> None:
+        try:
+            self._run_turn()
+        finally:
+            if self._turn:  # something failed on the way: nobody else would see to the rest
+                self._loop.call_soon(self._run_here)
+
+    def _run_turn(self) -> None:
         turn, most = self._turn, self.max_rows
         while turn:
             batch: list[Job] = []
@@ -253,6 +260,7 @@ class Batcher:
 
     def _serve(self, jobs: list[Job], instance: Instance, flight: Flight | None) -> None:
         taken = instance.gathered = perf_counter()
+        failed = False
         try:
             self._run(jobs, instance, flight)
         except Exception as error:
@@ -269,15 +277,16 @@ class Batcher:
             if not isinstance(error, OxError):
                 error = ServeError("the model failed", status=500, got=str(error))
             for job in jobs:
-                job.error = error
+                job.error = job.error or error  # one that was late has its own
+            failed = True
         started = instance.gathered
         run_s = perf_counter() - started
         for job in jobs:
             job.started, job.run_s = started, run_s
         if flight is None:
-            self._deliver(jobs, started - taken)
+            self._deliver(jobs, started - taken, failed)
         else:
-            self._hand_over(self._deliver, jobs, started - taken)
+            self._hand_over(self._deliver, jobs, started - taken, failed)
 
     def _hand_over(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -307,11 +316,14 @@ class Batcher:
 
     # ---- back on the event loop
 
-    def _deliver(self, jobs: list[Job], gather_s: float) -> None:
-        rows, run_s, flight = sum(job.request.rows for job in jobs), jobs[0].run_s, jobs[0].flight
-        self._observe(rows, run_s, gather_s)
+    def _deliver(self, jobs: list[Job], gather_s: float, failed: bool) -> None:
+        flight = jobs[0].flight
+        if not failed:  # one that failed, or was ended, says nothing of how long a run takes
+            rows, run_s = sum(job.request.rows for job in jobs), jobs[0].run_s
+            self._observe(rows, run_s, gather_s)
+            if flight is not None:
+                self._intake.ran(rows, run_s)
         if flight is not None:
-            self._intake.ran(rows, run_s)
             self._landed(flight)
         for job in jobs:
             job.flight = None

@@ -1,7 +1,7 @@
 """What one version of a model has done so far: everything that metrics, statistics and the page show of it.
 
 Plain numbers, changed on the event loop alone. Three calls keep them: `answered` once a request that succeeded,
-`failed` once one that did not, `ran` once a batch.
+`failed` once one that did not, `ran` once a batch that succeeded.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Stages:
     """Where a model's requests spend their time, what became of them, and how many rows run together.
 
     `parse`, `queue`, `run`, `serialise` and `request` (all of it) count requests that succeeded: `request.count` of
-    them in `request.total` seconds. `batch` (putting inputs together) and `batch_rows` count runs: `batch_rows.count`
-    of them with `batch_rows.total` rows.
+    them in `request.total` seconds. `batch` (putting inputs together) and `batch_rows` count runs that succeeded:
+    `batch_rows.count` of them with `batch_rows.total` rows.
     """
 
     __slots__ = (

@@ -147,6 +147,45 @@ def test_a_row_that_crashes_the_run(workshop: Any) -> None:
     workshop.run(body)
 
 
+@pytest.mark.parametrize("here", [False, True], ids=["thread", "loop"])
+def test_only_what_succeeded_counts_as_inferred(workshop: Any, here: bool) -> None:
+    def run(x: Any, _: Any) -> Any:
+        if (x == BAD).any():
+            raise ServeError("the model cannot run on this input", status=400)
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        for value, rows in ((BAD, 1), (0.0, 2), (BAD, 3)):
+            note = workshop.Note(rows, value=value)
+            (batcher.submit_here if here else batcher.submit)(note)
+            await note.settled()
+        assert workshop.batches == [2] and batcher.tally.idle == 3
+        assert (batcher._intake.run_s == 0.0) == here
+
+    workshop.run(body)
+
+
+def test_a_run_that_was_ended_does_not_count_as_inferred(workshop: Any) -> None:
+    def run(x: Any, control: Any) -> Any:
+        if (x == BAD).any():
+            while not control.terminate:
+                threading.Event().wait(0.001)
+            raise RuntimeError("terminated")
+        return x
+
+    async def body() -> None:
+        batcher = workshop.batcher(run)
+        late, fine = workshop.Note(value=BAD, parameters={"timeout": 20_000}), workshop.Note()
+        batcher.submit(late)
+        await late.settled()
+        batcher.submit(fine)
+        await fine.settled()
+        assert late.error.status == 504 and workshop.batches == [1]
+
+    workshop.run(body)
+
+
 def test_nan_is_an_answer(workshop: Any) -> None:
     async def body() -> None:
         batcher = workshop.batcher(lambda x, _: x + np.float32("nan"))
@@ -226,6 +265,45 @@ def test_an_answer_that_fails_leaves_the_others_theirs(workshop: Any, caplog: An
         batcher.submit_here(fine)
         await fine.settled()
         assert fine.error is None and "could not be given" in caplog.text
+
+    workshop.run(body)
+
+
+def test_a_refusal_that_fails_leaves_the_others_theirs(workshop: Any, caplog: Any) -> None:
+    async def body() -> None:
+        batcher = workshop.batcher()
+        for fails in (batcher.submit_here, batcher.submit):  # before the run, on either way
+            broken, fine = workshop.Note(parameters={"timeout": 1}), workshop.Note()
+            broken.answers = "not a number"
+            fails(broken)
+            fails(fine)
+            await fine.settled()
+            assert fine.error is None
+        assert caplog.text.count("could not be given") == 2 and batcher.tally.late == 2
+
+    workshop.run(body)
+
+
+def test_what_fails_in_one_turn_of_the_loop_is_not_the_end_of_all(workshop: Any) -> None:
+    async def body() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        batcher = workshop.batcher()
+        count, fails = batcher._observe, iter([True])
+
+        def observe(*figures: Any) -> None:
+            if next(fails, False):
+                raise ZeroDivisionError
+            count(*figures)
+
+        batcher._observe = observe
+        notes = [workshop.Note(key=(size,)) for size in (1, 2, 3)]  # three batches
+        for note in notes:
+            batcher.submit_here(note)
+        await asyncio.gather(*(note.settled() for note in notes[1:]))
+        later = workshop.Note()
+        batcher.submit_here(later)
+        await later.settled()
+        assert workshop.batches == [1, 1, 1]
 
     workshop.run(body)
 
