@@ -21,6 +21,8 @@ class Client(asyncio.Protocol, ABC):
         self.known = pool.judge.known
         self.busy = False
         self.lost = False
+        self.useful = False  # it brought a right answer
+        self.refusals = 0  # connections in a row, before this one, that brought none
         self.meant = self.sent = 0.0
         self.place = 0  # which of the requests is out
 
@@ -46,7 +48,7 @@ class Client(asyncio.Protocol, ABC):
         self.pool.free(self)
 
     def right(self) -> None:
-        self.busy = False
+        self.busy, self.useful = False, True
         self.pool.recorder.right(self.meant, perf_counter())
         self.pool.free(self)
 
@@ -58,6 +60,8 @@ class Client(asyncio.Protocol, ABC):
         if self.busy:
             self.busy = False
             self.pool.recorder.failed(self.meant, kind, example)
+        elif not self.sent:  # refused before it could ask: a client that is not served, like one that cannot connect
+            self.pool.recorder.failed(perf_counter(), kind, example)
         self.transport.abort()
         self.pool.lost(self)
 

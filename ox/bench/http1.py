@@ -91,7 +91,7 @@ class HttpClient(Client):
             self.buffer += data
             whole = self.buffer
         if not self.busy:
-            self.fail("wrong: bytes that nobody asked for", repr(bytes(whole[:80])))
+            self._unasked(bytes(whole))
             return
         cut = whole.find(b"\r\n\r\n")
         try:
@@ -134,6 +134,18 @@ class HttpClient(Client):
 
     def eof_received(self) -> bool | None:
         return None
+
+    def _unasked(self, data: bytes) -> None:
+        """A server that has enough connections says so before it is asked anything."""
+        head, _, body = data.partition(b"\r\n\r\n")
+        try:
+            status = parse_head(head + b"\r\n\r\n").status
+        except ValueError:
+            status = OK
+        if status == OK:
+            self.fail("wrong: bytes that nobody asked for", repr(data[:80]))
+        else:
+            self.fail(f"HTTP {status}", body[:300].decode("utf-8", "replace"))
 
     def _wait(self, data: bytes) -> None:
         if not self.buffer:

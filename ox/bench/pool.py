@@ -37,7 +37,7 @@ class Pool(ABC):
         self.wholes: dict[int, tuple[bytes, ...]] = {}  # gRPC's right answers as they come, by request
         self.clients: set[Client] = set()
         self.turn = 0
-        self.closing = False
+        self.begun = self.closing = False
         self.connecting: set[asyncio.Task[None]] = set()
         self.context = address.context()
 
@@ -70,18 +70,23 @@ class Pool(ABC):
         self.clients.discard(client)
         if not self.closing:
             self.recorder.reconnects += 1
-            task = asyncio.get_running_loop().create_task(self._replace())
-            self.connecting.add(task)
-            task.add_done_callback(self.connecting.discard)
+            self._again(0 if client.useful else client.refusals + 1)
 
     # ---- one step
 
     async def open(self) -> None:
-        """Raises OSError where not even the first connection can be had."""
+        """Raises OSError where no connection at all can be had; one that is refused among others counts as failed."""
         for begun in range(0, self.count, AT_ONCE):
-            await asyncio.gather(*(self._connect() for _ in range(min(AT_ONCE, self.count - begun))))
+            tried = (self._connect(0) for _ in range(min(AT_ONCE, self.count - begun)))
+            for outcome in await asyncio.gather(*tried, return_exceptions=True):
+                if isinstance(outcome, OSError) and (begun or self.clients or self.connecting):
+                    self._unconnected(perf_counter(), outcome)
+                    self._again(1)
+                elif isinstance(outcome, BaseException):
+                    raise outcome
 
     async def run(self) -> None:
+        self.begun = True
         self.begin()
         pause = min(0.1, self.timeout / 4)
         while True:
@@ -90,7 +95,9 @@ class Pool(ABC):
             self.expire(now)
             for client in [c for c in self.clients if c.busy and now - c.sent > self.timeout]:
                 client.fail("timeout", f"no answer within {self.timeout:g} s")
-            if now >= self.recorder.stop and not self.waiting() and not any(c.busy for c in self.clients):
+            # what is still on its way to a connection counts, too
+            waiting = self.waiting() or self.connecting or any(c.busy for c in self.clients)
+            if now >= self.recorder.stop and not waiting:
                 break
         self.recorder.fold()
 
@@ -105,31 +112,53 @@ class Pool(ABC):
             client.transport.abort()
         await asyncio.sleep(0.01)  # the transports' own clean-up
 
-    async def _connect(self) -> Client:
+    async def _connect(self, refusals: int) -> Client:
         loop = asyncio.get_running_loop()
         kind = self.grpc if self.address.grpc else self.http
         _, client = await asyncio.wait_for(
             loop.create_connection(lambda: kind(self), self.address.host, self.address.port, ssl=self.context),
             self.timeout,
         )
+        client.refusals = refusals
         self.clients.add(client)
+        if client.lost:  # refused on the way here
+            self.lost(client)
         return client
 
-    async def _replace(self) -> None:
-        pause, longest = BACKOFF
+    def _again(self, refusals: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._replace(refusals))
+        self.connecting.add(task)
+        task.add_done_callback(self.connecting.discard)
+
+    def _unconnected(self, when: float, error: Exception) -> None:
+        self.recorder.failed(when, "connect", str(error) or type(error).__name__)
+
+    async def _replace(self, refusals: int) -> None:
+        """Another connection; `refusals` in a row were of no use, and the last of them is counted already."""
+        counted = perf_counter()
         while not self.closing:
+            await self._pause(refusals)
+            begun = perf_counter()
+            if begun >= self.recorder.stop and not self.waiting():
+                if counted < self.recorder.start:  # a client that was never there while it was measured
+                    self.recorder.failed(self.recorder.start, "connect", "no connection in the whole time")
+                return
             try:
-                client = await self._connect()
+                client = await self._connect(refusals)
             except OSError as error:
-                now = perf_counter()
-                if now >= self.recorder.stop and not self.waiting():
-                    return
-                self.recorder.failed(now, "connect", str(error) or type(error).__name__)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, longest)
+                self._unconnected(begun, error)
+                counted, refusals = begun, refusals + 1
                 continue
-            self.free(client)
+            if self.begun:  # before that, `begin` finds it
+                self.free(client)
             return
+
+    async def _pause(self, refusals: int) -> None:
+        """Longer with each refusal, and not beyond the end."""
+        if refusals:
+            first, longest = BACKOFF
+            pause, left = min(first * 2.0 ** min(refusals - 1, 16), longest), self.recorder.stop - perf_counter()
+            await asyncio.sleep(min(pause, left) if left > 0 else pause)
 
 
 class Closed(Pool):

@@ -40,6 +40,13 @@ class Recorder:
         self.within = 0  # right answers that came while it was measured, whenever their requests left
         self.reconnects = 0
 
+    def begin(self, now: float, warmup: float, seconds: float) -> None:
+        """From `now` on it is known what counts. Without a warm-up, what failed while connections were opened does."""
+        self.start, self.stop = now + warmup, now + warmup + seconds
+        if not warmup:
+            self.failures.merge(self.failed_early)
+            self.failed_early = Failures()
+
     def right(self, meant: float, now: float) -> None:
         if self.start <= now < self.stop:
             self.within += 1

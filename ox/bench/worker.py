@@ -50,7 +50,7 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
         return {"unreachable": str(error) or type(error).__name__}
     await begin()
     now = perf_counter()
-    recorder.start, recorder.stop = now + task["warmup"], now + task["warmup"] + task["seconds"]
+    recorder.begin(now, task["warmup"], task["seconds"])
     if isinstance(pool, Open):
         pool.schedule(arrivals(task["arrivals"], rate, now, task["part"], task["parts"]))
     await pool.run()

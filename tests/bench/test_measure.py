@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ox.bench import Plan, Result, run
+from ox.bench.pool import Pool
 from ox.errors import ArgumentError, ServeError
 
 if TYPE_CHECKING:
@@ -271,3 +272,67 @@ def test_a_refused_first_request(here: Load, raw: Any, make_reply: Any) -> None:
 def test_plans_that_make_no_sense(plan: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         Plan(**plan)
+
+
+class Full:
+    """Takes the first connections, and refuses the rest: with an answer before any question, or by closing them."""
+
+    def __init__(self, server: Any, most: int, refusal: bytes) -> None:
+        self.server, self.most, self.refusal, self.open, self.refused = server, most, refusal, 0, 0
+        self.whole = server._client
+        server._client = self.client
+
+    async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.open >= self.most:
+            self.refused += 1
+            writer.write(self.refusal)
+            writer.close()
+            return
+        self.open += 1
+        try:
+            await self.whole(reader, writer)
+        finally:
+            self.open -= 1
+
+
+@pytest.mark.parametrize("load", [{"concurrency": (12,)}, {"rates": (100.0,), "concurrency": (12,)}])
+@pytest.mark.parametrize("warmup", [0.0, 0.2])
+@pytest.mark.parametrize("kind", ["HTTP 503", "closed"])
+def test_clients_that_are_refused_count(
+    here: Load, raw: Any, make_reply: Any, kind: str, warmup: float, load: dict[str, Any]
+) -> None:
+    """Some never get a connection: each is seen among the failures, and none in a warm-up that there was not."""
+
+    async def behave(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(make_reply(RIGHT))
+
+    made = raw(behave)
+    full = Full(made, 4, make_reply({"error": "too many"}, 503) if kind == "HTTP 503" else b"")
+    with made as server:
+        (step,) = here(server.url, model="m", binary=False, seconds=0.2, warmup=warmup, **load).steps
+    assert step.answered and set(step.failures.counts) <= {kind, "closed", "connect"}
+    assert step.failed >= 8 and step.failures.counts[kind]
+    assert step.failed + sum(step.failed_early.counts.values()) >= full.refused
+    assert bool(step.failed_early.counts) == bool(warmup)
+
+
+def test_a_connection_that_fails_among_others_counts(
+    here: Load, raw: Any, make_reply: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def behave(number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(make_reply(RIGHT))
+
+    true, tried = Pool._connect, 0
+
+    async def connect(self: Pool, refusals: int) -> Any:
+        nonlocal tried
+        tried += 1
+        if tried > 3:
+            raise OSError("no descriptors left")
+        return await true(self, refusals)
+
+    monkeypatch.setattr(Pool, "_connect", connect)
+    with raw(behave) as server:
+        (step,) = here(server.url, binary=False, concurrency=(5,), seconds=0.2).steps
+    assert step.answered and step.failures.counts == {"connect": tried - 3} and tried >= 5
+    assert step.failures.examples == {"connect": "no descriptors left"}
