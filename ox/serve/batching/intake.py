@@ -15,7 +15,7 @@ LONGEST_RETRY_S = 60.0
 
 
 class Budget:
-    """Bytes of requests that wait, of all models together. Queues add up their own; so no lock is needed."""
+    """Bytes of requests that wait, of all models of a server. Queues add up their own; so no lock is needed."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -26,16 +26,13 @@ class Budget:
         return sum(queue.size for queue in self.queues)
 
 
-BUDGET = Budget(256 << 20)  # of this process
-
-
 class Intake:
     """Lets jobs into a queue, or refuses them. Called with the batcher's lock held.
 
     Args:
         max_queue: the most rows that wait; a larger request is let into an empty queue.
         deadline_s: how long a job may take that does not say so itself.
-        budget: bytes that all models share; None for no limit.
+        budget: bytes that all models of a server share; None for no limit.
         levels, usual: the lowest priority, and that of jobs which ask for none.
         instances: how many batches run at once, for guessing when there will be room.
     """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
+from ox.serve.batching.intake import Budget
 from ox.serve.engine.probe import probe
 from ox.serve.limits import Limits
 from ox.serve.repository.layout import Version, stamp_of
@@ -18,7 +19,7 @@ class Unsettled(Exception):
     """The files changed while they were read."""
 
 
-def load(name: str, number: int, version: Version, running: Running, limits: Limits) -> Model:
+def load(name: str, number: int, version: Version, running: Running, limits: Limits, budget: Budget) -> Model:
     """A model that is ready to answer.
 
     Raises:
@@ -27,7 +28,7 @@ def load(name: str, number: int, version: Version, running: Running, limits: Lim
     """
     file = version.path / running.file if version.path.is_dir() else version.path
     try:
-        model = _load(name, number, version, file, running, limits)
+        model = _load(name, number, version, file, running, limits, budget)
     except Exception as error:
         if stamp_of(version) != version.stamp:
             raise Unsettled from None
@@ -39,7 +40,9 @@ def load(name: str, number: int, version: Version, running: Running, limits: Lim
     return model
 
 
-def _load(name: str, number: int, version: Version, file: Path, running: Running, limits: Limits) -> Model:
+def _load(
+    name: str, number: int, version: Version, file: Path, running: Running, limits: Limits, budget: Budget
+) -> Model:
     if running.memory_mib is not None:
         probe(file, running.options, running.memory_mib)
     folder = version.path.parent
@@ -49,7 +52,7 @@ def _load(name: str, number: int, version: Version, file: Path, running: Running
     def told(kind: str, actual: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
         return agreed(name, kind, actual, declared[kind], texts)
 
-    return Model(file, running.options, limits, name=name, version=str(number), told=told)
+    return Model(file, running.options, limits, name=name, version=str(number), told=told, budget=budget)
 
 
 def _labels(path: Path, folder: Path) -> str:

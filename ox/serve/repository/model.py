@@ -12,7 +12,7 @@ from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.fairness import CORES
-from ox.serve.batching.intake import BUDGET, Intake
+from ox.serve.batching.intake import Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
 from ox.serve.engine.measure import HANDOFF_S, fit
@@ -41,6 +41,7 @@ class Model:
         name: what it answers to; without one its file's stem.
         version: which version of that name it is.
         told: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
+        budget: what it shares with the other models of its server; without one it has its own.
 
     Raises:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
@@ -56,6 +57,7 @@ class Model:
         name: str = "",
         version: str = "1",
         told: Told | None = None,
+        budget: Budget | None = None,
     ) -> None:
         begun = perf_counter()
         source = read(Path(path))
@@ -93,11 +95,10 @@ class Model:
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
         )
         self._mean_s = self.proof.row_s
-        BUDGET.limit = limits.buffered  # one server, one set of limits
         intake = Intake(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,
-            budget=BUDGET,
+            budget=budget or Budget(limits.buffered),
             levels=options.priority_levels,
             usual=options.default_priority,
             instances=self.instances,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ox.errors import LoadError, OxError
+from ox.serve.batching.intake import Budget
 from ox.serve.limits import Limits
 from ox.serve.repository.entry import LOADING, UNAVAILABLE, UNLOADING, Entry, Slot
 from ox.serve.repository.layout import Found
@@ -38,6 +39,7 @@ class Steps:
     def __init__(self, repository: Repository, setups: Setups, limits: Limits, gone: Callable[[Entry], None]) -> None:
         self.loads: Counter[tuple[str, str]] = Counter()  # by model, and "loaded", "failed" or "unloaded"
         self._repository, self._setups, self._limits, self._gone = repository, setups, limits, gone
+        self._budget = Budget(limits.buffered)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -135,7 +137,7 @@ class Steps:
 
     def _load(self, entry: Entry, number: int, found: Found) -> Model:
         assert entry.setup is not None
-        return load(entry.name, number, found.versions[number], entry.setup.running, self._limits)
+        return load(entry.name, number, found.versions[number], entry.setup.running, self._limits, self._budget)
 
     def _finish(self, entry: Entry, number: int, found: Found, model: Model | OxError | Unsettled) -> None:
         """What a load came to, on the event loop."""

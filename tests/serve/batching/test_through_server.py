@@ -17,8 +17,10 @@ from onnx import TensorProto, helper
 
 from ox.errors import ServeError
 from ox.serve import Options, Server
+from ox.serve.batching.job import Job
 from ox.serve.limits import Limits
 from ox.serve.repository.model import Model
+from ox.serve.v2.request import Request
 from ox.tolerance import compare
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -252,3 +254,19 @@ def test_a_timeout_ends_a_run_that_would_never_end(build: Any, connect: Any) -> 
                 return
             time.sleep(0.001)
         raise AssertionError("it still runs")
+
+
+def test_two_servers_in_one_process_have_their_own_limits(build: Any, mlp: Any) -> None:
+    other = build("other", [("Identity", ["x"], ["y"], {})], {"x": (FLOAT, ["batch", 2])}, {"y": (FLOAT, ["batch", 2])})
+    servers = [Server([mlp, other], options=Options(instances=1), limits=Limits(buffered=size)) for size in (600, 300)]
+    row = {"x": np.zeros((1, 64), np.float32)}  # 256 bytes
+    intakes = [[served.batcher._intake for served in server.models] for server in servers]
+    for pair in intakes:
+        for intake in pair:
+            intake.open()  # as if it ran, but nothing takes what waits
+    for pair, fits in zip(intakes, (2, 1), strict=True):
+        for intake in (pair[index % 2] for index in range(fits)):  # both models of a server draw on it
+            intake.put(Job(Request(None, row, 1, (), ())), ())
+        with pytest.raises(ServeError, match="busy") as caught:
+            pair[fits % 2].put(Job(Request(None, row, 1, (), ())), ())
+        assert caught.value.got == f"{256 * fits} bytes wait already"
