@@ -87,6 +87,8 @@ class Connection(Patience):
                 exchange.on_abandon()
         self.exchanges.clear()
         self.backlog.clear()
+        self.front.hold(-self.unread)
+        self.unread = 0
 
     def data_received(self, data: bytes) -> None:
         if self.stopped:
@@ -310,6 +312,8 @@ class Connection(Patience):
                 self.transport.close()
             elif not (self.receiving or self.stopped):
                 self.deadline = self.front.loop.time() + self.limits.idle_s
+        if exchanges or self.write_paused or self.unread:
+            self.recount()
         busy = bool(backlog) or self.write_paused
         if busy is not self.read_paused and not self.transport.is_closing():
             self.read_paused = busy

@@ -25,7 +25,14 @@ class Link(Protocol):
     transport: asyncio.Transport
     deadline: float  # by the loop's clock; once it has passed, `overdue` is called about every second
 
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that it holds because its client does not take them."""
+
     def overdue(self, now: float) -> None: ...
+
+    def recount(self) -> None:
+        """Looks again at `unread`, and tells the front what has changed."""
 
     def drain(self) -> None:
         """The server stops: closes what is idle; what is not closes by itself when its last answer is written."""
@@ -65,6 +72,9 @@ class Front:
         self.connections: set[Link] = set()
         self.replies: Counter[int] = Counter()  # answers by status
         self.buffered = 0  # bytes of bodies that are held
+        self.unread = 0  # bytes of answers that are held
+        self._sparing = False
+        self._given_up: set[Link] = set()
         self.draining = False
         self.trail: Trail | None = None  # what notes every answer, if anything does
         self._empty = asyncio.Event()
@@ -83,8 +93,31 @@ class Front:
 
     def closed(self, connection: Link) -> None:
         self.connections.discard(connection)
+        self._given_up.discard(connection)
         if not self.connections:
             self._empty.set()
+
+    def hold(self, size: int) -> None:
+        """Accounts for bytes of an answer that waits for its client, or (negative) no longer does."""
+        self.unread += size
+        if self.unread > self.limits.unread and not self._sparing:
+            self._sparing = True
+            self.loop.call_soon(self._spare)  # not from within whoever writes just now
+
+    def _spare(self) -> None:
+        """Gives up the connections that hold the most, until the others fit. Nobody is refused because of them."""
+        self._sparing = False
+        for connection in self.connections:
+            connection.recount()
+        left = self.connections - self._given_up
+        excess = sum(connection.unread for connection in left) - self.limits.unread
+        for connection in sorted(left, key=lambda connection: -connection.unread):
+            if excess <= 0:
+                break
+            log.warning("a client does not take its answers: %d bytes are given up", connection.unread)
+            excess -= connection.unread
+            self._given_up.add(connection)
+            connection.transport.abort()
 
     def _sweep(self) -> None:
         now = self.loop.time()

@@ -1,14 +1,15 @@
-"""How long a connection waits for its client."""
+"""How long a connection waits for its client, and how much it holds meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ox.errors import ServeError
 from ox.serve.http.exchange import Exchange
-from ox.serve.limits import Limits
+from ox.serve.limits import SLOWEST, Limits
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -21,7 +22,9 @@ class Patience(asyncio.Protocol):
     front: Front
     limits: Limits
     exchanges: deque[Exchange]
+    backlog: deque[Exchange]
     deadline: float
+    unread = 0  # bytes of answers that the front accounts for
     unsent: int  # what waited in the transport when it was last looked at
     size: int
     stopped: bool
@@ -40,6 +43,17 @@ class Patience(asyncio.Protocol):
         self.write_paused = True
         self.unsent = self.transport.get_write_buffer_size()
         self.deadline = self.front.loop.time() + self.limits.write_s
+        self.recount()
+
+    def recount(self) -> None:
+        """Accounts for the answers that the client does not take, or that wait for their turn."""
+        unread = self.transport.get_write_buffer_size() if self.write_paused else 0
+        for exchange in islice(self.exchanges, len(self.exchanges) - len(self.backlog)):
+            if exchange.response is not None:
+                unread += len(exchange.response)
+        if unread != self.unread:
+            more, self.unread = unread - self.unread, unread
+            self.front.hold(more)
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -50,7 +64,7 @@ class Patience(asyncio.Protocol):
         """The deadline has passed: of a slow reader, a slow sender, a refused client or an idle one."""
         if self.write_paused:
             unsent = self.transport.get_write_buffer_size()
-            if unsent >= self.unsent:
+            if unsent > self.unsent - SLOWEST * self.limits.write_s:
                 self.transport.abort()
             self.unsent, self.deadline = unsent, now + self.limits.write_s
         elif self.exchanges:

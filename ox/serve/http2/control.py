@@ -36,6 +36,7 @@ from ox.serve.http2.frames import (
 )
 from ox.serve.http2.sender import Sender
 from ox.serve.http2.stream import RECEIVE
+from ox.serve.limits import SLOWEST
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -92,8 +93,10 @@ class Control(Sender):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.stopped = True
+        self.lost = True
         self.front.closed(self)
         self._abandon()
+        self.recount()
 
     def eof_received(self) -> bool:
         """Nobody closes half of an HTTP/2 connection and goes on to read: the client has gone."""
@@ -193,10 +196,10 @@ class Control(Sender):
         limits = self.limits
         if self.write_paused:
             unsent = self.transport.get_write_buffer_size()
-            if unsent < self.unsent:
+            if now - self.stuck_since > limits.write_s:
+                if unsent > self.unsent - SLOWEST * limits.write_s:
+                    self.transport.abort()
                 self.unsent, self.stuck_since = unsent, now
-            elif now - self.stuck_since > limits.write_s:
-                self.transport.abort()
         elif (self.rest or self.block is not None) and now - self.waiting_since > limits.request_s:
             self.finish(ConnectionFault(PROTOCOL_ERROR, "a frame did not arrive whole in time"))
         elif not self.settled and now - self.began > limits.request_s:
@@ -208,12 +211,15 @@ class Control(Sender):
 
     def _look_at_streams(self, now: float) -> None:
         begun = perf_counter() - self.limits.request_s
+        least = SLOWEST * self.limits.write_s / max(1, len(self.streams))  # of each its share
         for stream in list(self.streams.values()):
             if stream.overdue(begun):
                 stream.late()
             elif stream.queued and now - stream.moved > self.limits.write_s:
-                stream.reset(CANCEL)
-                stream.abandoned()
+                if stream.sent < least:
+                    stream.reset(CANCEL)
+                    stream.abandoned()
+                stream.moved, stream.sent = now, 0
 
     def _silent(self, now: float) -> None:
         """Nothing came for a long time."""

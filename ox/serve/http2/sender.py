@@ -43,8 +43,8 @@ class Sender(asyncio.Protocol):
         self.write_paused = False
         self.shrunk = False
         self.update = b""  # to be told before the next header block: our table shrank to nothing
-        self.queued = 0
-        self.leaving = self.stopped = False
+        self.queued = self.stuck = 0  # bytes that wait for a window, and for the socket
+        self.leaving = self.stopped = self.lost = False
         self._turns: deque[Stream] = deque()
         self.gone: dict[int, None] = {}  # streams that we ended before the client had
 
@@ -64,7 +64,18 @@ class Sender(asyncio.Protocol):
         """Accounts for bytes that wait, or (negative) no longer do."""
         stream.queued += size
         self.queued += size
-        self.front.buffered += size
+        self.front.hold(size)
+
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that wait for the client."""
+        return self.queued + self.stuck
+
+    def recount(self) -> None:
+        """See `Link`."""
+        stuck = self.transport.get_write_buffer_size() if self.write_paused and not self.lost else 0
+        more, self.stuck = stuck - self.stuck, stuck
+        self.front.hold(more)
 
     def list(self, stream: Stream) -> None:
         """It wants its turn."""
@@ -90,7 +101,7 @@ class Sender(asyncio.Protocol):
             stream.window -= size
             self.window -= size
             self.hold(stream, -size)
-            stream.moved = self.front.loop.time()
+            stream.sent += size
             last = stream.closing and not stream.queued and stream.trailers is None
             header = FRAME.pack(size >> 16, size & 0xFFFF, DATA, END_STREAM if last else 0, stream.ident)
             self.write(header + piece)
@@ -139,11 +150,13 @@ class Sender(asyncio.Protocol):
         self.write_paused, self.free = True, False
         self.unsent = self.transport.get_write_buffer_size()
         self.stuck_since = self.front.loop.time()
+        self.recount()
         if not self.transport.is_closing():
             self.transport.pause_reading()  # or its pings and requests would go on to be answered into memory
 
     def resume_writing(self) -> None:
         self.write_paused, self.free = False, not self.update
+        self.recount()
         if not self.transport.is_closing():
             self.transport.resume_reading()
         self.pump()

@@ -26,7 +26,8 @@ class Stream:
     size = 0  # and has
     hungry = True  # more may come
     queued = 0  # bytes that wait for the client's window
-    moved = 0.0  # when some of them last left
+    moved = 0.0  # when it was last looked at how many leave
+    sent = 0  # have left since then
     listed = False  # waits for its turn to send
     closing = False  # nothing more will be queued
     queue: deque[memoryview] | None = None
@@ -92,7 +93,7 @@ class Stream:
         if self.queue is None:
             self.queue = deque()
         if not self.queued:
-            self.moved = self.connection.front.loop.time()
+            self.moved, self.sent = self.connection.front.loop.time(), 0
         self.queue.append(memoryview(body))
         self.connection.hold(self, len(body))
         self.connection.list(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -95,7 +97,7 @@ def test_a_client_that_takes_nothing_loses_its_stream(hasty: Any, connect: Any) 
     with connect(hasty.port, {f.INITIAL_WINDOW: 5}) as wire:
         wire.send(wire.head(1, "/bytes/100"))
         assert wire.reset_of(1) == f.CANCEL
-        assert hasty.do(lambda: hasty.front.buffered) == 0
+        assert hasty.do(lambda: hasty.front.unread) == 0
         wire.send(wire.head(3, "/bytes/4"))
         assert wire.answer(3)[2] == b"xxxx"
 
@@ -105,8 +107,9 @@ def test_what_waits_is_bounded(site: Any, connect: Any) -> None:
         for stream in range(1, 13, 2):
             wire.send(wire.head(stream, "/bytes/1000000"))
         assert wire.reset_of(11) == f.REFUSED_STREAM  # 5 MB wait, more than one answer may have
-        assert 4_000_000 < site.do(lambda: site.front.buffered) <= 5_000_000
-    while site.do(lambda: site.front.buffered):
+        assert 4_000_000 < site.do(lambda: site.front.unread) <= 5_000_000
+        assert site.do(lambda: site.front.buffered) == 0
+    while site.do(lambda: site.front.unread):
         pass
 
 
@@ -117,12 +120,37 @@ def test_a_client_that_does_not_read(hasty: Any, connect: Any) -> None:
         try:
             for stream in range(1, 2001, 2):
                 wire.send(wire.head(stream, "/bytes/100000"))
-                assert hasty.do(lambda: hasty.front.buffered) < 4_500_000
+                assert hasty.do(lambda: hasty.front.unread) < 5_500_000
         except ConnectionError:  # dropped already
             pass
         while hasty.do(lambda: len(hasty.front.connections)):
-            assert hasty.do(lambda: hasty.front.buffered) < 4_500_000
-    assert hasty.do(lambda: hasty.front.buffered) == 0
+            assert hasty.do(lambda: hasty.front.unread) < 5_500_000
+    assert hasty.do(lambda: hasty.front.unread) == 0
+
+
+def test_unread_answers_are_bounded_together(serve: Any, limits: Any, connect: Any) -> None:
+    """Whoever holds the most is dropped; others neither are refused nor notice."""
+    with serve(replace(limits, unread=2_500_000, write_s=20)) as site, ExitStack() as stack:
+        for size in (900_000, 1_000_000, 800_000):
+            wire = stack.enter_context(connect(site.port, {f.INITIAL_WINDOW: 0}))
+            wire.send(wire.head(1, f"/bytes/{size}"))
+            wire.until(f.HEADERS, 1)
+        while site.do(lambda: len(site.front.connections)) > 2:
+            pass
+        assert site.do(lambda: site.front.unread) == 1_700_000
+        with connect(site.port) as other:
+            other.send(other.head(1, "/bytes/1000"))
+            assert len(other.answer(1)[2]) == 1000
+    assert site.front.unread == 0
+
+
+def test_a_byte_now_and_then_is_not_reading(hasty: Any, connect: Any) -> None:
+    with connect(hasty.port, {f.INITIAL_WINDOW: 5}) as wire:
+        wire.send(wire.head(1, "/bytes/100"))
+        for _ in range(40):
+            wire.send(f.window_update(1, 1))
+            time.sleep(0.05)
+        assert wire.reset_of(1) == f.CANCEL
 
 
 def test_a_client_that_does_not_read_is_not_read(serve: Any, limits: Any, connect: Any) -> None:
