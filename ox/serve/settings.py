@@ -29,7 +29,7 @@ class Settings:
         watch: whether models follow their files: new, changed and removed ones.
         log: the form of the log, "json" or "text"; None leaves it to whoever set up Python's logging.
         log_level: the lowest level that is written: debug, info, warning, error or off.
-        access_log: whether each request gets a line.
+        access_log: whether each request gets a line; as text, if `log` does not say.
         trace: whether inferences become OpenTelemetry spans, sent as the OTEL_* variables say.
     """
 
@@ -62,10 +62,21 @@ class Settings:
             raise ArgumentError("nobody of this name frames gRPC", expected="own, grpcio or off", got=self.grpc)
         if not 1 <= self.workers <= 1024:
             raise ArgumentError("the number of workers is out of range", expected="1 to 1,024", got=str(self.workers))
+        if self.grpc == "off" and self.grpc_port is not None:
+            raise ArgumentError("a port for gRPC is no use while gRPC is off", expected="--grpc own or grpcio",
+                                got=f"--grpc off --grpc-port {self.grpc_port}")  # fmt: skip
+        if self.grpc_port and self.grpc_port == self.port:
+            hint = "without --grpc-port, gRPC shares that port" if self.grpc == "own" else "another --grpc-port"
+            raise ArgumentError("port and grpc_port are the same", expected="two ports", got=str(self.port), hint=hint)
         if self.log not in (None, *FORMS):
             raise ArgumentError("the log has no such form", expected=" or ".join(FORMS), got=self.log)
         if self.log_level not in LEVELS:
             raise ArgumentError("unknown log level", expected=", ".join(LEVELS), got=self.log_level)
+        if self.access_log and self.log_level not in ("debug", "info"):
+            raise ArgumentError("the access log would stay empty: its lines are of the level info",
+                                expected="--log-level info or debug", got=self.log_level)  # fmt: skip
+        if self.log is None and not self.access_log and self.log_level != "info":
+            raise ArgumentError("a log level is no use without a log", expected="--log json or --log text")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ArgumentError("TLS takes a certificate and its key", expected="--tls-cert FILE --tls-key FILE")
         if self.tls_client_ca is not None and self.tls_cert is None:

@@ -1,0 +1,41 @@
+"""What a server is told at its start: what contradicts itself, or would do nothing, is said instead of ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ox.errors import ArgumentError
+from ox.serve.settings import Settings
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"grpc": "off", "grpc_port": 8001}, "gRPC is off"),
+    ({"grpc": "off", "grpc_port": 0}, "gRPC is off"),
+    ({"port": 8000, "grpc_port": 8000}, r"are the same(.|\n)*shares that port"),
+    ({"port": 8000, "grpc_port": 8000, "grpc": "grpcio"}, r"are the same(.|\n)*another --grpc-port"),
+    ({"access_log": True, "log": "json", "log_level": "warning"}, "access log would stay empty"),
+    ({"access_log": True, "log_level": "off"}, "access log would stay empty"),
+    ({"log_level": "debug"}, "no use without a log"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_what_would_do_nothing(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"grpc": "off"},
+        {"port": 0, "grpc_port": 0},
+        {"port": 8000, "grpc_port": 8001},
+        {"access_log": True},
+        {"access_log": True, "log_level": "debug"},
+        {"log": "text", "log_level": "error"},
+    ],
+)
+def test_what_makes_sense(settings: dict[str, Any]) -> None:
+    assert Settings(**settings)
