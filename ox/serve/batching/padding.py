@@ -11,8 +11,7 @@ import numpy as np
 
 from ox.errors import ArgumentError
 from ox.graph.contract import DTYPES, Array, TensorInfo
-
-Feed = dict[str, Array]
+from ox.serve.engine.instance import Feed
 
 SMALLEST = 8
 

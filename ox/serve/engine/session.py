@@ -16,8 +16,10 @@ from ox.devices.probe import CPU, CUDA, missing_library
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.engine.binding import Bound, OnDevice, bindable
+from ox.serve.engine.bound import Bound
+from ox.serve.engine.buffer import bindable
 from ox.serve.engine.instance import ControlledRun, Feed, Instance
+from ox.serve.engine.ondevice import OnDevice
 from ox.serve.engine.source import Source
 
 Run = Callable[[Feed], list[Array]]
@@ -172,10 +174,8 @@ def _info(source: Source, entry: Any, role: str) -> TensorInfo:
             expected=", ".join(DTYPES),
             got=entry.type,
         )
-    dims = (entry.shape or []) if entry.shape is not None else []
-    return TensorInfo(
-        entry.name, dtype, tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in dims)
-    )
+    dims = tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in entry.shape or ())
+    return TensorInfo(entry.name, dtype, dims)
 
 
 def _runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:

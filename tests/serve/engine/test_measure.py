@@ -107,7 +107,7 @@ def test_throughput_counts_every_instance() -> None:
 
 @pytest.mark.parametrize("broken", [lambda y: y + 1, lambda y: y[:0], lambda y: 1 / 0])
 def test_buffers_that_do_not_work_are_left_alone(mlp: Path, monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
-    from ox.serve.engine.binding import Bound
+    from ox.serve.engine.bound import Bound
 
     monkeypatch.setattr(measure, "_buffers_pay", lambda *_: True)
     assert Model(mlp, Options(max_rows=4), Limits()).fit.bound == 4

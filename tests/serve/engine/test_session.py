@@ -16,7 +16,8 @@ from ox.devices.runtime import onnxruntime
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, TensorInfo
 from ox.serve import Limits, Options
-from ox.serve.engine.binding import Bound, bindable
+from ox.serve.engine.bound import Bound
+from ox.serve.engine.buffer import bindable
 from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 from ox.serve.repository.model import Model

@@ -1,0 +1,25 @@
+"""Memory that a session reads or writes itself, made once for many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ox.graph.contract import DTYPES, Array, TensorInfo
+
+
+def bindable(infos: Sequence[TensorInfo]) -> bool:
+    """Whether nothing but the number of rows varies, in types that a buffer can hold."""
+    return all(
+        info.dtype not in ("BYTES", "BF16")
+        and info.dims
+        and not isinstance(info.dims[0], int)
+        and all(isinstance(size, int) for size in info.dims[1:])
+        for info in infos
+    )
+
+
+def make_buffer(info: TensorInfo, rows: int) -> Array:
+    """Room for so many rows of a tensor that is `bindable`."""
+    return np.empty([rows, *(size for size in info.dims[1:] if isinstance(size, int))], DTYPES[info.dtype])
