@@ -121,3 +121,27 @@ def test_what_serving_imports() -> None:
         "assert not [name for name in sys.modules if name.startswith(walls)]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_log_that_nobody_can_take_is_no_failure(mlp: Path, connect: Any) -> None:
+    with open("/dev/full", "w") as full:
+        line = command(mlp, "--port", 0, "--log", "json", "--access-log")
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=full, text=True)
+        assert process.stdout is not None
+        try:
+            address = ""
+            while "http://" not in address:
+                address = process.stdout.readline()
+                assert address
+            found = re.search(r"http://(.+?):(\d+)", address)
+            assert found
+            for _ in range(20):
+                with connect(SimpleNamespace(host=found[1], port=int(found[2]))) as client:
+                    assert client.ask("GET", "/v2")[0] == 200
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=20)
+            assert process.returncode == 0 and "stopped after 20 answers" in out
+        finally:
+            process.kill()
+            process.communicate()

@@ -7,6 +7,7 @@ cannot be taken is counted and left out.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -105,7 +106,16 @@ class Log(logging.Handler):
         LOGGER.setLevel(level)
         self._waiting.put(None)
         self._thread.join(2.0)
+        self._let_go()
         super().close()
+
+    def _let_go(self) -> None:
+        """Python ends with exit code 120 if standard error still holds what nobody takes."""
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            if self._stream is sys.stderr:
+                sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
     def _write(self) -> None:
         while True:
