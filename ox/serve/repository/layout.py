@@ -58,12 +58,15 @@ class Found:
 
     def absence(self) -> LoadError:
         """What to say where there is no version."""
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):
             return LoadError(f"there is no file {self.path}", hint=others(self.path))
         if NUMBER.fullmatch(self.path.name):
             above = self.path.parent
             return LoadError(f"{above} is one model, not a folder of models", hint=f"the folder above: {above.parent}")
-        held = ", ".join(sorted(path.name for path in self.path.iterdir()))[:200]
+        try:
+            held = ", ".join(sorted(path.name for path in self.path.iterdir()))[:200]
+        except OSError as error:  # since it was looked at
+            return _unreadable(self.path, error)
         return LoadError(
             f"{self.path} holds no version of the model",
             expected=str(self.path / "1" / MODEL),
@@ -92,8 +95,8 @@ class Layout:
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         # What was a folder once is not taken for a file when it is gone for a while.
-        self.folders = [Path(path) for path in paths if Path(path).is_dir()]
-        self.files = [Path(path) for path in paths if not Path(path).is_dir()]
+        folders = [path for path in map(Path, paths) if os.path.isdir(path)]
+        self.folders, self.files = folders, [path for path in map(Path, paths) if path not in folders]
         stems = [path.stem for path in self.files]
         twice = next((stem for stem in stems if stems.count(stem) > 1), None)
         if twice is not None:
@@ -107,7 +110,7 @@ class Layout:
         """
         models: dict[str, Found] = {}
         beside = dict.fromkeys((*self.folders, *(path.parent for path in self.files)))
-        settings = [folder / SETTINGS for folder in beside if (folder / SETTINGS).exists()]
+        settings = [folder / SETTINGS for folder in beside if _there(folder / SETTINGS)]
         for found in (*(_bare(path) for path in self.files), *chain(*map(_folder, self.folders))):
             first = models.setdefault(found.name, found)
             if first is not found:
@@ -128,7 +131,7 @@ def _folder(root: Path) -> Iterator[Found]:
         raise LoadError(f"{root} cannot be looked into", got=error.strerror or str(error)) from error
     if len(children) > MOST_FILES:
         raise LoadError(f"{root} holds too much", expected=f"at most {MOST_FILES:,} entries", got=f"{len(children):,}")
-    real = root.resolve()
+    real = _resolved(root)
     for child in children:
         if child.name.startswith(".") or not child.name.isprintable():
             continue
@@ -177,7 +180,22 @@ def stamp_of(version: Version) -> Stamp | None:
 
 
 def _bare(path: Path) -> Found:
-    return Found(path.stem, path, {1: Version(path, _beside(path))} if path.exists() else {})
+    try:
+        return Found(path.stem, path, {1: Version(path, _beside(path))} if _there(path) else {})
+    except LoadError as problem:
+        return Found(path.stem, path, problem=problem)
+
+
+def _there(path: Path) -> bool:
+    """Whether there is such a file.
+
+    Raises:
+        LoadError: nobody can tell, because the file system fails or is gone: that is no absence.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _beside(path: Path) -> Stamp:
@@ -211,13 +229,26 @@ def _files(folder: Path, real: Path) -> Stamp:
 
 
 def _inside(path: Path, real: Path) -> None:
-    if not path.resolve().is_relative_to(real):
+    target = _resolved(path)
+    if not target.is_relative_to(real):
         raise LoadError(
             f"{path} leads out of the repository",
             expected=f"something inside {real}",
-            got=f"a link to {path.resolve()}",
+            got=f"a link to {target}",
             hint="a copy in place of the link",
         )
+
+
+def _resolved(path: Path) -> Path:
+    """What links lead to.
+
+    Raises:
+        LoadError: they lead round.
+    """
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 says RuntimeError to a loop
+        raise LoadError(f"{path} leads nowhere", got=str(error), hint="a copy in place of the link") from error
 
 
 def _state(path: str) -> tuple[str, int, int, int]:

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from ox.errors import OxError
+from ox.errors import LoadError, OxError
 from ox.serve.repository.layout import Scan
 
 
@@ -36,5 +36,8 @@ class Watch:
                 found = self._scan()
             except OxError as error:
                 found = error
+            except Exception as error:  # without this thread nobody would follow what changes any more
+                got = f"{type(error).__name__}: {error}"
+                found = LoadError("the models' files cannot be looked at", got=got)
             with contextlib.suppress(RuntimeError):  # the loop has been closed
                 self._loop.call_soon_threadsafe(self._seen, found)

@@ -175,3 +175,24 @@ def test_a_trouble_is_said_once(make: Any, tmp_path: Path, caplog: pytest.LogCap
     look(watcher)
     watcher._seen(LoadError("the disk is away"))
     assert caplog.text.count("the disk is away") == 2
+
+
+def test_nothing_ends_the_watch(
+    make: Any, serve: Any, tmp_path: Path, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path / "m.onnx", 1)
+    with serve(tmp_path) as server:
+        keeper = server.service.keeper
+        whole, looks = keeper._watch._scan, []
+
+        def broken() -> Any:
+            looks.append(1)
+            raise ZeroDivisionError(f"the {'first' if len(looks) < 5 else 'second'} defect")
+
+        keeper._watch._scan = broken
+        eventually(lambda: len(looks) > 8)
+        keeper._watch._scan = whole
+        make(tmp_path / "n.onnx", 2)
+        eventually(lambda: {model.name for model in server.models} == {"m", "n"})
+    for text in ("the first defect", "the second defect"):  # said once each
+        assert sum(text in record.getMessage() for record in caplog.records) == 1

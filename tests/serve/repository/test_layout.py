@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +132,39 @@ def test_links_that_lead_nowhere_or_round(tmp_path: Path) -> None:
     found = scan(tmp_path)
     assert not found["a"].versions and not found["b"].versions
     assert list(found["c"].versions) == [1]
+
+
+def test_links_that_lead_in_a_circle(tmp_path: Path) -> None:
+    """Python before 3.13 says RuntimeError to them."""
+    for name in ("a", "b", "c"):
+        put(tmp_path / name / "1" / "model.onnx")
+    (tmp_path / "a" / "1" / "x").symlink_to("y")
+    (tmp_path / "a" / "1" / "y").symlink_to("x")
+    (tmp_path / "b" / "config.pbtxt").symlink_to("config.pbtxt")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "ox.toml").symlink_to("ox.toml")
+    found = scan(tmp_path)
+    assert "a/1/" in str(found["a"].problem) and "symbolic links" in str(found["b"].problem)
+    assert found["c"].versions and found["c"].problem is None
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
+def test_a_file_system_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """What it holds is not taken for gone."""
+    layout = Layout([put(tmp_path / "a.onnx"), put(tmp_path / "b.onnx")])
+    real, gone = Path.stat, {"a.onnx"}
+
+    def stat(path: Path, **more: Any) -> Any:
+        if path.name in gone:
+            raise OSError(code, os.strerror(code))
+        return real(path, **more)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    found = layout.scan().models
+    assert os.strerror(code) in str(found["a"].problem) and found["b"].versions
+    gone.add("ox.toml")
+    with pytest.raises(LoadError, match=os.strerror(code)):
+        layout.scan()
 
 
 def test_names_that_are_no_names(tmp_path: Path) -> None:
