@@ -9,9 +9,12 @@ from typing import Any
 from ox.errors import ArgumentError
 
 DEVICES = ("cpu", "cuda", "auto")
-# name -> (least, most) of what is a whole number; None stands for what is measured
-COUNTS = {"max_rows": 1, "instances": 1, "threads": 1, "max_queue": 1, "priority_levels": 1, "default_priority": 1}
 MOST = 1 << 20
+# name -> the most of what is a whole number from 1 on; each instance is a thread of the system, with memory of its own
+COUNTS = {
+    "max_rows": MOST, "instances": 1024, "threads": 1024, "max_queue": MOST, "priority_levels": MOST,
+    "default_priority": MOST,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,16 @@ class Options:
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=str(self.device))
-        for name, least in COUNTS.items():
+        for name, most in COUNTS.items():
             value = getattr(self, name)
             if value is None and name in ("max_rows", "instances", "threads"):
                 continue
-            if type(value) is not int or not least <= value <= MOST:
-                raise ArgumentError(f"{name} is out of range", expected=f"{least} to {MOST:,}", got=repr(value))
-        for name, most in (("max_wait_ms", MOST), ("deadline_ms", 1e9), ("weight", 1e6)):
+            if type(value) is not int or not 1 <= value <= most:
+                raise ArgumentError(f"{name} is out of range", expected=f"1 to {most:,}", got=repr(value))
+        for name, limit in (("max_wait_ms", MOST), ("deadline_ms", 1e9), ("weight", 1e6)):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value <= most or (value == 0 and name != "max_wait_ms"):
-                expected = f"{'0' if name == 'max_wait_ms' else 'more than 0'}, at most {most:g}"
+            if not _is_number(value) or not 0 <= value <= limit or (value == 0 and name != "max_wait_ms"):
+                expected = f"{'0' if name == 'max_wait_ms' else 'more than 0'}, at most {limit:g}"
                 raise ArgumentError(f"{name} is out of range", expected=expected, got=repr(value))
         if self.max_wait_ms >= self.deadline_ms:
             raise ArgumentError(

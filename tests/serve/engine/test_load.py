@@ -182,6 +182,8 @@ def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         {"max_queue": 0},
         {"max_wait_ms": 2000, "deadline_ms": 100},
         {"max_rows": 1 << 21},
+        {"instances": 1025},
+        {"threads": 1025},
     ],
 )
 def test_options_out_of_range(options: dict[str, Any]) -> None:
