@@ -18,9 +18,9 @@ File = Annotated[Path, typer.Argument(help="The key file, a TOML.", metavar="FIL
 def new_key(
     file: File,
     name: Annotated[str, typer.Option(help="Whom it belongs to; logs show it.")],
-    models: Annotated[list[str] | None, typer.Option(help="Pattern of model names; may be repeated. All of them.")] = (
-        None
-    ),
+    models: Annotated[
+        list[str] | None, typer.Option(help="Patterns of model names, with commas; may be repeated. All of them.")
+    ] = (None),
     actions: Annotated[str, typer.Option(help="Of infer, read, manage and metrics, with commas.")] = "infer,read",
     rate: Annotated[float | None, typer.Option(help="Calls a second; no limit of its own.")] = None,
     burst: Annotated[float | None, typer.Option(help="Calls at once; as many as a second has.")] = None,
@@ -36,12 +36,16 @@ def new_key(
         hint = f"another name, or: ox keys revoke {name} {file}"
         raise ArgumentError(f"there is already a key '{name}'", where=str(file), hint=hint)
     expires = None if days is None else (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
-    wanted = tuple(part.strip() for part in actions.split(",") if part.strip())
+    patterns = ["*"] if models is None else [part for text in models for part in _parts(text)]
     secret = new_secret()
-    key = Key(name, digest_of(secret.encode()), tuple(models or ["*"]), wanted, rate, burst, expires)
+    key = Key(name, digest_of(secret.encode()), tuple(patterns), tuple(_parts(actions)), rate, burst, expires)
     write(file, [*keys, key])
     typer.echo(secret)
     typer.echo(f"added '{name}' to {file}; the key is shown this once", err=True)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 @app.command("list")

@@ -139,12 +139,12 @@ class Server:
         if self.grpc_port not in (None, self.port):
             spoken += f" · gRPC on port {self.grpc_port}"
         where = f"warm in {warm:.0f} ms · {self.url} · {spoken} · metrics /metrics · Ctrl-C drains and stops"
-        exposed = self.settings.exposed()
+        warnings = [said for said in (self.settings.exposed(), self.guard.locked()) if said is not None]
         models = [model.describe() for model in self.models]
         if not models:
             folders = ", ".join(map(str, self.keeper.layout.folders))
             models = [f"warning: there is no model in {folders} yet; NAME/1/model.onnx is taken once it appears"]
-        return [*models, *([] if exposed is None else [exposed]), where]
+        return [*models, *warnings, where]
 
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""

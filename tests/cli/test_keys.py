@@ -27,6 +27,15 @@ def test_a_key_is_made_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert Guard(path).check(secret.encode(), "infer", "mlp2", "") == "alice"
 
 
+@pytest.mark.parametrize("models", [["--models", "a, mlp*"], ["--models", "a", "--models", "mlp*,"]])
+def test_models_with_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str], models: list[str]) -> None:
+    path = tmp_path / "keys.toml"
+    assert main(["keys", "new", "--name", "alice", *models, str(path)]) == 0
+    secret = capsys.readouterr().out.strip().encode()
+    assert keyfile.read(path)[0].models == ("a", "mlp*")
+    assert [Guard(path).check(secret, "infer", model, "") for model in ("a", "mlp2")] == ["alice"] * 2
+
+
 def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "keys.toml"
     for name, actions in (("alice", "infer"), ("bob", "infer, manage")):
@@ -58,6 +67,8 @@ def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["--name", "alice"], "already a key 'alice'"),
         (["--name", "a b"], "its name is none"),
         (["--name", "x", "--actions", "fly"], "'actions' holds something else"),
+        (["--name", "x", "--models", ""], "'models' is not a list of patterns"),
+        (["--name", "x", "--models", " ,"], "'models' is not a list of patterns"),
         (["--name", "x", "--rate", "-1"], "'rate' is out of range"),
         (["--name", "x", "--burst", "5"], "'burst' is without 'rate'"),
     ],

@@ -35,6 +35,9 @@ class Ring:
             bucket = None if key.rate is None else _bucket(key.rate, key.burst, now, share)
             self._keys[key.digest[:16]] = key, bucket
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def find(self, credential: bytes) -> tuple[Key, Bucket | None] | None:
         digest = digest_of(credential)
         entry = self._keys.get(digest[:16])
@@ -66,6 +69,12 @@ class Guard:
     def open(self) -> bool:
         """Whether everything but management goes ahead unasked: a hot path need not ask then."""
         return self._ring is None and self._rate is None
+
+    def locked(self) -> str | None:
+        """A warning, if keys are asked for and there is none."""
+        if self._ring is None or len(self._ring.get(time.monotonic())):
+            return None
+        return "warning: the key file holds no keys, so nobody is let in; ox keys new adds one while the server runs"
 
     def check(self, credential: bytes | None, action: str, model: str, peer: str) -> str:
         """The name of the key that may do this; "" where no key is needed.

@@ -223,6 +223,16 @@ def test_wrong_settings(mlp: Path, tmp_path: Path) -> None:
             Server([mlp], rate=rate)
 
 
+def test_a_key_file_without_keys_is_said(mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "EVERY_S", 0.0)
+    path = tmp_path / "keys.toml"
+    keyfile.write(path, [])
+    with Server([mlp], options=Options(instances=1), keys=path) as server:
+        assert [line for line in server.greeting() if line.startswith("warning: the key file holds no keys")]
+        keyfile.write(path, KEYS)
+        assert not [line for line in server.greeting() if "warning" in line]
+
+
 @pytest.mark.parametrize(
     ("settings", "warned"),
     [
