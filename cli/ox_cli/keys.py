@@ -20,7 +20,7 @@ def new_key(
     name: Annotated[str, typer.Option(help="Whom it belongs to; logs show it.")],
     models: Annotated[
         list[str] | None, typer.Option(help="Patterns of model names, with commas; may be repeated. All of them.")
-    ] = (None),
+    ] = None,
     actions: Annotated[str, typer.Option(help="Of infer, read, manage and metrics, with commas.")] = "infer,read",
     rate: Annotated[float | None, typer.Option(help="Calls a second; no limit of its own.")] = None,
     burst: Annotated[float | None, typer.Option(help="Calls at once; as many as a second has.")] = None,
@@ -36,7 +36,7 @@ def new_key(
         hint = f"another name, or: ox keys revoke {name} {file}"
         raise ArgumentError(f"there is already a key '{name}'", where=str(file), hint=hint)
     expires = None if days is None else (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
-    patterns = ["*"] if models is None else [part for text in models for part in _parts(text)]
+    patterns = [part for text in models or ["*"] for part in _parts(text)]
     secret = new_secret()
     key = Key(name, digest_of(secret.encode()), tuple(patterns), tuple(_parts(actions)), rate, burst, expires)
     write(file, [*keys, key])
