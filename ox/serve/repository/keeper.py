@@ -11,16 +11,17 @@ import asyncio
 import logging
 import shutil
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ox.errors import ArgumentError, LoadError, OxError, ServeError
 from ox.serve.limits import Limits
 from ox.serve.options import Options
-from ox.serve.repository.entry import Entry
+from ox.serve.repository.entry import UNAVAILABLE, Entry
 from ox.serve.repository.layout import Found, Layout, Scan
 from ox.serve.repository.loading import Unsettled
 from ox.serve.repository.override import Override, override, write
@@ -59,7 +60,7 @@ class Keeper:
         self._before: dict[str, object] = {}  # and at the last look
         self._held: set[str] = set()  # unloaded by a call: not loaded again before a call says so
         self._folders: dict[str, Path] = {}  # of models whose files a call brought
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # those that somebody uses
         self._trouble = ""
 
     @property
@@ -127,7 +128,7 @@ class Keeper:
             if not brought.files and name not in self.repository.entries:
                 await self._on_disk(name)  # before anything is kept for that name
             for _ in range(TRIES):
-                async with self._locks[name]:
+                async with self._lock(name):
                     if await self._try(name, brought):
                         return
                 await asyncio.sleep(self.limits.poll_s)
@@ -139,7 +140,7 @@ class Keeper:
         """One attempt; False if the files changed meanwhile."""
         folder = None
         if brought.files:
-            found, folder = await in_thread(partial(write, name, brought.files), "ox-write")
+            found, folder = await in_thread(partial(write, name, brought.files), "ox-write", _unwanted)
         else:
             found = await self._on_disk(name)
         entry = self.repository.entry(name)
@@ -167,6 +168,7 @@ class Keeper:
                     entry.setup, entry.error = before
                 if folder is not None:
                     shutil.rmtree(folder, ignore_errors=True)
+                    self._drop(entry)
         return True
 
     async def unload(self, name: str) -> None:
@@ -178,7 +180,7 @@ class Keeper:
         entry = self.repository.entries.get(name)
         if entry is None:
             raise self.repository.unknown(name)
-        async with self._locks[name]:
+        async with self._lock(name):
             self._held.add(name)
             entry.error = LoadError(UNLOADED)
             self._steps.retire(entry, entry.running(), UNLOADED)
@@ -202,7 +204,7 @@ class Keeper:
             key = keys[name] = self._key(found)
             steady = self._before.get(name) == key or (found is not None and self._aged(found))
             told = name in self._folders or (name in self._held and found is not None)  # by a call, which goes first
-            if steady and not told and key != self._settled.get(name) and not self._locks[name].locked():
+            if steady and not told and key != self._settled.get(name) and not self._lock(name).locked():
                 self._steps.spawn(self._follow(name, found, key))
         self._before = keys
 
@@ -211,7 +213,7 @@ class Keeper:
         return 0 < found.newest_ns < time.time_ns() - 2e9 * self.limits.poll_s
 
     async def _follow(self, name: str, found: Found | None, key: object) -> None:
-        async with self._locks[name]:
+        async with self._lock(name):
             entry = self.repository.entry(name)
             if found is None:
                 self._held.discard(name)
@@ -249,8 +251,18 @@ class Keeper:
         """Forgets a model that is neither on disk nor in memory."""
         if entry.name not in self._settled and not entry.slots:
             self.repository.entries.pop(entry.name, None)
-            if not self._locks[entry.name].locked():
-                del self._locks[entry.name]
+
+    def _drop(self, entry: Entry) -> None:
+        """Forgets a model of which there never was more than what a call brought: else names would pile up."""
+        name = entry.name
+        known = name in self._settled or self._before.get(name) is not None or name in self._held
+        if not known and all(slot.state == UNAVAILABLE for slot in entry.slots.values()):
+            self.repository.entries.pop(name, None)
+            for what in ("loaded", "failed", "unloaded"):
+                del self.loads[name, what]
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
 
     def _forget_folder(self, name: str) -> None:
         folder = self._folders.pop(name, None)
@@ -262,6 +274,11 @@ def _reason(entry: Entry) -> OxError:
     """Why nothing of a model runs."""
     errors = [slot.error for slot in entry.slots.values() if slot.error is not None]
     return entry.error or (errors[0] if errors else LoadError(f"no version of '{entry.name}' can be served"))
+
+
+def _unwanted(written: tuple[Found, Path]) -> None:
+    """The caller went while his files were being written."""
+    shutil.rmtree(written[1], ignore_errors=True)
 
 
 def _refused(error: OxError, kept: str) -> ServeError:

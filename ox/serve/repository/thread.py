@@ -6,30 +6,41 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def in_thread(call: Callable[[], T], name: str) -> T:
-    """What `call` gives, run in a thread of its own.
+async def in_thread(call: Callable[[], T], name: str, unwanted: Callable[[T], None] | None = None) -> T:
+    """What `call` gives, run in a thread of its own; `unwanted` gets it if nobody waits for it any more.
 
     A daemon's thread, unlike an executor's: what hangs in a file system does not keep the process from ending.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(method: Callable[[Any], None], value: Any) -> None:
-        if not future.done():  # whoever waited may have been cancelled
-            method(value)
+    def give(value: T) -> None:
+        if not future.done():
+            future.set_result(value)
+        elif unwanted is not None:  # whoever waited was cancelled
+            unwanted(value)
+
+    def fail(error: BaseException) -> None:
+        if not future.done():
+            future.set_exception(error)
 
     def work() -> None:
         try:
-            outcome: tuple[Callable[[Any], None], Any] = future.set_result, call()
+            value = call()
         except BaseException as error:
-            outcome = future.set_exception, error
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits
-            loop.call_soon_threadsafe(settle, *outcome)
+            with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits
+                loop.call_soon_threadsafe(fail, error)
+            return
+        try:
+            loop.call_soon_threadsafe(give, value)
+        except RuntimeError:
+            if unwanted is not None:
+                unwanted(value)
 
     threading.Thread(target=work, name=name, daemon=True).start()
     return await future

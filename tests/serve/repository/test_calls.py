@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,49 @@ def test_a_call_that_nobody_waits_for(server: Server, make: Any, caller: Any, tm
             await task
 
     asyncio.run_coroutine_threadsafe(leave(), server._loop).result(30)
-    assert caller(server).index("new") == {"": ("UNAVAILABLE", "")} and not list((tmp_path / "temporary").iterdir())
+    assert caller(server).index("new") == {} and not list((tmp_path / "temporary").iterdir())
     call(server, "load", "new", {"file:1/model.onnx": data})
     assert caller(server).infer("new") == (200, (1, 5.0))
+
+
+def test_a_call_that_leaves_while_its_files_are_written(
+    server: Server, eventually: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, real = threading.Event(), threading.Event(), Path.write_bytes
+
+    def slow(path: Path, content: bytes) -> int:
+        begun.set()
+        assert go.wait(30)
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", slow)
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(server.service.load("new", {"file:1/model.onnx": b"x"}))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run_coroutine_threadsafe(leave(), server._loop).result(30)
+    assert list((tmp_path / "temporary").iterdir())
+    go.set()
+    eventually(lambda: not list((tmp_path / "temporary").iterdir()))
+
+
+def test_names_of_what_never_ran_do_not_pile_up(server: Server) -> None:
+    keeper = server.service.keeper
+    assert keeper is not None
+    for number in range(5):
+        assert refused(server, "load", f"new{number}", {"file:1/model.onnx": b"no model"}).status == 400
+        assert refused(server, "load", f"new{number}", {"file:1/model.onnx": b"", "config": "{"}).status == 400
+        assert refused(server, "load", f"new{number}", {"file:1/other.onnx": b"no model"}).status == 400
+    assert set(server.service.repository.entries) == {"m", "n"} and not keeper._locks
+    assert not any(name.startswith("new") for name, _ in keeper.loads)
+    assert refused(server, "unload", "new1", {}).status == 404
+    assert refused(server, "load", "m", {"file:9/model.onnx": b"no model"}).status == 400
+    assert "m" in server.service.repository.entries
 
 
 def test_a_full_disk(server: Server, caller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
