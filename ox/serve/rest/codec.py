@@ -88,7 +88,7 @@ class Codec:
         request = Request(identifier_of(document), feed, rows, key, *self._wanted(document))
         if header_length is not None:
             self._binary.learn(body, header_length, request)
-        elif header_length is None and self._single and "data" in tensors[0]:
+        elif self._single and "data" in tensors[0]:
             self._json.learn(body, document, request)
         return request
 

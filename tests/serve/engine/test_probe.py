@@ -21,6 +21,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a 
 
 
 @LINUX
+@pytest.mark.slow
 def test_what_grows_past_its_limit(build: Any) -> None:
     """80 MB of weights, which ONNX Runtime rearranges."""
     shapes = {"w": (4, 2_500_000), "v": (2_500_000, 4)}
@@ -31,6 +32,7 @@ def test_what_grows_past_its_limit(build: Any) -> None:
     assert caught.value.expected == "at most 50 MiB (memory_mib)"
 
 
+@pytest.mark.slow
 def test_what_fits_and_what_is_refused(mlp: Path, build: Any) -> None:
     probe(mlp, Options("cpu"), 200)
     with pytest.raises(LoadError) as caught:

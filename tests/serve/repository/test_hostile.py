@@ -98,6 +98,7 @@ def test_external_data(running: Any, eventually: Any, location: str, tmp_path: P
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process's data")
+@pytest.mark.slow
 def test_a_model_that_grows_past_its_limit(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
     """While it is loaded, the model that ran before goes on."""
     path = make(tmp_path / "m" / "1" / "model.onnx", 1)
