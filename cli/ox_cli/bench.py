@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ox_cli import outputs
 from ox_cli.errors import UsageError
 
 
@@ -46,6 +47,7 @@ def bench(
         from ox.bench.chart import check as can_draw
 
         can_draw(chart)
+    outputs.check(json_out, chart)
     plan = Plan(
         concurrency=tuple(int(number) for number in _numbers("--concurrency", concurrency)),
         rates=_numbers("--rate", rate),
@@ -65,10 +67,8 @@ def bench(
     if json_out is not None:
         import json
 
-        try:
-            json_out.write_text(json.dumps(result.to_json(), indent=2) + "\n")
-        except OSError as error:
-            raise UsageError(f"{json_out} cannot be written", got=str(error)) from None
+        figures = json.dumps(result.to_json(), indent=2) + "\n"
+        outputs.write(json_out, lambda: json_out.write_text(figures))
     if chart is not None:
         from ox.bench.chart import draw
 
@@ -78,8 +78,10 @@ def bench(
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:
+    if not text:
+        return ()  # not given
     try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
+        return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise UsageError(f"{option} is no list of numbers", expected="such as 1,8,32", got=text) from None
 

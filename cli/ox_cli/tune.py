@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ox_cli import outputs
+
 if TYPE_CHECKING:
     from ox.serve.engine.tune import Point, Tuning
 
@@ -25,14 +27,16 @@ def serve(
     chart: Annotated[
         Path | None, typer.Option(help="Where the curves go: .png, .svg or .pdf; beside --out if not given.")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long to measure, about.", min=1)] = 20.0,
+    seconds: Annotated[
+        float, typer.Option(help="How long to measure, about; little time, fewer settings.", min=1)
+    ] = 20.0,
     clients: Annotated[int, typer.Option(help="Clients that each wait for their answer.", min=1, max=4096)] = 32,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
     """Measure instances, threads and batch sizes through the server's own batcher; recommend, and show why."""
     from rich.console import Console
 
-    from ox.errors import ArgumentError, WriteError
+    from ox.errors import ArgumentError
     from ox.serve.engine.curve import check, draw
     from ox.serve.engine.tune import tune as measure
 
@@ -41,6 +45,7 @@ def serve(
     chart = chart or (out.with_suffix(".png") if out is not None else None)
     if chart is not None:
         check(chart)
+    outputs.check(out, chart)
     with Console(stderr=True).status("measuring") as status:
 
         def tell(point: Point) -> None:
@@ -50,10 +55,7 @@ def serve(
     _show(tuning)
     typer.echo(tuning.toml(), nl=False)
     if out is not None:
-        try:
-            out.write_text(tuning.toml())
-        except OSError as error:
-            raise WriteError(f"{out} cannot be written", got=error.strerror) from None
+        outputs.write(out, lambda: out.write_text(tuning.toml()))
     if chart is not None:
         draw(tuning, chart)
     written = [str(path) for path in (out, chart) if path is not None]
@@ -77,6 +79,11 @@ def _show(tuning: Tuning) -> None:
         for point in points:
             table.add_row(*_cells(point), "←" if point is tuning.best else "")
         console.print(table)
+    if tuning.skipped:
+        tried = len(tuning.points)
+        console.print(
+            f"{tried} of {tried + tuning.skipped} settings fitted into the time; more --seconds, more settings"
+        )
     if tuning.why is not None:
         console.print(f"batching is off: {tuning.why}")
 

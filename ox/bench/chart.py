@@ -70,7 +70,8 @@ def draw(result: Result, path: Path) -> None:
     try:
         figure.savefig(path, dpi=120)
     except OSError as error:
-        raise WriteError(f"{path} cannot be written", got=str(error)) from None
+        hint = "a file in a folder that exists and can be written"
+        raise WriteError(f"{path} cannot be written", got=error.strerror or str(error), hint=hint) from None
 
 
 def _place(percent: float) -> float:

@@ -42,6 +42,11 @@ def test_figures_and_files(url: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     ("arguments", "words", "code"),
     [
         (["--concurrency", "many"], "no list of numbers", 2),
+        (["--concurrency", ","], "no list of numbers", 2),
+        (["--rate", "1,,2"], "no list of numbers", 2),
+        (["--json-out", "/nonexist/x.json", "--seconds", "600"], "cannot be written", 1),
+        (["--chart", "/nonexist/x.png", "--seconds", "600"], "cannot be written", 1),
+        (["--json-out", "/", "--seconds", "600"], "it is no file", 1),
         (["--shape", "x"], "not a name and sizes", 2),
         (["--shape", "x=a"], "not a name and sizes", 2),
         (["--chart", "x.txt"], "unknown kind", 1),

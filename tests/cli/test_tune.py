@@ -43,5 +43,10 @@ def test_it_writes_settings_and_a_chart(
 def test_what_is_wrong_is_said_first(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "serve", str(model), "--chart", "curve.txt"]) == 1
     assert "unknown kind" in capsys.readouterr().err
+    out = model.with_name("t.toml")
+    for files in (["--out", str(out), "--chart", "/nonexist/x.png"], ["--out", "/nonexist/t.toml"]):
+        assert main(["tune", "serve", str(model), "--seconds", "600", *files]) == 1
+        said = capsys.readouterr().err
+        assert "cannot be written" in said and " try " in said and not out.exists()
     assert main(["tune", "serve", "nothing.onnx"]) == 1
     assert "no file" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ox.devices.machine import threads as usable_threads
 from ox.errors import ArgumentError, ServeError
@@ -27,11 +27,14 @@ from ox.serve.v2.request import Request
 if TYPE_CHECKING:
     from ox.serve.repository.model import Model
 
+T = TypeVar("T")
+
 SIZES = (1, 2, 4, 8, 16, 32)
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 LIKE = 0.97  # of the highest throughput: no difference worth a longer wait
 GRID_SHARE = 0.7  # of the time; the rest is for the recommended setting under other loads
 LEAST_S = 0.05  # one measurement
+FLOOR_S = 1.0  # of the whole: what fits into that is measured, however little it is
 ROUNDS = 3
 
 
@@ -70,12 +73,13 @@ class Tuning:
     loads: tuple[Point, ...]
     cores: int
     why: str | None  # batches are off, if they are
+    skipped: int = 0  # settings for which there was no time
 
     def reason(self) -> str:
         """Why this setting."""
         top = max(self.points, key=lambda point: point.rate)
         what = f"{self.best.rate:,.0f} rows/s with {self.best.clients} clients"
-        if top is self.best:
+        if self.best.rate >= top.rate:
             return f"the highest throughput: {what}"
         return f"{what}, {self.best.rate / top.rate:.0%} of the highest, and the shortest wait of all that reach that"
 
@@ -102,6 +106,13 @@ def tune(
     """
     from ox.serve.repository.model import Model
 
+    if seconds < FLOOR_S:
+        raise ArgumentError("too little time", expected=f"--seconds {FLOOR_S:g} or more", got=f"{seconds:g}")
+    if Path(path).is_dir():
+        found = min(Path(path).rglob("*.onnx"), default=None)
+        example = f"ox tune serve {found}" if found else "the path of a model, such as DIR/NAME/1/model.onnx"
+        raise ArgumentError(f"{path} is a folder", expected="an ONNX file", hint=example)
+
     def load(setting: Setting) -> Model:
         chosen = replace(
             Options(device), instances=setting.instances, threads=setting.threads, max_rows=setting.max_rows
@@ -115,15 +126,18 @@ def tune(
         raise ArgumentError("no valid input to tune with", where=str(path), hint="export with golden samples")
     cores = 1 if first.engine.device == "cuda" else usable_threads()
     sizes = SIZES if first.proof.why is None else SIZES[:1]
-    grid = [Setting(*layout, size) for layout in layouts(cores) for size in sizes]
+    ways = layouts(cores)
     spent = perf_counter() - begun
+    fits = max(1, int((seconds * GRID_SHARE - spent) / (LEAST_S + first.warm_s)))
+    whole = len(ways) * len(sizes)
+    if fits < whole:  # fewer sizes of each layout, then fewer layouts
+        sizes = thinned(sizes, fits // len(ways))
+        ways = thinned(ways, fits // len(sizes))
+    grid = [Setting(*layout, size) for layout in ways for size in sizes]
     share = (seconds * GRID_SHARE - spent) / len(grid)
     # In rounds where there is time for them: what else the machine does then does not meet one setting alone.
     rounds = ROUNDS if share / ROUNDS > first.warm_s + LEAST_S else 1
-    each = share / rounds - first.warm_s
-    if each < LEAST_S:
-        least = ((LEAST_S + first.warm_s) * len(grid) + spent) / GRID_SHARE
-        raise ArgumentError("too little time", expected=f"--seconds {least + 1:.0f} or more", got=f"{seconds:g}")
+    each = max(LEAST_S, share / rounds - first.warm_s)
     seen: dict[Setting, list[Point]] = {setting: [] for setting in grid}
     for _ in range(rounds):
         for setting in grid:
@@ -132,16 +146,27 @@ def tune(
     points = [sorted(some, key=lambda point: point.rate)[len(some) // 2] for some in seen.values()]
     best = recommend(points)
     loads = []
-    for count in CLIENTS:
-        loads.append(run(load(best.setting), feeds, best.setting, count, seconds * (1 - GRID_SHARE) / len(CLIENTS)))
+    rest = seconds * (1 - GRID_SHARE)
+    counts = thinned(CLIENTS, int(rest / (LEAST_S + first.warm_s)))
+    for count in counts:
+        loads.append(run(load(best.setting), feeds, best.setting, count, max(LEAST_S, rest / len(counts))))
         tell(loads[-1])
-    return Tuning(first.name, tuple(points), best, tuple(loads), cores, first.proof.why)
+    return Tuning(first.name, tuple(points), best, tuple(loads), cores, first.proof.why, whole - len(grid))
 
 
 def layouts(cores: int) -> list[tuple[int, int]]:
     """Instances and threads of each: all cores in every even division, and half of them."""
     divided = [(cores // threads, threads) for threads in range(1, cores + 1) if cores % threads == 0]
     return divided if cores == 1 else [*divided, (max(1, cores // 2), 1)]
+
+
+def thinned(values: Sequence[T], count: int) -> Sequence[T]:
+    """So many of them, from one end to the other; the last one in any case."""
+    if count >= len(values):
+        return values
+    if count <= 1:
+        return values[-1:]
+    return [values[place * (len(values) - 1) // (count - 1)] for place in range(count)]
 
 
 def recommend(points: Sequence[Point]) -> Point:

@@ -66,8 +66,32 @@ def test_measured_and_drawn(mlp: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_too_little_time(mlp: Path) -> None:
     with pytest.raises(ArgumentError, match="too little time") as caught:
-        tune.tune(mlp, seconds=0.01, tell=lambda _: None)
-    assert "--seconds" in str(caught.value.expected)
+        tune.tune(mlp, seconds=0.99, tell=lambda _: None)
+    assert caught.value.expected == "--seconds 1 or more"
+
+
+def test_little_time_is_enough_for_some_settings(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "usable_threads", lambda: 16)  # 36 settings, 8 loads
+    heard: list[Point] = []
+    tuning = tune.tune(mlp, seconds=1.0, clients=4, tell=heard.append)
+    assert len(tuning.points) + tuning.skipped == 36 and tuning.skipped and tuning.loads
+    assert len(heard) == len(tuning.points) + len(tuning.loads) and tuning.best in tuning.points
+    assert tuning.loads[-1].clients == 128
+
+
+def test_thinned() -> None:
+    values = (1, 2, 4, 8, 16, 32)
+    assert [list(tune.thinned(values, count)) for count in (0, 1, 2, 3)] == [[32], [32], [1, 32], [1, 4, 32]]
+    assert tune.thinned(values, 6) is tune.thinned(values, 99) is values
+
+
+def test_a_folder_is_no_model(mlp: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="is a folder") as caught:
+        tune.tune(mlp.parent, tell=lambda _: None)
+    assert caught.value.hint == f"ox tune serve {mlp}"
+    with pytest.raises(ArgumentError) as caught:
+        tune.tune(tmp_path, tell=lambda _: None)
+    assert "DIR/NAME/1/model.onnx" in str(caught.value.hint)
 
 
 def test_inputs_that_nobody_can_make_up(build: Any) -> None:
