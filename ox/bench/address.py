@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from ox.errors import ArgumentError
@@ -29,6 +29,11 @@ class Address:
     @property
     def authority(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def plain(self) -> str:
+        """The same without TLS."""
+        return replace(self, tls=False).url
 
     def context(self) -> ssl.SSLContext | None:
         """What TLS needs; the authorities that are trusted come from the system, or from SSL_CERT_FILE."""

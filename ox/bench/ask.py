@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ssl
 from typing import Any
 from urllib.parse import quote
 
@@ -132,6 +133,9 @@ class Asker:
 def unreachable(address: Address, error: Exception) -> OxError:
     said = str(error) or type(error).__name__
     hint = "is it running? `ox serve model.onnx` starts one"
+    if address.tls and isinstance(error, ssl.SSLError):
+        said = f"TLS failed: {said}"
+        hint = f"does that port speak TLS? {address.plain} is the same without"
     if "CERTIFICATE_VERIFY_FAILED" in said:
         hint = "SSL_CERT_FILE=cert.pem in the environment trusts the server's own certificate"
     return ServeError(f"no answer from {address.url}", got=said, hint=hint)

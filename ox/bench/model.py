@@ -33,8 +33,8 @@ def from_json(entry: Any, name: str) -> Model:
             tuple(Tensor(str(t["name"]), str(t["datatype"]), tuple(map(int, t["shape"]))) for t in entry[key])
             for key in ("inputs", "outputs")
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(name, f"{type(error).__name__}: {error}") from None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise _unreadable(name, f"{entry!r:.200}") from None
     return _whole(Model(name, *groups))
 
 
@@ -74,4 +74,5 @@ def _whole(model: Model) -> Model:
 
 
 def _unreadable(name: str, got: str) -> ServeError:
-    return ServeError(f"the server's metadata of {name} cannot be read", got=got)
+    expected = "inputs and outputs, each a list of tensors with name, datatype and shape"
+    return ServeError(f"the server's metadata of {name} cannot be read", expected=expected, got=got)

@@ -247,6 +247,23 @@ def test_servers_that_are_not_there_or_say_no(here: Load, server: Server, scheme
     assert ("404" if scheme == "http" else "NOT_FOUND") in str(caught.value.got)
 
 
+@pytest.mark.parametrize("metadata", [["m"], None, "m", 3, {"inputs": [1], "outputs": {}}, {"inputs": [{"name": "x"}]}])
+def test_metadata_of_odd_servers(here: Load, raw: Any, metadata: Any) -> None:
+    async def behave(number: int, writer: asyncio.StreamWriter) -> None:
+        return
+
+    with raw(behave, metadata=metadata) as server, pytest.raises(ServeError, match="metadata of m") as caught:
+        here(server.url, model="m")
+    assert "name, datatype and shape" in str(caught.value.expected) and "Error" not in str(caught.value.got)
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_tls_where_there_is_none(here: Load, server: Server, scheme: str) -> None:
+    with pytest.raises(ServeError, match="no answer") as caught:
+        here(f"{scheme}s://127.0.0.1:{server.port}", model="mlp")
+    assert "TLS failed" in str(caught.value.got) and f"{scheme}://127.0.0.1" in str(caught.value.hint)
+
+
 def test_a_refused_first_request(here: Load, raw: Any, make_reply: Any) -> None:
     async def behave(number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(make_reply({"error": "ids out of range"}, 400))
