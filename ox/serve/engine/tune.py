@@ -125,8 +125,8 @@ def tune(
     if not feeds:
         raise ArgumentError("no valid input to tune with", where=str(path), hint="export with golden samples")
     cores = 1 if first.engine.device == "cuda" else usable_threads()
-    sizes = SIZES if first.proof.why is None else SIZES[:1]
-    ways = layouts(cores)
+    sizes: Sequence[int] = SIZES if first.proof.why is None else SIZES[:1]
+    ways: Sequence[tuple[int, int]] = layouts(cores)
     spent = perf_counter() - begun
     fits = max(1, int((seconds * GRID_SHARE - spent) / (LEAST_S + first.warm_s)))
     whole = len(ways) * len(sizes)
