@@ -103,3 +103,6 @@ class Stubborn:
 
     def is_closing(self) -> bool:
         return self.closing
+
+    def can_write_eof(self) -> bool:  # as of TLS
+        return False

@@ -147,9 +147,12 @@ def test_unread_answers_are_bounded_together(serve: Any, limits: Any, connect: A
 def test_a_byte_now_and_then_is_not_reading(hasty: Any, connect: Any) -> None:
     with connect(hasty.port, {f.INITIAL_WINDOW: 5}) as wire:
         wire.send(wire.head(1, "/bytes/100"))
-        for _ in range(40):
+        wire.until(f.DATA, 1)
+        for _ in range(95):  # with which it would have the whole answer
+            if hasty.do(lambda: hasty.front.unread) == 0:
+                break
             wire.send(f.window_update(1, 1))
-            time.sleep(0.05)
+            time.sleep(0.02)
         assert wire.reset_of(1) == f.CANCEL
 
 
