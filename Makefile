@@ -35,7 +35,7 @@ types: $(VENV)/.installed-dev ## mypy --strict over ox, ox_cli and ox_models
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench ## every measurement in benchmarks/, beside its peers
-	@set -e; for page in $(filter-out benchmarks/bench_serve.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
+	@set -e; for page in $(filter-out benchmarks/bench_serve.py benchmarks/bench_serve_change.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
 
 bench-serve: $(VENV)/.installed-run ## ox serve beside its peers, each in an environment of its own (needs wrk and h2load)
 	$(BIN)/python benchmarks/bench_serve.py --out benchmarks/results/bench_serve.md $(ARGS)

@@ -53,6 +53,7 @@ class Peer:
     env: str | None = None  # the folder of its environment, which several may share; None: this one
     scales: bool = True  # whether it can use a second core for a model
     flags: tuple[str, ...] = field(default=())
+    tree: Path = ROOT  # the checkout that ox is run from
 
     @property
     def pins(self) -> Path:
@@ -125,5 +126,5 @@ def install(peer: Peer, envs: Path) -> str | None:
     return None
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("", "cli", "models"))}
+def environment(tree: Path = ROOT) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / part) for part in ("", "cli", "models"))}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serving.peers import OX, Peer, Request, environment, request
+from serving.peers import Peer, Request, environment, request
 
 from ox.bench.address import parse
 from ox.bench.answer import read
@@ -95,7 +95,8 @@ def serving(peer: Peer, envs: Path, model: Path, threads: int) -> Iterator[Runni
             peer.command(envs, model, port, threads),
             stdout=log,
             stderr=log,
-            env=environment() if peer.name == OX else None,
+            env=environment(peer.tree) if peer.env is None else None,
+            cwd=peer.tree,
             start_new_session=True,
         )
         running = Running(peer, port, process, asked)
