@@ -63,7 +63,8 @@ class Guard:
         self._addresses: OrderedDict[str, Bucket] = OrderedDict()
         self._ring: Watched[Ring] | None = None
         if keys is not None:
-            self._ring = Watched("keys", [path := Path(keys)], lambda: Ring(read(path), time.monotonic(), share))
+            path = Path(keys)
+            self._ring = Watched("keys", [path], lambda: Ring(read(path), time.monotonic(), share), time.monotonic())
 
     @property
     def open(self) -> bool:

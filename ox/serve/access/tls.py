@@ -27,8 +27,9 @@ def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = No
     def read() -> ssl.SSLContext:
         return _context(files, protocols)
 
-    watched = Watched("certificates", files, read)
-    first = watched.get(monotonic())
+    now = monotonic()
+    watched = Watched("certificates", files, read, now)
+    first = watched.get(now)
 
     def choose(tls: ssl.SSLObject, name: str, original: ssl.SSLContext) -> None:  # called in every handshake
         latest = watched.get(monotonic())

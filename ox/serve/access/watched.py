@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import Generic, TypeVar
 
 from ox.errors import OxError
@@ -20,22 +19,24 @@ EVERY_S = 1.0
 class Watched(Generic[T]):
     """What `read` made of the files when they were last right.
 
-    Nothing runs in the background: whoever asks has the files looked at, once a second at most.
+    Nothing runs in the background: whoever asks has the files looked at, once a second at most. It has no clock: every
+    time is the caller's, in seconds, and may begin anywhere.
 
     Args:
         what: for the log.
         paths: whose changes count.
         read: reads them; raises OxError.
+        now: the time of this first look, by the clock that `get` is given.
     """
 
-    def __init__(self, what: str, paths: list[Path], read: Callable[[], T]) -> None:
+    def __init__(self, what: str, paths: list[Path], read: Callable[[], T], now: float) -> None:
         self._what, self._paths, self._read = what, paths, read
         self._seen = self._stamps()
         self._value = read()
-        self._next = monotonic() + EVERY_S
+        self._next = now + EVERY_S
 
     def get(self, now: float) -> T:
-        """The value; `now` is `time.monotonic()`."""
+        """The value at the time `now`."""
         if now >= self._next:
             self._next = now + EVERY_S
             seen = self._stamps()

@@ -19,10 +19,12 @@ Make = Callable[..., Guard]
 ALICE, BOB, OLD = b"ox_alice", b"ox_bob", b"ox_old"
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(params=[0.0, 1e9], ids=["just started", "up for years"])
+def clock(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
+    """The clock of the guard and of all that it makes; a machine's own begins at zero when it starts."""
+
     class Clock:
-        now = 1000.0
+        now = request.param
 
         def monotonic(self) -> float:
             return self.now

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -26,15 +25,20 @@ def replaced(path: Path, text: str) -> None:
     other.replace(path)
 
 
+# A monotonic clock may begin at zero (a machine that has just started) or be far along.
+STARTS = pytest.mark.parametrize("start", [0.0, 1e9])
+
+
+@STARTS
 def test_changes_are_followed_and_damage_is_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, start: float
 ) -> None:
     caplog.set_level(logging.INFO, "ox.serve")
     monkeypatch.setattr(watched, "EVERY_S", 0.0)
     path = tmp_path / "n"
     path.write_text("1")
-    numbers = Watched("numbers", [path], lambda: number(path))
-    now = monotonic() + 1
+    numbers = Watched("numbers", [path], lambda: number(path), start)
+    now = start + 1
     assert numbers.get(now) == 1
     replaced(path, "22")
     assert numbers.get(now) == 22 and "the numbers changed and were read again" in caplog.text
@@ -47,18 +51,18 @@ def test_changes_are_followed_and_damage_is_not(
     assert numbers.get(now) == 3
 
 
-def test_looked_at_once_in_a_while(tmp_path: Path) -> None:
+@STARTS
+def test_looked_at_once_in_a_while(tmp_path: Path, start: float) -> None:
     path = tmp_path / "n"
     path.write_text("1")
-    numbers = Watched("numbers", [path], lambda: number(path))
+    numbers = Watched("numbers", [path], lambda: number(path), start)
     replaced(path, "2")
-    now = monotonic()
-    assert numbers.get(now + 0.5) == 1
-    assert numbers.get(now + 1.5) == 2
+    assert numbers.get(start + 0.5) == 1
+    assert numbers.get(start + 1.5) == 2
     replaced(path, "3")
-    assert numbers.get(now + 2) == 2
+    assert numbers.get(start + 2) == 2
 
 
 def test_what_is_wrong_at_the_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no number"):
-        Watched("numbers", [tmp_path / "n"], lambda: number(tmp_path / "n"))
+        Watched("numbers", [tmp_path / "n"], lambda: number(tmp_path / "n"), 0.0)
