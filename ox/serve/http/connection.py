@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from ox.errors import OxError, ServeError
-from ox.serve.http.exchange import CONTINUE, Exchange, Refused
+from ox.serve.http.exchange import CONTINUE, Exchange, KeepAlive, Refused
 from ox.serve.http.heads import Head
 from ox.serve.http.patience import Patience
 from ox.serve.http.rules import SINGLE, blank, body_too_large, framed, head_too_large, introduced
@@ -246,6 +246,9 @@ class Connection(Patience):
         self.size = 0  # from here on the exchange accounts for it
         keep = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         kind = Exchange if self.refusal is None else Refused
+        if keep and self.parser.get_http_version() == "1.0":
+            keep, kind = self.refusal is None, KeepAlive if self.refusal is None else Refused
+            self.fresh = b""  # known heads are those of HTTP/1.1
         exchange = kind(self, self.parser.get_method(), self.target, self.headers, cast(bytes, body), keep)
         if isinstance(exchange, Refused) and self.refusal is not None:
             exchange.error = self.refusal

@@ -75,6 +75,17 @@ class Exchange:
         self.refuse(ServeError("the server failed on this request", status=500, hint="its log"))
 
 
+class KeepAlive(Exchange):
+    """A request of HTTP/1.0 whose client asked to stay connected: it waits for the end unless it is told so."""
+
+    __slots__ = ()
+
+    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+        if not self.connection.front.draining:
+            extra += b"connection: keep-alive\r\n"
+        super().reply(status, body, content_type, extra)
+
+
 class Refused(Exchange):
     """A request that was refused by its head. Its body is read away, and its answer waits for its turn."""
 

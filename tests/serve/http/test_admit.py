@@ -110,3 +110,10 @@ def test_a_refused_head_that_is_no_head_is_closed(plane: Any, connect: Any) -> N
     with connect(plane) as client:
         client.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n\r\n")
         assert client.reply()[0] == 413 and client.closed()
+
+
+def test_http_1_0_that_asked_to_stay_is_closed(plane: Any, connect: Any) -> None:
+    with connect(plane) as client:
+        client.send(b"GET /x HTTP/1.0\r\nkey: 401\r\nconnection: keep-alive\r\n\r\n")
+        status, headers, _ = client.reply()
+        assert status == 401 and headers["connection"] == "close" and client.closed()

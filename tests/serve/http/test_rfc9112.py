@@ -199,11 +199,38 @@ def test_who_stays_connected(plane: Any, connect: Any, version: bytes, connectio
     with connect(plane) as client:
         client.send(b"GET /a HTTP/%s\r\n%s%s\r\n" % (version, HOST, line) + GET + b"\r\n")
         _, headers, _ = client.reply()
-        assert headers.get("connection") == (None if stays else "close")
+        kept = "keep-alive" if version == b"1.0" else None  # clients of HTTP/1.0 wait for the end unless told so
+        assert headers.get("connection") == (kept if stays else "close")
         if stays:
             assert client.reply()[0] == 200
         else:
             assert client.closed()
+
+
+@pytest.mark.parametrize("line", [b"Connection: Keep-Alive", b"connection: keep-alive\r\nkeep-alive: timeout=5, max=9"])
+def test_http_1_0_is_told_that_it_stays(plane: Any, connect: Any, line: bytes) -> None:
+    head = b"POST /a HTTP/1.0\r\n%s\r\ncontent-length: 2\r\n\r\n" % line
+    with connect(plane) as client:
+        for body in (b"01", b"23", b"45"):  # heads that came before are known by their bytes
+            client.send(head + body)
+            _, headers, answer = client.reply()
+            assert headers["connection"] == "keep-alive" and json.loads(answer)["body"] == body.decode()
+        client.send(b"HEAD /a HTTP/1.0\r\n%s\r\n\r\n" % line)
+        assert b"connection: keep-alive\r\n" in client.socket.recv(65536)
+        client.send(GET + b"\r\n")
+        assert "connection" not in client.reply()[1]
+        client.send(b"GET /a HTTP/1.0\r\n\r\n")
+        assert client.reply()[1]["connection"] == "close" and client.closed()
+
+
+def test_http_1_0_is_closed_while_draining(plane: Any, connect: Any) -> None:
+    with connect(plane) as client:
+        plane.on_loop(lambda: setattr(plane.front, "draining", True))
+        try:
+            client.send(b"GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+            assert client.reply()[1]["connection"] == "close" and client.closed()
+        finally:
+            plane.on_loop(lambda: setattr(plane.front, "draining", False))
 
 
 def test_two_versions_on_one_connection(plane: Any, connect: Any) -> None:
