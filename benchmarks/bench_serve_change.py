@@ -59,7 +59,8 @@ def compare(trees: dict[str, Path], folder: Path, rounds: int, seconds: int) -> 
                             seen = put(running.asked[kind], running.port_of(kind), connections, seconds, place > 0)
                             figures.setdefault(load, {}).setdefault(side, []).append(seen)
     print(f"median of {rounds} servers a side, taking turns; {seconds} s a load; {os.cpu_count()} cores with the load")
-    print(f"{'model':<6}{'cores':>6} {'request':<8}{'clients':>8}{'before/s':>12}{'now/s':>12}{'ratio':>8}{'p99 ms':>18}")
+    head = f"{'model':<6}{'cores':>6} {'request':<8}{'clients':>8}{'before/s':>12}{'now/s':>12}{'ratio':>8}"
+    print(f"{head}{'p99 ms':>18}")
     for (model, cores, kind, connections), sides in figures.items():
         rates = {side: statistics.median(each.rate for each in seen) for side, seen in sides.items()}
         p99 = {side: statistics.median(each.p99 for each in seen) for side, seen in sides.items()}
