@@ -7,7 +7,8 @@ from typing import Any
 from ox.graph.contract import TensorInfo
 from ox.serve.engine.proof import buckets
 from ox.serve.repository.model import Model
-from ox.serve.repository.setup import Setup
+from ox.serve.repository.setup import Declared, Setup
+from ox.serve.repository.tensor_config import NO_FORMAT
 
 KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
 
@@ -16,13 +17,15 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
     """The fields of a ModelConfig by name."""
     # With a batch of 1 there is none: then the first dimension is the model's own, and `dims` holds it.
     most = model.proof.max_rows if model.proof.why is None else 0
+    inputs = {} if setup is None else {entry.name: entry for entry in setup.running.inputs}
+    outputs = {} if setup is None else {entry.name: entry for entry in setup.running.outputs}
     answer: dict[str, Any] = {
         "name": model.name,
         "platform": "onnxruntime_onnx",
         "backend": "onnxruntime",
         "max_batch_size": most,
-        "input": [_tensor(info, most > 0) for info in model.inputs],
-        "output": [_tensor(info, most > 0) for info in model.outputs],
+        "input": [_tensor(info, most > 0, inputs.get(info.name)) for info in model.inputs],
+        "output": [_tensor(info, most > 0, outputs.get(info.name)) for info in model.outputs],
         "instance_group": [{"name": f"{model.name}_0", "kind": KINDS[model.engine.device], "count": model.instances}],
         "default_model_filename": "model.onnx" if setup is None else setup.running.file,
         "parameters": {"intra_op_thread_count": {"string_value": str(model.threads)}},
@@ -45,7 +48,14 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
     return answer
 
 
-def _tensor(info: TensorInfo, batched: bool) -> dict[str, Any]:
+def _tensor(info: TensorInfo, batched: bool, declared: Declared | None) -> dict[str, Any]:
     dtype = "TYPE_STRING" if info.dtype == "BYTES" else f"TYPE_{info.dtype}"
     dims = [size if isinstance(size, int) else -1 for size in info.dims]
-    return {"name": info.name, "data_type": dtype, "dims": dims[1:] if batched else dims}
+    entry: dict[str, Any] = {"name": info.name, "data_type": dtype, "dims": dims[1:] if batched else dims}
+    if declared is not None and declared.format != NO_FORMAT:
+        entry["format"] = declared.format
+    if declared is not None and declared.reshape is not None:
+        entry["reshape"] = {"shape": list(declared.reshape[1:] if batched else declared.reshape)}
+    if declared is not None and declared.labels is not None:
+        entry["label_filename"] = declared.labels
+    return entry

@@ -13,6 +13,7 @@ from ox.serve.repository.layout import Version, stamp_of
 from ox.serve.repository.model import Model
 from ox.serve.repository.pbtxt import read_text
 from ox.serve.repository.setup import Running, agreed
+from ox.serve.repository.tensor_config import reshapes_of
 
 
 class Unsettled(Exception):
@@ -52,7 +53,10 @@ def _load(
     def told(kind: str, actual: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
         return agreed(name, kind, actual, declared[kind], texts)
 
-    return Model(file, running.options, limits, name=name, version=str(number), told=told, budget=budget)
+    reshapes = reshapes_of(running.inputs, running.outputs)
+    return Model(
+        file, running.options, limits, name=name, version=str(number), told=told, reshapes=reshapes, budget=budget
+    )
 
 
 def _labels(path: Path, folder: Path) -> str:

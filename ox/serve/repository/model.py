@@ -11,13 +11,16 @@ from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
 from ox.serve.batching.batcher import Batcher
+from ox.serve.batching.batcher import Instance as BatcherInstance
 from ox.serve.batching.fairness import CORES
 from ox.serve.batching.intake import Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
+from ox.serve.engine.instance import Instance
 from ox.serve.engine.measure import HANDOFF_S, fit
 from ox.serve.engine.padding_proof import prove_padding
 from ox.serve.engine.proof import check_golden
+from ox.serve.engine.reshape import Reshaped, Reshapes
 from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 from ox.serve.limits import Limits
@@ -41,6 +44,7 @@ class Model:
         name: what it answers to; without one its file's stem.
         version: which version of that name it is.
         told: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
+        reshapes: the tensors that clients see in another shape than the file has.
         budget: what it shares with the other models of its server; without one it has its own.
 
     Raises:
@@ -57,6 +61,7 @@ class Model:
         name: str = "",
         version: str = "1",
         told: Told | None = None,
+        reshapes: Reshapes | None = None,
         budget: Budget | None = None,
     ) -> None:
         begun = perf_counter()
@@ -64,13 +69,14 @@ class Model:
         self.name, self.version = name or source.path.stem, version
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
-        self.samples = contract.samples
         engine = Engine(source, options.device, options.instances or usable_threads(), options.threads or 1)
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         if told is not None:
             self.inputs, self.outputs = told("input", self.inputs), told("output", self.outputs)
         check_golden(self.name, engine, contract.samples, contract.through)
+        self._reshapes = reshapes or None
+        self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
         self.fit = fit(source, engine, contract.samples, options, contract.through)
         self.engine, self.proof = self.fit.engine, self.fit.proof
         self.instances, self.threads = self.fit.instances, self.fit.threads
@@ -84,6 +90,7 @@ class Model:
         padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu) if options.pad else None
         if padding is not None:
             self.not_padded = "no batches" if self.proof.why is not None else None
+            self.not_padded = self.not_padded or ("the configuration reshapes tensors" if reshapes else None)
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings)
@@ -103,9 +110,10 @@ class Model:
             usual=options.default_priority,
             instances=self.instances,
         )
+        here = self.engine.instance(0, self.fit.bound)
         self.batcher = Batcher(
-            instances,
-            here=self.engine.instance(0, self.fit.bound),
+            list(map(self._seen, instances)),
+            here=self._seen(here),
             intake=intake,
             max_rows=self.proof.max_rows,
             max_wait_s=options.max_wait_ms / 1000,
@@ -114,6 +122,12 @@ class Model:
             share=None if on_gpu else CORES.share(options.weight, self.threads),
         )
         self.warm_s = perf_counter() - begun
+
+    def _seen(self, instance: Instance) -> BatcherInstance:
+        """The instance with tensors as clients see them."""
+        if self._reshapes is None:
+            return instance
+        return Reshaped(instance, self._reshapes, [info.name for info in self.engine.outputs])
 
     def submit(self, job: Job) -> None:
         """Has a job run; `job.done()` follows on the event loop.

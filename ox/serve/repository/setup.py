@@ -10,16 +10,27 @@ from ox.graph.contract import TensorInfo
 from ox.serve.options import Options
 from ox.serve.repository.layout import MODEL
 from ox.serve.repository.policy import Policy
+from ox.serve.repository.tensor_config import NO_FORMAT, client_dims
 
 
 @dataclass(frozen=True)
 class Declared:
-    """An input or output as a configuration declares it; `dims` with the batch, None where it is not said."""
+    """An input or output as a configuration declares it; `dims` and `reshape` with the batch, None where not said.
+
+    Clients see `dims`, the model `reshape`.
+    """
 
     name: str
     dtype: str | None
     dims: tuple[int, ...] | None
     labels: str | None = None  # a file of class names
+    reshape: tuple[int, ...] | None = None
+    format: str = NO_FORMAT
+
+    @property
+    def inner(self) -> tuple[int, ...] | None:
+        """The dimensions that the model should have."""
+        return self.dims if self.reshape is None else self.reshape
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Setup:
 def agreed(
     model: str, kind: str, actual: tuple[TensorInfo, ...], declared: tuple[Declared, ...], labels: Mapping[str, str]
 ) -> tuple[TensorInfo, ...]:
-    """The model's inputs or outputs, held against the declared ones and with their class names.
+    """The model's inputs or outputs, held against the declared ones, as clients see them and with their class names.
 
     Args:
         labels: the text of each file of class names.
@@ -62,8 +73,8 @@ def agreed(
     infos = {info.name: info for info in actual}
     for entry in declared:
         info = infos.get(entry.name)
-        if info is None or entry.dtype not in (None, info.dtype) or not _fits(entry.dims, info):
-            dims = "" if entry.dims is None else f" {list(entry.dims)}"
+        if info is None or entry.dtype not in (None, info.dtype) or not _fits(entry.inner, info):
+            dims = "" if entry.inner is None else f" {list(entry.inner)}"
             raise LoadError(
                 f"{model}: the configuration contradicts the file",
                 where=f"{kind} '{entry.name}'",
@@ -71,6 +82,7 @@ def agreed(
                 got=f"{entry.name} {entry.dtype or ''}{dims}",
                 hint="a configuration that says less: none is needed",
             )
+        infos[entry.name] = info = replace(info, dims=client_dims(entry, info))
         if entry.labels is not None:
             names = tuple(line.strip() for line in labels[entry.labels].splitlines() if line.strip())
             infos[entry.name] = replace(info, labels=names)

@@ -8,13 +8,14 @@ from typing import Any
 from ox.errors import ArgumentError, LoadError
 from ox.serve.repository.policy import Policy
 from ox.serve.repository.setup import Declared, Running, Setup
+from ox.serve.repository.tensor_config import format_of, reshape_of
 
 # What is followed; of the rest, what differs from its default is named. Every size is warmed anyhow.
 FOLLOWED = {
     "ModelConfig": "name platform backend version_policy max_batch_size input output instance_group dynamic_batching "
     "default_model_filename parameters model_warmup",
-    "ModelInput": "name data_type dims",
-    "ModelOutput": "name data_type dims label_filename",
+    "ModelInput": "name data_type dims reshape format",
+    "ModelOutput": "name data_type dims reshape label_filename",
     "ModelInstanceGroup": "name count kind",
     "ModelDynamicBatching": "preferred_batch_size max_queue_delay_microseconds priority_levels default_priority_level "
     "default_queue_policy",
@@ -71,8 +72,8 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         options,
         file,
         setup.running.memory_mib,
-        tuple(_declared(entry, batched) for entry in config.input),
-        tuple(replace(_declared(entry, batched), labels=entry.label_filename or None) for entry in config.output),
+        tuple(_input(entry, batched, name, where) for entry in config.input),
+        tuple(_output(entry, batched, name, where) for entry in config.output),
     )
     return replace(setup, running=running, policy=_policy(config, setup.policy), unmapped=tuple(unmapped))
 
@@ -114,13 +115,24 @@ def _policy(config: Any, default: Policy) -> Policy:
     return default
 
 
-def _declared(entry: Any, batched: bool) -> Declared:
-    dims = tuple(entry.dims)
+def _input(entry: Any, batched: bool, model: str, where: str) -> Declared:
+    who = f"{model}: input '{entry.name}'"
+    return replace(_declared(entry, batched, who, where), format=format_of(entry, who, where))
+
+
+def _output(entry: Any, batched: bool, model: str, where: str) -> Declared:
+    who = f"{model}: output '{entry.name}'"
+    return replace(_declared(entry, batched, who, where), labels=entry.label_filename or None)
+
+
+def _declared(entry: Any, batched: bool, who: str, where: str) -> Declared:
+    dims, reshape = tuple(entry.dims), reshape_of(entry, who, where)
     if batched:  # the batch goes without saying
-        dims = (-1, *dims)
+        dims, reshape = (-1, *dims), None if reshape is None else (-1, *reshape)
     dtype = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
     names = {"TYPE_INVALID": None, "TYPE_STRING": "BYTES"}
-    return Declared(entry.name, names.get(dtype, dtype.removeprefix("TYPE_")), dims if entry.dims else None)
+    dtype = names.get(dtype, dtype.removeprefix("TYPE_"))
+    return Declared(entry.name, dtype, dims if entry.dims else None, reshape=reshape)
 
 
 def _unfollowed(message: Any, path: str = "") -> list[str]:
