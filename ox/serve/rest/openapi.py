@@ -40,6 +40,13 @@ BODIES: Mapping[str, Document] = {
     "logging": {"log_info": {"type": "boolean"}, "log_verbose_level": {"type": "integer", "minimum": 0}},
     "unregister": {},
 }
+# What stands in an answer about health, by the path; what is not ready says so with 400.
+HEALTH: Mapping[str, Document] = {
+    "/v2/health/live": {"live": {"type": "boolean"}},
+    "/v2/health/ready": {"ready": {"type": "boolean"}},
+    "/v2/models/{model}/ready": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
+    "/v2/models/{model}/versions/{version}/ready": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
+}
 
 
 def openapi(models: Iterable[Model]) -> Document:
@@ -75,6 +82,12 @@ def _operation(route: Route) -> Document:
             "default": {"$ref": "#/components/responses/Error"},
         },
     }
+    if (told := HEALTH.get(route.path)) is not None:
+        operation["responses"]["200"]["content"] = _json(_object(told))
+        if "ready" in told:
+            error = {"$ref": "#/components/schemas/Error"}
+            content = _json({"anyOf": [_object(told), error]})
+            operation["responses"]["400"] = {"description": "Not ready", "content": content}
     if names:
         operation["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names

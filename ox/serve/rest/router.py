@@ -121,8 +121,8 @@ class Router:
             body = document_of(exchange, self.limits)
         try:
             answer = route.ask(self.service, names_of(route, values), body)
-        except NotReady:
-            exchange.reply(400)
+        except NotReady as state:
+            exchange.reply(400, orjson.dumps(state.document))
             return
         if isawaitable(answer):
             task = asyncio.ensure_future(self._later(exchange, route, answer))

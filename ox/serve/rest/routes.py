@@ -41,15 +41,20 @@ def _model(names: Names) -> tuple[str, str]:
     return names.get("model", ""), names.get("version", "")
 
 
-def _status(ready: bool) -> dict[str, Any]:
-    """Ready or not is told by the status alone."""
+def _readiness(ready: bool, **known: str) -> dict[str, Any]:
+    """Told by the status as well as in words: some clients look at the one, some at the other."""
+    answer = {**known, "ready": ready}
     if not ready:
-        raise NotReady()
-    return {}
+        raise NotReady(answer)
+    return answer
 
 
 class NotReady(Exception):
-    """The answer is 400 with nothing in it."""
+    """The answer is 400 with this document, which is no error's."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__(document)
+        self.document = document
 
 
 def _regions(answer: dict[str, Any]) -> list[Any]:
@@ -93,13 +98,12 @@ def _handle(body: Body) -> Any:
 SHM, CUDA = "/v2/systemsharedmemory", "/v2/cudasharedmemory"
 TABLE = [
     Route("GET", "/v2", "The server's name, version and extensions", lambda s, _, __: s.server_metadata()),
-    Route("GET", "/v2/health/live", "200 while the server answers", lambda *_: {}, None),
+    Route("GET", "/v2/health/live", "200 while the server answers", lambda *_: {"live": True}),
     Route(
         "GET",
         "/v2/health/ready",
         "200 while the server takes requests, else 400",
-        lambda s, _, __: _status(s.server_ready()),
-        None,
+        lambda s, _, __: _readiness(s.server_ready()),
     ),
     *(
         route
@@ -110,8 +114,7 @@ TABLE = [
                 "GET",
                 f"{model}/ready",
                 "200 while a model takes requests, else 400",
-                lambda s, n, _: _status(s.model_ready(*_model(n))),
-                None,
+                lambda s, n, _: _readiness(s.model_ready(*_model(n)), name=n["model"]),
             ),
             Route("GET", f"{model}/config", "How a model is run", lambda s, n, _: s.model_config(*_model(n))),
             Route("GET", f"{model}/stats", "What a model has done so far", lambda s, n, _: s.statistics(*_model(n))),

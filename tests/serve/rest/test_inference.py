@@ -53,9 +53,29 @@ def test_metadata(client: Any) -> None:
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}],
             "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 10]}],
         }
-    for target in ("/v2/health/live", "/v2/health/ready", "/v2/models/mlp/ready", "/v2/models/mlp/versions/1/ready"):
-        status, _, body = client.ask("GET", target)
-        assert (status, body) == (200, b"")
+
+
+def test_health(client: Any, server: Server) -> None:
+    ready = {"name": "mlp", "ready": True}
+    bodies = {
+        "/v2/health/live": {"live": True},
+        "/v2/health/ready": {"ready": True},
+        "/v2/models/mlp/ready": ready,
+        "/v2/models/mlp/versions/1/ready": ready,
+    }
+    for target, expected in bodies.items():
+        status, headers, body = client.ask("GET", target)
+        assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", expected)
+    server.service.draining = True
+    try:
+        for target, expected in bodies.items():
+            status, _, body = client.ask("GET", target)
+            if "live" in expected:
+                assert (status, json.loads(body)) == (200, expected)
+            else:
+                assert (status, json.loads(body)) == (400, {**expected, "ready": False})
+    finally:
+        server.service.draining = False
 
 
 @pytest.mark.parametrize("target", [INFER, "/v2/models/mlp/versions/1/infer", INFER + "?a=b", "/v2/models/ml%70/infer"])

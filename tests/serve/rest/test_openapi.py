@@ -82,6 +82,18 @@ def test_what_the_server_takes_fits_the_schema(document: Any, manager: Any) -> N
     jsonschema.validate(json.loads(body), schema(document, path, reply=True)["schema"])
 
 
+@pytest.mark.parametrize("path", ["health/live", "health/ready", "models/mlp/ready", "models/mlp/versions/1/ready"])
+def test_what_health_answers_fits_the_schema(document: Any, manager: Any, path: str) -> None:
+    known = f"/v2/{path}".replace("mlp", "{model}").replace("versions/1", "versions/{version}")
+    responses = document["paths"][known]["get"]["responses"]
+    body = json.loads(manager.ask("GET", f"/v2/{path}")[2])
+    shape = responses["200"]["content"]["application/json"]["schema"]
+    jsonschema.validate(body, shape)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({}, shape)
+    assert ("400" in responses) == ("ready" in path)
+
+
 def test_models_come_and_go(manager: Any) -> None:
     assert manager.ask("POST", "/v2/repository/models/scores/unload")[0] == 200
     assert "/v2/models/scores/infer" not in json.loads(manager.ask("GET", "/openapi.json")[2])["paths"]
