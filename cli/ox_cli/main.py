@@ -17,6 +17,7 @@ Exit codes: 0 done, 1 an error (or `OxError.exit_code`), 2 wrong usage, 130 Ctrl
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -73,6 +74,13 @@ def application() -> typer.Typer:
     return app
 
 
+def _any_encoding() -> None:
+    """What a terminal cannot show becomes "?": a locale without UTF-8 is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         from ox import __version__
@@ -94,6 +102,7 @@ def _stub() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns the exit code; what goes wrong is said on stderr in the one format."""
+    _any_encoding()
     command = typer.main.get_command(application())
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -133,6 +134,38 @@ def test_exit_codes_of_ends_without_an_error(command) -> None:
     assert run_main("predict") == 5
     command(lambda: None)
     assert run_main("predict") == 0
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii", "1 ? ? ? ?"), ("latin-1", "1 µ · × ?"), ("cp1252", "1 µ · × ?"), ("utf-8", "1 µ · × →")],
+)
+def test_a_terminal_without_utf_8(tmp_path: Path, encoding: str, shown: str) -> None:
+    """Nothing fails because a sign cannot be shown, whoever writes it: print, typer or rich."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, types; from ox_cli import main as cli; from rich.console import Console\n"
+        "def predict():\n"
+        "    print('1 µ · × →'); Console().print('2 µ · × →'); sys.stderr.write('3 µ · × →')\n"
+        "    from ox.errors import LoadError; raise LoadError('µ · × → \\udcff')\n"
+        "page = types.ModuleType('ox_cli.predict'); page.predict = predict; sys.modules['ox_cli.predict'] = page\n"
+        "sys.exit(cli.main(['predict']))",
+        encoding="utf-8",
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment["PYTHONIOENCODING"] = encoding
+    done = subprocess.run([sys.executable, script], capture_output=True, env=environment, timeout=60)
+    assert done.returncode == 1 and b"Traceback" not in done.stderr
+    assert done.stdout.decode(encoding).splitlines()[0] == shown
+    assert len(done.stdout.splitlines()) == 2 and b"LoadError" in done.stderr
+
+
+def test_a_terminal_in_the_locale_c() -> None:
+    code = r"from ox_cli.main import main; main(['--version']); print('\u00b5 \u2192 \udcff')"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=60)
+    assert done.returncode == 0 and done.stderr == b"" and len(done.stdout.splitlines()) == 2
 
 
 def test_no_colour_where_nobody_looks(command) -> None:

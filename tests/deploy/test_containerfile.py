@@ -136,6 +136,17 @@ def test_what_it_installs_exists(text: str) -> None:
     assert set(project["license-files"]) <= copied
 
 
+def test_text_in_it_is_utf_8(text: str) -> None:
+    """Of a base image nothing is known; the last stage says it itself, for Python and for everything else."""
+    last = text[text.rindex("\nFROM ") :]
+    told = dict(word.split("=", 1) for kind, rest in parse(last) if kind == "ENV" for word in shlex.split(rest))
+    assert told["LANG"] == told["LC_ALL"] == "C.UTF-8"
+    code = "import sys; print(sys.stdout.encoding, sys.getfilesystemencoding(), 'µ · →')"
+    environment = {"LANG": told["LANG"], "LC_ALL": told["LC_ALL"]}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=60, check=True)
+    assert done.stdout.decode() == "utf-8 utf-8 µ · →\n"
+
+
 def test_its_command_is_one_of_ox(text: str, options: Callable[[list[str]], dict[str, Any]]) -> None:
     entry, rest = one(text, "ENTRYPOINT"), one(text, "CMD")
     assert entry == ["ox", "serve"]

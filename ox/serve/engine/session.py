@@ -30,6 +30,7 @@ TYPES = {
     "float16": "FP16", "float": "FP32", "double": "FP64", "bfloat16": "BF16", "string": "BYTES",
 }  # fmt: skip
 BFLOAT16 = 16  # TensorProto.BFLOAT16
+ZIPMAP = "zipmap=False, so that probabilities are one tensor: skl2onnx.to_onnx(model, X, options={'zipmap': False})"
 
 
 class Engine:
@@ -173,6 +174,7 @@ def _info(source: Source, entry: Any, role: str) -> TensorInfo:
             where=f"{role} '{entry.name}'",
             expected=", ".join(DTYPES),
             got=entry.type,
+            hint=ZIPMAP if entry.type.startswith("seq(map(") else None,
         )
     dims = tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in entry.shape or ())
     return TensorInfo(entry.name, dtype, dims)

@@ -24,6 +24,7 @@ from ox.serve.options import Options
 from ox.serve.repository.entry import UNAVAILABLE, Entry
 from ox.serve.repository.layout import Found, Layout, Scan
 from ox.serve.repository.loading import Unsettled
+from ox.serve.repository.model_name import check_name
 from ox.serve.repository.override import Override, override, write
 from ox.serve.repository.repository import Repository
 from ox.serve.repository.setups import Setups
@@ -32,7 +33,6 @@ from ox.serve.repository.thread import in_thread
 from ox.serve.repository.watch import Watch
 
 TRIES = 3  # of a load call whose files are being written
-LONGEST_NAME = 200
 UNLOADED = "unloaded by a call"
 
 log = logging.getLogger("ox.serve")
@@ -118,13 +118,12 @@ class Keeper:
         """Loads or reloads a model from disk, or from what the call brings along.
 
         Raises:
-            ServeError: there is no such model (404), or it cannot be loaded (400): then what ran before goes on.
+            ServeError: there is no such model (404), or it cannot be loaded or called so (400): then what ran before
+                goes on.
         """
+        check_name(name)
         brought = override(parameters)
         try:
-            if brought.files and (not 0 < len(name) <= LONGEST_NAME or "/" in name or not name.isprintable()):
-                expected = f"1 to {LONGEST_NAME} printable characters without '/'"
-                raise ServeError("this cannot be the name of a model", expected=expected, got=repr(name[:100]))
             if not brought.files and name not in self.repository.entries:
                 await self._on_disk(name)  # before anything is kept for that name
             for _ in range(TRIES):

@@ -57,7 +57,23 @@ def test_types_that_the_protocol_lacks(build: Any) -> None:
     float8 = (TensorProto.FLOAT8E4M3FN, ["batch", 4])
     with pytest.raises(LoadError, match="carries only") as caught:
         load(build("tiny", [("Identity", ["x"], ["y"], {})], {"x": float8}, {"y": float8}))
-    assert caught.value.got == "tensor(float8e4m3fn)"
+    assert caught.value.got == "tensor(float8e4m3fn)" and caught.value.hint is None
+
+
+def test_the_maps_of_scikit_learns_converters(tmp_path: Path) -> None:
+    """What skl2onnx writes for a classifier unless it is told otherwise."""
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
+    kind = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4])
+    graph = helper.make_graph([node], "g", [x], [helper.make_value_info("y", kind)])
+    domains = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=10), tmp_path / "m.onnx")
+    with pytest.raises(LoadError, match="carries only tensors") as caught:
+        load(tmp_path / "m.onnx")
+    assert caught.value.got == "seq(map(int64,tensor(float)))"
+    assert caught.value.hint is not None and "zipmap=False" in caught.value.hint
 
 
 def external(folder: Path, location: str, where: str = "initializer") -> Path:

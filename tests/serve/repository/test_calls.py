@@ -28,7 +28,7 @@ def server(make: Any, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     make(tmp_path / "models" / "n.onnx", 7)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    with serve(tmp_path / "models", watch=False) as running:
+    with serve(tmp_path / "models", watch=False, manage=True) as running:
         yield running
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -86,7 +86,7 @@ def test_a_load_that_fails(server: Server, caller: Any, tmp_path: Path) -> None:
 def test_unknown_names(server: Server) -> None:
     for name in ("nobody", "../n", "n/1", "", "m\0", "/etc/passwd", "x" * 100_000):
         error = refused(server, "load", name, {})
-        assert error.status == 404 and len(error.what) < 200
+        assert error.status == (404 if name == "nobody" else 400) and len(str(error)) < 500
         assert refused(server, "unload", name, {}).status == 404
     assert {row["name"] for row in server.service.index()} == {"m", "n"}
     assert set(server.keeper._locks) <= {"m", "n"}
@@ -158,10 +158,24 @@ def test_parameters_that_are_wrong(server: Server, caller: Any, parameters: dict
     assert refused(server, "unload", "m", {"unload_dependents": "yes"}).status == 400
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a\0", "\n", "x" * 201])
-def test_names_that_are_none(server: Server, name: str) -> None:
-    error = refused(server, "load", name, {"file:1/model.onnx": b"x"})
-    assert error.status == 400 and "cannot be the name" in error.what
+NO_NAMES = ["", ".", "..", " ", "\t", "\u2003", " a", "a ", "a\u00a0", "a/b", "a\\b", "/", "a\0", "\n", "a\nb", "\x7f",
+            "\u202ea", "\ud800", "x" * 201]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+@pytest.mark.parametrize("parameters", [{}, {"file:1/model.onnx": b"x"}, {"config": "{}"}])
+def test_names_that_are_none(server: Server, name: str, parameters: dict[str, Any]) -> None:
+    error = refused(server, "load", name, parameters)
+    assert error.status == 400 and "cannot be the name" in error.what and error.got == ascii(name[:100])
+    assert set(server.service.repository.entries) == {"m", "n"}
+
+
+@pytest.mark.parametrize("name", ["..", "%2E%2e", "%20", "%2E", "a%2Fb", "%09", "a%20", "%00", "x" * 201])
+def test_names_that_are_none_over_http(server: Server, caller: Any, name: str) -> None:
+    for parameters in ({}, {"file:1/model.onnx": ""}):
+        answer = caller(server).ask(f"/v2/repository/models/{name}/load", {"parameters": parameters})
+        assert answer[0] == 400 and "cannot be the name" in answer[1]
+    assert set(server.service.repository.entries) == {"m", "n"}
 
 
 def test_a_call_that_nobody_waits_for(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:

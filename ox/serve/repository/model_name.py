@@ -1,0 +1,21 @@
+"""What a model may be called by those who load it."""
+
+from __future__ import annotations
+
+from ox.errors import ServeError
+
+LONGEST = 200
+
+
+def check_name(name: str) -> None:
+    """Raises ServeError (400) for a name that is no part of a path, or that nobody can read off a screen."""
+    if (
+        0 < len(name) <= LONGEST
+        and name.isprintable()
+        and name == name.strip()
+        and name not in (".", "..")
+        and not set(name) & set("/\\")
+    ):
+        return
+    expected = f"1 to {LONGEST} printable characters, neither '.' nor '..', without slashes or blanks at its ends"
+    raise ServeError("this cannot be the name of a model", expected=expected, got=ascii(name[:100]))
