@@ -7,18 +7,19 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ox.errors import OxError, ServeError
 from ox.serve.address import unavailable
+from ox.serve.workers.heartbeat import EVERY, Heartbeat, state_of
 from ox.serve.workers.journal import Journal
 from ox.serve.workers.link import LONGEST, Link
 from ox.serve.workers.orders import Orders
 
 PATIENCE = 2.0  # seconds that a worker has for an answer about itself; who scrapes metrics waits no longer than ten
-PULSE, HANGS = 5.0, 30.0  # seconds between two looks at whether a worker lives, and after which it does not
 GRACE = 10.0  # seconds that a worker has to end after it drained
 LOADING = 600.0  # seconds that it has to load models
 SLOWEST = 5.0  # seconds between two starts of a worker that keeps dying
@@ -126,24 +127,30 @@ class Supervisor:
         worker = self._workers[number] = Worker(number, process, link)
         reading = asyncio.ensure_future(link.run())
         reading.add_done_callback(lambda _: worker.gone())
+        worker.pulse = asyncio.ensure_future(self._feel(worker))
         await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
         async with self._news:  # what all are told meanwhile, this one would miss
             lines = await link.ask("listen", {"journal": self._journal.calls()}, LOADING)
             worker.ready = True
-        worker.pulse = asyncio.ensure_future(self._feel(worker))
         return list(lines)
 
     async def _feel(self, worker: Worker) -> None:
         """Ends a worker whose event loop stands still: clients would go on falling to it."""
-        while worker.ready:
-            await asyncio.sleep(PULSE)
+        heartbeat = Heartbeat(partial(state_of, worker.process.pid))
+        while True:
+            asked = asyncio.ensure_future(worker.link.ask("pulse"))
             try:
-                await worker.link.ask("pulse", seconds=HANGS)
-            except ServeError:
-                if worker.ready and not self._stopping:
-                    self._show(f"worker {worker.number} has not answered for {HANGS:g} s · stopping it")
-                    worker.process.kill()
-                return
+                while not (await asyncio.wait((asked,), timeout=EVERY))[0]:
+                    if (why := heartbeat.missed()) is not None:
+                        self._show(f"worker {worker.number} {why} · ending it")
+                        worker.process.kill()
+                        return
+                if asked.exception() is not None:  # it has ended
+                    return
+                heartbeat.answered()
+                await asyncio.sleep(EVERY)
+            finally:
+                asked.cancel()
 
     async def _keep(self, number: int) -> None:
         """Starts the worker again whenever it ends; slower and slower while it does not last."""

@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,15 +23,13 @@ ROOT = Path(__file__).parents[3]
 CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
 
 
-def command(*arguments: object, code: str = CODE) -> list[str]:
-    return [sys.executable, "-c", code, f"{ROOT}:{ROOT / 'cli'}", "serve", "--workers", "2", *map(str, arguments)]
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", CODE, f"{ROOT}:{ROOT / 'cli'}", "serve", "--workers", "2", *map(str, arguments)]
 
 
 @contextmanager
-def serving(*arguments: object, code: str = CODE) -> Iterator[tuple[subprocess.Popen[str], SimpleNamespace, list[str]]]:
-    process = subprocess.Popen(
-        command(*arguments, code=code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], SimpleNamespace, list[str]]]:
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stderr is not None
     try:
         lines: list[str] = []
@@ -139,19 +139,50 @@ def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect
 
 
 @needs_proc
-def test_a_worker_that_stands_still_holds_up_nobody_for_long(mlp: Path, connect: Any) -> None:
-    short = CODE.replace(
-        "from ox_cli",
-        "import ox.serve.workers.supervisor as s; s.PULSE, s.HANGS, s.PATIENCE = 0.2, 3.0, 0.5; from ox_cli",
-    )
-    with serving(mlp, "--port", 0, code=short) as (process, address, _lines):
+@pytest.mark.parametrize("stopped", [1, 2])
+def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: int) -> None:
+    """Under load; what the stopped one held is lost, and everybody else is answered, soon by both again."""
+    ending, lost, got = threading.Event(), Counter[type[Exception]](), Counter[int]()
+
+    def load() -> None:
+        while not ending.is_set():
+            try:
+                with connect(address) as client:
+                    got[client.ask("GET", "/v2/models/mlp/ready")[0]] += 1
+            except OSError as error:
+                lost[type(error)] += 1
+
+    with serving(mlp, "--port", 0) as (process, address, _lines):
+        clients = [threading.Thread(target=load) for _ in range(3)]
+        for client in clients:
+            client.start()
         first = children(process)
-        os.kill(first[0], signal.SIGSTOP)
-        until(lambda: not alive(first[0]))
-        until(lambda: len(children(process)) == 2 and all(listens(pid, address.port) for pid in children(process)))
-        assert answers(connect, address)
+        for pid in first[:stopped]:
+            os.kill(pid, signal.SIGSTOP)
         assert process.stdout is not None
-        assert "has not answered for 3 s" in process.stdout.readline()
+        said = {process.stdout.readline() for _ in range(2 * stopped)}
+        assert sum("has been stopped (SIGSTOP) · ending it" in line for line in said) == stopped
+        assert sum("was killed by signal 9 · starting it again" in line for line in said) == stopped
+        until(lambda: not any(map(alive, first[:stopped])) and len(children(process)) == 2)
+        until(lambda: all(listens(pid, address.port) for pid in children(process)))
+        before = sum(got.values())
+        until(lambda: sum(got.values()) > before + 50)
+        ending.set()
+        for client in clients:
+            client.join()
+        assert answers(connect, address) and set(got) == {200}
+        assert set(children(process)) & set(first) == set(first[stopped:])  # who was not stopped goes on
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[1] == "" and process.returncode == 0
+
+
+@needs_proc
+def test_a_worker_that_is_stopped_does_not_hold_up_the_end(mlp: Path) -> None:
+    with serving(mlp, "--port", 0) as (process, _, _lines):
+        pids = children(process)
+        process.send_signal(signal.SIGTERM)
+        os.kill(pids[0], signal.SIGSTOP)
+        assert process.communicate(timeout=30)[1] == "" and process.returncode == 0 and not any(map(alive, pids))
 
 
 @needs_proc

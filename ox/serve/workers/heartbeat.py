@@ -1,0 +1,54 @@
+"""Whether a worker that does not answer is stopped, stands still, or is only busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+EVERY = 0.5  # seconds between two looks
+STOPPED = 2  # looks in a row at a process that a signal has stopped: one may fall between Ctrl-Z and its end
+STILL = 3.0  # seconds in which a process that has to answer neither does nor uses the processor
+HANGS = 30.0  # seconds without an answer of a process that is busy, or waits for a disk
+
+State = tuple[str, int]  # the letter that the system gives a process, and the processor time that it has used
+
+
+def state_of(pid: int) -> State | None:
+    """None where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
+class Heartbeat:
+    """Counts looks, not seconds: whoever counts may have been stopped himself, together with the worker.
+
+    Args:
+        state: the worker's process now.
+    """
+
+    def __init__(self, state: Callable[[], State | None]) -> None:
+        self._state = state
+        self.answered()
+
+    def answered(self) -> None:
+        """The worker has answered since the last look."""
+        self._missed = self._stopped = self._still = 0
+        self._used = -1
+
+    def missed(self) -> str | None:
+        """The worker has not answered since the last look; why it has to go, if it has to."""
+        state, used = self._state() or ("", 0)
+        self._missed += 1
+        self._stopped = self._stopped + 1 if state == "T" else 0
+        self._still = self._still + 1 if state == "S" and used == self._used else 0
+        self._used = used
+        if self._stopped >= STOPPED:
+            return "has been stopped (SIGSTOP)"
+        if self._still * EVERY >= STILL:
+            return f"has stood still for {STILL:g} s"
+        if self._missed * EVERY >= HANGS:
+            return f"has not answered for {HANGS:g} s"
+        return None
