@@ -42,11 +42,27 @@ class Codec:
     def decode(self, body: bytes | bytearray, header_length: int | None = None) -> Request:
         """Reads a body; `header_length` is where its JSON ends and binary tensors begin, None for JSON alone.
 
+        With 0 there is no JSON: the body is the only input, and all outputs are answered as binary.
+
         Raises:
             ServeError: whatever is wrong with it, with the status for the reply.
         """
-        known = self._json.read(body) if header_length is None else self._binary.read(body, header_length)
+        if header_length is None:
+            known = self._json.read(body)
+        elif header_length:
+            known = self._binary.read(body, header_length)
+        else:
+            return self._raw(body)
         return known or self._read(body, header_length)
+
+    def _raw(self, body: bytes | bytearray) -> Request:
+        if not self._single:
+            what = "only a model of one input takes a body without JSON"
+            raise ServeError(what, expected=self.signature.names(), got=f"{len(self.signature.inputs)} inputs")
+        (codec,) = self.signature.inputs.values()
+        feed = {codec.name: codec.from_raw(body)}
+        rows, key = self.signature.measure(feed)
+        return Request(None, feed, rows, key, self.signature.all[True], NONE, self._forms[True])
 
     def _read(self, body: bytes | bytearray, header_length: int | None) -> Request:
         text = body if header_length is None else body[:header_length]

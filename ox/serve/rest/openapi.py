@@ -19,11 +19,11 @@ MOST_SHOWN = 1024  # elements of a golden sample
 ERROR = {"description": "What is wrong, what was expected, what to try", "content": {}}
 ABOUT = """The Open Inference Protocol V2 with Triton's extensions. Tensors travel as JSON, or as raw bytes behind it: \
 then the header Inference-Header-Content-Length says where the JSON ends, and each tensor's parameter binary_data_size \
-how many bytes are its."""
+how many bytes are its. With 0 in that header there is no JSON, and the body is the only input."""
 LENGTH = {
     "name": "Inference-Header-Content-Length",
     "in": "header",
-    "description": "Bytes of JSON before the first binary tensor; absent if there is none",
+    "description": "Bytes of JSON before the first binary tensor; absent if there is none, 0 for no JSON at all",
     "schema": {"type": "integer", "minimum": 0},
 }
 # What stands in a body of a call that is not inference.
