@@ -10,7 +10,8 @@ from ox.errors import ArgumentError
 
 DEVICES = ("cpu", "cuda", "auto")
 MOST = 1 << 20
-# name -> the most of what is a whole number from 1 on; each instance is a thread of the system, with memory of its own
+# name -> the most of what is a whole number from 1 on (max_rows from 0); each instance is a thread of the system, with
+# memory of its own
 COUNTS = {
     "max_rows": MOST, "instances": 1024, "threads": 1024, "max_queue": MOST, "priority_levels": MOST,
     "default_priority": MOST,
@@ -23,7 +24,8 @@ class Options:
 
     Args:
         device: "cpu", "cuda" or "auto".
-        max_rows: the most rows of a batch; 32 on a GPU if it is None.
+        max_rows: the most rows of a batch; measured if it is None, 32 on a GPU. 0: the model is never batched, and its
+            first dimension is one like any other.
         max_wait_ms: how long a free instance waits for a batch to fill.
         deadline_ms: how long a request may take, in the queue and in the model together, if it does not say itself.
         instances: threads that run the model; 1 on a GPU if it is None.
@@ -58,8 +60,9 @@ class Options:
             value = getattr(self, name)
             if value is None and name in ("max_rows", "instances", "threads"):
                 continue
-            if type(value) is not int or not 1 <= value <= most:
-                raise ArgumentError(f"{name} is out of range", expected=f"1 to {most:,}", got=repr(value))
+            least = 0 if name == "max_rows" else 1
+            if type(value) is not int or not least <= value <= most:
+                raise ArgumentError(f"{name} is out of range", expected=f"{least} to {most:,}", got=repr(value))
         for name, limit in (("max_wait_ms", MOST), ("deadline_ms", 1e9), ("weight", 1e6)):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value <= limit or (value == 0 and name != "max_wait_ms"):

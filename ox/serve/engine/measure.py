@@ -59,7 +59,7 @@ def fit(
     on_gpu = engine.device == "cuda"
     known = rows(engine, samples, 1)
     row = known[0][0] if known else None
-    max_rows, unwanted = options.max_rows, "--max-rows 1"
+    max_rows, unwanted = options.max_rows, f"max_rows = {options.max_rows}"
     if max_rows is None:
         max_rows = USUAL[engine.device]
         if row is not None and (found := best_rows(engine.run, row, MOST[engine.device])) is not None:

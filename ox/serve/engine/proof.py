@@ -79,15 +79,15 @@ def prove(
     samples: Sequence[Sample],
     max_rows: int,
     through: np.dtype[Any] | None = None,
-    unwanted: str = "--max-rows 1",
+    unwanted: str = "max_rows = 1",
 ) -> Proof:
     """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way.
 
-    `unwanted` is why `max_rows` is 1, if it is.
+    `unwanted` is why `max_rows` is 0 or 1, if it is.
     """
     tried = rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
     row = tried[0][0] if tried else None
-    why = unwanted if max_rows == 1 else promise(engine.inputs, engine.outputs)
+    why = unwanted if max_rows < 2 else promise(engine.inputs, engine.outputs)
     if why is None and len(tried) < 2:
         why = "no valid inputs to try it with; export with golden samples"
     why = why or _try(engine.run, tried, max_rows, through)

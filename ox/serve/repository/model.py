@@ -93,7 +93,8 @@ class Model:
             self.not_padded = self.not_padded or ("the configuration reshapes tensors" if reshapes else None)
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
-        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings)
+        batched = self.proof.why is None
+        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched)
         if padding is not None:
             self.signature.complete = padding.complete
         self.stages = Stages()

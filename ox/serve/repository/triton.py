@@ -81,9 +81,9 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
 def _options(config: Any) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     batching, queue = config.dynamic_batching, config.dynamic_batching.default_queue_policy
-    if config.max_batch_size:
+    if config.HasField("max_batch_size"):  # an explicit 0 is something else than nothing said
         changes["max_rows"] = config.max_batch_size
-    if batching.preferred_batch_size:
+    if batching.preferred_batch_size and changes.get("max_rows") != 0:
         changes["max_rows"] = max(batching.preferred_batch_size)
     if batching.max_queue_delay_microseconds:
         changes["max_wait_ms"] = batching.max_queue_delay_microseconds / 1000

@@ -32,15 +32,17 @@ class InputCodec:
         info: the input.
         max_rows: the most that a first dimension that varies may be.
         max_strings: the most elements, if they are strings.
+        batched: whether the first dimension counts rows, of which there must be one.
     """
 
-    def __init__(self, info: TensorInfo, max_rows: int, max_strings: int) -> None:
+    def __init__(self, info: TensorInfo, max_rows: int, max_strings: int, batched: bool = True) -> None:
         self.info, self.name = info, info.name
         self.dtype = DTYPES[info.dtype]
         self._code = CODES.get(info.dtype)
         sizes = [size for size in info.dims[1:] if isinstance(size, int)]
         self._fixed: list[int] | None = sizes if len(sizes) == len(info.dims[1:]) else None
         self._free_first = bool(info.dims) and not isinstance(info.dims[0], int)
+        self._batched = batched
         self._one_row = [1, *sizes] if self._free_first else None
         self._max_rows, self._max_strings = max_rows, max_strings if info.dtype == "BYTES" else None
         self._usual_rows = max_rows  # as many need no second look
@@ -71,7 +73,7 @@ class InputCodec:
         if len(shape) > MOST_DIMS:
             got = f"{len(shape)} dimensions"
             raise ServeError(f"input '{self.name}' has another rank", expected=show_dims(self.info.dims), got=got)
-        if self._free_first and shape and shape[0] == 0:
+        if self._free_first and self._batched and shape and shape[0] == 0:
             raise ServeError(f"input '{self.name}' has no rows", expected=show_dims(self.info.dims), got=str(shape))
         fits = len(shape) == len(self.info.dims) and all(
             size == dim if isinstance(dim, int) else 0 <= size < LARGEST_DIM

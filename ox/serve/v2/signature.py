@@ -21,16 +21,22 @@ class Signature:
         inputs, outputs: the model's interface.
         max_rows: the most rows of one request.
         max_strings: the most elements of all of its BYTES tensors together.
+        batched: whether first dimensions count rows; where they do not, one may be 0.
     """
 
     def __init__(
-        self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], max_rows: int, max_strings: int
+        self,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        max_rows: int,
+        max_strings: int,
+        batched: bool = True,
     ) -> None:
         self.outputs, self.max_rows = outputs, max_rows
         share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
         # Not every first dimension counts rows: edges stand beside a graph's nodes.
         most = {info.name: max_rows if info.dims[:1] == inputs[0].dims[:1] else LARGEST_DIM - 1 for info in inputs}
-        self.inputs = {info.name: InputCodec(info, most[info.name], share) for info in inputs}
+        self.inputs = {info.name: InputCodec(info, most[info.name], share, batched) for info in inputs}
         self.places = {info.name: place for place, info in enumerate(outputs)}
         self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
         self.complete: Callable[[dict[str, Array]], None] | None = None  # adds what clients may leave out: a mask
@@ -73,7 +79,8 @@ class Signature:
                             f"'{dim}' is {size} in input '{name}'", expected=f"{other}, as in input '{where}'"
                         )
         first = next(iter(feed.values()), None)
-        rows = first.shape[0] if first is not None and first.ndim else 1
+        # What has no rows is one run all the same.
+        rows = first.shape[0] or 1 if first is not None and first.ndim else 1
         if rows > self.max_rows:
             raise ServeError(f"{rows} rows in one request", status=413, expected=f"at most {self.max_rows}")
         # In the model's order: two clients may list the same inputs differently.

@@ -29,7 +29,7 @@ def fields(owner: Any) -> dict[str, Any]:
     return {
         **{
             field.name: (field.number, field.label, field.type, field.type_name.rpartition(".")[2],
-                         field.oneof_index if field.HasField("oneof_index") else None)
+                         field.oneof_index if field.HasField("oneof_index") and not field.proto3_optional else None)
             for field in owner.field
         },
         **{inner.name: fields(inner) for inner in owner.nested_type},

@@ -65,6 +65,10 @@ def test_everything_that_is_followed(tmp_path: Path) -> None:
 
 def test_small_differences(tmp_path: Path) -> None:
     assert read(tmp_path, "max_batch_size: 16").running.options.max_rows == 16
+    assert read(tmp_path, "max_batch_size: 0").running.options.max_rows == 0
+    preferred = "max_batch_size: 0 dynamic_batching { preferred_batch_size: [4] }"
+    assert read(tmp_path, preferred).running.options.max_rows == 0
+    assert read(tmp_path, "dynamic_batching {}").running.options.max_rows is None
     assert read(tmp_path, "input { name: 'x' dims: [2] }").running.inputs == (Declared("x", None, (2,)),)
     assert read(tmp_path, "input { name: 'x' }").running.inputs[0].dims is None
     assert read(tmp_path, "instance_group { kind: KIND_GPU }").running.options.device == "cuda"
