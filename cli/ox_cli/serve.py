@@ -20,7 +20,7 @@ def serve(
     ] = "own",
     grpc_port: Annotated[int | None, typer.Option(help="A port for gRPC alone; 0 takes a free one.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda (that or an error) or auto (says what it chose).")] = "auto",
-    max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; measured, or 32 on a GPU. 0: never batched.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; without it measured. 0: none.")] = None,
     max_wait_ms: Annotated[float, typer.Option(help="How long a free instance waits for a batch to fill.")] = 0.0,
     deadline_ms: Annotated[float, typer.Option(help="How long a request may take that does not say.")] = 10_000.0,
     instances: Annotated[int | None, typer.Option(help="Threads that run a model; measured, or 1 on a GPU.")] = None,
