@@ -13,7 +13,7 @@ def serve(
         list[Path],
         typer.Argument(help="ONNX files, each served under its stem, or folders NAME/1/model.onnx", metavar="MODEL..."),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 is all of IPv4, :: everything.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one and says which.")] = 8000,
     grpc: Annotated[
         str, typer.Option(help="own (on the same port), grpcio (on a port of its own, extra grpc) or off.")

@@ -14,6 +14,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ox.serve.address import unavailable
+
 BACKLOG = 2048
 COPIES = 16  # connections a turn; each costs a system call when somebody comes
 
@@ -21,9 +23,8 @@ COPIES = 16  # connections a turn; each costs a system call when somebody comes
 class Listener:
     """One port, however many sockets take connections from it."""
 
-    def __init__(self, servers: Sequence[asyncio.Server]) -> None:
-        self._servers = servers
-        self.port: int = servers[0].sockets[0].getsockname()[1]
+    def __init__(self, servers: Sequence[asyncio.Server], port: int) -> None:
+        self._servers, self.port = servers, port
 
     def close(self) -> None:
         """Nobody new gets in."""
@@ -32,20 +33,29 @@ class Listener:
 
 
 async def listen(
-    factory: Callable[[], asyncio.BaseProtocol],
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None = None,
-    reuse_port: bool = False,
+    factory: Callable[[], asyncio.BaseProtocol], sockets: Sequence[socket.socket], *, tls: ssl.SSLContext | None = None
 ) -> Listener:
-    """Raises OSError or OverflowError where the address cannot be had."""
+    """Takes connections from bound sockets, which from then on belong to the listener.
+
+    Raises:
+        ServeError: somebody else listens there.
+    """
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {"backlog": BACKLOG, "ssl": tls}
-    servers = [await loop.create_server(factory, host, port, reuse_port=reuse_port or None, **options)]
-    if type(loop).__module__.startswith("uvloop"):
-        for listening in servers[0].sockets:
-            for _ in range(COPIES - 1):
-                copy = socket.socket(fileno=os.dup(listening.fileno()))
+    copies = COPIES - 1 if type(loop).__module__.startswith("uvloop") else 0
+    servers: list[asyncio.Server] = []
+    port = sockets[0].getsockname()[1]
+    try:
+        for bound in sockets:
+            servers.append(await loop.create_server(factory, sock=bound, **options))
+            for _ in range(copies):
+                copy = socket.socket(fileno=os.dup(bound.fileno()))
                 servers.append(await loop.create_server(factory, sock=copy, **options))
-    return Listener(servers)
+    except OSError as error:
+        host = bound.getsockname()[0]
+        for server in servers:
+            server.close()
+        for each in sockets:
+            each.close()
+        raise unavailable(host, port, error) from error
+    return Listener(servers, port)

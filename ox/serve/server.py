@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
 from ox.serve.access import Guard
-from ox.serve.address import unavailable
 from ox.serve.http import Front
 from ox.serve.limits import Limits
 from ox.serve.listen import listen
@@ -27,6 +26,7 @@ from ox.serve.rest.admission import Admission
 from ox.serve.rest.router import Router
 from ox.serve.service import Service
 from ox.serve.settings import Settings
+from ox.serve.sockets import bind
 
 if TYPE_CHECKING:
     from ox.serve.grpc.door import Door
@@ -115,11 +115,8 @@ class Server:
             self._router.admission = admission
         else:
             self._front.admit = admission
-        try:
-            shared = self.settings.workers > 1
-            self._listener = await listen(self._front, self.host, self.port, tls=self._tls, reuse_port=shared)
-        except (OSError, OverflowError) as error:
-            raise unavailable(self.host, self.port, error) from error
+        sockets = bind(self.host, self.port, share=self.settings.workers > 1)
+        self._listener = await listen(self._front, sockets, tls=self._tls)
         self.port = self._listener.port
         if self.settings.grpc != "off":
             from ox.serve.grpc.door import Door

@@ -9,6 +9,7 @@ import pytest
 
 from ox.serve.listen import COPIES, listen
 from ox.serve.loop import new_loop
+from ox.serve.sockets import bind
 
 CLIENTS = 320
 
@@ -24,7 +25,7 @@ def test_many_get_in_a_turn(kind: str) -> None:
             came.append(transport)
 
     async def body() -> int:
-        listener = await listen(Guest, "127.0.0.1", 0)
+        listener = await listen(Guest, bind("127.0.0.1", 0))
         clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(CLIENTS)]
         turns = 0
         while len(came) < CLIENTS and turns < 2 * CLIENTS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ox.serve.access import Guard, credential_of
-from ox.serve.address import unavailable
 from ox.serve.grpc.methods import Table
 from ox.serve.grpc.own import Grpc
 from ox.serve.grpc.rpc import Code
@@ -15,6 +14,7 @@ from ox.serve.limits import Limits
 from ox.serve.listen import Listener, listen
 from ox.serve.service import Service
 from ox.serve.settings import Settings
+from ox.serve.sockets import bind
 
 
 class Door:
@@ -63,10 +63,7 @@ class Door:
         http2 = Http2(front, own.plan)
         front.upgrade = http2.upgrade
         if self.port is not None:
-            try:
-                self._listener = await listen(http2, host, self.port, tls=settings.tls(), reuse_port=share)
-            except (OSError, OverflowError) as error:
-                raise unavailable(host, self.port, error) from error
+            self._listener = await listen(http2, bind(host, self.port, share=share), tls=settings.tls())
             self.port = self._listener.port
         else:
             self.port = port

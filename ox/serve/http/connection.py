@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from ox.errors import OxError, ServeError
+from ox.serve.address import peer_of
 from ox.serve.http.exchange import CONTINUE, Exchange, KeepAlive, Refused
 from ox.serve.http.heads import Head
 from ox.serve.http.patience import Patience
@@ -53,8 +54,7 @@ class Connection(Patience):
     @property
     def peer(self) -> str:
         """The client's address, without its port; "" where there is none."""
-        name = self.transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) and name else ""
+        return peer_of(self.transport)
 
     def _begin(self) -> None:
         self.target = b""

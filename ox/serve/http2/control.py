@@ -6,6 +6,7 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
+from ox.serve.address import peer_of
 from ox.serve.http2 import frames
 from ox.serve.http2.budget import Budget
 from ox.serve.http2.frames import (
@@ -73,8 +74,7 @@ class Control(Sender):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.write = self.transport.write  # type: ignore[method-assign]
-        name = transport.get_extra_info("peername")
-        self.peer = str(name[0]) if isinstance(name, tuple) else ""
+        self.peer = peer_of(transport)
         now = self.front.loop.time()
         self.began = self.heard = now
         self.period = min(self.limits.request_s, self.limits.idle_s, self.limits.write_s) / 4

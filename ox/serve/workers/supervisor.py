@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from ox.errors import OxError, ServeError
-from ox.serve.address import unavailable
+from ox.serve.sockets import bind
 from ox.serve.workers.heartbeat import EVERY, Heartbeat, state_of
 from ox.serve.workers.journal import Journal
 from ox.serve.workers.link import LONGEST, Link
@@ -51,12 +51,14 @@ class Supervisor:
     def __init__(self, orders: Orders, show: Callable[[str], None]) -> None:
         settings = orders.settings
         self._show, self._count = show, settings.workers
-        self._held = [_hold(settings.host, settings.port)]
+        self._held = _hold(settings.host, settings.port)
+        port = self._held[0].getsockname()[1]
         grpc_port = settings.grpc_port
         if grpc_port is not None:
-            self._held.append(_hold(settings.host, grpc_port))
-        ports = [held.getsockname()[1] for held in self._held]
-        self._orders = orders.at(ports[0], ports[1] if grpc_port is not None else None)
+            held = _hold(settings.host, grpc_port)
+            grpc_port = held[0].getsockname()[1]
+            self._held += held
+        self._orders = orders.at(port, grpc_port)
         self._journal = Journal()
         self._workers: dict[int, Worker] = {}
         self._keepers: list[asyncio.Task[None]] = []
@@ -198,20 +200,11 @@ class Supervisor:
         return told
 
 
-def _hold(host: str, port: int) -> socket.socket:
-    """A socket that keeps a port for the workers, and listens to nothing itself."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    try:
-        with socket.socket(family, kind, protocol) as alone:  # without sharing: somebody else's port is an error
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind(address)
-        held = socket.socket(family, kind, protocol)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier server may still fade
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(address)
-    except OSError as error:
-        raise unavailable(host, port, error) from error
-    return held
+def _hold(host: str, port: int) -> list[socket.socket]:
+    """Sockets that keep a port for the workers, and listen to nothing themselves."""
+    for alone in bind(host, port):  # without sharing: somebody else's port is an error
+        alone.close()
+    return bind(host, port, share=True)
 
 
 def _path() -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -91,6 +92,16 @@ def test_a_killed_worker_comes_back_and_all_end_together(mlp: Path, connect: Any
 
 
 @needs_proc
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_workers_share_addresses_of_both_kinds(mlp: Path, connect: Any) -> None:
+    with serving("--host", "::", "--port", 0, "--grpc-port", 0, mlp) as (_, address, lines):
+        assert address.host == "[::]" and "listening on :: without authentication" in lines[-2]
+        for host in ("127.0.0.1", "::1"):
+            for _ in range(8):
+                with connect(SimpleNamespace(host=host, port=address.port)) as client:
+                    assert client.ask("GET", "/v2/models/mlp/ready")[0] == 200
+
+
 def test_workers_do_not_outlive_their_supervisor(mlp: Path) -> None:
     with serving(mlp, "--port", 0) as (process, _, _lines):
         pids = children(process)
