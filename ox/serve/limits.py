@@ -20,6 +20,7 @@ class Limits:
     reply: int = 32 * MIB  # one answer
     buffered: int = 256 * MIB  # all bodies of all connections together
     unread: int = 256 * MIB  # all answers that their clients do not take, together; beyond it the largest are given up
+    states: int = 256 * MIB  # what sequences keep between their requests, all models together
     connections: int = 8192
     pipeline: int = 16  # requests of one connection that are worked on at once
     streams: int = 256  # the same over HTTP/2, which clients are told

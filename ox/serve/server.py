@@ -66,7 +66,10 @@ class Server:
         self._tls = self.settings.tls()
         repository = Repository()
         repository.discreet = self.settings.keys is not None
-        self.keeper = Keeper(repository, layout, options or Options(), self.limits, watch=self.settings.watch)
+        said = self.settings
+        self.keeper = Keeper(
+            repository, layout, options or Options(), self.limits, watch=said.watch, workers=said.workers
+        )
         self.keeper.open()
         self.service = service(repository, self.limits)
         self.service.keeper = self.keeper

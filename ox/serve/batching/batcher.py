@@ -72,6 +72,8 @@ class Batcher:
         self.max_rows, self.max_wait_s = max_rows, max_wait_s
         self._instances, self._here = instances, here or instances[0]
         self._observe, self._padding, self._share = observe, padding, share
+        self.fill_rows = max_rows  # so many are not waited for any longer
+        self.returned: Callable[[Sequence[Job]], None] | None = None  # told of jobs before they are answered
         self.tally = Tally()
         self._intake, self._queue = intake, intake.queue
         self._turn: deque[Job] = deque()  # what this turn of the event loop brought
@@ -156,7 +158,7 @@ class Batcher:
                     break
                 turn.popleft()
                 if job.abandoned or (job.deadline is not None and job.deadline <= now):
-                    self._drop([job])
+                    self.drop([job])
                 else:
                     batch.append(job)
                     rows += job.request.rows
@@ -174,7 +176,7 @@ class Batcher:
         with self._ready:
             out = self._queue.throw_out(late(now))
             following = self._queue.earliest()
-        self._drop(out)
+        self.drop(out)
         for flight in self._flights:
             for job in () if flight is None else flight.jobs:
                 if job.abandoned or job.flight is not flight or job.deadline is None:
@@ -185,13 +187,15 @@ class Batcher:
                     following = job.deadline
         return following
 
-    def _drop(self, jobs: list[Job]) -> None:
-        """Jobs that left the queue without having run."""
+    def drop(self, jobs: list[Job]) -> None:
+        """Jobs that are given up without having run: late, or their clients have left. On the event loop."""
         for job in jobs:
             if job.abandoned:
                 self.tally.gone += 1
             else:
                 self._too_late(job)
+        if self.returned is not None:
+            self.returned(jobs)
 
     def _too_late(self, job: Job) -> None:
         self.tally.late += 1
@@ -199,10 +203,11 @@ class Batcher:
         where = "in the queue" if job.flight is None else "in the queue and the model"
         hint = "again in a moment, or with a longer timeout"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
-        self._answer(job)
+        self.answer(job)
         job.let_go()
 
-    def _answer(self, job: Job) -> None:
+    def answer(self, job: Job) -> None:
+        """Has a job tell its outcome. On the event loop."""
         try:
             job.done()
         except Exception:  # a defect of ours with one answer is none of the others' business
@@ -235,7 +240,7 @@ class Batcher:
         """Waits until a full batch is there, the oldest job has waited long enough, or its deadline comes near."""
         while True:
             group = self._queue.first()
-            if group is None or self._closing or group.rows >= self.max_rows:
+            if group is None or self._closing or group.rows >= self.fill_rows:
                 return "idle"
             job, now = group.heap[0].job, perf_counter()
             wait, reason = job.arrived + self.max_wait_s - now, "wait"
@@ -253,7 +258,7 @@ class Batcher:
             if taken.jobs:  # with the lock held: whoever looks for deadlines finds them in the queue or in a flight
                 flight = self._flights[index] = Flight(taken.jobs, control, "full" if taken.full else reason)
         if taken.stale:
-            self._hand_over(self._drop, taken.stale)
+            self._hand_over(self.drop, taken.stale)
         if flight is not None:
             self._serve(taken.jobs, instance, flight)
             self._flights[index] = None
@@ -325,10 +330,12 @@ class Batcher:
                 self._intake.ran(rows, run_s)
         if flight is not None:
             self._landed(flight)
+        if self.returned is not None:
+            self.returned(jobs)
         for job in jobs:
             job.flight = None
             if not job.abandoned:
-                self._answer(job)
+                self.answer(job)
 
     def _landed(self, flight: Flight) -> None:
         """Counts a run; one that was split comes back in parts."""

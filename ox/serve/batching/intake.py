@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from time import perf_counter
+from typing import Protocol
 
 from ox.errors import ServeError
 from ox.serve.batching.job import Job
@@ -14,16 +15,31 @@ PURGE_S = 0.005
 LONGEST_RETRY_S = 60.0
 
 
-class Budget:
-    """Bytes of requests that wait, of all models of a server. Queues add up their own; so no lock is needed."""
+class Sized(Protocol):
+    """Whatever holds bytes."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.queues: list[Queue] = []
+    @property
+    def size(self) -> int: ...
+
+
+class Budget:
+    """Bytes of requests that wait, and of what sequences keep, of all models of a server.
+
+    Queues add up their own; so no lock is needed.
+    """
+
+    def __init__(self, limit: int, states_limit: int = 0) -> None:
+        self.limit, self.states_limit = limit, states_limit
+        self.queues: list[Sized] = []
+        self.states: list[Sized] = []
 
     @property
     def held(self) -> int:
         return sum(queue.size for queue in self.queues)
+
+    @property
+    def states_held(self) -> int:
+        return sum(states.size for states in self.states)
 
 
 class Intake:

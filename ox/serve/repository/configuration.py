@@ -34,7 +34,9 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
         answer["parameters"]["ox_batching_off"] = {"string_value": model.proof.why}
     if setup is not None:
         answer["version_policy"] = setup.policy.to_json()
-    if most:
+    if setup is not None and setup.running.sequence is not None:
+        answer["sequence_batching"] = setup.running.sequence.to_json()
+    elif most:
         options = model.options
         answer["dynamic_batching"] = {
             "preferred_batch_size": buckets(most),

@@ -47,13 +47,21 @@ class Keeper:
         options: how they are run where nothing else is said.
         limits: how often the disk is looked at, and what requests may ask.
         watch: whether changes on disk are followed.
+        workers: processes that serve these models, this one among them.
     """
 
     def __init__(
-        self, repository: Repository, layout: Layout, options: Options, limits: Limits, *, watch: bool = True
+        self,
+        repository: Repository,
+        layout: Layout,
+        options: Options,
+        limits: Limits,
+        *,
+        watch: bool = True,
+        workers: int = 1,
     ) -> None:
         self.repository, self.layout, self.limits = repository, layout, limits
-        self._setups = Setups(options)
+        self._setups = Setups(options, workers)
         self._steps = Steps(repository, self._setups, limits, self._tidy)
         self._watch = Watch(layout.scan, self._seen, limits.poll_s) if watch else None
         self._settled: dict[str, object] = {}  # what each model was like when it was last seen to

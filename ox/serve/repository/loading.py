@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ox.errors import LoadError, OxError
@@ -12,6 +13,7 @@ from ox.serve.limits import Limits
 from ox.serve.repository.layout import Version, stamp_of
 from ox.serve.repository.model import Model
 from ox.serve.repository.pbtxt import read_text
+from ox.serve.repository.sequence_batching import tensors_of
 from ox.serve.repository.setup import Running, agreed
 from ox.serve.repository.tensor_config import reshapes_of
 
@@ -54,8 +56,17 @@ def _load(
         return agreed(name, kind, actual, declared[kind], texts)
 
     reshapes = reshapes_of(running.inputs, running.outputs)
+    sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
     return Model(
-        file, running.options, limits, name=name, version=str(number), told=told, reshapes=reshapes, budget=budget
+        file,
+        running.options,
+        limits,
+        name=name,
+        version=str(number),
+        told=told,
+        reshapes=reshapes,
+        sequence=sequence,
+        budget=budget,
     )
 
 

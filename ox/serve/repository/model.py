@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from time import perf_counter
 
@@ -16,6 +17,8 @@ from ox.serve.batching.fairness import CORES
 from ox.serve.batching.intake import Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
+from ox.serve.batching.sequence_tensors import SequenceTensors
+from ox.serve.batching.sequences import Sequences
 from ox.serve.engine.instance import Instance
 from ox.serve.engine.measure import HANDOFF_S, fit
 from ox.serve.engine.padding_proof import prove_padding
@@ -29,7 +32,9 @@ from ox.serve.repository.thread import in_thread
 from ox.serve.telemetry.stages import Stages
 from ox.serve.v2.signature import Signature
 
-Told = Callable[[str, tuple[TensorInfo, ...]], tuple[TensorInfo, ...]]
+Infos = tuple[TensorInfo, ...]
+Told = Callable[[str, Infos], Infos]
+Sequenced = Callable[[Infos, Infos], SequenceTensors]
 
 SLOWEST_INLINE_S = 1e-3
 
@@ -45,6 +50,7 @@ class Model:
         version: which version of that name it is.
         told: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
         reshapes: the tensors that clients see in another shape than the file has.
+        sequence: makes the controls and states of a model of sequences, given all inputs and outputs of the file.
         budget: what it shares with the other models of its server; without one it has its own.
 
     Raises:
@@ -62,6 +68,7 @@ class Model:
         version: str = "1",
         told: Told | None = None,
         reshapes: Reshapes | None = None,
+        sequence: Sequenced | None = None,
         budget: Budget | None = None,
     ) -> None:
         begun = perf_counter()
@@ -72,11 +79,16 @@ class Model:
         engine = Engine(source, options.device, options.instances or usable_threads(), options.threads or 1)
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
+        tensors = None if sequence is None else sequence(self.inputs, self.outputs)
+        if tensors is not None:
+            self.inputs, self.outputs = tensors.inputs, tensors.outputs
         if told is not None:
             self.inputs, self.outputs = told("input", self.inputs), told("output", self.outputs)
         check_golden(self.name, engine, contract.samples, contract.through)
         self._reshapes = reshapes or None
         self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
+        if tensors is not None:
+            self.samples = ()  # they hold what clients do not send
         self.fit = fit(source, engine, contract.samples, options, contract.through)
         self.engine, self.proof = self.fit.engine, self.fit.proof
         self.instances, self.threads = self.fit.instances, self.fit.threads
@@ -91,6 +103,7 @@ class Model:
         if padding is not None:
             self.not_padded = "no batches" if self.proof.why is not None else None
             self.not_padded = self.not_padded or ("the configuration reshapes tensors" if reshapes else None)
+            self.not_padded = self.not_padded or ("the model keeps state of sequences" if tensors else None)
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
         batched = self.proof.why is None
@@ -101,12 +114,13 @@ class Model:
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
         self.inline = (
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
-        )
+        ) and tensors is None
         self._mean_s = self.proof.row_s
+        budget = budget or Budget(limits.buffered, limits.states)
         intake = Intake(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,
-            budget=budget or Budget(limits.buffered),
+            budget=budget,
             levels=options.priority_levels,
             usual=options.default_priority,
             instances=self.instances,
@@ -122,7 +136,22 @@ class Model:
             padding=self.padding,
             share=None if on_gpu else CORES.share(options.weight, self.threads),
         )
+        self.sequences = None if tensors is None else self._sequences(tensors, budget)
         self.warm_s = perf_counter() - begun
+
+    def _sequences(self, tensors: SequenceTensors, budget: Budget) -> Sequences:
+        config = tensors.config
+        self.batcher.fill_rows = max(1, ceil(config.utilization * self.proof.max_rows))
+        return Sequences(
+            self.name,
+            tensors,
+            self.batcher,
+            slots=config.slots * (self.instances if config.per_instance else 1),
+            idle_s=config.idle_s,
+            max_queue=self.options.max_queue,
+            deadline_s=self.options.deadline_ms / 1000,
+            budget=budget,
+        )
 
     def _seen(self, instance: Instance) -> BatcherInstance:
         """The instance with tensors as clients see them."""
@@ -141,17 +170,31 @@ class Model:
             raise ServeError(what, status=503, hint="again in a moment")
         if self.inline and job.request.rows <= self.proof.max_rows:
             self.batcher.submit_here(job)
-        else:
+        elif self.sequences is None:
             self.batcher.submit(job)
+        else:
+            self.sequences.submit(job)
+
+    @property
+    def depth(self) -> int:
+        """Requests that wait."""
+        return self.batcher.depth + (0 if self.sequences is None else self.sequences.waiting)
 
     async def close(self) -> None:
         """Finishes what was accepted, however long that takes, and frees the memory. On the event loop."""
         self.closed = True
+        if self.sequences is not None:
+            await self.sequences.drain()
         self.batcher.finish()
         # What came in this turn of the loop runs at its end, which comes before the news from another thread.
         await in_thread(self.batcher.join, f"ox-drain-{self.name}")
         self.batcher.close()
-        del self.batcher, self.engine, self.fit  # by hand, because they refer to one another and to this
+        del (
+            self.batcher,
+            self.sequences,
+            self.engine,
+            self.fit,
+        )  # by hand, because they refer to one another and to this
 
     def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
         self.stages.ran(rows, run_s, gather_s)
@@ -180,6 +223,8 @@ class Model:
             parts.append(f"{', '.join(self.padding.dims)} padded, proven")
         elif self.not_padded is not None:
             parts.append(f"padding off: {self.not_padded}")
+        if self.sequences is not None:
+            parts.append("in sequences")
         if self.inline:
             parts.append(f"{1e6 * self.proof.row_s:.0f} µs a row: answered at once")
         return " · ".join(parts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ox.errors import LoadError
 from ox.graph.contract import TensorInfo
+from ox.serve.batching.sequence_config import SequenceBatching
 from ox.serve.options import Options
 from ox.serve.repository.layout import MODEL
 from ox.serve.repository.policy import Policy
@@ -42,6 +43,7 @@ class Running:
     memory_mib: int | None = None
     inputs: tuple[Declared, ...] = ()
     outputs: tuple[Declared, ...] = ()
+    sequence: SequenceBatching | None = None
 
 
 @dataclass(frozen=True)

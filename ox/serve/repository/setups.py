@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ox.errors import LoadError
 from ox.serve.options import Options
 from ox.serve.repository.layout import Found, Stamp
 from ox.serve.repository.pbtxt import from_text
@@ -19,10 +20,11 @@ class Setups:
 
     Args:
         options: of models about which nothing is said.
+        workers: processes that answer; states of sequences live in one.
     """
 
-    def __init__(self, options: Options) -> None:
-        self._base = Setup(Running(options))
+    def __init__(self, options: Options, workers: int = 1) -> None:
+        self._base, self._workers = Setup(Running(options)), workers
         self._stamps: Mapping[Path, Stamp] = {}
         self._files: dict[Path, Tables] = {}
 
@@ -46,6 +48,17 @@ class Setups:
         Raises:
             LoadError: something that is said cannot be followed.
         """
+        setup = self._said(found, config)
+        if setup.running.sequence is not None and self._workers > 1:
+            raise LoadError(
+                f"{found.name}: the states of sequences live in one process, and several answer here",
+                expected="--workers 1 for a model with sequence_batching",
+                got=f"--workers {self._workers}",
+                hint="a server of its own for this model",
+            )
+        return setup
+
+    def _said(self, found: Found, config: Any) -> Setup:
         setup, where = self._base, "the parameter 'config'"
         unknown: list[str] = []
         if config is None and found.config is not None:

@@ -39,7 +39,7 @@ class Steps:
     def __init__(self, repository: Repository, setups: Setups, limits: Limits, gone: Callable[[Entry], None]) -> None:
         self.loads: Counter[tuple[str, str]] = Counter()  # by model, and "loaded", "failed" or "unloaded"
         self._repository, self._setups, self._limits, self._gone = repository, setups, limits, gone
-        self._budget = Budget(limits.buffered)
+        self._budget = Budget(limits.buffered, limits.states)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[Any]] = set()

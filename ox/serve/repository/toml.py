@@ -5,6 +5,7 @@ aliases = ["classifier"]        # other names
 labels = {prod = 3, next = 4}   # other words for versions
 versions = 2                    # the newest two; or "all", or [1, 3]
 memory_mib = 500                # the most that loading it may take
+sequence = {start = "START", state = {h_in = "h_out"}}  # see ox.serve.repository.sequence_batching
 max_rows = 16                   # and whatever else `ox.serve.Options` has
 """
 
@@ -20,11 +21,12 @@ from typing import Any
 from ox.errors import ArgumentError, LoadError
 from ox.serve.repository.pbtxt import read_text
 from ox.serve.repository.policy import Policy
+from ox.serve.repository.sequence_batching import from_table
 from ox.serve.repository.setup import Setup
 
 WORD = re.compile(r"[A-Za-z_][\w.-]*")
 MOST_MIB = 1 << 30
-OWN = ("aliases", "labels", "memory_mib", "versions")
+OWN = ("aliases", "labels", "memory_mib", "sequence", "versions")
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -83,6 +85,9 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
             policy = Policy(None, frozenset(numbers))
         case _:
             raise wrong("versions are no versions", '2, "all" or [1, 3]')
+    sequence = setup.running.sequence
+    if "sequence" in rest:
+        sequence = from_table(rest.pop("sequence"), path, where)
     known = {*OWN, *(entry.name for entry in fields(setup.running.options))}
     unknown = next((key for key in rest if key not in known), None)
     if unknown is not None:
@@ -91,5 +96,5 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
         options = setup.running.options.updated(rest, where)
     except ArgumentError as error:
         raise LoadError(f"{path}: {error.what}", where=where, expected=error.expected, got=error.got) from None
-    running = replace(setup.running, options=options, memory_mib=memory)
+    running = replace(setup.running, options=options, memory_mib=memory, sequence=sequence)
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)

@@ -7,18 +7,27 @@ from typing import Any
 
 from ox.errors import ArgumentError, LoadError
 from ox.serve.repository.policy import Policy
+from ox.serve.repository.sequence_batching import from_message
 from ox.serve.repository.setup import Declared, Running, Setup
 from ox.serve.repository.tensor_config import format_of, reshape_of
 
 # What is followed; of the rest, what differs from its default is named. Every size is warmed anyhow.
 FOLLOWED = {
     "ModelConfig": "name platform backend version_policy max_batch_size input output instance_group dynamic_batching "
-    "default_model_filename parameters model_warmup",
+    "sequence_batching default_model_filename parameters model_warmup",
     "ModelInput": "name data_type dims reshape format",
     "ModelOutput": "name data_type dims reshape label_filename",
     "ModelInstanceGroup": "name count kind",
     "ModelDynamicBatching": "preferred_batch_size max_queue_delay_microseconds priority_levels default_priority_level "
     "default_queue_policy",
+    "ModelSequenceBatching": "max_sequence_idle_microseconds control_input direct oldest state iterative_sequence",
+    "ControlInput": "name control",
+    "Control": "kind int32_false_true fp32_false_true data_type bool_false_true",
+    # The last two save copies where states live on a device of Triton's.
+    "State": "input_name output_name data_type dims initial_state use_same_buffer_for_input_output use_growable_memory",
+    "InitialState": "data_type dims zero_data data_file name",
+    "StrategyDirect": "max_queue_delay_microseconds minimum_slot_utilization",
+    "StrategyOldest": "max_candidate_sequences preferred_batch_size max_queue_delay_microseconds",
     "ModelQueuePolicy": "default_timeout_microseconds allow_timeout_override max_queue_size",
 }
 DEVICES = {0: "auto", 1: "cuda", 2: "cpu", 3: "auto"}  # of ModelInstanceGroup.Kind
@@ -54,7 +63,10 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
     for entry in (file, *(output.label_filename for output in config.output)):
         if "/" in entry or "\0" in entry or entry in (".", ".."):
             raise wrong("a file's name leads elsewhere", "a name without folders", repr(entry))
-    changes = _options(config)
+    changes, sequence = _options(config), setup.running.sequence
+    if choice == "sequence_batching":
+        sequence, more = from_message(config.sequence_batching, config.max_batch_size, name, where)
+        changes |= more
     unmapped = [*unknown, *_unfollowed(config)]
     for key, parameter in sorted(config.parameters.items()):
         value = parameter.string_value
@@ -74,6 +86,7 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         setup.running.memory_mib,
         tuple(_input(entry, batched, name, where) for entry in config.input),
         tuple(_output(entry, batched, name, where) for entry in config.output),
+        sequence,
     )
     return replace(setup, running=running, policy=_policy(config, setup.policy), unmapped=tuple(unmapped))
 

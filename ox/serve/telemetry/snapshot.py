@@ -51,7 +51,7 @@ def of_model(model: Model) -> Snapshot:
         info["why"] = model.proof.why
     tally = model.batcher.tally
     counts = {name: getattr(tally, name) for name in ("split", "late", "gone", "refused", "cells", "padding")}
-    return {"info": info, "depth": model.batcher.depth, "left": tally.left(), **counts, **of_stages(model.stages)}
+    return {"info": info, "depth": model.depth, "left": tally.left(), **counts, **of_stages(model.stages)}
 
 
 def of_stages(stages: Stages) -> Snapshot:

@@ -89,7 +89,7 @@ def test_small_differences(tmp_path: Path) -> None:
         ("new_field: 3", "new_field"),
         ("response_cache { enable: true }", "response_cache"),
         ("optimization { graph { level: 1 } }", "optimization"),
-        ("sequence_batching { direct {} }", "sequence_batching"),
+        ("sequence_batching { oldest { preserve_ordering: true } }", "sequence_batching.oldest.preserve_ordering"),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy"),
         ("input [ { name: 'x' optional: true }, { name: 'y' optional: true } ]", "input.optional"),
         ("instance_group { gpus: [0, 1] }", "instance_group.gpus"),

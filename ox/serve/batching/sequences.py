@@ -1,0 +1,356 @@
+"""Requests of sequences: one of each at a time, in order, with what the model keeps between them.
+
+Only the first request of a sequence is in the batcher's queue; the next one follows when it is back. So a batch holds
+at most one request of each sequence, and those of different sequences run together. All of it happens on the event
+loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence as Many
+from time import perf_counter
+from typing import NamedTuple
+
+from ox.errors import ServeError
+from ox.graph.contract import Array
+from ox.serve.batching.batcher import Batcher
+from ox.serve.batching.deadlines import Deadlines
+from ox.serve.batching.intake import Budget
+from ox.serve.batching.job import Job
+from ox.serve.batching.sequence_tensors import SequenceTensors, States
+
+log = logging.getLogger("ox.serve")
+
+RETRY_S = 1.0
+
+
+class Waiting(NamedTuple):
+    """A request that waits for its turn."""
+
+    job: Job
+    size: int  # bytes
+
+    @property
+    def start(self) -> bool:
+        return bool(self.job.request.parameters.get("sequence_start", False))
+
+
+class Sequence:
+    """One sequence; `states` is what its next request is run with, None before its first has succeeded."""
+
+    __slots__ = ("active", "id", "running", "states", "waiting")
+
+    def __init__(self, identifier: int | str) -> None:
+        self.id = identifier
+        self.waiting: deque[Waiting] = deque()
+        self.running: Job | None = None
+        self.states: States | None = None
+        self.active = False  # has a slot
+
+
+class Held:
+    """Bytes that count in a budget."""
+
+    __slots__ = ("size",)
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+class Sequences:
+    """The sequences of one model.
+
+    Args:
+        model: its name, for errors.
+        tensors: its controls and states.
+        batcher: runs the requests; it has `returned` called with those that it is done with.
+        slots: how many sequences there are at once; the requests of more wait until one ends.
+        idle_s: a sequence ends after so long without a request.
+        max_queue: the most requests that wait, in the batcher's queue or here.
+        deadline_s: how long a request may take that does not say so itself.
+        budget: bytes of requests and of states that all models of a server share.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        tensors: SequenceTensors,
+        batcher: Batcher,
+        *,
+        slots: int,
+        idle_s: float,
+        max_queue: int,
+        deadline_s: float,
+        budget: Budget,
+    ) -> None:
+        self._model, self._tensors, self._batcher = model, tensors, batcher
+        self._free, self._idle_s = slots, idle_s
+        self._max_queue, self._deadline_s, self._budget = max_queue, deadline_s, budget
+        self._sequences: dict[int | str, Sequence] = {}
+        self._backlog: dict[Sequence, None] = {}  # those without a slot, in order
+        self._idle: dict[Sequence, float] = {}  # those without a request, and when they end; the first ends first
+        self._running: dict[Job, Sequence] = {}
+        self._requests, self._states = Held(), Held()
+        self.waiting = 0
+        self._promoting = self._draining = False
+        self._deadlines: Deadlines | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Future[None] | None = None
+        batcher.returned = self.returned
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def states_size(self) -> int:
+        """Bytes of all states."""
+        return self._states.size
+
+    def submit(self, job: Job) -> None:
+        """Queues a request behind those of its sequence.
+
+        Raises:
+            ServeError: it belongs to no sequence, or too much waits already (503).
+        """
+        parameters = job.request.parameters
+        identifier = parameters.get("sequence_id", 0)
+        if not identifier:
+            what = f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
+            raise ServeError(what, hint="the parameter sequence_id")
+        self._tensors.check(identifier, job.request.rows)
+        sequence = self._sequences.get(identifier)
+        if sequence is None and not parameters.get("sequence_start", False):
+            raise self._unknown(identifier)
+        size = sum(array.nbytes for array in job.request.feed.values())
+        self._admit(size)
+        if self._deadlines is None:
+            self._open()
+        job.request.rows = 1  # whatever its first dimension is
+        if job.deadline is None:
+            job.deadline = job.arrived + self._deadline_s
+        if sequence is None:
+            sequence = self._sequences[identifier] = Sequence(identifier)
+            self._backlog[sequence] = None
+        self._idle.pop(sequence, None)
+        sequence.waiting.append(Waiting(job, size))
+        self._count(1, size)
+        assert self._deadlines is not None
+        self._deadlines.watch(job.deadline)
+        self._advance(sequence)
+        self._promote()
+
+    def returned(self, jobs: Many[Job]) -> None:
+        """The batcher is done with these, which are not answered yet: they succeeded, failed or were given up."""
+        touched = []
+        for job in jobs:
+            sequence = self._running.pop(job, None)
+            if sequence is None:
+                continue
+            sequence.running = None
+            if job.error is None and not job.abandoned:
+                self._succeeded(sequence, job)
+            touched.append(sequence)
+        for sequence in touched:
+            self._advance(sequence)
+        self._promote()
+
+    async def drain(self) -> None:
+        """Runs what was accepted, ends every sequence as soon as it has no more, then closes."""
+        self._draining = True
+        for sequence in list(self._idle):
+            self._remove(sequence)
+        self._promote()
+        if self._sequences:
+            self._empty = asyncio.get_running_loop().create_future()
+            await self._empty
+        self.close()
+
+    def close(self) -> None:
+        """Ends all timers, and lets go of all states."""
+        self._batcher.returned = None
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._deadlines is not None:
+            self._deadlines.close()
+            self._budget.queues.remove(self._requests)
+            self._budget.states.remove(self._states)
+            self._deadlines = None
+        self._sequences.clear()
+        self._idle.clear()
+
+    # ---- what waits
+
+    def _open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop, self._overdue)
+        self._budget.queues.append(self._requests)
+        self._budget.states.append(self._states)
+
+    def _admit(self, size: int) -> None:
+        """Whether there is room for a request of so many bytes."""
+        if self.waiting + self._batcher.depth >= self._max_queue:
+            if self._deadlines is not None:
+                self._overdue(perf_counter())  # some may have left
+            waiting = self.waiting + self._batcher.depth
+            if waiting >= self._max_queue:
+                raise self._busy(f"{waiting} requests of sequences wait already", f"at most {self._max_queue}")
+        held, limit = self._budget.held, self._budget.limit
+        if held + size > limit:
+            raise self._busy(f"{held} bytes wait already", f"at most {limit}, of all models together")
+
+    def _busy(self, got: str, expected: str) -> ServeError:
+        self._batcher.tally.refused += 1
+        return ServeError(
+            "the server is busy", status=503, expected=expected, got=got, hint="again in a moment", retry_after=RETRY_S
+        )
+
+    def _unknown(self, identifier: int | str) -> ServeError:
+        what = (
+            f"inference request for sequence {identifier} to model '{self._model}' must specify the START flag on the "
+            "first request of the sequence"
+        )
+        idle = f"after {self._idle_s:g} s without a request"
+        return ServeError(what, hint=f"a sequence ends with sequence_end, {idle}, and when its model is loaded again")
+
+    def _count(self, sign: int, size: int) -> None:
+        self.waiting += sign
+        self._requests.size += sign * size
+
+    def _overdue(self, now: float) -> float | None:
+        """Answers what is past its deadline, takes out whose clients have left; the next deadline."""
+        following = None
+        for sequence in list(self._sequences.values()):
+            for waiting in list(sequence.waiting):
+                deadline = waiting.job.deadline
+                if waiting.job.abandoned or deadline is None:
+                    continue
+                if deadline <= now:
+                    self._batcher.drop([waiting.job])
+                elif following is None or deadline < following:
+                    following = deadline
+            # A start that is gone still ends what was before it, when its turn comes.
+            gone = [waiting for waiting in sequence.waiting if waiting.job.abandoned and not waiting.start]
+            for waiting in gone:
+                sequence.waiting.remove(waiting)
+                self._count(-1, waiting.size)
+            self._advance(sequence)
+        self._promote()
+        return following
+
+    # ---- a sequence and its next request
+
+    def _advance(self, sequence: Sequence) -> None:
+        """Hands the next request on, if it is its turn."""
+        while sequence.running is None and sequence.waiting:
+            first = sequence.waiting[0]
+            job = first.job
+            if not (job.abandoned or first.start or sequence.states is not None):
+                self._take(sequence)
+                self._refuse(job, self._unknown(sequence.id))
+            elif job.abandoned:
+                self._take(sequence)
+                if first.start:
+                    self._keep(sequence, None)
+            elif sequence.active:
+                self._take(sequence)
+                self._run(sequence, job, first.start)
+            else:
+                return
+        if sequence.running is None and not sequence.waiting and self._sequences.get(sequence.id) is sequence:
+            if sequence.states is None or self._draining:
+                self._remove(sequence)
+            else:
+                self._wait_idle(sequence)
+
+    def _take(self, sequence: Sequence) -> None:
+        self._count(-1, sequence.waiting.popleft().size)
+
+    def _run(self, sequence: Sequence, job: Job, start: bool) -> None:
+        states = self._tensors.initial if start else sequence.states
+        assert states is not None
+        if start:
+            self._keep(sequence, None)  # if it fails there is no sequence, rather than the one before
+        request = job.request
+        end = bool(request.parameters.get("sequence_end", False))
+        request.key = (request.key, self._tensors.fill(request.feed, sequence.id, start, end, states))
+        try:
+            self._batcher.submit(job)
+        except ServeError as error:
+            self._refuse(job, error)
+            return
+        sequence.running = job
+        self._running[job] = sequence
+
+    def _succeeded(self, sequence: Sequence, job: Job) -> None:
+        """Keeps the states and leaves the job what its client sees."""
+        outputs, states = job.outputs, None
+        if not job.request.parameters.get("sequence_end", False):
+            states = self._tensors.states_of(outputs)
+            before = 0 if sequence.states is None else _size(sequence.states)
+            limit = self._budget.states_limit
+            if self._budget.states_held - before + _size(states) > limit:
+                got = f"{self._budget.states_held} bytes of states"
+                job.error = self._busy(got, f"at most {limit}, of all models together")
+                return
+        self._keep(sequence, states)
+        job.outputs = self._tensors.visible_of(outputs)
+
+    def _keep(self, sequence: Sequence, states: States | None) -> None:
+        self._states.size -= 0 if sequence.states is None else _size(sequence.states)
+        self._states.size += 0 if states is None else _size(states)
+        sequence.states = states
+
+    def _refuse(self, job: Job, error: ServeError) -> None:
+        job.error = error
+        self._batcher.answer(job)
+
+    # ---- slots, and sequences that end
+
+    def _promote(self) -> None:
+        """Gives free slots to those that wait for one."""
+        if self._promoting:
+            return
+        self._promoting = True
+        try:
+            while self._free and self._backlog:
+                sequence = next(iter(self._backlog))
+                del self._backlog[sequence]
+                self._free -= 1
+                sequence.active = True
+                self._advance(sequence)
+        finally:
+            self._promoting = False
+
+    def _remove(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.id]
+        self._idle.pop(sequence, None)
+        self._keep(sequence, None)
+        if sequence.active:
+            self._free += 1
+        else:
+            del self._backlog[sequence]
+        if self._empty is not None and not self._sequences and not self._empty.done():
+            self._empty.set_result(None)
+
+    def _wait_idle(self, sequence: Sequence) -> None:
+        self._idle[sequence] = perf_counter() + self._idle_s
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(self._idle_s, self._expire)
+
+    def _expire(self) -> None:
+        now = perf_counter()
+        self._expiry = None
+        for sequence, ends in list(self._idle.items()):
+            if ends > now:
+                self._expiry = self._loop.call_later(ends - now, self._expire)
+                break
+            log.info("sequence %s of '%s' has ended: idle for %g s", sequence.id, self._model, self._idle_s)
+            self._remove(sequence)
+        self._promote()
+
+
+def _size(states: Many[Array]) -> int:
+    return sum(array.nbytes for array in states)
