@@ -2,7 +2,8 @@
 
 - ```python: executed; the blocks of one page share their names.
 - ```console: each `$ ox ...` is run (output is not compared: figures differ from machine to machine). `$ ox serve ...`
-  is started in the background, waited for until it prints its address, and stopped at the end of the page.
+  is started in the background, waited for until it prints its address, and stopped at the end of the page. It listens
+  on a free port: whatever the page names as its port means that one from there on.
 - other fences show text and are not run, except that ```bash and ```sh need a marker like blocks that cannot run.
 
 Markers, as HTML comments on the line before a block (or anywhere on the page for the last three):
@@ -74,6 +75,7 @@ class Runner:
     def __init__(self) -> None:
         self.names: dict[str, object] = {"__name__": "__main__"}
         self.servers: list[subprocess.Popen[str]] = []
+        self.ports: dict[str, str] = {}  # as the page says it: as it is
 
     def run(self, page: Path) -> None:
         for command in re.findall(r"<!-- first: *(ox .*?) *-->", page.read_text()):
@@ -94,11 +96,15 @@ class Runner:
         finally:
             for server in self.servers:
                 server.send_signal(signal.SIGTERM)
-                server.wait(timeout=30)
+                server.wait(timeout=120)
+
+    def real(self, text: str) -> str:
+        """The text with the ports that are listened on."""
+        return re.sub(r"\b\d{4,5}\b", lambda match: self.ports.get(match[0], match[0]), text)
 
     def python(self, block: Block) -> None:
         # The blank lines make a traceback name the page's own line.
-        code = compile("\n" * (block.line - 1) + block.text, str(ROOT / block.page), "exec")
+        code = compile("\n" * (block.line - 1) + self.real(block.text), str(ROOT / block.page), "exec")
         try:
             exec(code, self.names)
         except Exception as error:
@@ -109,7 +115,7 @@ class Runner:
 
     def command(self, command: str, raises: str | None) -> None:
         print(f"$ {command}", flush=True)
-        words = [sys.executable, "-m", "ox_cli", *shlex.split(command, comments=True)[1:]]
+        words = [sys.executable, "-m", "ox_cli", *shlex.split(self.real(command), comments=True)[1:]]
         if words[3] == "serve" and raises is None:
             self.serve(words)
             return
@@ -122,14 +128,19 @@ class Runner:
             assert f"{raises}:" in done.stderr, f"{command} should end in {raises}"
 
     def serve(self, words: list[str]) -> None:
+        if "--port" not in words:
+            words += ["--port", "8000"]
+        place = words.index("--port") + 1
+        said, words[place] = words[place], "0"
         server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.servers.append(server)
         assert server.stdout is not None
-        watchdog = threading.Timer(60, server.kill)
+        watchdog = threading.Timer(300, server.kill)
         watchdog.start()
         for line in server.stdout:
             print(line, end="", flush=True)
-            if "http://" in line:
+            if address := re.search(r"http://[\w.]+:(\d+)", line):
+                self.ports[said] = address[1]
                 break
         else:
             raise AssertionError("the server ended before it was ready")

@@ -76,9 +76,13 @@ def main(line: socket.socket, number: int, count: int, seed: int, job: Job) -> N
     finally:
         # nothing of the parent's: no exit handlers, no finalizers of MPI or of a test runner
         with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
+            _flush()
         os._exit(0)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def _settle_in(line: socket.socket) -> None:
@@ -143,8 +147,6 @@ class _Worker:
                 self._start(message, blob)
             else:
                 self._make(message["batch"], wire.unpack(message["indices"], wire.reader(blob)))
-            sys.stdout.flush()  # a worker may be ended at any moment; what it printed should be there
-            sys.stderr.flush()
 
     def _begin(self) -> None:
         seeds.seed_all(seeds.mix(self.seed + self.number))
@@ -168,6 +170,7 @@ class _Worker:
                 self.streamer.start(message["given"], wire.unpack(message["state"], wire.reader(blob)))
             except BaseException as error:
                 self.no_stream = error
+        _flush()
 
     def _before(self, batch: int) -> None:
         """Seed what the batch draws by its number: it comes out the same whichever batches were made before."""
@@ -187,7 +190,7 @@ class _Worker:
                     state = self.streamer.state()
                 except StopIteration:
                     self.status[fetch.SAMPLE] = fetch.IDLE
-                    self.channel.send({**answer, "ended": True})
+                    self._answer({**answer, "ended": True})
                     return
                 if self.streamer.ended:
                     answer["last"] = True
@@ -201,14 +204,18 @@ class _Worker:
             self.arena.discard()
             report = self._report(error, batch, indices)
             self.status[fetch.SAMPLE] = fetch.IDLE
-            self.channel.send({**answer, **report})
+            self._answer({**answer, **report})
         else:
             del made  # before the segments may come back
             self.status[fetch.SAMPLE] = fetch.IDLE  # before the answer: whoever has it may take this worker for idle
             told, data, fds = self.arena.hand_over()
-            self.channel.send({**answer, **told}, data, fds)
+            self._answer({**answer, **told}, data, fds)
             for fd in fds:
                 os.close(fd)
+
+    def _answer(self, message: dict[str, Any], data: wire.Blob | None = None, fds: list[int] | None = None) -> None:
+        _flush()  # before it: whoever has the answer may end this worker, and what it printed should be there
+        self.channel.send(message, data, fds)
 
     def _report(self, error: BaseException, batch: int, indices: Any) -> dict[str, Any]:
         kind = type(error)

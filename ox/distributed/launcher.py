@@ -173,8 +173,10 @@ class Launched:
         return "; ".join(said) or (f"a rank was killed by signal {code - 128}" if code > 128 else f"exit code {code}")
 
     def _ended(self) -> list[Path]:
-        """The last words of the ranks, the first to end first: the others may have ended because of it."""
-        return sorted(self._folder.glob("ended.*"), key=lambda path: path.stat().st_mtime_ns)
+        """The last words of the ranks, the first to end first: the others may have ended because of it.
+
+        The clock of a file system is coarse, so several may bear the same time: these go by their numbers."""
+        return sorted(self._folder.glob("ended.*"), key=lambda path: (path.stat().st_mtime_ns, int(path.suffix[1:])))
 
     def _codes(self) -> list[int]:
         found = (CODE.match(path.read_text()) for path in self._ended())

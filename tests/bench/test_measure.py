@@ -126,7 +126,8 @@ def test_what_is_no_answer(here: Load, raw: Any, data: bytes, kind: str) -> None
         writer.write(data)
 
     with raw(behave) as server:
-        (step,) = here(server.url, binary=False, seconds=0.1, timeout=0.15).steps
+        timeout = 0.15 if kind == "timeout" else 30.0
+        (step,) = here(server.url, binary=False, seconds=0.1, timeout=timeout).steps
         assert set(step.failures.counts) == {kind} and not step.answered
         assert step.failed == server.asked > 0
 

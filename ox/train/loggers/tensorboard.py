@@ -33,11 +33,12 @@ class TensorBoard(Logger):
         Path(folder).mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
         self._file = open(Path(folder) / name, "wb")  # noqa: SIM115 (closed by close)
-        self._flushed = 0.0
+        self._flushed = time.monotonic()
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
         if step:
             start = SessionLog(status=SessionLog.SessionStatus.START)
             self._write(Event(wall_time=time.time(), step=step + 1, session_log=start))
+        self.flush()  # so that who looks at the folder sees a run
 
     def step(self, values: dict[str, Any]) -> None:
         self._scalars("train", values, ("step", "epoch"))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import struct
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ox.errors import TrainError
-from ox.train.loggers import CSV, JSONL, Logger, Loggers, TensorBoard
+from ox.train.loggers import CSV, JSONL, Logger, Loggers, TensorBoard, tensorboard
 
 
 def tell(logger: Logger, first: int, last: int) -> None:
@@ -110,3 +112,16 @@ def test_a_disk_that_refuses_is_one_error(tmp_path: Path) -> None:
 def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     with JSONL(tmp_path / "m.jsonl") as log, pytest.raises(TypeError, match="not a set"):
         log.step({"step": 1, "loss": {1}})
+
+
+def test_a_run_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what follows soon, however long the machine has been up."""
+    clock = SimpleNamespace(now=0.0, time=time.time, monotonic=lambda: clock.now)
+    monkeypatch.setattr(tensorboard, "time", clock)
+    with TensorBoard(tmp_path) as log:
+        assert len(events(tmp_path)) == 1
+        log.step({"step": 1, "epoch": 1, "loss": 1.0})
+        assert len(events(tmp_path)) == 1
+        clock.now += tensorboard.EVERY + 1
+        log.step({"step": 2, "epoch": 1, "loss": 1.0})
+        assert len(events(tmp_path)) == 3
