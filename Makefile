@@ -2,6 +2,8 @@
 # Another interpreter: make demo PYTHON=python3.13. With an NVIDIA GPU: make test EXTRAS=cuda13,test,dev (never both runtimes).
 
 PYTHON ?= python3
+WORKERS ?= auto
+SEEDS ?= 1 2 3 4 5 6 7 8 9 10
 VENV   := .venv
 BIN    := $(VENV)/bin
 PROTO  := ox/serve/grpc/proto
@@ -9,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format types bench bench-serve soak conformance parity recipes docs proto clean
+.PHONY: help demo test test-seeds test-matrix test-all lint format types bench bench-serve soak conformance parity recipes docs proto clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -17,8 +19,14 @@ help: ## this list
 demo: $(VENV)/.installed-run ## train on real digits, export a proven file, serve it, ask it over HTTP
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
 
-test: $(VENV)/.installed-dev ## the tests that take seconds (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 $(ARGS)
+test: $(VENV)/.installed-dev ## the tests that take seconds, in random order (under 10 minutes on 2 cores); WORKERS=2
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --maxprocesses 4 $(ARGS)
+
+test-seeds: $(VENV)/.installed-dev ## the same in several orders: SEEDS="1 2 3"; what each took, passed and failed
+	$(BIN)/python scripts/run_matrix.py --seeds $(SEEDS) --workers $(WORKERS) $(if $(ARGS),-- $(ARGS))
+
+test-matrix: $(VENV)/.installed-dev ## the same on 1, 2 and 4 workers, without a home, right after boot
+	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
 test-all: $(VENV)/.installed-dev ## every test (up to an hour)
 	$(BIN)/python -m pytest $(ARGS)

@@ -1,16 +1,32 @@
-"""What all tests share: tests that need a GPU are skipped, with the reason, where there is none."""
+"""What all tests share: where random numbers begin, no limit of time for fuzzers, and skips where there is no GPU."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
+from zlib import crc32
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ox.errors import DeviceError
+from ox.random import default_generator
 
 # Unbuffered, `print` writes word by word, and the words of several ranks mix within a line.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("ox", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ox")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What a test draws from ox's generator follows from the seed of the run and its own name, as pytest-randomly has it
+    for `random` and NumPy: not from which tests were run before it."""
+    seed = item.config.getoption("randomly_seed", 0)
+    default_generator.manual_seed((seed if isinstance(seed, int) else 0) + crc32(item.nodeid.encode()))
 
 
 @cache
