@@ -23,8 +23,9 @@ settings.load_profile("ox")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """What a test draws from ox's generator follows from the seed of the run and its own name, as pytest-randomly has it
-    for `random` and NumPy: not from which tests were run before it."""
+    """What a test draws from ox's generator follows from the run's seed and its own name, and not from what ran before.
+
+    pytest-randomly does the same for `random` and NumPy."""
     seed = item.config.getoption("randomly_seed", 0)
     default_generator.manual_seed((seed if isinstance(seed, int) else 0) + crc32(item.nodeid.encode()))
 
