@@ -51,13 +51,13 @@ class Writer:
         if len(wanted) == 1:
             shapes: Any = arrays[wanted[0].place].shape
         else:
-            shapes = tuple([arrays[place].shape for place, _, _, _ in wanted])
+            shapes = tuple([arrays[place].shape for place, _, _, _, _ in wanted])
         pieces = form.get(shapes) if form is not None else None
         if pieces is None:
             return self._write(request, arrays, shapes, form)
         parts, blobs = [pieces[0]], []
         at = 0
-        for place, binary, _, _ in wanted:
+        for place, binary, _, _, _ in wanted:
             array = arrays[place]
             if binary:
                 blobs.append(array.tobytes() if NATIVE else to_bytes(array))

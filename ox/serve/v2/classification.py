@@ -30,10 +30,11 @@ def count_of(value: Any, info: TensorInfo) -> int:
     return value
 
 
-def classify(array: Array, count: int, info: TensorInfo) -> Array:
+def classify(array: Array, count: int, info: TensorInfo, batched: bool = True) -> Array:
     """The `count` highest values of each row, highest first, of equal ones that of the lower index first.
 
-    The first dimension is rows where the model leaves it free, else the whole output is one. NaN is below everything.
+    The first dimension is rows where the model is `batched` and leaves it free; else the whole output is one, and so is
+    all of a row, however many dimensions it has. NaN is below everything.
 
     Raises:
         ServeError: the output is too large to be sorted.
@@ -42,7 +43,7 @@ def classify(array: Array, count: int, info: TensorInfo) -> Array:
         expected, hint = f"at most {LARGEST}", "the output itself, as binary data"
         what = f"output '{info.name}' is too large for classification"
         raise ServeError(what, status=413, expected=expected, got=f"{array.size} elements", hint=hint)
-    batched = bool(info.dims) and not isinstance(info.dims[0], int)
+    batched = batched and bool(info.dims) and not isinstance(info.dims[0], int)
     width = math.prod(array.shape[1:]) if batched else array.size
     if not array.size:  # of which there may be very many rows
         return np.empty((array.shape[0], min(count, width)) if batched else (0,), object)

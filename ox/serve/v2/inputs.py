@@ -168,28 +168,30 @@ class InputCodec:
     def from_raw(self, body: bytes | bytearray) -> Array:
         """The array whose bytes are the whole body, with no word about it: the shape follows from their number.
 
-        A first dimension that varies is 1 where another one varies as well.
+        A first dimension that counts rows is 1 where another one varies as well.
 
         Raises:
             ServeError: no shape of this input has so many bytes, or more than one might.
         """
         dims, size = self.info.dims, len(body)
-        inner = [place for place, dim in enumerate(dims) if not isinstance(dim, int) and place > 0]
+        free = [place for place, dim in enumerate(dims) if not isinstance(dim, int)]
+        if self._free_first and self._batched and (len(free) > 1 or self.info.dtype == "BYTES"):
+            free = free[1:]
         shape = [dim if isinstance(dim, int) else 1 for dim in dims]
         if self.info.dtype == "BYTES":
-            if inner or math.prod(shape) != 1:
+            if free or math.prod(shape) != 1:
                 what = f"a body without JSON is one element, and input '{self.name}' has more"
                 raise ServeError(what, expected=show_dims(dims), hint="Inference-Header-Content-Length with JSON")
             body = struct.pack("<I", size) + body
-        elif len(inner) > 1:
+        elif len(free) > 1:
             what = f"more than one dimension varies of input '{self.name}', so that a body without JSON has no shape"
             raise ServeError(what, expected=show_dims(dims), hint="Inference-Header-Content-Length with JSON")
-        elif inner or self._free_first:
+        elif free:
             step = math.prod(shape) * self.dtype.itemsize
             if not step or size % step:
                 what = f"a body of {size} bytes is no input '{self.name}'"
                 raise ServeError(what, expected=f"a multiple of {step} bytes, as {self.info.dtype} {show_dims(dims)}")
-            shape[inner[0] if inner else 0] = size // step
+            shape[free[0]] = size // step
         return self.from_binary({"datatype": self.info.dtype, "shape": shape}, body, 0, len(body))
 
     def from_window(self, tensor: dict[str, Any], window: Window) -> Array:

@@ -26,7 +26,7 @@ def prepare(wanted: Wanted, info: TensorInfo, array: Array) -> Output:
         ServeError: it cannot be classified, or does not fit into its place in shared memory.
     """
     if wanted.classes:
-        strings = classify(array, wanted.classes, info)
+        strings = classify(array, wanted.classes, info, wanted.batched)
         return Output(info.name, "BYTES", strings.shape, strings, {})
     if wanted.window is None:
         return Output(info.name, info.dtype, array.shape, array, {})

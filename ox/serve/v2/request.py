@@ -19,6 +19,7 @@ class Wanted(NamedTuple):
     binary: bool  # as raw bytes rather than JSON
     classes: int = 0  # only the highest so many, as strings
     window: Window | None = None  # where in shared memory it goes
+    batched: bool = True  # the classes are those of each row, rather than of the whole output
 
     @property
     def plain(self) -> bool:

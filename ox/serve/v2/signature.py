@@ -32,7 +32,7 @@ class Signature:
         max_strings: int,
         batched: bool = True,
     ) -> None:
-        self.outputs, self.max_rows = outputs, max_rows
+        self.outputs, self.max_rows, self.batched = outputs, max_rows, batched
         share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
         # Not every first dimension counts rows: edges stand beside a graph's nodes.
         most = {info.name: max_rows if info.dims[:1] == inputs[0].dims[:1] else LARGEST_DIM - 1 for info in inputs}
@@ -106,7 +106,7 @@ class Signature:
             if classes:
                 raise ServeError(f"output '{name}' is asked for as classification and in shared memory", hint="either")
             window = regions.window(parameters, f"output '{name}'")
-        wanted[place] = Wanted(place, binary, classes, window)
+        wanted[place] = Wanted(place, binary, classes, window, self.batched)
 
     def names(self) -> str:
         return ", ".join(str(codec.info) for codec in self.inputs.values()) or "no inputs"

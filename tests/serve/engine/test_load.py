@@ -190,7 +190,7 @@ def test_without_a_runtime(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_rows": 0},
+        {"max_rows": -1},
         {"instances": 0},
         {"threads": -1},
         {"max_wait_ms": -1},

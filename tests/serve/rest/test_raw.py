@@ -102,6 +102,27 @@ def test_what_has_no_shape(echoes: Server, connect: Any, name: str, size: int, w
         assert client.ask("GET", "/v2/health/ready")[0] == 200
 
 
+@pytest.fixture(scope="module")
+def alone(build: Any) -> Iterator[Server]:
+    """Models without batching: their first dimension is one like any other."""
+    names = "rows", "wide", "text"
+    paths = [build(n, [("Identity", ["x"], ["y"], {})], {"x": SHAPES[n]}, {"y": SHAPES[n]}) for n in names]
+    with Server(paths, options=Options(device="cpu", instances=1, max_rows=0)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("name", "size", "shape"), [("rows", 0, [0, 4]), ("rows", 48, [3, 4]), ("wide", 16, None),
+                                                     ("text", 5, None)])  # fmt: skip
+def test_a_model_without_batching(alone: Server, connect: Any, name: str, size: int, shape: Any) -> None:
+    with connect(alone) as client:
+        status, headers, body = client.ask("POST", f"/v2/models/{name}/infer", bytes(size), RAW)
+        if shape is None:
+            assert status == 400, body
+        else:
+            length = int(headers["inference-header-content-length"])
+            assert json.loads(body[:length])["outputs"][0]["shape"] == shape
+
+
 def test_json_without_its_length_is_json(echoes: Server, connect: Any) -> None:
     document = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
     with connect(echoes) as client:

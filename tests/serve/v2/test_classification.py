@@ -38,6 +38,16 @@ def test_shapes() -> None:
     assert classify(np.float32(3), 2, info(dims=())).tolist() == ["3.000000:0"]
 
 
+def test_the_whole_output_of_a_model_without_batching() -> None:
+    array = np.array([[1, 5], [10, 4]], np.float32)
+    assert classify(array, 3, info(dims=("n", 2)), batched=False).tolist() == [
+        "10.000000:2",
+        "5.000000:1",
+        "4.000000:3",
+    ]
+    assert classify(array[:0], 3, info(dims=("n", 2)), batched=False).shape == (0,)
+
+
 @pytest.mark.parametrize(
     ("shape", "count", "expected"),
     [
