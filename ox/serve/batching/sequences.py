@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from time import perf_counter
 from typing import NamedTuple
@@ -67,6 +68,7 @@ class Sequences:
         model: its name, for errors.
         tensors: its controls and states.
         batcher: runs the requests; it has `returned` called with those that it is done with.
+        run: hands one to the batcher.
         slots: how many sequences there are at once; the requests of more wait until one ends.
         idle_s: a sequence ends after so long without a request.
         max_queue: the most requests that wait, in the batcher's queue or here.
@@ -79,6 +81,7 @@ class Sequences:
         model: str,
         tensors: SequenceTensors,
         batcher: Batcher,
+        run: Callable[[Job], None],
         *,
         slots: int,
         idle_s: float,
@@ -86,7 +89,7 @@ class Sequences:
         deadline_s: float,
         budget: Budget,
     ) -> None:
-        self._model, self._tensors, self._batcher = model, tensors, batcher
+        self._model, self._tensors, self._batcher, self._run = model, tensors, batcher, run
         self._free, self._idle_s = slots, idle_s
         self._max_queue, self._deadline_s, self._budget = max_queue, deadline_s, budget
         self._sequences: dict[int | str, Sequence] = {}
@@ -153,9 +156,8 @@ class Sequences:
             if job.error is None and not job.abandoned:
                 self._succeeded(sequence, job)
             touched.append(sequence)
-        for sequence in touched:
-            self._advance(sequence)
-        self._promote()
+        if touched:  # not at once: where the loop itself runs them, everybody would wait for all that follow
+            self._loop.call_soon(self._go_on, touched)
 
     async def drain(self) -> None:
         """Runs what was accepted, ends every sequence as soon as it has no more, then closes."""
@@ -242,6 +244,11 @@ class Sequences:
 
     # ---- a sequence and its next request
 
+    def _go_on(self, sequences: Many[Sequence]) -> None:
+        for sequence in sequences:
+            self._advance(sequence)
+        self._promote()
+
     def _advance(self, sequence: Sequence) -> None:
         """Hands the next request on, if it is its turn."""
         while sequence.running is None and sequence.waiting:
@@ -256,7 +263,7 @@ class Sequences:
                     self._keep(sequence, None)
             elif sequence.active:
                 self._take(sequence)
-                self._run(sequence, job, first.start)
+                self._hand_over(sequence, job, first.start)
             else:
                 return
         if sequence.running is None and not sequence.waiting and self._sequences.get(sequence.id) is sequence:
@@ -268,7 +275,7 @@ class Sequences:
     def _take(self, sequence: Sequence) -> None:
         self._count(-1, sequence.waiting.popleft().size)
 
-    def _run(self, sequence: Sequence, job: Job, start: bool) -> None:
+    def _hand_over(self, sequence: Sequence, job: Job, start: bool) -> None:
         states = self._tensors.initial if start else sequence.states
         assert states is not None
         if start:
@@ -277,7 +284,7 @@ class Sequences:
         end = bool(request.parameters.get("sequence_end", False))
         request.key = (request.key, self._tensors.fill(request.feed, sequence.id, start, end, states))
         try:
-            self._batcher.submit(job)
+            self._run(job)
         except ServeError as error:
             self._refuse(job, error)
             return

@@ -112,9 +112,10 @@ class Model:
             self.signature.complete = padding.complete
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
-        self.inline = (
+        self._quick = (
             self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
-        ) and tensors is None
+        )
+        self.inline = self._quick and tensors is None
         self._mean_s = self.proof.row_s
         budget = budget or Budget(limits.buffered, limits.states)
         intake = Intake(
@@ -146,6 +147,7 @@ class Model:
             self.name,
             tensors,
             self.batcher,
+            self._run_step,
             slots=config.slots * (self.instances if config.per_instance else 1),
             idle_s=config.idle_s,
             max_queue=self.options.max_queue,
@@ -175,6 +177,13 @@ class Model:
         else:
             self.sequences.submit(job)
 
+    def _run_step(self, job: Job) -> None:
+        """Has a job of a sequence run whose turn it is."""
+        if self._quick:
+            self.batcher.submit_here(job)
+        else:
+            self.batcher.submit(job)
+
     @property
     def depth(self) -> int:
         """Requests that wait."""
@@ -201,7 +210,7 @@ class Model:
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
         self._mean_s += (min(run_s / max(rows, 1), SLOWEST_INLINE_S) - self._mean_s) / 64
         if self._mean_s > 4 * HANDOFF_S:
-            self.inline = False
+            self.inline = self._quick = False
 
     def describe(self) -> str:
         """The line that the server prints: device, instances, batching."""

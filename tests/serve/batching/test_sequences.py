@@ -79,7 +79,7 @@ class Accumulator:
 class Bench:
     """Sequences over accumulators; on the running loop."""
 
-    def __init__(self, instances: int = 1, states: int = 1 << 20, **options: Any) -> None:
+    def __init__(self, instances: int = 1, states: int = 1 << 20, here: bool = False, **options: Any) -> None:
         self.instances = [Accumulator() for _ in range(instances)]
         self.budget = Budget(1 << 20, states)
         self.batcher = Batcher(
@@ -90,8 +90,9 @@ class Bench:
         )
         self.batcher.start(asyncio.get_running_loop())
         tensors = SequenceTensors("sums", CONFIG, INPUTS, OUTPUTS, set(), {})
+        submit = self.batcher.submit_here if here else self.batcher.submit
         settings = {"slots": 100, "idle_s": 20.0, "max_queue": 1000, "deadline_s": 10.0, **options}
-        self.sequences = Sequences("sums", tensors, self.batcher, budget=self.budget, **settings)
+        self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, **settings)
         self.order: list[Note] = []
 
     def ask(self, value: int, identifier: Any, how: str = "", timeout: int = 0) -> Note:
@@ -132,7 +133,12 @@ def run() -> Callable[..., Any]:
     return call
 
 
-def test_order_and_states(run: Any) -> None:
+@pytest.fixture(params=[False, True], ids=["in threads", "on the loop"])
+def here(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_order_and_states(run: Any, here: bool) -> None:
     async def body(bench: Bench) -> None:
         first = [bench.ask(1, "a", "start"), bench.ask(2, "a"), bench.ask(3, "a", "end")]
         other = [bench.ask(10, "b", "start"), bench.ask(20, "b", "end")]
@@ -140,7 +146,7 @@ def test_order_and_states(run: Any) -> None:
         assert [job for job in bench.order if job in first] == first
         assert bench.empty
 
-    run(body)
+    run(body, here=here)
 
 
 def test_a_batch_holds_one_request_of_each(run: Any) -> None:
@@ -158,7 +164,7 @@ def test_a_batch_holds_one_request_of_each(run: Any) -> None:
     run(body)
 
 
-def test_a_failure_between_others(run: Any) -> None:
+def test_a_failure_between_others(run: Any, here: bool) -> None:
     async def body(bench: Bench) -> None:
         jobs = [bench.ask(1, 1, "start"), bench.ask(BROKEN, 1), bench.ask(2, 1), bench.ask(BROKEN, 1, "end")]
         jobs.append(bench.ask(3, 1, "end"))
@@ -169,7 +175,7 @@ def test_a_failure_between_others(run: Any) -> None:
         assert (one, error, five) == (1, broken, 5) and "must specify the START flag" in refused
         assert bench.empty
 
-    run(body)
+    run(body, here=here)
 
 
 def test_what_follows_an_end(run: Any) -> None:
@@ -342,6 +348,20 @@ def test_draining(run: Any) -> None:
     run(body, slots=2)
 
 
+def test_nobody_waits_for_a_whole_sequence(run: Any) -> None:
+    """Where the event loop itself runs the model, it does something else between two requests of a sequence."""
+
+    async def body(bench: Bench) -> None:
+        jobs = [bench.ask(1, 1, "" if step else "start") for step in range(50)]
+        turns = 0
+        while not jobs[-1].answers:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 50 and await bench.settled(*jobs) == list(range(1, 51))
+
+    run(body, here=True)
+
+
 def test_an_answer_that_brings_the_next_request(run: Any) -> None:
     """A stream reads on when an answer is written, in the middle of things."""
 
@@ -366,7 +386,7 @@ def test_without_an_id(run: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_anything_in_any_order(run: Any, seed: int) -> None:
+def test_anything_in_any_order(run: Any, seed: int, here: bool) -> None:
     """Many sequences at once, some of whose requests fail: every sum is what a plain loop gives."""
     dice = random.Random(seed)
 
@@ -402,4 +422,4 @@ def test_anything_in_any_order(run: Any, seed: int) -> None:
             assert total is not None and await bench.settled(bench.ask(1, name, "end")) == [total + 1]
         assert bench.empty
 
-    run(body, instances=2, slots=dice.choice([12, 100]), max_queue=10_000)
+    run(body, instances=2, here=here, slots=dice.choice([12, 100]), max_queue=10_000)
