@@ -41,15 +41,23 @@ def serve(
     access_log: Annotated[bool, typer.Option("--access-log", help="A line of it for each request.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="OpenTelemetry spans, as the OTEL_* variables say.")] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=VALUE for each limit of what clients may do, such as reply=64MiB, rows=8192, idle_s=5min: "
+            "url, header_bytes, header_count, body, json, reply, buffered, unread, connections, pipeline, streams, "
+            "rows, memory, strings, regions, request_s, idle_s, write_s, linger_s, poll_s, drain_s."
+        ),
+    ] = None,
 ) -> None:
     """Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2) until Ctrl-C, then drain."""
-    from ox.serve import Limits, Options
+    from ox.serve import Options
     from ox.serve import serve as run
+    from ox.serve.limits import parse_limits
 
     def show(line: str) -> None:
         typer.echo(line)
 
-    body = max_body_mib << 20
     run(
         models,
         host=host,
@@ -69,6 +77,6 @@ def serve(
         access_log=access_log,
         trace=trace,
         options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
-        limits=Limits(body=body, buffered=max(16 * body, Limits().buffered)),
+        limits=parse_limits(limit or (), body=max_body_mib << 20),
         show=show,
     )

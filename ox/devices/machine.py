@@ -14,6 +14,7 @@ from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+MEMORY = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,16 @@ def limit() -> Limit:
     """`threads()` with the reason. A quota of 1.5 CPUs counts as 1: a thread too many waits for the next period.
     Ranks of one program, and workers of one server, share what there is."""
     alone = _alone()
-    # what mpiexec, or a server's supervisor, tells each of the processes that it started here
-    ranks = os.environ.get("MPI_LOCALNRANKS") or os.environ.get("OX_LOCAL_PROCESSES", "")
-    if not ranks.isdigit() or int(ranks) < 2:
+    ranks = _processes()
+    if ranks < 2:
         return alone
-    return Limit(max(1, alone.threads // int(ranks)), alone.cores, f"{alone.reason}, shared by {ranks} processes")
+    return Limit(max(1, alone.threads // ranks), alone.cores, f"{alone.reason}, shared by {ranks} processes")
+
+
+def _processes() -> int:
+    """How many processes share the machine: what mpiexec, or a server's supervisor, tells each that it started here."""
+    ranks = os.environ.get("MPI_LOCALNRANKS") or os.environ.get("OX_LOCAL_PROCESSES", "")
+    return max(1, int(ranks)) if ranks.isdigit() else 1
 
 
 def _alone() -> Limit:
@@ -74,20 +80,51 @@ def cgroup_quota(root: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float |
 
     Reads version 2 (`cpu.max`) and version 1 (`cpu.cfs_quota_us`), also where a container sees its own group as root.
     """
-    quotas = []
+    quotas = [_quota(folder) for folder in _groups("cpu", root, membership)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _groups(controller: str, root: Path, membership: Path) -> list[Path]:
+    """The folders of this process's control group and of all above it."""
+    folders: list[Path] = []
     for line in _lines(membership):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             mounts = [root, root / "unified"]
-        elif "cpu" in controllers.split(","):
-            mounts = [root / controllers, root / "cpu"]
+        elif controller in controllers.split(","):
+            mounts = [root / controllers, root / controller]
         else:
             continue
         relative = path.strip("/")
         for mount in mounts:
-            folders = [mount / relative, *(mount / relative).parents]
-            quotas += [_quota(folder) for folder in folders[: len(Path(relative).parts) + 1]]
-    return min((quota for quota in quotas if quota is not None), default=None)
+            above = [mount / relative, *(mount / relative).parents]
+            folders += above[: len(Path(relative).parts) + 1]
+    return folders
+
+
+def available_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP, info: Path = MEMORY) -> int:
+    """Bytes that programs can still have: what the system says is available, or less where a control group has less.
+    Ranks of one program, and workers of one server, share them."""
+    known = [_left(folder) for folder in _groups("memory", root, membership)]
+    known += [1024 * int(line.split()[1]) for line in _lines(info) if line.startswith("MemAvailable:")]
+    if not any(left is not None for left in known) and hasattr(os, "sysconf"):
+        known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2]
+    return min((left for left in known if left is not None), default=4 << 30) // _processes()
+
+
+def _left(folder: Path) -> int | None:
+    """What a control group leaves, None if it has no limit. Files that it keeps in memory make room when need be."""
+    for most, used, unused in (
+        ("memory.max", "memory.current", "inactive_file "),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+    ):
+        try:
+            (limit,), (taken,) = _lines(folder / most), _lines(folder / used)
+            kept = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(unused)]
+            return max(0, int(limit) - int(taken) + sum(kept))
+        except ValueError:  # "max", or no such file
+            continue
+    return None
 
 
 def _quota(folder: Path) -> float | None:

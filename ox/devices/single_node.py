@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.devices import one_node
+from ox.devices.arena import USE_ARENA, shared_arena
 from ox.devices.machine import threads
 from ox.devices.runtime import onnxruntime
 from ox.dtypes import FROM_ONNX, DType, bfloat16, float32, onnx_type
@@ -48,14 +49,12 @@ class Runtime:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         whole.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         self.options, self.optimized = options, whole
-        memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-        # (no limit, extend by what is asked rather than by powers of two, default chunk and waste)
-        with suppress(Exception):
-            ort.create_and_register_allocator(memory, ort.OrtArenaCfg(0, 1, -1, -1))
+        with suppress(Exception):  # an ONNX Runtime that has no shared arenas
+            shared_arena(ort)
         for each in (options, whole):
             each.use_per_session_threads = False
             each.log_severity_level = 4  # errors come back as exceptions; do not print them too
-            each.add_session_config_entry("session.use_env_allocators", "1")
+            each.add_session_config_entry(*USE_ARENA)
         kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
         self.refusals = tuple(getattr(binding, kind) for kind in kinds)
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
 from ox.serve.access import Guard
+from ox.serve.engine.memory import Trimmer, shrink, taken
 from ox.serve.http import Front
 from ox.serve.limits import Limits
 from ox.serve.listen import listen
@@ -77,6 +78,7 @@ class Server:
         self._router = Router(self.service, self.limits)
         self._door: Door | None = None
         self._thread: threading.Thread | None = None
+        self._trimmer = Trimmer(taken, shrink)
 
     @property
     def grpc_port(self) -> int | None:
@@ -131,6 +133,7 @@ class Server:
                 self._listener.close()
                 raise
         self.keeper.start()
+        self._trimmer.start()
 
     def greeting(self) -> list[str]:
         """What a user sees once the server is ready: a line a model, and where to ask."""
@@ -152,6 +155,7 @@ class Server:
         self._listener.close()
         await asyncio.gather(self._front.drain(), *([] if self._door is None else [self._door.drain()]))
         self.keeper.stop()
+        self._trimmer.stop()
         await self.service.telemetry.close()
 
     def __enter__(self) -> Server:

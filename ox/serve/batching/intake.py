@@ -79,13 +79,14 @@ class Intake:
         """
         queue, request = self.queue, job.request
         if queue.jobs and queue.rows + request.rows > self.max_queue and not self._room(request.rows):
-            raise self._busy(f"{queue.rows} rows wait already", f"at most {self.max_queue}")
+            raise self._busy(f"{queue.rows} rows wait already", f"at most {self.max_queue} (--max-queue)")
         size = 0
         for array in request.feed.values():
             size += array.nbytes
         budget = self._budget
         if budget is not None and budget.held + size > budget.limit:
-            raise self._busy(f"{budget.held} bytes wait already", f"at most {budget.limit}, of all models together")
+            expected = f"at most {budget.limit}, of all models together (--limit buffered)"
+            raise self._busy(f"{budget.held} bytes wait already", expected)
         if job.deadline is None:
             job.deadline = job.arrived + self.deadline_s
         level = min(job.priority, self._levels) or self._usual

@@ -123,7 +123,7 @@ def _all_cores(source: Source, engine: Engine, row: Feed, proof: Proof, cores: i
     if proof.row_s < HANDOFF_S or engine.load_s > SLOW_LOAD_S or proof.row_s * proof.max_rows > BUDGET_S / 4:
         return None
     feed = {name: np.repeat(array, proof.max_rows, axis=0) for name, array in row.items()} if proof.why is None else row
-    other = Engine(source, engine.device, 1, cores)
+    other = Engine(source, engine.device, 1, cores, engine.memory.limit)
     each = [engine.instance(index) for index in range(cores)]
     rates: list[float] = []
     for instances in (each, [other.instance(0)]) * 3:

@@ -6,12 +6,14 @@ import ctypes
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ox.devices.arena import USE_ARENA, memory_error
 from ox.devices.probe import CPU, CUDA, missing_library
 from ox.devices.runtime import onnxruntime
 from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
@@ -19,6 +21,7 @@ from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.engine.bound import Bound
 from ox.serve.engine.buffer import bindable
 from ox.serve.engine.instance import ControlledRun, Feed, Instance
+from ox.serve.engine.memory import RunMemory
 from ox.serve.engine.ondevice import OnDevice
 from ox.serve.engine.source import Source
 
@@ -41,6 +44,7 @@ class Engine:
         device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works).
         instances: how many threads will run it.
         threads: how many threads one run uses.
+        memory: bytes that all runs of the process may take together; 0 for half of what is available.
 
     `load_s` is how long ONNX Runtime took for it.
 
@@ -49,11 +53,12 @@ class Engine:
         LoadError: ONNX Runtime refuses the file.
     """
 
-    def __init__(self, source: Source, device: str, instances: int, threads: int) -> None:
+    def __init__(self, source: Source, device: str, instances: int, threads: int, memory: int = 0) -> None:
         if device not in ("cpu", "cuda", "auto"):
             raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=device)
         runtime = onnxruntime()
         self.providers = _providers(runtime, device)
+        self.memory = RunMemory(runtime, memory)
         # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
         # more than one thread each get sessions, and pools, of their own.
         count = instances if threads > 1 and self.providers[0] == CPU else 1
@@ -79,7 +84,7 @@ class Engine:
                 hint="a Cast to FLOAT as the last operator",
             )
         self._runtime, self._sessions = runtime, sessions
-        self._runs = [make(runtime, session, names) for session in sessions]
+        self._runs = [make(runtime, session, names, self.memory) for session in sessions]
 
     @property
     def device(self) -> str:
@@ -130,6 +135,7 @@ def _session(runtime: ModuleType, source: Source, providers: list[str], threads:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised; the log would say it twice
+    options.add_session_config_entry(*USE_ARENA)
     # A spinning pool takes the cores that the event loop and the other instances need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
@@ -180,12 +186,12 @@ def _info(source: Source, entry: Any, role: str) -> TensorInfo:
     return TensorInfo(entry.name, dtype, dims)
 
 
-def _runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
+def _runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
     def run(feed: Feed, control: Any) -> list[Array]:
         try:
             return session.run(names, feed, control)  # type: ignore[no-any-return]
         except Exception as error:
-            raise _failure(error) from error
+            return _again(partial(session.run, names, feed, control), error, memory)
 
     return run
 
@@ -199,13 +205,13 @@ def _entering(runtime: ModuleType) -> Callable[[Array], Any]:
     )
 
 
-def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
+def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
     """Text cannot be an OrtValue, so it goes the plain way, which OrtValues may go, too."""
-    enter, plain = _entering(runtime), _runner(runtime, session, names)
+    enter, plain = _entering(runtime), _runner(runtime, session, names, memory)
     return lambda feed, control: plain({name: enter(array) for name, array in feed.items()}, control)
 
 
-def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> ControlledRun:
+def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
     """The plain way cannot give bfloat16 back as an array."""
     value, enter = runtime.OrtValue, _entering(runtime)
     bfloat16 = DTYPES["BF16"]
@@ -220,14 +226,30 @@ def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str]) -> Con
         shape = tuple(result.shape())
         return np.frombuffer(ctypes.string_at(result.data_ptr(), 2 * math.prod(shape)), bfloat16).reshape(shape)
 
+    def once(feed: Feed, control: Any) -> list[Array]:
+        results = session.run_with_ort_values(names, {name: whole(array) for name, array in feed.items()}, control)
+        return [leave(result) for result in results]
+
     def run(feed: Feed, control: Any) -> list[Array]:
         try:
-            results = session.run_with_ort_values(names, {name: whole(array) for name, array in feed.items()}, control)
-            return [leave(result) for result in results]
+            return once(feed, control)
         except Exception as error:
-            raise _failure(error) from error
+            return _again(partial(once, feed, control), error, memory)
 
     return run
+
+
+def _again(run: Callable[[], list[Array]], error: Exception, memory: RunMemory) -> list[Array]:
+    """Once more, if memory was missing: in pieces that other runs have left, there may be enough of it."""
+    refusal = memory.refusal(error)
+    if refusal is None:
+        raise _failure(error) from error
+    if memory_error(error) is not None:
+        try:
+            return run()
+        except Exception as second:
+            refusal = memory.refusal(second) or _failure(second)
+    raise refusal from error
 
 
 def _failure(error: Exception) -> ServeError:

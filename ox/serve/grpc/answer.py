@@ -105,7 +105,7 @@ class Writer:
 
     def _check(self, size: int) -> None:
         if size > self._most:
-            expected = f"at most {self._most} bytes"
+            expected = f"at most {self._most} bytes (--limit reply)"
             raise ServeError("the answer is too large", status=413, expected=expected, hint="fewer rows")
 
 

@@ -92,7 +92,7 @@ class Inference:
             raise ServeError(
                 "the request is too large",
                 status=413,
-                expected=f"at most {self._most} bytes beside raw_input_contents",
+                expected=f"at most {self._most} bytes beside raw_input_contents (--limit json)",
                 got=str(len(head)),
                 hint="fewer rows, or sending the tensors as raw_input_contents",
             )

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from ox.errors import ServeError
 from ox.serve.grpc.rpc import Code, Method, Note, failure
+from ox.serve.grpc.wire import at_most
 from ox.serve.http.encoding import LARGEST, SMALLEST, WINDOW, unpack
 from ox.serve.http2 import Block, Head, Maker, Plain, Stream
 from ox.serve.http2.connection import Connection
@@ -157,7 +158,8 @@ class Call(Stream):
         self.held += size
         front.buffered += size
         if front.buffered > front.limits.buffered:
-            raise ServeError("the server holds as many requests as it may", status=503, hint="again in a moment")
+            what = "the server holds as many requests as it may (--limit buffered)"
+            raise ServeError(what, status=503, hint="again in a moment")
         admit = self.way.grpc.admit
         if admit is not None and self.held > LONG and not self.admitted:
             admit(self.metadata, self.peer)
@@ -170,7 +172,7 @@ class Call(Stream):
         if flag and not self.way.encoding:
             raise ServeError("a message is compressed, but the header grpc-encoding is missing", status=500)
         if length > self.way.most:
-            expected, got = f"at most {self.way.most} bytes", f"{length} bytes"
+            expected, got = at_most(self.way.most), f"{length} bytes"
             raise ServeError("the message is too large", status=413, expected=expected, got=got)
 
     def _plain(self, flag: int, message: bytes) -> bytes:

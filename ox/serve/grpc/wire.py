@@ -93,6 +93,11 @@ def split(body: bytes) -> Parts:
         raise malformed("ModelInferRequest", "an id that is not UTF-8") from None
 
 
+def at_most(size: int) -> str:
+    """What an error says of the largest message: `Limits.body`, or less where a call never needs so much."""
+    return f"at most {size} bytes" + (" (--limit body)" if size > SMALL else "")
+
+
 def parse(kind: Any, body: bytes, most: int = SMALL) -> Any:
     """A message of that class.
 
@@ -100,7 +105,7 @@ def parse(kind: Any, body: bytes, most: int = SMALL) -> Any:
         ServeError: it has more than `most` bytes or too many fields, or is none.
     """
     if len(body) > most:
-        raise ServeError("the message is too large", status=413, expected=f"at most {most} bytes", got=str(len(body)))
+        raise ServeError("the message is too large", status=413, expected=at_most(most), got=str(len(body)))
     name = kind.DESCRIPTOR.name
     if len(body) > SMALL:  # where tiny fields would grow to a hundred times their bytes
         check(name, body)

@@ -72,7 +72,13 @@ class Connection(Patience):
         self.deadline = self.front.loop.time() + self.limits.idle_s
         self.front.opened(self)
         if len(self.front.connections) > self.limits.connections:
-            self._refuse(ServeError("too many connections", status=503, expected=f"at most {self.limits.connections}"))
+            self._refuse(
+                ServeError(
+                    "too many connections",
+                    status=503,
+                    expected=f"at most {self.limits.connections} (--limit connections)",
+                )
+            )
         elif self.preface is not None:
             tls = transport.get_extra_info("ssl_object")
             if tls is not None and tls.selected_alpn_protocol() == "h2":
@@ -176,7 +182,9 @@ class Connection(Patience):
     def on_url(self, url: bytes) -> None:
         self.target += url
         if len(self.target) > self.limits.url:
-            raise ServeError("the URL is too long", status=414, expected=f"at most {self.limits.url} bytes")
+            raise ServeError(
+                "the URL is too long", status=414, expected=f"at most {self.limits.url} bytes (--limit url)"
+            )
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.header_count += 1
@@ -227,7 +235,8 @@ class Connection(Patience):
         if self.size > self.limits.body:
             raise body_too_large(self.limits)
         if self.front.buffered > self.limits.buffered:
-            raise ServeError("the server holds as many request bodies as it may", status=503, hint="again in a moment")
+            what = "the server holds as many request bodies as it may (--limit buffered)"
+            raise ServeError(what, status=503, hint="again in a moment")
         if not self.body:
             self.body = data  # nearly always whole
         elif isinstance(self.body, bytearray):

@@ -10,7 +10,7 @@ GZIP, ZLIB = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS
 WINDOW = {b"gzip": GZIP, b"deflate": ZLIB}
 SMALLEST = 1024  # below this, packing an answer costs more than it saves
 LARGEST = 1 << 20  # above this, packing it would keep everybody else waiting
-RATIO, SLACK = 64, 256 << 10  # a body may unpack to so many times its size, and so many bytes more
+RATIO, FREE = 64, 16 << 20  # beyond so many bytes, a body may not unpack to more than so many times its size
 
 
 def unpack(body: bytes, encoding: bytes, most: int) -> bytes:
@@ -24,7 +24,7 @@ def unpack(body: bytes, encoding: bytes, most: int) -> bytes:
         return body
     if encoding not in WINDOW:
         raise ServeError("unknown content-encoding", status=415, expected="gzip, deflate or identity")
-    most = min(most, RATIO * len(body) + SLACK)
+    most = min(most, max(RATIO * len(body), FREE))
     stream = zlib.decompressobj(WINDOW[encoding])
     try:
         plain = stream.decompress(body, most + 1)
@@ -32,7 +32,9 @@ def unpack(body: bytes, encoding: bytes, most: int) -> bytes:
         raise ServeError(f"the body is not {encoding.decode()}", got=str(error)) from None
     if len(plain) > most:
         raise ServeError(
-            "the body is too large once unpacked", status=413, expected=f"at most {most} bytes, for one of {len(body)}"
+            "the body is too large once unpacked",
+            status=413,
+            expected=f"at most {most} bytes, for one of {len(body)} (--limit body)",
         )
     if not stream.eof or stream.unused_data:
         raise ServeError(f"the body is not one whole {encoding.decode()} stream")

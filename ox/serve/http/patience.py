@@ -71,7 +71,8 @@ class Patience(asyncio.Protocol):
             self.deadline = now + self.limits.idle_s  # the client waits for us
         elif self.receiving and not self.stopped:
             got = f"{self._so_far()} in {self.limits.request_s:g} s"
-            self._refuse(ServeError("the request did not arrive whole in time", status=408, got=got))
+            what = "the request did not arrive whole in time (--limit request_s)"
+            self._refuse(ServeError(what, status=408, got=got))
         elif self.transport.is_closing() or (self.stopped and self.transport.can_write_eof()):
             self.transport.abort()
         else:  # of TLS the other side is still to be told

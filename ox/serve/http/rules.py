@@ -46,12 +46,12 @@ def framed(headers: dict[bytes, bytes], version: Callable[[], str], limits: Limi
 
 
 def head_too_large(limits: Limits) -> ServeError:
-    most = f"at most {limits.header_bytes} bytes in {limits.header_count} headers"
+    most = f"at most {limits.header_bytes} bytes in {limits.header_count} headers (--limit header_bytes, header_count)"
     return ServeError("the headers are too large", status=431, expected=most)
 
 
 def body_too_large(limits: Limits) -> ServeError:
-    return ServeError("the body is too large", status=413, expected=f"at most {limits.body} bytes")
+    return ServeError("the body is too large", status=413, expected=f"at most {limits.body} bytes (--limit body)")
 
 
 def blank(data: bytes) -> int:

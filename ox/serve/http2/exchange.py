@@ -37,7 +37,9 @@ class Plain(Stream):
         if head.error is not None:
             raise head.error
         if len(head.target) > front.limits.url:
-            raise ServeError("the URL is too long", status=414, expected=f"at most {front.limits.url} bytes")
+            raise ServeError(
+                "the URL is too long", status=414, expected=f"at most {front.limits.url} bytes (--limit url)"
+            )
         if (head.length or 0) > front.limits.body:
             raise self._too_large()
         expected = head.headers.get(b"expect", b"100-continue").lower()
@@ -50,7 +52,7 @@ class Plain(Stream):
 
     def _too_large(self) -> ServeError:
         most = self.connection.limits.body
-        return ServeError("the body is too large", status=413, expected=f"at most {most} bytes")
+        return ServeError("the body is too large", status=413, expected=f"at most {most} bytes (--limit body)")
 
     def received(self, data: bytes, begin: int, end: int, ended: bool) -> None:
         if self.answered:  # by its head
@@ -87,7 +89,8 @@ class Plain(Stream):
                 self.body = bytearray(self.body)
             self.body += data[begin:end]
         if front.buffered > front.limits.buffered:
-            raise ServeError("the server holds as many request bodies as it may", status=503, hint="again in a moment")
+            what = "the server holds as many request bodies as it may (--limit buffered)"
+            raise ServeError(what, status=503, hint="again in a moment")
 
     def _drop(self) -> None:
         self.connection.front.buffered -= len(self.body)
@@ -103,7 +106,8 @@ class Plain(Stream):
             return
         got = f"{len(self.body)} bytes of a body in {self.connection.limits.request_s:g} s"
         self._drop()
-        self.exchange.refuse(ServeError("the request did not arrive whole in time", status=408, got=got))
+        what = "the request did not arrive whole in time (--limit request_s)"
+        self.exchange.refuse(ServeError(what, status=408, got=got))
 
     def abandoned(self) -> None:
         self._drop()

@@ -73,7 +73,9 @@ class Blocks:
         head = read_head(fields)
         size = sum(len(name) + len(value) + OVERHEAD for name, value in fields)
         if len(fields) > self._most_count or size > self._most_bytes:
-            most = f"at most {self._most_bytes} bytes in {self._most_count} headers"
+            most = (
+                f"at most {self._most_bytes} bytes in {self._most_count} headers (--limit header_bytes, header_count)"
+            )
             head.error = ServeError("the headers are too large", status=431, expected=most)
         elif not self._decoder.changed and len(block) <= LONGEST:
             if len(self.known) >= REMEMBERED:

@@ -76,7 +76,8 @@ class Model:
         self.name, self.version = name or source.path.stem, version
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
-        engine = Engine(source, options.device, options.instances or usable_threads(), options.threads or 1)
+        usable = options.instances or usable_threads()
+        engine = Engine(source, options.device, usable, options.threads or 1, limits.memory)
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)

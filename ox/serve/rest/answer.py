@@ -125,7 +125,7 @@ class Writer:
         return text, length if blobs else None
 
     def _too_large(self) -> ServeError:
-        expected = f"at most {self._largest} bytes"
+        expected = f"at most {self._largest} bytes (--limit reply)"
         return ServeError("the answer is too large", expected=expected, hint="fewer rows, or outputs as binary data")
 
     def _refuse_nan(self, request: Request, arrays: Sequence[Array]) -> None:

@@ -55,7 +55,7 @@ def json_length(headers: Headers, size: int, limits: Limits) -> int | None:
     length = None if header is None else _length(header, size)
     text = size if length is None else length
     if text > limits.json:
-        most = f"at most {limits.json} bytes"
+        most = f"at most {limits.json} bytes (--limit json)"
         hint = "fewer rows, or sending the tensors as binary data"
         raise ServeError("the JSON is too large", status=413, expected=most, got=f"{text} bytes", hint=hint)
     return length

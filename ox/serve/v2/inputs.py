@@ -84,11 +84,16 @@ class InputCodec:
                 f"input '{self.name}' has shape {shape}", expected=show_dims(self.info.dims), hint=self._suggest(shape)
             )
         if self._free_first and shape[0] > self._max_rows:
-            raise ServeError(f"{shape[0]} rows in one request", status=413, expected=f"at most {self._max_rows}")
+            raise ServeError(
+                f"{shape[0]} rows in one request", status=413, expected=f"at most {self._max_rows} (--limit rows)"
+            )
         if self._max_strings is not None and math.prod(shape) > self._max_strings:
             what = f"input '{self.name}' has {math.prod(shape)} strings"
             raise ServeError(
-                what, status=413, expected=f"at most {self._max_strings}", hint="fewer rows in one request"
+                what,
+                status=413,
+                expected=f"at most {self._max_strings} (--limit strings)",
+                hint="fewer rows in one request",
             )
         return shape
 

@@ -140,9 +140,9 @@ class Regions:
             self._held -= self.released.popleft()
         if self._held + size > self._most_held:
             if size > self._most_held:
-                expected = f"at most {self._most_held} bytes"
+                expected = f"at most {self._most_held} bytes (--limit buffered)"
                 raise ServeError("a tensor in shared memory is too large", status=413, expected=expected, got=str(size))
-            what = "requests hold as much of shared memory as they may"
+            what = "requests hold as much of shared memory as they may (--limit buffered)"
             raise ServeError(what, status=503, hint="again in a moment")
         self._held += size
 
@@ -164,7 +164,9 @@ class Regions:
             hint = "another name, or unregistering it first"
             raise ServeError(f"there is a shared memory region {quote(name)} already", status=409, hint=hint)
         if len(self._regions) >= self._most:
-            raise ServeError("too many shared memory regions", status=429, expected=f"at most {self._most}")
+            raise ServeError(
+                "too many shared memory regions", status=429, expected=f"at most {self._most} (--limit regions)"
+            )
         self._regions[name] = Region(name, key, offset, byte_size)
 
     def unregister(self, name: str = "") -> None:

@@ -82,7 +82,9 @@ class Signature:
         # What has no rows is one run all the same.
         rows = first.shape[0] or 1 if first is not None and first.ndim else 1
         if rows > self.max_rows:
-            raise ServeError(f"{rows} rows in one request", status=413, expected=f"at most {self.max_rows}")
+            raise ServeError(
+                f"{rows} rows in one request", status=413, expected=f"at most {self.max_rows} (--limit rows)"
+            )
         # In the model's order: two clients may list the same inputs differently.
         return rows, tuple(feed[name].shape[1:] for name in self.inputs) if self._grouped else ()
 

@@ -1,0 +1,122 @@
+"""The memory that all runs of this process may take together: its limit, what is said beyond it, how it comes back."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+from ox.devices.arena import Arena, current_arena, memory_error, shared_arena
+from ox.devices.machine import available_memory
+from ox.errors import ServeError
+
+MIB = 1 << 20
+SHARE = 2  # the part of what is available that runs may take by default; the rest is for weights and bodies
+LEAST = 256 * MIB
+KEPT = 64 * MIB  # that much stays for the next run
+TICK_S = 1.0
+LONGEST_PAUSE = 32  # ticks between two attempts to give back what is used again and again
+MOSTLY = 0.75  # of the limit: a run that fails beside others that hold less than the rest would fail alone as well
+# What ONNX Runtime says where it asks the system, or its own checks, for more than there is.
+OTHERS = re.compile(
+    r"Failed to allocate memory|bad_alloc|would require more than|Integer overflow|larger than max_size|length_error"
+)
+
+
+@cache
+def default_limit() -> int:
+    """Half of the memory that is available when the first model is loaded, in bytes."""
+    return max(LEAST, available_memory() // SHARE)
+
+
+class RunMemory:
+    """What runs allocate from.
+
+    Args:
+        runtime: the module `onnxruntime`.
+        limit: bytes that all runs of the process may hold at once; 0 for half of what is available.
+    """
+
+    def __init__(self, runtime: ModuleType, limit: int = 0) -> None:
+        self.arena: Arena = shared_arena(runtime, limit or default_limit())
+        self.limit = self.arena.limit
+
+    def refusal(self, error: Exception) -> ServeError | None:
+        """What a client is told if memory is what a run failed for; frees what no run uses. None if it was not.
+
+        413 if the run wants more than there is for all, 503 if others have it.
+        """
+        known = memory_error(error)
+        if known is None and not OTHERS.search(str(error)):
+            return None
+        self.arena.shrink()
+        expected = f"at most {self.limit // MIB:,} MiB for all runs together (--limit memory)"
+        got = f"{max(1, known[1] // MIB):,} MiB more{_operator(error)}" if known else f"more{_operator(error)}"
+        free = self.limit - self.arena.taken()
+        if known and known[1] <= self.limit and free < MOSTLY * self.limit:
+            what = "the memory for runs is taken by other requests"
+            return ServeError(what, status=503, expected=expected, got=got, hint="again in a moment")
+        what = "this request needs more memory than a run may take"
+        return ServeError(what, status=413, expected=expected, got=got, hint="a smaller request, or a higher limit")
+
+
+def _operator(error: Exception) -> str:
+    found = re.search(r"while running (\w+) node", str(error))
+    return f" for {found[1]}" if found else ""
+
+
+def taken() -> int:
+    """Bytes that the arena of this process holds, in use or not."""
+    arena = current_arena()
+    return 0 if arena is None else arena.taken()
+
+
+def shrink() -> None:
+    """Gives back what no run uses."""
+    arena = current_arena()
+    if arena is not None:
+        arena.shrink()
+
+
+class Trimmer:
+    """Gives the memory of a peak back to the system: a thread that looks once a second.
+
+    What is taken again at once is what the work needs; it is left alone for longer and longer.
+
+    Args:
+        taken: how many bytes are held, in use or not.
+        shrink: gives back what is not in use.
+    """
+
+    def __init__(self, taken: Callable[[], int], shrink: Callable[[], None]) -> None:
+        self._taken, self._shrink = taken, shrink
+        self._pause = self._wait = 1
+        self._last = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ox-memory", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def tick(self) -> None:
+        """One look."""
+        taken = self._taken()
+        if taken <= KEPT:
+            self._pause = self._wait = 1
+            self._last = 0
+            return
+        self._wait -= 1
+        if self._wait > 0:
+            return
+        self._pause = min(2 * self._pause, LONGEST_PAUSE) if 2 * taken > self._last > 0 else 1
+        self._last, self._wait = taken, self._pause
+        self._shrink()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(TICK_S):
+            self.tick()
