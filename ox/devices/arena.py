@@ -37,14 +37,17 @@ class Arena:
         memory = runtime.OrtMemoryInfo(
             "Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT
         )
-        config = {"max_mem": limit, **GROWTH} if limit else {"max_mem": 0, **SAME_AS_REQUESTED}
+        config = {"max_mem": limit, **(GROWTH if limit else SAME_AS_REQUESTED)}
         runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg(config))
+        self._session: Any = None
+        if not limit:
+            return
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.add_session_config_entry(*USE_ARENA)
         file = one_node.write("ConstantOfShape", (int64,), {}, 1, one_node.USUAL)
-        self._session: Any = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        self._session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self._quiet, self._shrinking = runtime.RunOptions(), runtime.RunOptions()
         self._quiet.log_severity_level = 4
         self._shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
@@ -52,6 +55,8 @@ class Arena:
 
     def taken(self) -> int:
         """Bytes that the arena has from the system, in use or kept for the next run; 0 if it has no limit."""
+        if self._session is None:
+            return 0
         try:
             self._session.run(None, {"x0": TOO_MANY}, self._quiet)
         except Exception as error:  # always
@@ -60,8 +65,9 @@ class Arena:
         return 0
 
     def shrink(self) -> None:
-        """Gives back to the system what no run uses."""
-        self._session.run(None, {"x0": NONE}, self._shrinking)
+        """Gives back to the system what no run uses, if the arena has a limit."""
+        if self._session is not None:
+            self._session.run(None, {"x0": NONE}, self._shrinking)
 
 
 def memory_error(error: Exception) -> tuple[int, int] | None:

@@ -158,8 +158,7 @@ class Call(Stream):
         self.held += size
         front.buffered += size
         if front.buffered > front.limits.buffered:
-            what = "the server holds as many requests as it may (--limit buffered)"
-            raise ServeError(what, status=503, hint="again in a moment")
+            raise ServeError("the server holds all it may (--limit buffered)", status=503, hint="again in a moment")
         admit = self.way.grpc.admit
         if admit is not None and self.held > LONG and not self.admitted:
             admit(self.metadata, self.peer)

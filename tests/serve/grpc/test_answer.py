@@ -43,7 +43,7 @@ def test_an_answer_that_is_too_large(request_of: Any) -> None:
     assert Writer(40).write(request_of, [np.zeros((1, 10), np.float32)])
     with pytest.raises(ServeError, match="the answer is too large") as caught:
         Writer(119).write(request_of, [np.zeros((3, 10), np.float32)])
-    assert caught.value.status == 413 and caught.value.expected == "at most 119 bytes"
+    assert caught.value.status == 413 and caught.value.expected == "at most 119 bytes (--limit reply)"
 
 
 def test_shapes_without_end_are_not_all_kept(request_of: Any, plan: Plan) -> None:
