@@ -201,7 +201,9 @@ class Sequences:
                 raise self._busy(f"{waiting} requests of sequences wait already", f"at most {self._max_queue}")
         held, limit = self._budget.held, self._budget.limit
         if held + size > limit:
-            raise self._busy(f"{held} bytes wait already", f"at most {limit}, of all models together")
+            raise self._busy(
+                f"{held} bytes wait already", f"at most {limit}, of all models together (--limit buffered)"
+            )
 
     def _busy(self, got: str, expected: str) -> ServeError:
         self._batcher.tally.refused += 1
@@ -300,7 +302,7 @@ class Sequences:
             limit = self._budget.states_limit
             if self._budget.states_held - before + _size(states) > limit:
                 got = f"{self._budget.states_held} bytes of states"
-                job.error = self._busy(got, f"at most {limit}, of all models together")
+                job.error = self._busy(got, f"at most {limit}, of all models together (--limit states)")
                 return
         self._keep(sequence, states)
         job.outputs = self._tensors.visible_of(outputs)
