@@ -37,7 +37,7 @@ def from_message(config: Any, max_batch_size: int, model: str, where: str) -> tu
     idle_s = config.max_sequence_idle_microseconds / 1e6 or IDLE_S
     if idle_s > LONGEST_IDLE_S:
         raise wrong("max_sequence_idle_microseconds is out of range", f"at most {LONGEST_IDLE_S:g} s", f"{idle_s:g} s")
-    changes: dict[str, Any] = {} if batched else {"max_rows": 1}
+    changes: dict[str, Any] = {} if batched else {"max_rows": 0}
     if config.WhichOneof("strategy_choice") == "oldest":
         oldest = config.oldest
         if not 0 <= oldest.max_candidate_sequences <= MOST_SLOTS:

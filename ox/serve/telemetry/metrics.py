@@ -57,6 +57,8 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
     cells = CounterMetricFamily("ox_padded_cells", "Elements of inputs that ran padded", labels=MODEL)
     padding = CounterMetricFamily("ox_padding_cells", "Elements of them that were padding", labels=MODEL)
     depth = GaugeMetricFamily("ox_queue_depth", "Requests that wait for an instance", labels=MODEL)
+    sequences = GaugeMetricFamily("ox_sequences", "Sequences under way", labels=MODEL)
+    states = GaugeMetricFamily("ox_sequence_state_bytes", "What they keep between requests", labels=MODEL)
     info = GaugeMetricFamily(
         "ox_model_info", "What runs each model, always 1", labels=[*MODEL, "device", "provider", "batching"]
     )
@@ -77,9 +79,12 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
             cells.add_metric(labels, model["cells"])
             padding.add_metric(labels, model["padding"])
             depth.add_metric(labels, model["depth"])
+            if "sequences" in model:
+                sequences.add_metric(labels, model["sequences"])
+                states.add_metric(labels, model["states"])
             what = model["info"]
             info.add_metric([*labels, what["device"], what["provider"], what["batching"]], 1)
-    yield from (stages, request, rows, left, failures, splits, cells, padding, depth, info)
+    yield from (stages, request, rows, left, failures, splits, cells, padding, depth, sequences, states, info)
 
 
 def _of_server(figures: Snapshot) -> Iterator[Metric]:

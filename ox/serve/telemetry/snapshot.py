@@ -51,6 +51,8 @@ def of_model(model: Model) -> Snapshot:
         info["why"] = model.proof.why
     tally = model.batcher.tally
     counts = {name: getattr(tally, name) for name in ("split", "late", "gone", "refused", "cells", "padding")}
+    if model.sequences is not None:
+        counts |= {"sequences": len(model.sequences), "states": model.sequences.states_size}
     return {"info": info, "depth": model.depth, "left": tally.left(), **counts, **of_stages(model.stages)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -414,6 +415,10 @@ def test_a_state_that_grows(build: Build, tmp_path: Path) -> None:
 
         assert [ask(1, 1, True), ask(2, 1), ask(3, 1), ask(5, 2, True), ask(4, 1)] == [1, 3, 6, 5, 10]
         assert sequences_of(server).states_size == 4 * (5 + 2)
+        with urllib.request.urlopen(f"{server.url}/metrics") as reply:
+            lines = reply.read().decode().splitlines()
+        assert 'ox_sequences{model="grows",version="1"} 2.0' in lines
+        assert 'ox_sequence_state_bytes{model="grows",version="1"} 28.0' in lines
         for _ in range(18):
             ask(1, 2)
         with pytest.raises(Exception, match="server is busy") as caught:

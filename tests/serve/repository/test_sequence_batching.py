@@ -77,7 +77,7 @@ def test_what_is_not_said(tmp_path: Path) -> None:
     )
     setup = read(tmp_path, "sequence_batching { oldest {} }")
     assert setup.running.sequence == SequenceBatching(per_instance=True, batched=False)
-    assert setup.running.options.max_rows == 1
+    assert setup.running.options.max_rows == 0
     assert read(tmp_path, "").running.sequence is None
 
 
