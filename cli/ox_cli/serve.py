@@ -14,7 +14,12 @@ def serve(
         typer.Argument(help="ONNX files, each served under its stem, or folders NAME/1/model.onnx", metavar="MODEL..."),
     ],
     host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 is all of IPv4, :: everything.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one and says which.")] = 8000,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 takes a free one and says which.", show_default="8000")
+    ] = None,
+    uds: Annotated[
+        Path | None, typer.Option(help="A Unix domain socket to listen on, instead of a port or beside --port.")
+    ] = None,
     grpc: Annotated[
         str, typer.Option(help="own (on the same port), grpcio (on a port of its own, extra grpc) or off.")
     ] = "own",
@@ -61,7 +66,8 @@ def serve(
     run(
         models,
         host=host,
-        port=port,
+        port=8000 if port is None and uds is None else port,
+        uds=uds,
         grpc=grpc,
         grpc_port=grpc_port,
         workers=workers,

@@ -21,9 +21,14 @@ COPIES = 16  # connections a turn; each costs a system call when somebody comes
 
 
 class Listener:
-    """One port, however many sockets take connections from it."""
+    """One address, however many sockets take connections from it.
 
-    def __init__(self, servers: Sequence[asyncio.Server], port: int) -> None:
+    Args:
+        servers: those that take them.
+        port: of TCP; None for a Unix domain socket.
+    """
+
+    def __init__(self, servers: Sequence[asyncio.Server], port: int | None) -> None:
         self._servers, self.port = servers, port
 
     def close(self) -> None:
@@ -42,20 +47,23 @@ async def listen(
     """
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {"backlog": BACKLOG, "ssl": tls}
-    copies = COPIES - 1 if type(loop).__module__.startswith("uvloop") else 0
+    uvloop = type(loop).__module__.startswith("uvloop")
     servers: list[asyncio.Server] = []
-    port = sockets[0].getsockname()[1]
+    name = sockets[0].getsockname()
+    port = name[1] if isinstance(name, tuple) else None
+    # asyncio's own `create_unix_server` would take the file away, which may be another process's as well
+    create = loop.create_unix_server if uvloop and port is None else loop.create_server
     try:
         for bound in sockets:
-            servers.append(await loop.create_server(factory, sock=bound, **options))
-            for _ in range(copies):
+            servers.append(await create(factory, sock=bound, **options))
+            for _ in range(COPIES - 1 if uvloop else 0):
                 copy = socket.socket(fileno=os.dup(bound.fileno()))
-                servers.append(await loop.create_server(factory, sock=copy, **options))
+                servers.append(await create(factory, sock=copy, **options))
     except OSError as error:
         host = bound.getsockname()[0]
         for server in servers:
             server.close()
         for each in sockets:
             each.close()
-        raise unavailable(host, port, error) from error
+        raise unavailable(host, port or 0, error) from error
     return Listener(servers, port)

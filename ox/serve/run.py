@@ -31,7 +31,7 @@ class Running(Protocol):
 def serve(
     paths: Sequence[str | Path],
     *,
-    port: int = 8000,
+    port: int | None = 8000,
     options: Options | None = None,
     limits: Limits | None = None,
     show: Callable[[str], None] = print,

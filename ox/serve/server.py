@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from ox.serve.access import Guard
 from ox.serve.engine.memory import Trimmer, shrink, taken
 from ox.serve.http import Front
 from ox.serve.limits import Limits
-from ox.serve.listen import listen
+from ox.serve.listen import Listener, listen
 from ox.serve.loop import new_loop
 from ox.serve.options import Options
 from ox.serve.repository.keeper import Keeper
@@ -28,6 +29,7 @@ from ox.serve.rest.router import Router
 from ox.serve.service import Service
 from ox.serve.settings import Settings
 from ox.serve.sockets import bind
+from ox.serve.unix_socket import UnixSocket
 
 if TYPE_CHECKING:
     from ox.serve.grpc.door import Door
@@ -62,6 +64,9 @@ class Server:
         layout = Layout(paths)
         self.settings = Settings(**settings)
         self.host, self.port = self.settings.host, self.settings.port
+        self.inherited: socket.socket | None = None  # the Unix domain socket, where another process has made it
+        self._unix: UnixSocket | None = None
+        self._listeners: list[Listener] = []
         self.limits = limits or Limits()
         self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage, self.settings.workers)
         self._tls = self.settings.tls()
@@ -92,6 +97,8 @@ class Server:
 
     @property
     def url(self) -> str:
+        if self.port is None:
+            return f"unix:{self.settings.uds}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
@@ -120,20 +127,39 @@ class Server:
             self._router.admission = admission
         else:
             self._front.admit = admission
-        sockets = bind(self.host, self.port, share=self.settings.workers > 1)
-        self._listener = await listen(self._front, sockets, tls=self._tls)
-        self.port = self._listener.port
-        if self.settings.grpc != "off":
-            from ox.serve.grpc.door import Door
+        try:
+            await self._listen()
+            if self.settings.grpc != "off":
+                from ox.serve.grpc.door import Door
 
-            self._door = Door(self.service, self.limits, self.guard, self.settings)
-            try:
+                self._door = Door(self.service, self.limits, self.guard, self.settings)
                 await self._door.start(self._front, self.host, self.port)
-            except BaseException:
-                self._listener.close()
-                raise
+        except BaseException:
+            self._close()
+            raise
         self.keeper.start()
         self._trimmer.start()
+
+    async def _listen(self) -> None:
+        """Opens the port and the Unix domain socket, as far as they are wanted."""
+        self._listeners = []
+        if self.port is not None:
+            sockets = bind(self.host, self.port, share=self.settings.workers > 1)
+            self._listeners.append(await listen(self._front, sockets, tls=self._tls))
+            self.port = self._listeners[0].port
+        if self.settings.uds is not None:
+            made = self.inherited
+            if made is None:
+                self._unix = UnixSocket(str(self.settings.uds))
+                made = self._unix.socket
+            self._listeners.append(await listen(self._front, [made]))
+
+    def _close(self) -> None:
+        """Nobody new gets in."""
+        if self._unix is not None:
+            self._unix.remove()
+        for listener in self._listeners:
+            listener.close()
 
     def greeting(self) -> list[str]:
         """What a user sees once the server is ready: a line a model, and where to ask."""
@@ -141,6 +167,8 @@ class Server:
         spoken = "V2 protocol"
         if self.grpc_port not in (None, self.port):
             spoken += f" · gRPC on port {self.grpc_port}"
+        if self.settings.uds is not None and self.port is not None:
+            spoken += f" · unix:{self.settings.uds}"
         where = f"warm in {warm:.0f} ms · {self.url} · {spoken} · metrics /metrics · Ctrl-C drains and stops"
         warnings = [said for said in (self.settings.exposed(), self.guard.locked()) if said is not None]
         models = [model.describe() for model in self.models]
@@ -152,7 +180,7 @@ class Server:
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""
         self.service.draining = True
-        self._listener.close()
+        self._close()
         await asyncio.gather(self._front.drain(), *([] if self._door is None else [self._door.drain()]))
         self.keeper.stop()
         self._trimmer.stop()

@@ -17,7 +17,8 @@ class Settings:
     """How the server meets the world; how it runs models is in `Options`, what clients may do in `Limits`.
 
     Args:
-        host, port: where to listen; port 0 takes a free one.
+        host, port: where to listen; port 0 takes a free one, None listens on no port.
+        uds: a path at which a Unix domain socket listens, too.
         grpc: who frames gRPC: "own" on the same port and on `grpc_port`, "grpcio" on `grpc_port`, or "off".
         grpc_port: a port for gRPC alone; None for none, or with grpcio the next one after `port`.
         workers: processes that share the ports.
@@ -34,7 +35,8 @@ class Settings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int | None = 0
+    uds: str | Path | None = None
     grpc: str = "own"
     grpc_port: int | None = None
     workers: int = 1
@@ -51,7 +53,7 @@ class Settings:
     trace: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("tls_cert", "tls_key", "tls_client_ca", "keys"):
+        for name in ("tls_cert", "tls_key", "tls_client_ca", "keys", "uds"):
             if getattr(self, name) is not None:  # as text, which also a worker can be told
                 object.__setattr__(self, name, str(getattr(self, name)))
         for name in ("port", "grpc_port"):
@@ -65,6 +67,10 @@ class Settings:
         if self.grpc == "off" and self.grpc_port is not None:
             raise ArgumentError("a port for gRPC is no use while gRPC is off", expected="--grpc own or grpcio",
                                 got=f"--grpc off --grpc-port {self.grpc_port}")  # fmt: skip
+        if self.port is None and self.uds is None:
+            raise ArgumentError("there is nothing to listen on", expected="--port, --uds or both")
+        if self.port is None and self.grpc == "grpcio" and self.grpc_port is None:
+            raise ArgumentError("grpcio takes a port of its own", expected="--grpc-port 8001", got="--uds alone")
         if self.grpc_port and self.grpc_port == self.port:
             hint = "without --grpc-port, gRPC shares that port" if self.grpc == "own" else "another --grpc-port"
             raise ArgumentError("port and grpc_port are the same", expected="two ports", got=str(self.port), hint=hint)
@@ -99,6 +105,8 @@ class Settings:
     def exposed(self) -> str | None:
         """A warning, if strangers may reach the server and nobody asks who they are."""
         if self.keys is not None or self.tls_client_ca is not None or _loopback(self.host):
+            return None
+        if self.port is None and self.grpc_port is None:  # who may use the file is a matter of its permissions
             return None
         what = f"listening on {self.host} without authentication: whoever reaches the port may use every model"
         if self.manage:

@@ -17,6 +17,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"access_log": True, "log": "json", "log_level": "warning"}, "access log would stay empty"),
     ({"access_log": True, "log_level": "off"}, "access log would stay empty"),
     ({"log_level": "debug"}, "no use without a log"),
+    ({"port": None}, "nothing to listen on"),
+    ({"port": None, "uds": "s", "grpc": "grpcio"}, "a port of its own"),
 ]
 
 
@@ -35,6 +37,9 @@ def test_what_would_do_nothing(settings: dict[str, Any], message: str) -> None:
         {"access_log": True},
         {"access_log": True, "log_level": "debug"},
         {"log": "text", "log_level": "error"},
+        {"port": None, "uds": "s"},
+        {"port": None, "uds": "s", "grpc": "grpcio", "grpc_port": 0},
+        {"port": 8000, "uds": "s"},
     ],
 )
 def test_what_makes_sense(settings: dict[str, Any]) -> None:

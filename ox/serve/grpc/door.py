@@ -36,7 +36,7 @@ class Door:
         self._listener: Listener | None = None
         self._telemetry = service.telemetry
 
-    async def start(self, front: Front, host: str, port: int) -> None:
+    async def start(self, front: Front, host: str, port: int | None) -> None:
         """Listens, once the HTTP port is known.
 
         Raises:
@@ -55,7 +55,7 @@ class Door:
             tls = None
             if settings.tls_cert is not None and settings.tls_key is not None:
                 tls = credentials(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-            wanted = port + 1 if self.port is None else self.port
+            wanted = (port or 0) + 1 if self.port is None else self.port
             self.port = await self._grpcio.start(host, wanted, tls, share)
             return
         own = Grpc(self._table.methods, self._limits.body, note, None if self._guard is None else self._admit)

@@ -20,7 +20,7 @@ class Orders:
     limits: Limits
     settings: Settings
 
-    def at(self, port: int, grpc_port: int | None) -> Orders:
+    def at(self, port: int | None, grpc_port: int | None) -> Orders:
         """The same on ports that are known."""
         return replace(self, settings=replace(self.settings, port=port, grpc_port=grpc_port))
 

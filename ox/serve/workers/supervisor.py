@@ -14,6 +14,7 @@ from typing import Any
 
 from ox.errors import OxError, ServeError
 from ox.serve.sockets import bind
+from ox.serve.unix_socket import UnixSocket
 from ox.serve.workers.heartbeat import EVERY, Heartbeat, state_of
 from ox.serve.workers.journal import Journal
 from ox.serve.workers.link import LONGEST, Link
@@ -51,13 +52,16 @@ class Supervisor:
     def __init__(self, orders: Orders, show: Callable[[str], None]) -> None:
         settings = orders.settings
         self._show, self._count = show, settings.workers
-        self._held = _hold(settings.host, settings.port)
-        port = self._held[0].getsockname()[1]
-        grpc_port = settings.grpc_port
+        self._held: list[socket.socket] = []
+        port, grpc_port = settings.port, settings.grpc_port
+        if port is not None:
+            self._held = _hold(settings.host, port)
+            port = self._held[0].getsockname()[1]
         if grpc_port is not None:
             held = _hold(settings.host, grpc_port)
             grpc_port = held[0].getsockname()[1]
             self._held += held
+        self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._orders = orders.at(port, grpc_port)
         self._journal = Journal()
         self._workers: dict[int, Worker] = {}
@@ -99,6 +103,9 @@ class Supervisor:
         self._stopping = True
         for task in self._keepers:
             task.cancel()
+        if self._unix is not None:
+            self._unix.remove()
+            self._unix.socket.close()
         answers = await asyncio.gather(*(self._end(worker) for worker in list(self._workers.values())))
         for held in self._held:
             held.close()
@@ -122,8 +129,10 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         with theirs:
             environment = {**os.environ, "PYTHONPATH": _path(), "OX_LOCAL_PROCESSES": str(self._count)}
-            command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", str(theirs.fileno())]
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=(theirs.fileno(),), env=environment)
+            shared = [theirs, *([] if self._unix is None else [self._unix.socket])]
+            files = [each.fileno() for each in shared]
+            command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", *map(str, files)]
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=files, env=environment)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST)
         link = Link(reader, writer, self._answer)
         worker = self._workers[number] = Worker(number, process, link)

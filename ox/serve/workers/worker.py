@@ -1,6 +1,7 @@
-"""``python -m ox.serve.workers.worker FD``: one of several processes behind the same ports.
+"""``python -m ox.serve.workers.worker FD [UNIX]``: one of several processes behind the same ports.
 
-It gets its orders over the socket FD. When the supervisor is gone, however that came, the worker drains and ends.
+It gets its orders over the socket FD; UNIX is a Unix domain socket that all of them listen on. When the supervisor is
+gone, however that came, the worker drains and ends.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ox.serve.workers.shared import SharedService
 log = logging.getLogger("ox.serve")
 
 
-async def work(control: socket.socket) -> None:
+async def work(control: socket.socket, inherited: socket.socket | None = None) -> None:
     """Serves until the supervisor says stop or is gone."""
     stopping = asyncio.Event()
     server: Server | None = None
@@ -41,6 +42,7 @@ async def work(control: socket.socket) -> None:
     def loaded(orders: Orders) -> Server:
         settings = asdict(orders.settings)
         made = Server(orders.paths, options=orders.options, limits=orders.limits, service=among_several, **settings)
+        made.inherited = inherited
         settle()
         return made
 
@@ -85,7 +87,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     loop = new_loop()
     try:
-        loop.run_until_complete(work(socket.socket(fileno=int(sys.argv[1]))))
+        loop.run_until_complete(work(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
     finally:
         loop.close()
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -224,3 +225,26 @@ def listens(pid: int, port: int) -> bool:
     except OSError:  # it is just ending
         return False
     return any(f"socket:[{inode}]" in links for inode in inodes)
+
+
+def test_workers_share_a_unix_domain_socket(mlp: Path, connect: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/ox.sock"
+
+        class Local(connect):  # type: ignore[misc]
+            def __init__(self) -> None:
+                self.socket, self.buffer = socket.socket(socket.AF_UNIX), b""
+                self.socket.settimeout(30)
+                self.socket.connect(path)
+
+        def status() -> int:
+            with Local() as client:
+                return int(client.ask("GET", "/v2/models/mlp/ready")[0])
+
+        with serving("--uds", path, "--port", 0, mlp) as (process, _, lines):
+            assert f"unix:{path}" in lines[-1]
+            assert {status() for _ in range(20)} == {200}
+            os.kill(children(process)[0], signal.SIGKILL)
+            assert {status() for _ in range(20)} == {200}  # the other one, or the new one
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0 and not os.path.exists(path)
