@@ -64,6 +64,7 @@ class Connection(Patience):
         self.body: bytes | bytearray = b""
         self.size = 0
         self.refusal: ServeError | None = None
+        self.passed_over = False  # it has a body that the parser does not read, because of an upgrade
 
     # ---- asyncio.Protocol
 
@@ -122,9 +123,10 @@ class Connection(Patience):
             # Chunk sizes, extensions and trailers are not body, so the body's own limit does not see them.
             if self.raw > 2 * self.limits.body + 2 * self.limits.header_bytes:
                 raise body_too_large(self.limits)
-        except httptools.HttpParserUpgrade:
+        except httptools.HttpParserUpgrade as upgrade:
             # The request was answered as if it had not asked to upgrade; what follows is in another language.
-            self.stopped = True
+            self.stopped = not self.passed_over
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserCallbackError as error:
             self._refuse(error.__context__)
         except httptools.HttpParserError as error:
@@ -132,6 +134,21 @@ class Connection(Patience):
         except ServeError as error:
             self._refuse(error)
         self.fresh = b""
+        if self.passed_over and not self.stopped:
+            self._again(rest)
+
+    def _again(self, rest: bytes) -> None:
+        """Reads a request as if it did not ask to upgrade: the parser has passed over its body, which begins in `rest`.
+
+        It is the last one of its connection, as it is without a body.
+        """
+        headers = {**self.headers, b"connection": b"close"}
+        del headers[b"upgrade"]
+        lines = b"".join(b"%s: %s\r\n" % header for header in headers.items())
+        version = self.parser.get_http_version().encode()
+        head = b"%s %s HTTP/%s\r\n%s\r\n" % (self.parser.get_method(), self.target, version, lines)
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(head + rest)
 
     def _known(self, head: Head, data: bytes) -> None:
         """A whole request whose head was parsed before. The parser stands between two requests and stays there."""
@@ -206,6 +223,10 @@ class Connection(Patience):
     def on_headers_complete(self) -> None:
         self.in_head = False
         headers = self.headers
+        if b"upgrade" in headers and self.parser.should_upgrade():
+            self.passed_over = b"content-length" in headers or b"transfer-encoding" in headers
+            if self.passed_over:  # `_again` does the rest
+                return
         host = headers.get(b"host")
         if host != self.host:
             introduced(self.parser.get_http_version(), host)
@@ -247,6 +268,8 @@ class Connection(Patience):
             self.body = bytearray(self.body) + data
 
     def on_message_complete(self) -> None:
+        if self.passed_over:
+            return
         self.messages += 1
         self.receiving = False
         self.in_head = True

@@ -92,6 +92,11 @@ def test_percent_encoding_and_absolute_targets(patient: Server) -> None:
         assert curl("--path-as-is", patient.url + path)[0] == 404, path
 
 
+def test_an_upgrade_to_http_2_is_not_taken(infer: str) -> None:
+    status, head, body = curl("--http2", "-d", json.dumps(BODY), infer)
+    assert status == 200 and "connection: close" in head and json.loads(body)["model_name"] == "mlp"
+
+
 def test_http_1_0(infer: str) -> None:
     status, head, body = curl("--http1.0", "-d", json.dumps(BODY), infer)
     assert status == 200 and "connection: close" in head and json.loads(body)["model_name"] == "mlp"

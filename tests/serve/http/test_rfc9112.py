@@ -233,6 +233,47 @@ def test_http_1_0_is_closed_while_draining(plane: Any, connect: Any) -> None:
             plane.on_loop(lambda: setattr(plane.front, "draining", False))
 
 
+UPGRADE = b"POST /a HTTP/1.1\r\nhost: x\r\nx: y\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"content-length: 5\r\n\r\nhello",
+        b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"content-length: 5\r\nexpect: 100-continue\r\n\r\nhello",
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_an_upgrade_that_is_not_taken_keeps_its_body(plane: Any, connect: Any, body: bytes, step: int) -> None:
+    data = UPGRADE + body
+    with connect(plane) as client:
+        for at in range(0, len(data), step):
+            client.send(data[at : at + step])
+        status, headers, answer = client.reply()
+        if status == 100:
+            status, headers, answer = client.reply()
+        told = json.loads(answer)
+        assert (status, told["method"], told["target"], told["body"]) == (200, "POST", "/a", "hello")
+        assert told["headers"]["x"] == "y" and headers["connection"] == "close" and client.closed()
+
+
+def test_many_upgrades_at_once_end_with_the_first(plane: Any, connect: Any) -> None:
+    with connect(plane) as client:
+        client.send((UPGRADE + b"content-length: 1\r\n\r\nx") * 2000)
+        assert client.reply()[0] == 200 and client.closed()
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [(b"content-length: x\r\n", 400), (b"content-length: 99999999999\r\n", 413), (b"transfer-encoding: gzip\r\n", 501)],
+)
+def test_an_upgrade_is_held_to_the_same_rules(plane: Any, connect: Any, more: bytes, status: int) -> None:
+    with connect(plane) as client:
+        client.send(UPGRADE + more + b"\r\n")
+        assert client.reply()[0] == status and client.closed()
+
+
 def test_two_versions_on_one_connection(plane: Any, connect: Any) -> None:
     with connect(plane) as client:
         client.send(GET + b"\r\n" + b"GET /\r\n\r\n")
