@@ -313,8 +313,13 @@ class Sequences:
         sequence.states = states
 
     def _refuse(self, job: Job, error: ServeError) -> None:
+        """Answers it with an error: after `submit`, whose caller has yet to note that there is a job."""
         job.error = error
-        self._batcher.answer(job)
+        self._loop.call_soon(self._answer, job)
+
+    def _answer(self, job: Job) -> None:
+        if not job.abandoned:
+            self._batcher.answer(job)
 
     # ---- slots, and sequences that end
 

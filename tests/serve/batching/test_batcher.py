@@ -347,3 +347,34 @@ def test_several_instances_lose_and_repeat_nothing(workshop: Any) -> None:
         assert sum(workshop.batches) == sum(note.request.rows for note in notes) and max(workshop.batches) <= 8
 
     workshop.run(body)
+
+
+def test_a_part_of_a_batch_is_enough(workshop: Any) -> None:
+    """`fill_rows` of them are not waited for any longer, however long one may wait."""
+
+    async def body() -> None:
+        batcher = workshop.batcher(max_wait_s=60.0, deadline_s=100.0)
+        batcher.fill_rows = 3
+        jobs = [workshop.Note() for _ in range(3)]
+        for job in jobs:
+            batcher.submit(job)
+        for job in jobs:
+            await job.settled()
+        assert workshop.batches == [3] and batcher.tally.idle == 1
+
+    workshop.run(body)
+
+
+def test_jobs_are_told_of_before_they_are_answered(workshop: Any) -> None:
+    """Those that ran, in one go, and those that were given up."""
+
+    async def body() -> None:
+        batcher, told = workshop.batcher(), []
+        batcher.returned = lambda jobs: told.extend((job, job.answers, job.abandoned) for job in jobs)
+        ran, late = workshop.Note(), workshop.Note()
+        batcher.submit(ran)
+        await ran.settled()
+        batcher.drop([late])
+        assert told == [(ran, 0, False), (late, 1, True)] and late.error is not None
+
+    workshop.run(body)

@@ -178,6 +178,31 @@ def test_a_failure_between_others(run: Any, here: bool) -> None:
     run(body, here=here)
 
 
+def test_submit_answers_nothing_itself(run: Any) -> None:
+    """Its caller notes only afterwards what to do when the client leaves."""
+
+    async def body(bench: Bench) -> None:
+        bench.instances[0].gate.clear()
+        broken, ended = bench.ask(BROKEN, 1, "start"), bench.ask(1, 2, "start end")
+        refused = [bench.ask(2, 1), bench.ask(2, 2)]
+        first: list[Note] = []
+
+        def late() -> None:  # between the answer and what follows from it
+            first.append(bench.ask(3, 2))
+            assert not first[0].answers
+            first[0].abandon()
+
+        ended.then = late
+        bench.instances[0].gate.set()
+        outcomes = await bench.settled(broken, ended, *refused)
+        assert outcomes[1] == 1 and all("START flag" in outcome for outcome in outcomes[2:])
+        assert first[0].abandoned and not first[0].answers
+        while not bench.empty:
+            await asyncio.sleep(0.001)
+
+    run(body)
+
+
 def test_what_follows_an_end(run: Any) -> None:
     async def body(bench: Bench) -> None:
         jobs = [bench.ask(1, 1, "start end"), bench.ask(2, 1), bench.ask(3, 1, "start"), bench.ask(4, 1, "end")]

@@ -474,6 +474,64 @@ def test_a_new_version_begins_new_sequences(build: Build, tmp_path: Path) -> Non
         assert "unloaded" in asks.refused(1, 1)
 
 
+def test_reloading_under_load(build: Build, tmp_path: Path, module: Any) -> None:
+    """No sum is ever wrong: a sequence goes on, or its next request says that it has to begin again."""
+    root = accumulator(build, tmp_path)
+    with Server([root], options=Options(instances=2), manage=True) as server:
+        done, wrong, restarts, answers = threading.Event(), [], [0], [0]
+
+        def client(identifier: int) -> None:
+            asks, total = Asker(server, module), 0
+            while not done.is_set():
+                try:
+                    got = asks.add(identifier, identifier, start=not total)
+                except Exception as error:
+                    if "START flag" not in str(error) and "has just been unloaded" not in str(error):
+                        wrong.append(str(error))
+                    restarts[0] += 1
+                    total = 0
+                else:
+                    answers[0] += 1
+                    total += identifier
+                    if got != total:
+                        wrong.append(f"{got}, not {total}")
+                        total = got
+            asks.client.close()
+
+        threads = [threading.Thread(target=client, args=(identifier,)) for identifier in range(1, 7)]
+        for thread in threads:
+            thread.start()
+        manager, before = Asker(server), server.models[0]
+        for rows in (4, 8, 4):
+            enough = answers[0] + 30
+            until(lambda enough=enough: answers[0] >= enough)
+            (tmp_path / "sums" / "config.pbtxt").write_text(
+                accumulating(IDLE, OLDEST).replace("max_batch_size: 8", f"max_batch_size: {rows}")
+            )
+            manager.client.load_model("sums")
+        done.set()
+        for thread in threads:
+            thread.join(30)
+        assert not wrong and restarts[0] >= 6
+        until(lambda: not hasattr(before, "batcher"))
+        manager.client.close()
+
+
+def test_a_stream_that_is_cut(sums: Server) -> None:
+    """Its requests are given up, and the sequence goes on with what had succeeded."""
+    asks, other = Asker(sums, grpc), Asker(sums)
+    assert other.add(1, 77, start=True) == 1
+    asks.client.start_stream(lambda result, error: None)
+    for _ in range(100):
+        inputs = [asks.tensor("INPUT", np.array([[1]], np.int32), "INT32")]
+        asks.client.async_stream_infer("sums", inputs, sequence_id=77)
+    asks.client.stop_stream(cancel_requests=True)
+    until(lambda: sequences_of(sums).waiting == 0)
+    before = other.add(0, 77)
+    assert 1 <= before <= 101 and other.add(5, 77, end=True) == before + 5
+    until(lambda: len(sequences_of(sums)) == 0)
+
+
 def test_several_workers_are_refused(build: Build, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="the states of sequences live in one process") as caught:
         Server([accumulator(build, tmp_path)], workers=2)
