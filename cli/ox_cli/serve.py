@@ -45,6 +45,9 @@ def serve(
     log_level: Annotated[str, typer.Option(help="Its lowest level: debug, info, warning, error or off.")] = "info",
     access_log: Annotated[bool, typer.Option("--access-log", help="A line of it for each request.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="OpenTelemetry spans, as the OTEL_* variables say.")] = False,
+    json_nan: Annotated[
+        bool, typer.Option("--json-nan", help="Let JSON hold NaN, Infinity and -Infinity, both ways.")
+    ] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
     limit: Annotated[
         list[str] | None,
@@ -82,6 +85,7 @@ def serve(
         log_level=log_level,
         access_log=access_log,
         trace=trace,
+        json_nan=json_nan,
         options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
         limits=parse_limits(limit or (), body=max_body_mib << 20),
         show=show,

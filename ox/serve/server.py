@@ -80,7 +80,7 @@ class Server:
         self.service = service(repository, self.limits)
         self.service.keeper = self.keeper
         self.service.telemetry.reloads = self.keeper.loads
-        self._router = Router(self.service, self.limits)
+        self._router = Router(self.service, self.limits, self.settings.json_nan)
         self._door: Door | None = None
         self._thread: threading.Thread | None = None
         self._trimmer = Trimmer(taken, shrink)

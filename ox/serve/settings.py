@@ -31,6 +31,7 @@ class Settings:
         log: the form of the log, "json" or "text"; None leaves it to whoever set up Python's logging.
         log_level: the lowest level that is written: debug, info, warning, error or off.
         access_log: whether each request gets a line; as text, if `log` does not say.
+        json_nan: whether the JSON of inference may hold NaN, Infinity and -Infinity, as Triton's and Python's may.
         trace: whether inferences become OpenTelemetry spans, sent as the OTEL_* variables say.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     log_level: str = "info"
     access_log: bool = False
     trace: bool = False
+    json_nan: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys", "uds"):

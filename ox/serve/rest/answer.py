@@ -20,6 +20,7 @@ from ox.serve.v2.parameters import echoed
 from ox.serve.v2.request import Request
 
 BINARY_OUTPUT = '"parameters": {"binary_data": true} on that output'
+NAN_OUTPUT = f"{BINARY_OUTPUT}, or ox serve --json-nan"
 HOLE = b'["\\u0000"]'  # where numbers go: a list of a zero character, which nothing else in a reply is
 NATIVE = sys.byteorder == "little"
 MOST_FORMS = 16  # shapes that are remembered of one kind of request
@@ -33,9 +34,11 @@ class Writer:
         name, version: how the model is called in them.
         outputs: those of the model.
         largest: the most bytes of one reply.
+        nan: whether NaN and the infinities are written, in words that JSON does not have.
     """
 
-    def __init__(self, name: str, version: str, outputs: Sequence[TensorInfo], largest: int) -> None:
+    def __init__(self, name: str, version: str, outputs: Sequence[TensorInfo], largest: int, nan: bool = False) -> None:
+        self._nan = nan
         self._head = {"model_name": name, "model_version": version}
         self._outputs, self._largest = outputs, largest
 
@@ -63,7 +66,8 @@ class Writer:
                 blobs.append(array.tobytes() if NATIVE else to_bytes(array))
             else:
                 at += 1
-                parts += orjson.dumps(array.ravel(), option=orjson.OPT_SERIALIZE_NUMPY), pieces[at]
+                text = orjson.dumps(array.ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
+                parts += named(text, array) if self._nan and b"null" in text else text, pieces[at]
         return self._join(request, arrays, parts, blobs)
 
     def _write(self, request: Request, arrays: Sequence[Array], shapes: Any, form: Any) -> tuple[bytes, int | None]:
@@ -94,9 +98,10 @@ class Writer:
             if array is not None and not wanted.binary:
                 entry["data"] = ["\0"]
                 flat = array.ravel()
-                texts.append(
-                    orjson.dumps(flat.tolist() if datatype == "BYTES" else flat, option=orjson.OPT_SERIALIZE_NUMPY)
-                )
+                text = orjson.dumps(flat.tolist() if datatype == "BYTES" else flat, option=orjson.OPT_SERIALIZE_NUMPY)
+                if self._nan and datatype != "BYTES" and b"null" in text:
+                    text = named(text, flat)
+                texts.append(text)
             described.append(entry)
         reply: dict[str, Any] = dict(self._head)
         if echo := echoed(request.parameters):
@@ -115,7 +120,9 @@ class Writer:
     ) -> tuple[bytes, int | None]:
         parts.append(b"}" if request.id is None else b',"id":%s}' % orjson.dumps(request.id))
         text = b"".join(parts)
-        if b"null" in text:  # what orjson makes of NaN; looking at the text first is cheaper than at every array
+        if (
+            not self._nan and b"null" in text
+        ):  # what orjson makes of NaN; looking at the text first is cheaper than at every array
             self._refuse_nan(request, arrays)
         length = len(text)
         if blobs:
@@ -135,5 +142,15 @@ class Writer:
                 raise ServeError(
                     f"output '{self._outputs[wanted.place].name}' holds NaN or an infinity, which JSON cannot carry",
                     status=500,
-                    hint=BINARY_OUTPUT,
+                    hint=NAN_OUTPUT,
                 )
+
+
+def named(text: bytes, array: Array) -> bytes:
+    """The JSON list of an array's numbers, with the words of Triton and Python where orjson has written null."""
+    pieces = text.split(b"null")
+    flat = array.ravel()
+    words = [
+        b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity" for value in flat[~np.isfinite(flat)]
+    ]
+    return b"".join(piece for pair in zip(pieces, [*words, b""], strict=True) for piece in pair)

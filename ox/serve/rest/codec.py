@@ -29,12 +29,16 @@ class Codec:
         signature: its interface.
         max_reply: the most bytes of one answer.
         regions: the shared memory that requests may name.
+        nan: whether JSON may hold NaN and the infinities.
     """
 
-    def __init__(self, name: str, version: str, signature: Signature, max_reply: int, regions: Regions) -> None:
+    def __init__(
+        self, name: str, version: str, signature: Signature, max_reply: int, regions: Regions, nan: bool = False
+    ) -> None:
+        self._nan = nan
         self.signature, self.regions = signature, regions
         self.outputs = signature.outputs
-        self.encode = Writer(name, version, signature.outputs, max_reply).write
+        self.encode = Writer(name, version, signature.outputs, max_reply, nan).write
         self._binary, self._json = BinaryPlans(), JsonPlans()
         self._forms: dict[bool, Any] = {binary: {} for binary in (False, True)}
         self._single = len(signature.inputs) == 1
@@ -66,7 +70,7 @@ class Codec:
 
     def _read(self, body: bytes | bytearray, header_length: int | None) -> Request:
         text = body if header_length is None else body[:header_length]
-        document = load_json(text)
+        document = load_json(text, self._nan)
         truths = b"true" in text or b"false" in text  # quicker to ask the text than every element
         tensors = document.get("inputs")
         if type(tensors) is not list:

@@ -31,10 +31,16 @@ ROUTES = Routes(TABLE)
 
 
 class Router:
-    """Answers exchanges from a service."""
+    """Answers exchanges from a service.
 
-    def __init__(self, service: Service, limits: Limits) -> None:
-        self.service, self.limits = service, limits
+    Args:
+        service: what knows the answers.
+        limits: what clients may do.
+        nan: whether the JSON of inference may hold NaN and the infinities.
+    """
+
+    def __init__(self, service: Service, limits: Limits, nan: bool = False) -> None:
+        self.service, self.limits, self._nan = service, limits, nan
         self.admission: Admission | None = None  # asked about all but the hot path; for the others the front asks
         self._targets: dict[bytes, Target] = {}  # the hot path: where inference calls go, by their exact target
         self._site = Site(service)
@@ -48,7 +54,9 @@ class Router:
         for (name, version), model in self.service.repository.routes.items():
             target = known.get(model)
             if target is None:
-                codec = Codec(model.name, model.version, model.signature, self.limits.reply, self.service.regions)
+                codec = Codec(
+                    model.name, model.version, model.signature, self.limits.reply, self.service.regions, self._nan
+                )
                 target = known[model] = Target(model, codec)
             targets[_path(name, version)] = target
         self._targets = targets
