@@ -20,6 +20,7 @@ from ox.serve.v2.request import Request
 log = logging.getLogger("ox.serve")
 
 MOST_PLANS, LONGEST_HEAD = 256, 2048  # what is remembered of requests that others may look like
+MOST_SEQUENCE_PLANS = 1024  # of requests that only others of their sequence look like
 
 
 class Inference:
@@ -35,6 +36,7 @@ class Inference:
         self._repository, self._regions, self._most = service.repository, service.regions, limits.json
         self._check = None if guard is None or guard.open else guard.check
         self._plans: dict[bytes, Plan] = {}
+        self._sequence_plans: dict[bytes, Plan] = {}  # beside them, because there is no end of sequences
         self._layouts: dict[int, Layout] = {}  # by the length of such requests
         self._request = message("inference.ModelInferRequest")
         self.writer = Writer(limits.reply)
@@ -62,7 +64,7 @@ class Inference:
         Raises:
             ServeError: it is wrong, or not allowed.
         """
-        plan = self._plans.get(parts.head)
+        plan = self._plans.get(parts.head) or self._sequence_plans.get(parts.head)
         if plan is None:
             return self._first(body, parts, rpc, received)
         if self._check is not None:
@@ -106,7 +108,13 @@ class Inference:
         except ServeError as error:
             model.stages.failed(error, received, rpc.metadata)
             raise
-        if plan.lasting and len(head) <= LONGEST_HEAD:
+        if not plan.lasting or len(head) > LONGEST_HEAD:
+            return request
+        if "sequence_id" in plan.parameters:
+            if len(self._sequence_plans) >= MOST_SEQUENCE_PLANS:
+                self._sequence_plans.clear()
+            self._sequence_plans[head] = plan
+        else:
             if len(self._plans) >= MOST_PLANS:
                 self._forget()
             self._plans[head] = plan
@@ -117,6 +125,7 @@ class Inference:
 
     def _forget(self) -> None:
         self._plans.clear()
+        self._sequence_plans.clear()
         self._layouts.clear()
 
 

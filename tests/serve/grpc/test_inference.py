@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -10,7 +12,10 @@ import numpy as np
 import pytest
 
 from ox.graph.contract import DTYPES, from_bytes, to_bytes
+from ox.serve import Limits, Server
+from ox.serve.grpc.inference import MOST_SEQUENCE_PLANS, Inference
 from ox.serve.grpc.proto import message
+from ox.serve.grpc.wire import split
 
 Code = grpc.StatusCode
 Request = message("inference.ModelInferRequest")
@@ -129,6 +134,25 @@ def test_a_sequence_comes_back(wire: Any, ones: Any) -> None:
     answer = wire.call("ModelInfer", ones(parameters=parameters).SerializeToString())
     assert answer.parameters["sequence_id"].uint64_param == 2**64 - 1
     assert answer.parameters["sequence_start"].bool_param and not answer.parameters["sequence_end"].bool_param
+
+
+def test_sequences_do_not_push_out_what_is_remembered_of_others(mlp: Path, ones: Any) -> None:
+    server = Server([mlp])
+    inference = Inference(server.service, Limits(), None)
+    rpc = SimpleNamespace(metadata={}, peer="")
+
+    def read(request: Any) -> Any:
+        body = request.SerializeToString()
+        return inference.read(body, split(body), rpc, 0.0)
+
+    first = read(ones())
+    for number in range(2 * MOST_SEQUENCE_PLANS):
+        asked = ones(parameters={"sequence_id": {"int64_param": number}, "sequence_start": {"bool_param": True}})
+        request = read(asked)
+        assert request.parameters == {"sequence_id": number, "sequence_start": True}
+        assert read(asked).form is request.form
+    assert read(ones()).form is first.form
+    assert len(inference._plans) == 1 and len(inference._sequence_plans) <= MOST_SEQUENCE_PLANS
 
 
 def test_classification(wire: Any) -> None:
