@@ -72,7 +72,7 @@ def test_threads_are_set_before_they_start() -> None:
         "except ox.errors.ArgumentError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "have started" in done.stdout
     with pytest.raises(ArgumentError, match="positive int"):

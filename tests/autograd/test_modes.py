@@ -104,13 +104,13 @@ def test_each_thread_has_its_own_mode() -> None:
         with ox.no_grad():
             seen["own"] = tracks()
             inside.set()
-            outside.wait(10)
+            outside.wait(120)
         seen["end"] = tracks()
 
     with ox.no_grad():
         thread = threading.Thread(target=other)
         thread.start()
-        inside.wait(10)
+        inside.wait(120)
         with ox.enable_grad():
             seen["main"] = tracks()
         outside.set()

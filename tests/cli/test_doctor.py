@@ -43,7 +43,7 @@ def test_without_a_runtime_it_names_the_extra_and_fails() -> None:
         "metadata.version = version\n"
         "from ox_cli.main import main; sys.exit(main(['doctor']))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stderr
     assert "no onnxruntime" in done.stdout
     assert 'pip install "ox-onnx[cpu]"' in done.stdout
@@ -59,7 +59,7 @@ def test_both_runtimes_installed_is_named(tmp_path: Path) -> None:
         [sys.executable, "-m", "ox_cli", "doctor"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": path},
     )
     assert "conflict  onnxruntime and onnxruntime-gpu overwrite each other's files" in done.stdout, done.stderr

@@ -25,7 +25,7 @@ def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("no systemd-analyze here")
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
 def written(text: str, folder: Path) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 import ox
 from ox import nn
 import ox.distributed as dist
-dist.init_process_group(timeout=30)
+dist.init_process_group(timeout=300)
 rank, world = dist.get_rank(), dist.get_world_size()
 """
 TAIL = """
@@ -37,7 +37,7 @@ print(f"rank {rank} is done", flush=True)
 """
 
 
-def run(code: str, ranks: int, folder: Path, *, limit: float = 120, bare: bool = False, check: bool = True) -> str:
+def run(code: str, ranks: int, folder: Path, *, limit: float = 600, bare: bool = False, check: bool = True) -> str:
     """The ranks' output. `code` finds `dist`, `rank` and `world` ready, unless `bare`, and has `limit` seconds.
 
     With `check`, every rank must come to the end.

@@ -63,5 +63,5 @@ def test_a_forked_child_does_not_wait_for_threads_that_are_gone() -> None:
     child.start()
     assert here.poll(30), "the child hangs"
     assert np.isclose(here.recv(), parent, rtol=1e-5)
-    child.join(10)
+    child.join(120)
     assert child.exitcode == 0

@@ -348,7 +348,7 @@ def test_two_threads_record_apart() -> None:
         def function(x: Any) -> Any:
             for _ in range(20):
                 x = ops.Add(x, x) if i else ops.Neg(x)
-                barrier.wait(5)
+                barrier.wait(120)
             return x
 
         graphs[i] = rows_of(function)

@@ -67,6 +67,6 @@ def ask(url: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         for name, x in arrays.items()
     ]
     request = urllib.request.Request(url, json.dumps({"inputs": inputs}).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    with urllib.request.urlopen(request, timeout=300) as reply:
         outputs = json.loads(reply.read())["outputs"]
     return {entry["name"]: np.array(entry["data"], np.float32).reshape(entry["shape"]) for entry in outputs}

@@ -110,7 +110,7 @@ class Client:
     """A raw connection to a server."""
 
     def __init__(self, server: Server) -> None:
-        self.socket = socket.create_connection((server.host, server.port), timeout=60)
+        self.socket = socket.create_connection((server.host, server.port), timeout=300)
         self.buffer = b""
 
     def __enter__(self) -> Client:

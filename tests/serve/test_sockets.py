@@ -57,7 +57,7 @@ def names(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 
 def answers(address: str, port: int) -> bool:
     try:
-        client = socket.create_connection((address, port), timeout=10)
+        client = socket.create_connection((address, port), timeout=300)
     except OSError:
         return False
     with closing(client):

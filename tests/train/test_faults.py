@@ -100,7 +100,7 @@ def test_a_limit_that_is_no_full_disk(variant, tmp_path: Path) -> None:
 
 
 def wait_for(path: Path, process: subprocess.Popen) -> None:
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None
         assert time.monotonic() < give_up
@@ -118,7 +118,7 @@ def test_two_processes_on_one_folder(variant, tmp_path: Path) -> None:
         folder = tmp_path / "runs" / "slow-0001"
         wait_for(folder / "checkpoints" / "last.safetensors", first)
         second = subprocess.run(
-            [*command, "--resume", str(folder)], capture_output=True, text=True, cwd=tmp_path, timeout=60
+            [*command, "--resume", str(folder)], capture_output=True, text=True, cwd=tmp_path, timeout=300
         )
         assert first.poll() is None
         assert second.returncode == 1
@@ -144,13 +144,13 @@ def test_a_scheduler_that_takes_the_machine_away(variant, tmp_path: Path) -> Non
     wait_for(folder / "checkpoints" / "last.safetensors", process)
     time.sleep(0.12)
     process.terminate()
-    shown = process.communicate(timeout=60)[0]
+    shown = process.communicate(timeout=300)[0]
     assert process.returncode == 143 == 128 + signal.SIGTERM
     state = checkpoint.load(folder / "checkpoints" / "last.safetensors")
     assert f"after step {state['progress']['step']} of 15" in shown
     assert not list(folder.glob("checkpoints/.*"))
     done = subprocess.run(
-        [sys.executable, "-m", "ox_cli", "train", "--resume", str(folder)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "ox_cli", "train", "--resume", str(folder)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert weights(train.find(folder)) == weights(whole)

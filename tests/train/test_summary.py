@@ -46,7 +46,7 @@ def test_a_run_that_was_stopped_and_one_that_is_trained(two: list[train.Run]) ->
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         assert summarize(run).state == TRAINING
-        other.communicate("\n", timeout=60)
+        other.communicate("\n", timeout=300)
     assert summarize(run).state == STOPPED
 
 

@@ -154,7 +154,7 @@ def test_stopped_and_resumed(number: signal.Signals, tmp_path: Path) -> None:
         if line.startswith("epoch 1/3"):
             process.send_signal(number)
             break
-    rest = process.communicate(timeout=60)[0]
+    rest = process.communicate(timeout=300)[0]
     assert process.returncode == 128 + number and rest.count("next: ox train --resume") == 1, rest
     folder = tmp_path / "runs" / "clouds-0001"
     alone = trained(tmp_path, "--resume", folder, "--nproc", 3)
@@ -199,7 +199,7 @@ def test_killed_ranks_end_with_the_weights_of_an_undisturbed_run(kills: int, tmp
 
 def waited(process: subprocess.Popen[str], folder: Path, pattern: str, count: int) -> list[Path]:
     """The files that are there as soon as there are so many."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while len(found := sorted(folder.glob(pattern))) < count:
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0][-3000:]
         time.sleep(0.01)

@@ -44,7 +44,7 @@ def client_side(authority: Any, alpn: list[str] | None = None) -> ssl.SSLContext
 
 
 def connected(server: Server, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = socket.create_connection((server.host, server.port), timeout=10)
+    plain = socket.create_connection((server.host, server.port), timeout=300)
     try:
         return context.wrap_socket(plain, server_hostname="127.0.0.1")
     except BaseException:
@@ -77,7 +77,7 @@ def test_versions_before_1_2_are_refused(authority: Any, serving: Any) -> None:
     cert, key = authority.issue("one")
     server = serving(tls_cert=cert, tls_key=key)
     assert server._tls is not None and server._tls.minimum_version == ssl.TLSVersion.TLSv1_2
-    with socket.create_connection((server.host, server.port), timeout=10) as link:
+    with socket.create_connection((server.host, server.port), timeout=300) as link:
         # a ClientHello of TLS 1.1 with one cipher
         hello = b"\x03\x02" + bytes(32) + b"\x00" + b"\x00\x02\xc0\x13" + b"\x01\x00"
         message = b"\x01" + len(hello).to_bytes(3, "big") + hello

@@ -61,7 +61,7 @@ def test_filling_one_batch_does_not_keep_another_from_an_idle_instance(workshop:
         if x.shape[1] == 2:
             other.set()
         else:
-            met.append(other.wait(5))
+            met.append(other.wait(120))
         return x
 
     async def body() -> None:
@@ -98,7 +98,7 @@ def test_a_failing_batch_is_halved_until_the_culprits_are_alone(workshop: Any, h
 
     def run(x: Any, _: Any) -> Any:
         if not here:
-            gate.wait(5)
+            gate.wait(120)
         sizes.append(len(x))
         if (x == BAD).any():
             raise ServeError("the model cannot run on this input", status=400)
@@ -201,7 +201,7 @@ def test_gone_clients_are_dropped_when_the_batch_is_formed(workshop: Any) -> Non
     gate = threading.Event()
 
     def run(x: Any, _: Any) -> Any:
-        gate.wait(5)
+        gate.wait(120)
         return x
 
     async def body() -> None:

@@ -155,7 +155,7 @@ def sequences_of(server: Server) -> Any:
 
 
 def until(what: Callable[[], Any]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not what():
         assert time.monotonic() < end, "it never came true"
         time.sleep(0.005)
@@ -244,7 +244,7 @@ def test_a_stream_keeps_the_order(sums: Server) -> None:
             )
     got = {}
     for _ in range(200):
-        result, error = answers.get(timeout=30)
+        result, error = answers.get(timeout=300)
         assert error is None
         got[result.get_response().id] = int(result.as_numpy("OUTPUT")[0, 0])
     asks.client.stop_stream()
@@ -271,7 +271,7 @@ def test_many_sequences_at_once_share_batches(build: Build, tmp_path: Path, modu
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert not wrong
         (stats,) = Asker(server).client.get_inference_statistics("sums")["model_stats"]
         assert stats["inference_count"] == 500 and stats["inference_stats"]["success"]["count"] == 500
@@ -453,7 +453,7 @@ def test_more_sequences_than_slots_wait(build: Build, tmp_path: Path) -> None:
         until(lambda: sequences_of(server).waiting == 1)
         assert asks.add(1, 2) == 2 and not answers
         assert asks.add(1, 2, end=True) == 3
-        thread.join(20)
+        thread.join(120)
         assert answers == [5] and asks.add(1, 4) == 6
 
 

@@ -43,7 +43,7 @@ def gated(mlp: Any, request: Any) -> Any:
 
     def run(feed: Any, control: Any) -> Any:
         entered.set()
-        gate.wait(5)
+        gate.wait(120)
         batches.append(len(feed["x"]))
         if np.abs(feed["x"]).max() > 100:
             raise ServeError("the model cannot run on this input", status=400)
@@ -77,7 +77,7 @@ def test_one_bad_request_in_a_batch(gated: Any, connect: Any, mlp: Any) -> None:
     session = onnxruntime.InferenceSession(str(mlp), providers=["CPUExecutionProvider"])
     with ThreadPoolExecutor(9) as pool:
         first = pool.submit(ask, connect, server, 0.0)
-        entered.wait(5)
+        entered.wait(120)
         values = [1.0, 2.0, 999.0, 3.0, 4.0]
         asked = [pool.submit(ask, connect, server, value) for value in values]
         wait_for(server, 5)
@@ -99,7 +99,7 @@ def test_deadline_and_full_queue(gated: Any, connect: Any) -> None:
     server, gate, entered, _ = gated
     with ThreadPoolExecutor(32) as pool:
         first = pool.submit(ask, connect, server, 0.0)
-        entered.wait(5)
+        entered.wait(120)
         others = [pool.submit(ask, connect, server, 1.0) for _ in range(25)]
         statuses = sorted(future.result()[0] for future in others)
         assert statuses == [503] * 5 + [504] * 20
@@ -112,7 +112,7 @@ def test_batches_form_behind_a_busy_instance_and_respect_rows(gated: Any, connec
     server, gate, entered, batches = gated
     with ThreadPoolExecutor(16) as pool:
         asked = [pool.submit(ask, connect, server, 0.0)]
-        entered.wait(5)
+        entered.wait(120)
         for rows in (3, 3, 3, 1, 10):
             asked.append(pool.submit(ask, connect, server, 1.0, rows))
             wait_for(server, len(asked) - 1)
@@ -125,7 +125,7 @@ def test_gone_clients_are_not_run(gated: Any, connect: Any) -> None:
     server, gate, entered, batches = gated
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, connect, server, 0.0)
-        entered.wait(5)
+        entered.wait(120)
         entry = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [1.0] * 64}
         body = json.dumps({"inputs": [entry]}).encode()
         with connect(server) as client:

@@ -91,7 +91,7 @@ class Wire:
         """The answer to a request made of `fields`, or of `body` as it is."""
         if body is None:
             body = message(f"{PACKAGE}.{name}Request")(**fields).SerializeToString()
-        reply = self.method(name)(body, timeout=20, metadata=metadata)
+        reply = self.method(name)(body, timeout=300, metadata=metadata)
         return message(f"{PACKAGE}.{name}Response").FromString(reply)
 
     def refused(self, name: str, body: bytes | None = None, /, **fields: Any) -> tuple[Any, str]:
@@ -135,7 +135,7 @@ class Held:
 
     def abandoned(self, count: int) -> bool:
         """Whether so many of them are abandoned before long."""
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + 120
         while sum(job.abandoned for job in self.jobs) < count and time.monotonic() < give_up:
             time.sleep(0.01)
         return sum(job.abandoned for job in self.jobs) == count
@@ -284,7 +284,7 @@ class Echoes:
         async def on_loop() -> Any:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(5)
+        return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(120)
 
 
 MESSAGE = 3_000_000

@@ -85,7 +85,7 @@ try:
 except OxError as error:
     print(error.one_line())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout == 'grpcio is not installed; try pip install "ox-onnx[grpc]", or --grpc own\n', done.stderr
 
 

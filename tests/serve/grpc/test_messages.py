@@ -30,7 +30,7 @@ class Raw:
     """Sends bytes as DATA and gives back status, headers and messages."""
 
     def __init__(self, site: Any) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", site.port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", site.port), timeout=300)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.h2.initiate_connection()

@@ -19,7 +19,7 @@ def ask(wire: Any, version: str, *questions: dict[str, Any]) -> list[Any]:
     package = f"grpc.reflection.{version}.ServerReflection"
     request, response = message(f"{package}Request"), message(f"{package}Response")
     bodies = [request(host="here", **question).SerializeToString() for question in questions]
-    answers = wire.stream(f"/{package}/ServerReflectionInfo")(iter(bodies), timeout=20)
+    answers = wire.stream(f"/{package}/ServerReflectionInfo")(iter(bodies), timeout=300)
     return [response.FromString(answer) for answer in answers]
 
 
@@ -48,7 +48,9 @@ def test_questions_and_answers(wire: Any, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_no_question(wire: Any, version: str) -> None:
-    call = wire.stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")(iter([b"\xff"]), timeout=20)
+    call = wire.stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")(
+        iter([b"\xff"]), timeout=300
+    )
     with pytest.raises(grpc.RpcError) as caught:
         list(call)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -64,7 +66,7 @@ def test_a_tool_that_knows_nothing_can_infer(wire: Any, expected: Any) -> None:
     request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
     fields = {"name": "x", "datatype": "FP32", "shape": [1, 64], "contents": {"fp32_contents": [1.0] * 64}}
     asked = request(model_name="mlp", inputs=[fields])
-    answer = response.FromString(wire.method("ModelInfer")(asked.SerializeToString(), timeout=20))
+    answer = response.FromString(wire.method("ModelInfer")(asked.SerializeToString(), timeout=300))
     y = np.frombuffer(answer.raw_output_contents[0], np.float32)
     np.testing.assert_allclose(y, expected(1).ravel(), rtol=1e-4, atol=1e-4)
     for name in SERVICES:

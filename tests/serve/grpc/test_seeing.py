@@ -28,7 +28,7 @@ def test_the_access_log(
             metadata = [("x-request-id", "mine"), ("traceparent", f"00-{TRACE}-{PARENT}-01")]
             wire.call("ModelInfer", ones().SerializeToString(), metadata=metadata)
             wire.refused("ModelMetadata", name="nope")
-            list(wire.stream()(iter([ones().SerializeToString()] * 3), timeout=20))
+            list(wire.stream()(iter([ones().SerializeToString()] * 3), timeout=300))
             wire.channel.close()
             assert server.answers == 3
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
@@ -50,7 +50,7 @@ def test_statistics_and_metrics(grpc_server: Server, wire: Any, ones: Any, conne
     wire.call("ModelInfer", ones().SerializeToString())
     wire.refused("ModelInfer", ones(outputs=[{"name": "z"}]).SerializeToString())
     wire.refused("ModelInfer", ones(raw_input_contents=[bytes(8)]).SerializeToString())
-    list(wire.stream()(iter([ones().SerializeToString(), ones(inputs=[]).SerializeToString()]), timeout=20))
+    list(wire.stream()(iter([ones().SerializeToString(), ones(inputs=[]).SerializeToString()]), timeout=300))
     assert stages.request.count == before + 2 and sum(stages.failures.values()) == failed + 3
     with connect(grpc_server) as client:
         text = client.ask("GET", "/metrics")[2].decode()

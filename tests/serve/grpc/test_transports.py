@@ -23,7 +23,7 @@ def test_many_calls_at_once(wire: Any, ones: Any, expected: Any) -> None:
     def one(n: int) -> bool:
         rows = 1 + n % 3
         answer = Answer.FromString(
-            wire.method("ModelInfer")(ones(rows=rows, id=str(n)).SerializeToString(), timeout=30)
+            wire.method("ModelInfer")(ones(rows=rows, id=str(n)).SerializeToString(), timeout=300)
         )
         y = np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(rows, 10)
         return answer.id == str(n) and np.allclose(y, expected(rows), rtol=1e-4, atol=1e-4)
@@ -78,20 +78,20 @@ def test_a_message_that_is_too_large(grpc_server: Server, wire: Any, ones: Any) 
     code, said = wire.refused("ModelInfer", ones(rows=rows).SerializeToString())
     assert code == Code.RESOURCE_EXHAUSTED and str(grpc_server.limits.body) in said
     with pytest.raises(grpc.RpcError) as caught:
-        list(wire.stream()(iter([ones(rows=rows).SerializeToString()]), timeout=20))
+        list(wire.stream()(iter([ones(rows=rows).SerializeToString()]), timeout=300))
     assert caught.value.code() == Code.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("packing", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_compression(grpc_server: Server, wire: Any, ones: Any, expected: Any, packing: Any) -> None:
     call = wire.method("ModelInfer")
-    answer = Answer.FromString(call(ones(rows=300).SerializeToString(), compression=packing, timeout=20))
+    answer = Answer.FromString(call(ones(rows=300).SerializeToString(), compression=packing, timeout=300))
     y = np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(300, 10)
     np.testing.assert_allclose(y, expected(300), rtol=1e-4, atol=1e-4)
     # what would be too large once it is unpacked
     bomb = ones(rows=grpc_server.limits.body // 256 + 10).SerializeToString()
     with pytest.raises(grpc.RpcError) as caught:
-        call(bomb, compression=packing, timeout=20)
+        call(bomb, compression=packing, timeout=300)
     assert caught.value.code() == Code.RESOURCE_EXHAUSTED
 
 
@@ -157,8 +157,8 @@ def test_draining_answers_what_was_accepted(
         with Server([mlp], grpc=transport, grpc_port=0) as server:
             assert server.grpc_port is not None
             counts = [pool.submit(ask, server.grpc_port) for _ in range(8)]
-            assert stop.wait(30)
-        assert sum(count.result(30) for count in counts) >= 20
+            assert stop.wait(120)
+        assert sum(count.result(120) for count in counts) >= 20
     assert not wrong
 
 
@@ -170,7 +170,7 @@ def test_draining_ends_streams(mlp: Path, transport: str, dial: Callable[[str], 
     def bodies() -> Iterator[bytes]:
         for n in range(3):
             yield ones(id=str(n)).SerializeToString()
-        gone.wait(30)
+        gone.wait(120)
 
     def read(call: Any) -> tuple[list[str], Any, str]:
         found = []
@@ -187,8 +187,8 @@ def test_draining_ends_streams(mlp: Path, transport: str, dial: Callable[[str], 
             wire = dial(f"127.0.0.1:{server.grpc_port}")
             reading = pool.submit(read, wire.stream()(bodies()))
             for _ in range(3):
-                assert answered.acquire(timeout=30)
-        assert reading.result(30) == (
+                assert answered.acquire(timeout=300)
+        assert reading.result(120) == (
             ["0", "1", "2"],
             Code.UNAVAILABLE,
             "the server is stopping; try again in a moment",

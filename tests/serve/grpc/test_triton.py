@@ -118,7 +118,7 @@ def test_async_infer(client: Any, expected: Any) -> None:
     for _ in range(20):
         client.async_infer("mlp", inputs(), lambda result, error: done.put((result, error)))
     client.async_infer("nope", inputs(), lambda result, error: done.put((result, error)))
-    got = [done.get(timeout=20) for _ in range(21)]
+    got = [done.get(timeout=300) for _ in range(21)]
     (problem,) = [error for _, error in got if error is not None]
     assert "there is no model 'nope'" in str(problem)
     for result, error in got:
@@ -134,7 +134,7 @@ def test_stream(client: Any, expected: Any, packed: str | None) -> None:
         client.async_stream_infer("mlp", inputs(), request_id=str(n), sequence_id=5, sequence_start=n == 0)
     client.async_stream_infer("nope", inputs(), request_id="bad")
     client.async_stream_infer("mlp", inputs(), request_id="last", enable_empty_final_response=True)
-    got = [done.get(timeout=20) for _ in range(32)]
+    got = [done.get(timeout=300) for _ in range(32)]
     client.stop_stream()
     assert "there is no model 'nope'" in str(got[30][1])
     assert [result.get_response().id for result, error in got if error is None] == [*map(str, range(30)), "last"]

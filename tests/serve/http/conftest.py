@@ -34,7 +34,7 @@ class Plane:
         async def run() -> Any:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(120)
 
 
 def echo(exchange: Exchange) -> None:
@@ -69,12 +69,12 @@ def listen() -> Listen:
 
         thread = threading.Thread(target=loop.run_until_complete, args=(body(),), daemon=True)
         thread.start()
-        assert ready.wait(10)
+        assert ready.wait(120)
         try:
             yield made[0]
         finally:
             loop.call_soon_threadsafe(stopping.set)
-            thread.join(30)
+            thread.join(120)
             loop.close()
 
     return plane

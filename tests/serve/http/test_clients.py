@@ -103,7 +103,7 @@ def test_http_1_0(infer: str) -> None:
 
 
 def test_many_on_one_connection(patient: Server) -> None:
-    link = http.client.HTTPConnection(patient.host, patient.port, timeout=10)
+    link = http.client.HTTPConnection(patient.host, patient.port, timeout=300)
     for n in range(50):
         link.request("POST", "/v2/models/mlp/infer", json.dumps({**BODY, "id": str(n)}))
         with link.getresponse() as reply:

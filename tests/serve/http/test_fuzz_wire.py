@@ -95,7 +95,7 @@ def plane(listen: Any) -> Iterator[Any]:
 
 def answers(plane: Any, data: bytes, cuts: list[int]) -> list[tuple[int, bytes]]:
     """All that the server says to these bytes and to the end of them, which must be whole answers."""
-    with socket.create_connection((plane.host, plane.port), timeout=10) as link:
+    with socket.create_connection((plane.host, plane.port), timeout=300) as link:
         received, cut_off = b"", False
         try:
             edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})

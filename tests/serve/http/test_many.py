@@ -24,7 +24,7 @@ def test_idle_connections(listen: Any, connect: Any) -> None:
         with listen() as plane:
             assert Limits().connections > COUNT
             for _ in range(COUNT):
-                links.append(socket.create_connection((plane.host, plane.port), timeout=10))
+                links.append(socket.create_connection((plane.host, plane.port), timeout=300))
             with connect(plane) as client:
                 client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
                 assert client.reply()[0] == 200

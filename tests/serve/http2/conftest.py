@@ -115,7 +115,7 @@ class Site:
         async def on_loop() -> Any:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(5)
+        return asyncio.run_coroutine_threadsafe(on_loop(), self.loop).result(120)
 
 
 class Frame(NamedTuple):
@@ -129,7 +129,7 @@ class Wire:
     """A raw client. It acknowledges nothing by itself but the server's SETTINGS."""
 
     def __init__(self, port: int, settings: dict[int, int] | None = None, greet: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=300)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.encoder, self.decoder = Encoder(), Decoder()

@@ -22,7 +22,7 @@ def others_are_served(site: Any, connect: Any) -> Iterator[None]:
 
 def flood(wire: Any, pieces: Iterator[bytes]) -> int:
     """Sends until the server ends the connection, and gives its code."""
-    wire.socket.settimeout(20)
+    wire.socket.settimeout(120)
     try:
         for piece in pieces:
             wire.send(piece)
@@ -126,7 +126,7 @@ def test_flood(wire: Any, attack: Callable[[Any], Iterator[bytes]]) -> None:
 @pytest.mark.parametrize("frame", [f.frame(f.PING, 0, 0, bytes(8)), f.settings({f.INITIAL_WINDOW: 1})])
 def test_flood_of_what_is_answered(wire: Any, frame: bytes) -> None:
     """The client may be stopped by its own full socket before it has spent all."""
-    wire.socket.settimeout(20)
+    wire.socket.settimeout(120)
     try:
         for _ in range(2000):
             wire.send(frame * 50)

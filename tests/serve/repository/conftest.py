@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ox.serve import Limits, Options, Server
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 def constant(path: Path, value: float, *, dims: int = 4, operator: str = "Add") -> Path:
@@ -53,7 +53,7 @@ class Caller:
     def ask(self, target: str, body: Any = None) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(f"{self.server.url}{target}", data, timeout=20) as reply:
+            with urllib.request.urlopen(f"{self.server.url}{target}", data, timeout=300) as reply:
                 text = reply.read()
                 return reply.status, json.loads(text) if text else None
         except urllib.error.HTTPError as error:

@@ -36,7 +36,7 @@ def server(make: Any, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def call(server: Server, name: str, *arguments: Any) -> Any:
     """A call of the service, on the server's loop."""
     work = getattr(server.service, name)(*arguments)
-    return asyncio.run_coroutine_threadsafe(work, server._loop).result(30)
+    return asyncio.run_coroutine_threadsafe(work, server._loop).result(120)
 
 
 def refused(server: Server, name: str, *arguments: Any) -> ServeError:
@@ -190,7 +190,7 @@ def test_a_call_that_nobody_waits_for(server: Server, make: Any, caller: Any, tm
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    asyncio.run_coroutine_threadsafe(leave(), server._loop).result(30)
+    asyncio.run_coroutine_threadsafe(leave(), server._loop).result(120)
     assert caller(server).index("new") == {} and not list((tmp_path / "temporary").iterdir())
     call(server, "load", "new", {"file:1/model.onnx": data})
     assert caller(server).infer("new") == (200, (1, 5.0))
@@ -203,7 +203,7 @@ def test_a_call_that_leaves_while_its_files_are_written(
 
     def slow(path: Path, content: bytes) -> int:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(120)
         return real(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", slow)
@@ -216,7 +216,7 @@ def test_a_call_that_leaves_while_its_files_are_written(
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
-    asyncio.run_coroutine_threadsafe(leave(), server._loop).result(30)
+    asyncio.run_coroutine_threadsafe(leave(), server._loop).result(120)
     assert list((tmp_path / "temporary").iterdir())
     go.set()
     eventually(lambda: not list((tmp_path / "temporary").iterdir()))

@@ -87,7 +87,7 @@ def test_looks_do_not_pile_up(make: Any, tmp_path: Path, monkeypatch: pytest.Mon
         go, real = threading.Event(), Model.__init__
 
         def slow(*arguments: Any, **named: Any) -> None:
-            go.wait(20)
+            go.wait(120)
             real(*arguments, **named)
 
         monkeypatch.setattr(Model, "__init__", slow)

@@ -93,7 +93,7 @@ def test_states_on_the_way(
         real = Model.__init__
 
         def slow(*arguments: Any, **named: Any) -> None:
-            go.wait(20)
+            go.wait(120)
             real(*arguments, **named)
 
         monkeypatch.setattr(Model, "__init__", slow)

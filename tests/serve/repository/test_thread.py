@@ -24,8 +24,8 @@ def test_nobody_waits() -> None:
     go = threading.Event()
 
     async def main() -> None:
-        task = asyncio.ensure_future(in_thread(lambda: go.wait(20), "cancelled"))
-        other = asyncio.ensure_future(in_thread(lambda: go.wait(20), "left"))
+        task = asyncio.ensure_future(in_thread(lambda: go.wait(120), "cancelled"))
+        other = asyncio.ensure_future(in_thread(lambda: go.wait(120), "left"))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -43,7 +43,7 @@ def test_curl_as_it_comes(server: Any) -> None:
     done = subprocess.run(
         [curl, "-s", "--max-time", "20", "--compressed", "-d", BODY.decode(), server.url + INFER],
         capture_output=True,
-        timeout=30,
+        timeout=300,
     )
     assert json.loads(done.stdout)["outputs"][0]["shape"] == [1, 10]
 

@@ -107,7 +107,7 @@ class Slow(io.StringIO):
 
     def write(self, text: str) -> int:
         self.asked.set()
-        self.go.wait(10)
+        self.go.wait(120)
         return super().write(text)
 
 
@@ -116,7 +116,7 @@ def test_a_reader_that_is_too_slow_holds_up_nobody(start: Start, monkeypatch: py
     stream = Slow()
     log = start("text", "info", stream)
     LOGGER.info("the first")
-    assert stream.asked.wait(10)
+    assert stream.asked.wait(120)
     for number in range(20):
         LOGGER.info("line %d", number)
     assert log.dropped == 15

@@ -22,7 +22,7 @@ FLAGS = [
 ]  # fmt: skip
 # Chromium reads commands from descriptor 3 and answers on 4.
 BECOME = "import os, sys; _, r, w, *rest = sys.argv; os.dup2(int(r), 3); os.dup2(int(w), 4); os.execvp(rest[0], rest)"
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Page:
@@ -122,7 +122,7 @@ class Page:
         self._out.close()
         self._in.close()
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ def test_the_state_of_a_process() -> None:
     try:
         assert state_of(child.pid) is not None
         os.kill(child.pid, signal.SIGSTOP)
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + 120
         while (state := state_of(child.pid)) is None or state[0] != "T":
             assert time.monotonic() < limit
             time.sleep(0.01)

@@ -87,7 +87,7 @@ def test_a_killed_worker_comes_back_and_all_end_together(mlp: Path, connect: Any
         assert "was killed by signal 9 · starting it again" in process.stdout.readline()
         second = children(process)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0 and err == "" and re.search(r"stopped after \d+ answers", out)
         assert not any(map(alive, [*first, *second]))
 
@@ -117,7 +117,7 @@ def test_what_hinders_a_worker_is_said_once(mlp: Path, tmp_path: Path) -> None:
     with serving(mlp, "--port", 0) as (_, address, _lines):
         cases = [((broken,), "LoadError"), ((mlp, "--port", address.port), f"port {address.port} is in use")]
         for arguments, words in cases:
-            done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=30)
+            done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300)
             assert done.returncode == 1 and done.stderr.count(words) == 1 and "Traceback" not in done.stderr
 
 
@@ -185,7 +185,7 @@ def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: 
         assert answers(connect, address) and set(got) == {200}
         assert set(children(process)) & set(first) == set(first[stopped:])  # who was not stopped goes on
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=30)[1] == "" and process.returncode == 0
+        assert process.communicate(timeout=300)[1] == "" and process.returncode == 0
 
 
 @needs_proc
@@ -194,7 +194,7 @@ def test_a_worker_that_is_stopped_does_not_hold_up_the_end(mlp: Path) -> None:
         pids = children(process)
         process.send_signal(signal.SIGTERM)
         os.kill(pids[0], signal.SIGSTOP)
-        assert process.communicate(timeout=30)[1] == "" and process.returncode == 0 and not any(map(alive, pids))
+        assert process.communicate(timeout=300)[1] == "" and process.returncode == 0 and not any(map(alive, pids))
 
 
 @needs_proc
