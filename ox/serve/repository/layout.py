@@ -109,8 +109,6 @@ class Layout:
             LoadError: a folder cannot be looked into.
         """
         models: dict[str, Found] = {}
-        beside = dict.fromkeys((*self.folders, *(path.parent for path in self.files)))
-        settings = [folder / SETTINGS for folder in beside if _there(folder / SETTINGS)]
         for found in (*(_bare(path) for path in self.files), *chain(*map(_folder, self.folders))):
             first = models.setdefault(found.name, found)
             if first is not found:
@@ -120,6 +118,9 @@ class Layout:
                     hint="another name for one of them",
                 )
                 models[found.name] = replace(first, problem=problem)
+        # after the folders, of which one that cannot be looked into is named as such
+        beside = dict.fromkeys((*self.folders, *(path.parent for path in self.files)))
+        settings = [folder / SETTINGS for folder in beside if _there(folder / SETTINGS)]
         return Scan(models, {path: (_state(str(path)),) for path in settings})
 
 
