@@ -68,8 +68,11 @@ class OxError(RuntimeError):
         return "\n".join([self.what, *body])
 
     def one_line(self) -> str:
-        """The same in one sentence, for HTTP replies and log lines."""
-        return "; ".join([self.what, *(f"{label} {text}" for label, text in self.fields().items())])
+        """The same in one sentence, for HTTP replies and log lines; line ends in it are written as escapes."""
+        text = "; ".join([self.what, *(f"{label} {text}" for label, text in self.fields().items())])
+        if text.isprintable():
+            return text
+        return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 class ShapeError(OxError, ValueError):

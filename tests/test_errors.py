@@ -49,7 +49,7 @@ def test_the_format() -> None:
         "what\n  in        train.py:3   x @ y\n  dimension batch\n  expected  [2]\n  got       one\n            two\n"
         "  try       this"
     )
-    assert error.one_line() == "what; in train.py:3   x @ y; dimension batch; expected [2]; got one\ntwo; try this"
+    assert error.one_line() == "what; in train.py:3   x @ y; dimension batch; expected [2]; got one\\ntwo; try this"
     assert str(OxError("only this")) == "only this"
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is ShapeError
@@ -147,3 +147,9 @@ def test_no_traceback_of_the_library_below() -> None:
     with pytest.raises(ValueError, match="cannot multiply") as caught:
         ox.ones(2, 3) @ ox.ones(2, 3)
     assert caught.value.__cause__ is None or caught.value.__suppress_context__
+
+
+def test_one_line_is_one() -> None:
+    error = ArgumentError("there is no 'a\r\nb\u2028\0'", got="\ud800 and ü", expected="x")
+    assert error.one_line().isprintable() and "\\r\\nb\\u2028\\x00" in error.one_line() and "ü" in error.one_line()
+    error.one_line().encode()

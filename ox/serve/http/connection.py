@@ -19,7 +19,7 @@ from ox.serve.address import peer_of
 from ox.serve.http.exchange import CONTINUE, Exchange, KeepAlive, Refused
 from ox.serve.http.heads import Head
 from ox.serve.http.patience import Patience
-from ox.serve.http.rules import SINGLE, blank, body_too_large, framed, head_too_large, introduced
+from ox.serve.http.rules import SINGLE, blank, body_too_large, framed, head_too_large, introduced, persists
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -279,7 +279,8 @@ class Connection(Patience):
         keep = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         kind = Exchange if self.refusal is None else Refused
         if keep and self.parser.get_http_version() == "1.0":
-            keep, kind = self.refusal is None, KeepAlive if self.refusal is None else Refused
+            keep = self.refusal is None and persists(self.headers.get(b"connection", b""))
+            kind = KeepAlive if self.refusal is None else Refused
             self.fresh = b""  # known heads are those of HTTP/1.1
         exchange = kind(self, self.parser.get_method(), self.target, self.headers, cast(bytes, body), keep)
         if isinstance(exchange, Refused) and self.refusal is not None:

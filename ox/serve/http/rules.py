@@ -45,6 +45,12 @@ def framed(headers: dict[bytes, bytes], version: Callable[[], str], limits: Limi
         raise body_too_large(limits)
 
 
+def persists(connection: bytes) -> bool:
+    """Whether a client of HTTP/1.0 asks to stay, by its header of that name (RFC 9112 9.3)."""
+    options = {option.strip() for option in connection.lower().split(b",")}
+    return b"keep-alive" in options and b"close" not in options
+
+
 def head_too_large(limits: Limits) -> ServeError:
     most = f"at most {limits.header_bytes} bytes in {limits.header_count} headers (--limit header_bytes, header_count)"
     return ServeError("the headers are too large", status=431, expected=most)

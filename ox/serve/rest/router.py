@@ -86,7 +86,7 @@ class Router:
         match parts:
             case ["v2", "models", name, "infer"]:
                 self._infer(exchange, name, "")
-            case ["v2", "models", name, "versions", version, "infer"]:
+            case ["v2", "models", name, "versions", version, "infer"] if version:  # no version is no path either
                 self._infer(exchange, name, version)
             case ["openapi.json"]:
                 self._only(exchange, "GET")

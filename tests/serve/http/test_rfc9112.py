@@ -192,6 +192,11 @@ def test_a_trailer_changes_nothing(plane: Any, connect: Any) -> None:
         (b"1.0", b"keep-alive", True),
         (b"1.0", b"Keep-Alive, x", True),
         (b"1.0", b"close", False),
+        (b"1.0", b"keep-alive, close", False),
+        (b"1.0", b"Close,Keep-Alive", False),
+        (b"1.0", b"x, keep-alive", True),
+        (b"1.0", b"x\r\nproxy-connection: keep-alive", False),  # which only proxies of old have sent
+        (b"1.1", b"keep-alive, close", False),
     ],
 )
 def test_who_stays_connected(plane: Any, connect: Any, version: bytes, connection: bytes | None, stays: bool) -> None:

@@ -130,3 +130,17 @@ def test_answers_that_come_later(mlp: Any, mixed: Any, connect: Any, caplog: pyt
             time.sleep(0.01)
         assert not server._router._tasks
     assert "a defect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".", "%2e%2e", "", "%20", "%00", "..%2F..", "%2F", "a%0D%0Ab", "%FF", "%ED%A0%80", "*", "mlp%20", "%20mlp",
+     "MLP", "mlp.", "%", "x" * 300],
+)  # fmt: skip
+def test_names_that_are_nobodys(manager: Any, name: str) -> None:
+    calls = [("GET", f"/v2/models/{name}{call}") for call in ("/ready", "/config", "/stats", "/trace/setting")]
+    calls += [("POST", f"/v2/models/{name}/infer"), ("GET", f"/v2/models/{name}/versions/1")]
+    calls += [("POST", f"/v2/models/mlp/versions/{name}/infer"), ("GET", f"/v2/models/mlp/versions/{name}/ready")]
+    for method, path in [*calls, ("GET", f"/v2/models/{name}"), ("GET", f"/v2/models/mlp/versions/{name}")]:
+        status, _, body = manager.ask(method, path, b"{}" if method == "POST" else b"")
+        assert status == 404 and json.loads(body)["error"].isprintable(), (path, body)
