@@ -157,3 +157,13 @@ def test_all_clients_share_a_rate(mlp: Path, path: str, client: Any) -> None:
             with client() as connected:
                 seen.append(connected.ask("GET", "/v2")[0])
     assert seen[:3] == [200] * 3 and 429 in seen
+
+
+def test_keys_are_asked_for(mlp: Path, path: str, client: Any, tmp_path: Path) -> None:
+    from ox.serve.access import keyfile
+    from ox.serve.access.key import Key, digest_of
+
+    keyfile.write(tmp_path / "keys.toml", [Key("a", digest_of(b"ox_a"))])
+    with Server([mlp], uds=path, port=None, options=QUICK, keys=tmp_path / "keys.toml"), client() as connected:
+        assert connected.ask("POST", "/v2/models/mlp/infer", BODY)[0] == 401
+        assert connected.ask("POST", "/v2/models/mlp/infer", BODY, {"x-api-key": "ox_a"})[0] == 200
