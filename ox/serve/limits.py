@@ -29,7 +29,7 @@ class Limits:
     json: int = 4 * MIB  # the JSON of one request: up to 20 times its size in memory, up to 20 ms a MiB for everybody
     reply: int = 32 * MIB  # one answer
     buffered: int = 256 * MIB  # all bodies of all connections together
-    unread: int = 256 * MIB  # all answers that their clients do not take, together; beyond it the largest are given up
+    unread: int = 256 * MIB  # all answers together, from the run that makes them until they have left: runs wait for it
     states: int = 256 * MIB  # what sequences keep between their requests, all models together
     connections: int = 8192
     pipeline: int = 16  # requests of one connection that are worked on at once

@@ -7,6 +7,8 @@ import gc
 import logging
 import sys
 
+from ox.serve.allocator import tune
+
 log = logging.getLogger("ox.serve")
 
 
@@ -21,6 +23,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def settle() -> None:
     """Sets the process up for serving, once everything is loaded."""
+    tune()
     sys.setswitchinterval(2e-4)  # the loop and the instances' threads take turns; 5 ms is too long a turn
     gc.collect()
     gc.freeze()  # what was loaded stays: no collection need look at it again

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
 from ox.serve.access import Guard
+from ox.serve.allocator import HeapTrimmer
 from ox.serve.engine.memory import Trimmer, shrink, taken
 from ox.serve.http import Front
 from ox.serve.limits import Limits
@@ -118,8 +119,9 @@ class Server:
         Raises:
             ServeError: the address cannot be had.
         """
-        self._front = Front(self._router, self.limits)
+        self._front = Front(self._router, self.limits, answers=self.keeper.answers)
         self._router.attach(self._front)
+        self._heap = HeapTrimmer(self._front.loop, self.keeper.answers)
         said = self.settings
         self.service.telemetry.open(log=said.log, level=said.log_level, access=said.access_log, trace=said.trace)
         admission = Admission(self.guard)
@@ -184,6 +186,7 @@ class Server:
         await asyncio.gather(self._front.drain(), *([] if self._door is None else [self._door.drain()]))
         self.keeper.stop()
         self._trimmer.stop()
+        self._heap.close()
         await self.service.telemetry.close()
 
     def __enter__(self) -> Server:

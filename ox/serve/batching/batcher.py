@@ -17,12 +17,14 @@ from typing import Any, Protocol
 
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
+from ox.serve.answer_memory import LARGE, AnswerMemory
 from ox.serve.batching.deadlines import Deadlines, late
 from ox.serve.batching.fairness import Share
 from ox.serve.batching.flight import Control, Flight
 from ox.serve.batching.intake import Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
+from ox.serve.batching.result_size import ResultSize, Room
 from ox.serve.batching.tally import Tally
 from ox.serve.engine.instance import Feed
 
@@ -55,6 +57,8 @@ class Batcher:
             them in which it was put together.
         padding: how requests of several lengths share a batch.
         share: what the instances ask for cores that other models want, too.
+        memory: what runs with large results wait for, and what counts these results.
+        result_size: tells how large they will be.
     """
 
     def __init__(
@@ -68,8 +72,11 @@ class Batcher:
         observe: Callable[[int, float, float], None],
         padding: Padding | None = None,
         share: Share | None = None,
+        memory: AnswerMemory | None = None,
+        result_size: ResultSize | None = None,
     ) -> None:
         self.max_rows, self.max_wait_s = max_rows, max_wait_s
+        self._memory, self._size = memory or AnswerMemory(1 << 62), result_size or ResultSize(())
         self._instances, self._here = instances, here or instances[0]
         self._observe, self._padding, self._share = observe, padding, share
         self.fill_rows = max_rows  # so many are not waited for any longer
@@ -218,11 +225,12 @@ class Batcher:
     def _work(self, index: int) -> None:
         instance, share = self._instances[index], self._share
         while reason := self._wait():
+            room = None if self._queue.rows <= self._size.small_rows else self._room()
             # Before a batch is taken: while other models have the cores, it may still grow.
             shared = share is not None and share.acquire()
             begun = perf_counter()
             try:
-                self._next(index, instance, reason)
+                self._next(index, instance, reason, room)
             finally:
                 if share is not None and shared:
                     share.release(perf_counter() - begun)
@@ -250,18 +258,38 @@ class Batcher:
                 return reason
             self._ready.wait(wait)
 
-    def _next(self, index: int, instance: Instance, reason: str) -> None:
+    def _room(self) -> Room | None:
+        """Waits until the results of the next batch have room, with as many jobs as fit into it. Small results do not
+        wait: without room there are just fewer of them in a batch."""
+        with self._ready:
+            group = self._queue.first()
+            if group is None:
+                return None
+            job = group.heap[0].job
+            rows, first = max(job.request.rows, 1), self._size.of(job)
+            most = max(first, first * min(group.rows, self.max_rows) // rows)
+        if most < LARGE:
+            return None
+        granted = self._memory.acquire(first, most, wait=first >= LARGE)
+        return Room(max(1, (granted or LARGE) * rows // max(first, 1)), granted)
+
+    def _next(self, index: int, instance: Instance, reason: str, room: Room | None) -> None:
         """Runs the next batch, if another instance has not taken it."""
         control, flight = instance.control(), None
+        most, granted = (self.max_rows, 0) if room is None else (min(self.max_rows, room.rows), room.granted)
         with self._ready:
-            taken = self._queue.take(self.max_rows, late(perf_counter()))
+            taken = self._queue.take(most, late(perf_counter()))
             if taken.jobs:  # with the lock held: whoever looks for deadlines finds them in the queue or in a flight
                 flight = self._flights[index] = Flight(taken.jobs, control, "full" if taken.full else reason)
         if taken.stale:
             self._hand_over(self.drop, taken.stale)
         if flight is not None:
+            flight.granted = granted
             self._serve(taken.jobs, instance, flight)
             self._flights[index] = None
+            granted = flight.granted
+        if granted:  # what is left was for the text that is yet to be written of the results
+            self._hand_over(self._memory.release, granted)
 
     def _serve(self, jobs: list[Job], instance: Instance, flight: Flight | None) -> None:
         taken = instance.gathered = perf_counter()
@@ -310,7 +338,7 @@ class Batcher:
             if flight is not None:
                 flight.cells, flight.filled = self._padding.share(batch, feeds)
         elif len(jobs) == 1:
-            jobs[0].outputs = instance((jobs[0].request.feed,), control)
+            outputs = jobs[0].outputs = instance((jobs[0].request.feed,), control)
         else:
             outputs = instance([job.request.feed for job in jobs], control)
             first = 0
@@ -318,6 +346,22 @@ class Batcher:
                 end = first + job.request.rows
                 job.outputs = [output[first:end] for output in outputs]
                 first = end
+        size = 0
+        for output in outputs:
+            size += output.nbytes
+        if size >= LARGE:
+            self._keep(jobs, flight)
+
+    def _keep(self, jobs: list[Job], flight: Flight | None) -> None:
+        """Counts large results from now on. Each job has its own: one whose client is slow holds no others' memory."""
+        for job in jobs:
+            size = self._size.learn(job.request.feed, job.request.rows, job.outputs)
+            if size < LARGE:
+                continue
+            promised = 0 if flight is None else min(size, flight.granted)
+            if flight is not None:
+                flight.large, flight.granted = True, flight.granted - promised
+            job.outputs = self._memory.keep(job.outputs, promised)
 
     # ---- back on the event loop
 
@@ -336,6 +380,8 @@ class Batcher:
             job.flight = None
             if not job.abandoned:
                 self.answer(job)
+            if flight is not None and flight.large:  # whoever still knows the job need not hold them
+                job.outputs = ()
 
     def _landed(self, flight: Flight) -> None:
         """Counts a run; one that was split comes back in parts."""

@@ -20,12 +20,14 @@ class Flight:
     A job belongs to it until it is delivered.
     """
 
-    __slots__ = ("_boarded", "cells", "control", "filled", "jobs", "reason", "split")
+    __slots__ = ("_boarded", "cells", "control", "filled", "granted", "jobs", "large", "reason", "split")
 
     def __init__(self, jobs: Sequence[Job], control: Control, reason: str) -> None:
         self.jobs, self.control, self.reason = jobs, control, reason
         self.split = False
         self.cells = self.filled = 0  # elements along padded dimensions, and how many of them are padding
+        self.granted = 0  # bytes of memory that are promised to its results
+        self.large = False  # whether some of them are large
         self._boarded = False
         for job in jobs:
             job.flight = self

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Protocol
 
 from ox.errors import ServeError
+from ox.serve.answer_memory import AnswerMemory
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Queue
 
@@ -23,13 +24,14 @@ class Sized(Protocol):
 
 
 class Budget:
-    """Bytes of requests that wait, and of what sequences keep, of all models of a server.
+    """Bytes that all models of a server share: of requests that wait, of what sequences keep, and of answers until they
+    have left.
 
-    Queues add up their own; so no lock is needed.
+    Queues and sequences add up their own; so no lock is needed for them.
     """
 
-    def __init__(self, limit: int, states_limit: int = 0) -> None:
-        self.limit, self.states_limit = limit, states_limit
+    def __init__(self, limit: int, states_limit: int = 0, answers: AnswerMemory | None = None) -> None:
+        self.limit, self.states_limit, self.answers = limit, states_limit, answers or AnswerMemory(limit)
         self.queues: list[Sized] = []
         self.states: list[Sized] = []
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.graph.contract import Array, to_bytes
+from ox.serve.answer_memory import LARGE, Body, Parts, raw
 from ox.serve.grpc.plan import Plan
 from ox.serve.grpc.proto import message
 from ox.serve.grpc.wire import varint
@@ -34,8 +35,8 @@ class Writer:
         self._most = most
         self._response = message("inference.ModelInferResponse")
 
-    def write(self, request: Request, arrays: Sequence[Array]) -> bytes:
-        """The answer to a request that a plan has read.
+    def write(self, request: Request, arrays: Sequence[Array]) -> Body:
+        """The answer to a request that a plan has read. Large tensors are not copied: the answer keeps them alive.
 
         Raises:
             ServeError: it is too large, or an output cannot be given as it was asked for.
@@ -50,7 +51,7 @@ class Writer:
         if len(request.outputs) == 1:
             array = arrays[request.outputs[0].place]
             form = plan.forms.get(array.shape)
-            if form is not None:  # nearly always
+            if form is not None and array.nbytes < LARGE:  # nearly always
                 return form[0] + array.tobytes() + identifier
             shapes: tuple[Any, ...] = array.shape
         else:
@@ -62,11 +63,15 @@ class Writer:
                 return self._each(plan, request, arrays) + identifier
             if len(plan.forms) < MOST_FORMS:
                 plan.forms[shapes] = form
-        parts = []
+        parts: list[bytes | memoryview] = []
+        size = 0
         for output, before in zip(request.outputs, form, strict=True):
-            parts += [before, arrays[output.place].tobytes()]
+            array = arrays[output.place]
+            size += array.nbytes
+            large = array.nbytes >= LARGE and array.flags.c_contiguous
+            parts += [before, raw(array) if large else array.tobytes()]
         parts.append(identifier)
-        return b"".join(parts)
+        return Parts(parts) if size >= LARGE else b"".join(parts)
 
     def _form(self, plan: Plan, request: Request, arrays: Sequence[Array]) -> list[bytes] | None:
         """What comes before the bytes of each output; None where their number depends on the values."""
@@ -109,16 +114,17 @@ class Writer:
             raise ServeError("the answer is too large", status=413, expected=expected, hint="fewer rows")
 
 
-def streamed(answer: bytes) -> bytes:
+def streamed(answer: Body) -> Body:
     """An answer as one of a stream."""
-    return RESPONSE + varint(len(answer)) + answer
+    start = RESPONSE + varint(len(answer))
+    return start + answer if isinstance(answer, bytes) else answer.after(start)
 
 
 def refused(error: str, identifier: str) -> bytes:
     """An error as one answer of a stream; the id says which request it answers."""
     text, name = error.encode(), identifier.encode()
     inner = ID + varint(len(name)) + name if name else b""
-    return ERROR + varint(len(text)) + text + streamed(inner)
+    return ERROR + varint(len(text)) + text + RESPONSE + varint(len(inner)) + inner
 
 
 def _written(parameters: dict[str, Any]) -> dict[str, Any]:

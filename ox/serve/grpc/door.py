@@ -43,6 +43,7 @@ class Door:
             ServeError: the address cannot be had.
             DeviceError: grpcio is not installed.
         """
+        front.pressed.append(self._table.shed)
         settings = self._settings
         share = settings.workers > 1
         trail = self._telemetry.trail
@@ -50,7 +51,7 @@ class Door:
         if settings.grpc == "grpcio":
             from ox.serve.grpc.grpcio import Grpcio, credentials
 
-            self._grpcio = Grpcio(self._table.methods, self._limits, note)
+            self._grpcio = Grpcio(self._table.methods, self._limits, note, front.answers)
             self.replies = self._telemetry.rpcs = self._grpcio.replies
             tls = None
             if settings.tls_cert is not None and settings.tls_key is not None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from ox.errors import DeviceError
 from ox.serve.address import unavailable
+from ox.serve.answer_memory import LARGE, AnswerMemory, Body
 from ox.serve.grpc.rpc import Code, Method, Note
 from ox.serve.limits import Limits
 
@@ -32,11 +33,19 @@ class Grpcio:
         methods: the calls by their paths.
         limits: sizes, and how long draining may take.
         note: is told of each call that was answered.
+        answers: counts what grpc-core holds of large answers.
     """
 
-    def __init__(self, methods: Mapping[bytes, Method], limits: Limits, note: Note | None = None) -> None:
+    def __init__(
+        self,
+        methods: Mapping[bytes, Method],
+        limits: Limits,
+        note: Note | None = None,
+        answers: AnswerMemory | None = None,
+    ) -> None:
+        self.answers = answers or AnswerMemory(limits.unread)
         self.replies: list[int] = [0] * len(Code)  # answers by their code
-        self._handlers = {path.decode(): _handler(method, self._ended) for path, method in methods.items()}
+        self._handlers = {path.decode(): _handler(method, self) for path, method in methods.items()}
         self._limits, self._note = limits, note
 
     async def start(self, host: str, port: int, tls: Any = None, share: bool = False) -> int:
@@ -71,7 +80,7 @@ class Grpcio:
         await self._server.start()
         return port
 
-    def _ended(self, rpc: _Rpc, path: bytes, code: int) -> None:
+    def ended(self, rpc: _Rpc, path: bytes, code: int) -> None:
         self.replies[code] += 1
         if self._note is not None:
             self._note(path, rpc.metadata, code, rpc.arrived, rpc.peer)
@@ -98,14 +107,11 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._handlers.get(call.method)
 
 
-Ended = Callable[["_Rpc", bytes, int], None]
-
-
 class _Rpc:
     """See `ox.serve.grpc.rpc.Rpc`. What is to be sent waits in `unsent`; None ends it."""
 
-    def __init__(self, context: Any, path: bytes, told: Ended) -> None:
-        self._path, self._told = path, told
+    def __init__(self, context: Any, path: bytes, server: Grpcio) -> None:
+        self._path, self._server = path, server
         self.metadata: Mapping[bytes, bytes] = _metadata(context)
         self.arrived = perf_counter()
         left = context.time_remaining()
@@ -119,17 +125,23 @@ class _Rpc:
         self.ready = asyncio.Event()  # for another message
         self.ready.set()
         self._held = self.over = False
+        self._charged = 0  # bytes of large answers that it was given and has not sent
+        context.add_done_callback(lambda _: self.sent(self._charged))
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: Body) -> None:
         if not self.over:
-            self.unsent.put_nowait(message)
+            data = message if isinstance(message, bytes) else message.join()  # nobody here takes pieces
+            if len(data) >= LARGE:
+                self._charged += len(data)
+                self._server.answers.charge(len(data))
+            self.unsent.put_nowait(data)
             if self.unsent.qsize() >= MOST_UNSENT:
                 self.ready.clear()
 
     def finish(self) -> None:
         if not self.over:
             self.over = True
-            self._told(self, self._path, Code.OK if self.failure is None else self.failure[0])
+            self._server.ended(self, self._path, Code.OK if self.failure is None else self.failure[0])
             self.unsent.put_nowait(None)
 
     def fail(self, code: int, text: str) -> None:
@@ -145,6 +157,12 @@ class _Rpc:
         self._held = False
         self.taken()
 
+    def sent(self, size: int) -> None:
+        """So many bytes have left, or never will."""
+        if self._charged and size >= LARGE:
+            self._charged -= size
+            self._server.answers.release(size)
+
     def taken(self) -> None:
         """Another message may come, unless the method or the client's slowness is against it."""
         if not self._held and self.unsent.qsize() < MOST_UNSENT:
@@ -158,15 +176,15 @@ class _Rpc:
                 self.on_abandon()
 
 
-def _handler(method: Method, told: Ended) -> Any:
+def _handler(method: Method, server: Grpcio) -> Any:
     if method.streaming:
-        return grpc.stream_stream_rpc_method_handler(_streaming(method, told))
-    return grpc.unary_unary_rpc_method_handler(_unary(method, told))
+        return grpc.stream_stream_rpc_method_handler(_streaming(method, server))
+    return grpc.unary_unary_rpc_method_handler(_unary(method, server))
 
 
-def _unary(method: Method, told: Ended) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _unary(method: Method, server: Grpcio) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def answer(body: bytes, context: Any) -> bytes:
-        rpc = _Rpc(context, method.path, told)
+        rpc = _Rpc(context, method.path, server)
         try:
             method.call(body, rpc)
             message = await rpc.unsent.get()
@@ -180,14 +198,15 @@ def _unary(method: Method, told: Ended) -> Callable[[bytes, Any], Awaitable[byte
     return answer
 
 
-def _streaming(method: Method, told: Ended) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]:
+def _streaming(method: Method, server: Grpcio) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]:
     async def answer(bodies: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        rpc = _Rpc(context, method.path, told)
+        rpc = _Rpc(context, method.path, server)
         reader = asyncio.ensure_future(_read(method, bodies, rpc))
         try:
             while (message := await rpc.unsent.get()) is not None:
                 rpc.taken()
                 yield message
+                rpc.sent(len(message))
         finally:
             reader.cancel()
             rpc.abandon()

@@ -7,6 +7,7 @@ from time import perf_counter
 
 from ox.errors import OxError, ServeError
 from ox.serve.access import Guard, credential_of
+from ox.serve.answer_memory import LARGE, Body
 from ox.serve.batching.job import Job
 from ox.serve.grpc.answer import Writer
 from ox.serve.grpc.plan import Plan
@@ -156,6 +157,8 @@ class Pending(Job):
             begun = perf_counter()
             try:
                 answer = self._writer.write(self.request, self.outputs)
+                if len(answer) >= LARGE:
+                    answer = self.plan.model.answers.counted(answer)
             except ServeError as wrong:
                 error = wrong
             except Exception as wrong:  # nobody above could still tell this client
@@ -169,7 +172,7 @@ class Pending(Job):
         stages.failed(error, self.received, self.rpc.metadata)
         self.refuse(*failure(error))
 
-    def answer(self, answer: bytes) -> None:
+    def answer(self, answer: Body) -> None:
         raise NotImplementedError
 
     def refuse(self, code: int, text: str) -> None:
@@ -181,7 +184,7 @@ class Unary(Pending):
 
     __slots__ = ()
 
-    def answer(self, answer: bytes) -> None:
+    def answer(self, answer: Body) -> None:
         self.rpc.send(answer)
         self.rpc.finish()
 

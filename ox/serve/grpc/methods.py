@@ -132,6 +132,10 @@ class Table:
         ]
         self.methods = {method.path: method for method in methods}
 
+    def shed(self) -> None:
+        """See `Streams.shed`."""
+        self._streams.shed()
+
     def drain(self) -> None:
         """Ends the calls that would not end by themselves. The service says already that it is not ready."""
         self._health.refresh()

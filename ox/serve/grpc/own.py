@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from struct import Struct
 from time import perf_counter
 from urllib.parse import quote
 
 from ox.errors import ServeError
+from ox.serve.answer_memory import Body
+from ox.serve.grpc.framing import PREFIX, framed, packed
 from ox.serve.grpc.rpc import Code, Method, Note, failure
 from ox.serve.grpc.wire import at_most
-from ox.serve.http.encoding import LARGEST, SMALLEST, WINDOW, unpack
+from ox.serve.http.encoding import WINDOW, unpack
 from ox.serve.http2 import Block, Head, Maker, Plain, Stream
 from ox.serve.http2.connection import Connection
 
-PREFIX = Struct(">BL")  # whether a message is compressed, and its length
 CONTENT_TYPE = re.compile(rb"application/grpc(\+proto)?\s*(;.*)?").fullmatch
 TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])").fullmatch
 UNIT = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -184,19 +183,11 @@ class Call(Stream):
                 raise
             raise ServeError("a message cannot be unpacked", status=500, got=error.one_line()) from None
 
-    def _packed(self, message: bytes) -> bytes:
-        encoding = self.way.answer_encoding
-        if encoding and SMALLEST <= len(message) <= LARGEST:
-            stream = zlib.compressobj(1, zlib.DEFLATED, WINDOW[encoding])
-            message = stream.compress(message) + stream.flush()
-            return PREFIX.pack(1, len(message)) + message
-        return PREFIX.pack(0, len(message)) + message
-
 
 class Unary(Call):
     """One message each way."""
 
-    message: bytes | None = None
+    message: Body | None = None
 
     def received(self, data: bytes, begin: int, end: int, ended: bool) -> None:
         if ended and self.buffer is None and end - begin >= 5:
@@ -232,7 +223,7 @@ class Unary(Call):
             raise ServeError("the request ended in the middle of a message", status=500)
         raise ServeError("the call takes one message and got none", status=501)
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: Body) -> None:
         """See Rpc."""
         self.message = message
 
@@ -240,7 +231,7 @@ class Unary(Call):
         """See Rpc."""
         if self.over:
             return
-        way, message = self.way, self.message
+        way, message, self.message = self.way, self.message, None
         if message is None:
             raise RuntimeError("a unary call was finished without a message")
         if self.timer is None and not self.held:
@@ -251,9 +242,12 @@ class Unary(Call):
         if way.grpc.note is not None:
             way.grpc.note(self.head.target, self.metadata, 0, self.arrived, self.peer)
         if not way.answer_encoding:
-            self.respond(way.start, PREFIX.pack(0, len(message)) + message, FINE)
+            if type(message) is bytes:
+                self.respond(way.start, PREFIX.pack(0, len(message)) + message, FINE)
+            else:
+                self.respond(way.start, framed(message), FINE)
         else:
-            self.respond(way.start, self._packed(message), FINE)
+            self.respond(way.start, packed(message, self.way.answer_encoding), FINE)
 
 
 class Streaming(Call):
@@ -334,14 +328,14 @@ class Streaming(Call):
         self.waiting = False
         self._go_on()
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: Body) -> None:
         """See Rpc."""
         if self.over:
             return
         if not self.started:
             self.started = True
             self.begin(self.way.start)
-        self.push(self._packed(message))
+        self.push(packed(message, self.way.answer_encoding))
 
 
 class Refused(Stream):

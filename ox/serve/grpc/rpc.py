@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from ox.errors import OxError, ServeError
+from ox.serve.answer_memory import Body
 
 
 class Code(IntEnum):
@@ -73,7 +74,7 @@ class Rpc(Protocol):
     ended: Callable[[], None] | None  # streaming: set at the first message; called once, after the client's last one
     state: object  # the method's own, None at first
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: Body) -> None:
         """One serialised message to the client. Unary calls send exactly one."""
 
     def finish(self) -> None:

@@ -11,10 +11,12 @@ from time import perf_counter
 from weakref import WeakSet
 
 from ox.errors import OxError, ServeError
+from ox.serve.answer_memory import Body, Parts
 from ox.serve.grpc.answer import Writer, refused, streamed
 from ox.serve.grpc.inference import Inference, Pending, broken
 from ox.serve.grpc.rpc import Rpc, failure
 from ox.serve.grpc.wire import split
+from ox.serve.http.pace import no_room
 from ox.serve.v2.request import Request
 
 
@@ -29,6 +31,7 @@ class Stream:
     def __init__(self, rpc: Rpc, most: int) -> None:
         self.rpc, self._most = rpc, most
         self._turns: deque[Turn] = deque()
+        self._first: Turn | None = None  # whose answer the others waited for at the last look
         self._ended = self._held = self._over = self._draining = False
         self._strict = rpc.metadata.get(b"triton_grpc_error") == b"true"
         rpc.ended, rpc.on_abandon = self._end, self._abandon
@@ -63,6 +66,15 @@ class Stream:
             self._held = False
             rpc.resume()
 
+    def shed(self) -> None:
+        """Runs wait for memory: answers that wait for an earlier one, which may wait for theirs, become refusals."""
+        first = self._turns[0] if self._turns else None
+        stuck = first is not None and first is self._first and not first.message
+        self._first = first
+        for turn in list(self._turns) if stuck else ():
+            if isinstance(turn.message, Parts):
+                turn.refuse(*failure(no_room()))
+
     def drain(self) -> None:
         """Takes no more requests, answers those that it took, and ends."""
         self._draining = True
@@ -90,11 +102,11 @@ class Turn:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.id = ""
-        self.message = b""
+        self.message: Body = b""
         self.code, self.text = 0, ""
         self.job: Running | None = None  # while it runs
 
-    def answer(self, answer: bytes) -> None:
+    def answer(self, answer: Body) -> None:
         self.job = None
         self.message = streamed(answer)
         self._stream.advance()
@@ -132,6 +144,11 @@ class Streams:
         """Ends all streams."""
         for stream in list(self._open):
             stream.drain()
+
+    def shed(self) -> None:
+        """See `Stream.shed`; called about every second while runs wait for memory."""
+        for stream in list(self._open):
+            stream.shed()
 
     def take(self, body: bytes, rpc: Rpc) -> None:
         """One message of a stream."""

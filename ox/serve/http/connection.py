@@ -16,10 +16,12 @@ import httptools
 
 from ox.errors import OxError, ServeError
 from ox.serve.address import peer_of
+from ox.serve.answer_memory import Parts
 from ox.serve.http.exchange import CONTINUE, Exchange, KeepAlive, Refused
 from ox.serve.http.heads import Head
 from ox.serve.http.patience import Patience
 from ox.serve.http.rules import SINGLE, blank, body_too_large, framed, head_too_large, introduced, persists
+from ox.serve.http.sending import Sending
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
@@ -48,7 +50,8 @@ class Connection(Patience):
         self.tries = TRIES
         self.messages = 0  # requests that arrived whole
         self.raw = 0  # bytes since the last of them, counted by what the socket gave
-        self.unsent = 0
+        self.unsent = self.handed = 0
+        self.sending: Sending | None = None  # a large answer that has begun to leave; writing is paused meanwhile
         self._begin()
 
     @property
@@ -94,6 +97,9 @@ class Connection(Patience):
                 exchange.on_abandon()
         self.exchanges.clear()
         self.backlog.clear()
+        # The parser and this refer to one another, so only a collection will free what is left here.
+        self.sending = self.first = None
+        self.body, self.fresh = b"", b""
         self.front.hold(-self.unread)
         self.unread = 0
 
@@ -187,7 +193,7 @@ class Connection(Patience):
         self.half_closed = True
         if self.receiving and not self.stopped:
             self._refuse(ServeError("the request ended before it was whole", got=self._so_far()))
-        return bool(self.exchanges)  # whoever closes one half still gets the answers
+        return bool(self.exchanges or self.sending)  # whoever closes one half still gets the answers
 
     # ---- httptools
 
@@ -298,7 +304,7 @@ class Connection(Patience):
 
     def drain(self) -> None:
         """The server stops: closes, unless something is being received, worked on or written."""
-        if not (self.receiving or self.exchanges or self.transport.get_write_buffer_size()):
+        if not (self.receiving or self.exchanges or self.sending or self.transport.get_write_buffer_size()):
             self.transport.close()
 
     def _arrived(self, exchange: Exchange) -> None:
@@ -322,28 +328,36 @@ class Connection(Patience):
         exchanges, backlog = self.exchanges, self.backlog
         if len(exchanges) == 1 and not (self.read_paused or self.write_paused or self.half_closed):
             exchange = exchanges[0]
-            if exchange.keep_alive and exchange.response is not None:  # nearly always all that there is to do
+            response = exchange.response
+            if exchange.keep_alive and type(response) is bytes:  # nearly always all that there is to do
                 exchanges.clear()
                 self.front.buffered -= len(exchange.body)
-                self.transport.write(exchange.response)
+                self.transport.write(response)
                 if not self.write_paused:
                     if not (self.receiving or self.stopped):
                         self.deadline = self.front.loop.time() + self.limits.idle_s
                     return
         self.advancing = True
         while not self.write_paused:
-            if exchanges and (response := exchanges[0].response) is not None:
+            if self.sending is not None:
+                self.send_on(self.sending)
+            elif exchanges and (response := exchanges[0].response) is not None:
                 exchange = exchanges.popleft()
                 self.front.buffered -= len(exchange.body)
+                if isinstance(response, Parts):
+                    self.sending = Sending(response, exchange.keep_alive)
+                    exchange.response = None  # nothing else may hold it once its last piece has left
+                    del response
+                    continue
                 self.transport.write(response)
                 if not exchange.keep_alive:
-                    self._finish()
+                    self.finish()
             elif backlog and len(exchanges) - len(backlog) < self.limits.pipeline:
                 self._handle(backlog.popleft())
             else:
                 break
         self.advancing = False
-        if not exchanges:
+        if not (exchanges or self.sending):
             if self.half_closed or (self.front.draining and not self.receiving):
                 self.transport.close()
             elif not (self.receiving or self.stopped):
@@ -382,21 +396,3 @@ class Connection(Patience):
         exchange = Exchange(self, b"", b"", {}, b"", False)
         self.exchanges.append(exchange)
         exchange.refuse(error)
-
-    def _finish(self) -> None:
-        """The last answer of this connection is on its way."""
-        self.stopped = True
-        self.deadline = self.front.loop.time() + self.limits.write_s
-        for exchange in self.exchanges:
-            self.front.buffered -= len(exchange.body)
-            if exchange.on_abandon is not None:
-                exchange.on_abandon()
-        self.exchanges.clear()
-        self.backlog.clear()
-        if not self.receiving or self.half_closed:
-            self.transport.close()  # once everything is written
-        elif not self.transport.is_closing():
-            # Closing with unread bytes would reset the connection, and the client might never see the refusal.
-            self.deadline = self.front.loop.time() + self.limits.linger_s
-            if self.transport.can_write_eof():  # TLS cannot: its client goes by content-length
-                self.transport.write_eof()

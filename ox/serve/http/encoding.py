@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from ox.errors import ServeError
+from ox.serve.answer_memory import Body, Parts
 
 GZIP, ZLIB = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS
 WINDOW = {b"gzip": GZIP, b"deflate": ZLIB}
@@ -41,7 +42,7 @@ def unpack(body: bytes, encoding: bytes, most: int) -> bytes:
     return plain
 
 
-def pack(body: bytes, accepted: bytes) -> tuple[bytes, bytes]:
+def pack(body: Body, accepted: bytes) -> tuple[Body, bytes]:
     """The body and its header line in the first encoding that the client accepts; as it is, where that is as well."""
     if not SMALLEST <= len(body) <= LARGEST:
         return body, b""
@@ -50,5 +51,7 @@ def pack(body: bytes, accepted: bytes) -> tuple[bytes, bytes]:
         name = name.strip()
         if name in WINDOW and quality.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000"):
             stream = zlib.compressobj(1, zlib.DEFLATED, WINDOW[name])
-            return stream.compress(body) + stream.flush(), b"content-encoding: %s\r\nvary: accept-encoding\r\n" % name
+            pieces = body.parts if isinstance(body, Parts) else (body,)
+            packed = b"".join([stream.compress(piece) for piece in pieces])
+            return packed + stream.flush(), b"content-encoding: %s\r\nvary: accept-encoding\r\n" % name
     return body, b""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from ox.errors import OxError, ServeError
+from ox.serve.answer_memory import Body, Parts
 
 if TYPE_CHECKING:
     from ox.serve.http.connection import Connection
@@ -38,10 +39,10 @@ class Exchange:
         self.body = body  # a bytearray, where it came in pieces: nobody writes to it
         self.keep_alive = keep
         self.arrived = perf_counter()
-        self.response: bytes | None = None
+        self.response: Body | None = None
         self.on_abandon: Callable[[], None] | None = None  # called if the client goes away before the answer
 
-    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+    def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
         front = self.connection.front
         front.replies[status] += 1
@@ -52,7 +53,12 @@ class Exchange:
         if front.trail is not None:
             extra += front.trail.http(self, status, len(body))
         head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (START[status], content_type, len(body), extra)
-        self.response = head if self.method == b"HEAD" else head + body
+        if self.method == b"HEAD":
+            self.response = head
+        elif isinstance(body, Parts):
+            self.response = Parts([head, *body.parts])
+        else:
+            self.response = head + body
         self.on_abandon = None
         self.connection.advance()
 
@@ -80,7 +86,7 @@ class KeepAlive(Exchange):
 
     __slots__ = ()
 
-    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+    def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         if not self.connection.front.draining:
             extra += b"connection: keep-alive\r\n"
         super().reply(status, body, content_type, extra)

@@ -6,11 +6,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
+from ox.serve.answer_memory import SPARE, AnswerMemory
 from ox.serve.http.connection import Connection
 from ox.serve.http.exchange import Exchange
 from ox.serve.http.heads import Heads
+from ox.serve.http.pace import HURRY, Pace, least_rate
 from ox.serve.limits import Limits
 
 if TYPE_CHECKING:
@@ -34,6 +37,13 @@ class Link(Protocol):
     def recount(self) -> None:
         """Looks again at `unread`, and tells the front what has changed."""
 
+    def moved(self) -> int:
+        """Bytes of answers that its client has taken of late."""
+
+    def hurry(self) -> None:
+        """Runs wait for the memory that answers hold: ends what takes too little of its own. Called about every second
+        as long as that goes on."""
+
     def drain(self) -> None:
         """The server stops: closes what is idle; what is not closes by itself when its last answer is written."""
 
@@ -56,6 +66,7 @@ class Front:
         limits: what clients may do.
         upgrade: takes over the connections that speak HTTP/2.
         admit: says whether a request may go ahead.
+        answers: counts large answers; without one, none are expected.
     """
 
     def __init__(
@@ -64,7 +75,13 @@ class Front:
         limits: Limits,
         upgrade: Upgrade | None = None,
         admit: Admit | None = None,
+        answers: AnswerMemory | None = None,
     ) -> None:
+        self.answers = answers or AnswerMemory(limits.unread)
+        self.pressure = 0  # how often it began that runs wait for the memory of answers
+        self.slow = 0  # connections and streams that were ended because they took too little of their answers
+        self.pressed: list[Callable[[], None]] = []  # called at every look while that goes on
+        self._pressed, self._waits = False, 0
         self.upgrade, self.admit = upgrade, admit
         self.handle, self.limits = handle, limits
         self.loop = asyncio.get_running_loop()
@@ -98,40 +115,70 @@ class Front:
             self._empty.set()
 
     def hold(self, size: int) -> None:
-        """Accounts for bytes of an answer that waits for its client, or (negative) no longer does."""
+        """Accounts for bytes of a small answer that waits for its client, or (negative) no longer does."""
         self.unread += size
-        if self.unread > self.limits.unread and not self._sparing:
+        self.answers.unread_by(size)
+        if size > 0 and self.unread > self._most_unread() and not self._sparing:
             self._sparing = True
             self.loop.call_soon(self._spare)  # not from within whoever writes just now
 
+    def _most_unread(self) -> int:
+        """What large answers leave of the limit, but always a part of it."""
+        limit = self.limits.unread
+        return max(limit - self.answers.held, limit // SPARE)
+
     def _spare(self) -> None:
-        """Gives up the connections that hold the most, until the others fit. Nobody is refused because of them."""
+        """Gives up the connections that take the least of what they hold, until the others fit. Nobody is refused
+        because of them."""
         self._sparing = False
         for connection in self.connections:
             connection.recount()
-        left = self.connections - self._given_up
-        excess = sum(connection.unread for connection in left) - self.limits.unread
-        for connection in sorted(left, key=lambda connection: -connection.unread):
+        left = [link for link in self.connections - self._given_up if link.unread]
+        excess = sum(connection.unread for connection in left) - self._most_unread()
+        for connection in sorted(left, key=lambda link: (link.moved() / link.unread, -link.unread)):
             if excess <= 0:
                 break
-            log.warning("a client does not take its answers: %d bytes are given up", connection.unread)
             excess -= connection.unread
-            self._given_up.add(connection)
-            connection.transport.abort()
+            self.give_up(connection, connection.unread)
+
+    def give_up(self, connection: Link, size: int) -> None:
+        """Ends a connection whose client does not take its answers."""
+        log.warning("a client does not take its answers: %d bytes are given up", size)
+        self.slow += 1
+        self._given_up.add(connection)
+        connection.transport.abort()
+
+    def pace(self, size: int, taken: int) -> Pace:
+        """What is asked, while runs wait, of a client that holds `size` bytes and has taken `taken` so far."""
+        looks = ceil(self.limits.write_s / HURRY / self._sweep_s)
+        return Pace(self.pressure, looks, looks * self._sweep_s * least_rate(size, self.limits), taken)
+
+    def _look_for_pressure(self) -> bool:
+        """Whether runs have waited for memory since the last look."""
+        answers = self.answers
+        before, self._pressed = self._pressed, answers.since is not None or answers.waits != self._waits
+        self._waits = answers.waits
+        self.pressure += self._pressed and not before
+        return self._pressed
 
     def _sweep(self) -> None:
         now = self.loop.time()
         try:
+            pressed = self._look_for_pressure()
+            for call in self.pressed if pressed else ():
+                call()
             for connection in list(self.connections):
                 if now > connection.deadline:
-                    self._overdue(connection, now)
+                    self._call(connection, connection.overdue, now)
+                if pressed:
+                    self._call(connection, connection.hurry)
         finally:
             self._sweeper = self.loop.call_later(self._sweep_s, self._sweep) if self.connections else None
 
-    def _overdue(self, connection: Link, now: float) -> None:
+    def _call(self, connection: Link, method: Callable[..., None], *arguments: float) -> None:
         """One that fails at it may not keep the others from their turn."""
         try:
-            connection.overdue(now)
+            method(*arguments)
         except Exception:
             log.exception("a connection failed")
             connection.transport.abort()

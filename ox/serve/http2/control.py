@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +42,8 @@ from ox.serve.limits import SLOWEST
 
 if TYPE_CHECKING:
     from ox.serve.http.front import Front
+
+log = logging.getLogger("ox.serve")
 
 FRAME_SIZE = frames.LARGEST  # that we take: the more there is, the more half a frame can hold
 CREDIT = 16 << 20  # bytes of all streams that a client may send ahead of us
@@ -198,6 +201,7 @@ class Control(Sender):
             unsent = self.transport.get_write_buffer_size()
             if now - self.stuck_since > limits.write_s:
                 if unsent > self.unsent - SLOWEST * limits.write_s:
+                    self.front.slow += 1
                     self.transport.abort()
                 self.unsent, self.stuck_since = unsent, now
         elif (self.rest or self.block is not None) and now - self.waiting_since > limits.request_s:
@@ -217,9 +221,24 @@ class Control(Sender):
                 stream.late()
             elif stream.queued and now - stream.moved > self.limits.write_s:
                 if stream.sent < least:
+                    self.front.slow += 1
                     stream.reset(CANCEL)
                     stream.abandoned()
                 stream.moved, stream.sent = now, 0
+
+    def hurry(self) -> None:
+        """See `Link`. Each stream is judged by itself: its client takes some and leaves others as it likes."""
+        front = self.front
+        for stream in list(self.streams.values()):
+            if not stream.queued:
+                stream.pace = None
+            elif stream.pace is None or stream.pace.pressure != front.pressure:
+                stream.pace = front.pace(stream.holding, stream.taken)
+            elif stream.pace.slow(stream.taken):
+                front.slow += 1
+                log.warning("a client does not take its answer: %d bytes are given up", stream.queued)
+                stream.reset(CANCEL)
+                stream.abandoned()
 
     def _silent(self, now: float) -> None:
         """Nothing came for a long time."""

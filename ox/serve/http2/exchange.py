@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ox.errors import OxError, ServeError
+from ox.serve.answer_memory import Body
 from ox.serve.http.exchange import JSON, Exchange
 from ox.serve.http2.frames import NO_ERROR
 from ox.serve.http2.headers import Block, Head
@@ -125,7 +126,7 @@ class Exchange2(Exchange):
         super().__init__(stream.connection, head.method, head.target, head.headers, b"", True)  # type: ignore[arg-type]
         self.stream = stream
 
-    def reply(self, status: int, body: bytes = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+    def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
         """Answers; `extra` holds whole header lines, each ended by CRLF. Called once, on the event loop's thread."""
         self.stream.answered = True
         front = self.stream.connection.front

@@ -44,6 +44,8 @@ class Sender(asyncio.Protocol):
         self.shrunk = False
         self.update = b""  # to be told before the next header block: our table shrank to nothing
         self.queued = self.stuck = 0  # bytes that wait for a window, and for the socket
+        self.held = 0  # those of `queued` that are of small answers: large ones count themselves
+        self.unsent = 0  # what waited for the socket when it was last looked at
         self.leaving = self.stopped = self.lost = False
         self._turns: deque[Stream] = deque()
         self.gone: dict[int, None] = {}  # streams that we ended before the client had
@@ -60,16 +62,24 @@ class Sender(asyncio.Protocol):
 
     # ---- queues
 
-    def hold(self, stream: Stream, size: int) -> None:
-        """Accounts for bytes that wait, or (negative) no longer do."""
+    def hold(self, stream: Stream, size: int, small: int) -> None:
+        """Accounts for bytes that wait, or (negative) no longer do; `small` of them are of small answers."""
         stream.queued += size
         self.queued += size
-        self.front.hold(size)
+        if small:
+            stream.held += small
+            self.held += small
+            self.front.hold(small)
 
     @property
     def unread(self) -> int:
-        """Bytes of answers that wait for the client."""
-        return self.queued + self.stuck
+        """Bytes of small answers that wait for the client, and all that waits for the socket."""
+        return self.held + self.stuck
+
+    def moved(self) -> int:
+        """See `Link`."""
+        stuck = self.unsent - self.transport.get_write_buffer_size() if self.write_paused else 0
+        return stuck + sum(stream.sent for stream in self.streams.values())
 
     def recount(self) -> None:
         """See `Link`."""
@@ -100,11 +110,13 @@ class Sender(asyncio.Protocol):
             size = len(piece)
             stream.window -= size
             self.window -= size
-            self.hold(stream, -size)
+            self.hold(stream, -size, -size if type(piece.obj) is bytes else 0)
             stream.sent += size
+            stream.taken += size
             last = stream.closing and not stream.queued and stream.trailers is None
             header = FRAME.pack(size >> 16, size & 0xFFFF, DATA, END_STREAM if last else 0, stream.ident)
             self.write(header + piece)
+            del piece  # or it would hold the whole answer
             if stream.queued:
                 turns.append(stream)
                 stream.drained()
@@ -167,7 +179,7 @@ class Sender(asyncio.Protocol):
         """Both sides are done with it."""
         self.streams.pop(stream.ident, None)
         if stream.queued:
-            self.hold(stream, -stream.queued)
+            self.hold(stream, -stream.queued, -stream.held)
             stream.queue = None
         if self.leaving and not self.streams and not self.stopped:
             self.close()

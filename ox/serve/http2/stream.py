@@ -6,6 +6,8 @@ from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from ox.serve.answer_memory import Body, Parts
+from ox.serve.http.pace import Pace
 from ox.serve.http2.frames import CANCEL, DATA, END_STREAM, FRAME, NO_ERROR, WINDOW_UPDATE
 from ox.serve.http2.headers import Block, Head
 
@@ -25,9 +27,11 @@ class Stream:
     granted = RECEIVE  # bytes that the client may have sent in all
     size = 0  # and has
     hungry = True  # more may come
-    queued = 0  # bytes that wait for the client's window
+    queued = held = 0  # bytes that wait for the client's window, and those of them that are of small answers
     moved = 0.0  # when it was last looked at how many leave
     sent = 0  # have left since then
+    taken = 0  # have left in all
+    pace: Pace | None = None  # how fast they leave while the client has to hurry
     listed = False  # waits for its turn to send
     closing = False  # nothing more will be queued
     queue: deque[memoryview] | None = None
@@ -59,12 +63,18 @@ class Stream:
 
     # ---- answering
 
-    def respond(self, head: Block, body: bytes, trailers: Block | None = None) -> None:
+    def respond(self, head: Block, body: Body, trailers: Block | None = None) -> None:
         """The whole answer at once."""
         if self.local_ended:
             return
         connection, size = self.connection, len(body)
-        if size <= self.window and size <= connection.window and size <= connection.peer_frame and connection.free:
+        if (
+            size <= self.window
+            and size <= connection.window
+            and size <= connection.peer_frame
+            and connection.free
+            and type(body) is bytes
+        ):
             connection.window -= size
             ident = self.ident.to_bytes(4, "big")
             data = FRAME.pack(size >> 16, size & 0xFFFF, DATA, END_STREAM if trailers is None else 0, self.ident)
@@ -86,7 +96,7 @@ class Stream:
             if head.last:
                 self.closed()
 
-    def push(self, body: bytes) -> None:
+    def push(self, body: Body) -> None:
         """A piece of the body, now or when the client makes room."""
         if self.local_ended or not body:
             return
@@ -94,8 +104,9 @@ class Stream:
             self.queue = deque()
         if not self.queued:
             self.moved, self.sent = self.connection.front.loop.time(), 0
-        self.queue.append(memoryview(body))
-        self.connection.hold(self, len(body))
+        pieces = body.parts if isinstance(body, Parts) else (body,)
+        self.queue.extend(memoryview(piece) for piece in pieces if piece)
+        self.connection.hold(self, len(body), sum(len(piece) for piece in pieces if type(piece) is bytes))
         self.connection.list(self)
         self.connection.pump()
 
@@ -114,6 +125,14 @@ class Stream:
         else:
             self.connection.write(FRAME.pack(0, 0, DATA, END_STREAM, self.ident))
         self.closed()
+
+    @property
+    def holding(self) -> int:
+        """Bytes that stay in memory because of what waits: of the first piece all, until its last has left."""
+        if not self.queue:
+            return 0
+        first = self.queue[0]
+        return self.queued - len(first) + len(memoryview(first.obj))
 
     def drained(self) -> None:
         """Some of the queue has left; for a protocol on top that paces itself."""

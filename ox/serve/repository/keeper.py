@@ -19,6 +19,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ox.errors import ArgumentError, LoadError, OxError, ServeError
+from ox.serve.answer_memory import AnswerMemory
+from ox.serve.batching.intake import Budget
 from ox.serve.limits import Limits
 from ox.serve.options import Options
 from ox.serve.repository.entry import UNAVAILABLE, Entry
@@ -62,7 +64,9 @@ class Keeper:
     ) -> None:
         self.repository, self.layout, self.limits = repository, layout, limits
         self._setups = Setups(options, workers)
-        self._steps = Steps(repository, self._setups, limits, self._tidy)
+        self.answers = AnswerMemory(limits.unread)
+        budget = Budget(limits.buffered, limits.states, self.answers)
+        self._steps = Steps(repository, self._setups, limits, self._tidy, budget)
         self._watch = Watch(layout.scan, self._seen, limits.poll_s) if watch else None
         self._settled: dict[str, object] = {}  # what each model was like when it was last seen to
         self._before: dict[str, object] = {}  # and at the last look

@@ -11,12 +11,14 @@ from time import perf_counter
 from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
+from ox.serve.answer_memory import AnswerMemory
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.batcher import Instance as BatcherInstance
 from ox.serve.batching.fairness import CORES
 from ox.serve.batching.intake import Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
+from ox.serve.batching.result_size import ResultSize
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
 from ox.serve.engine.instance import Instance
@@ -94,10 +96,13 @@ class Model:
         self.engine, self.proof = self.fit.engine, self.fit.proof
         self.instances, self.threads = self.fit.instances, self.fit.threads
         on_gpu = self.engine.device == "cuda"
+        self._result_size = ResultSize(self.engine.outputs)
         instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
         if self.proof.row is not None:
             for instance in instances[1:]:  # the proof has warmed the first
                 instance((self.proof.row,))
+            if not self._result_size.known:
+                self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
         self.padding: Padding | None = None
         self.not_padded: str | None = None  # why
         padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu) if options.pad else None
@@ -118,7 +123,8 @@ class Model:
         )
         self.inline = self._quick and tensors is None
         self._mean_s = self.proof.row_s
-        budget = budget or Budget(limits.buffered, limits.states)
+        budget = budget or Budget(limits.buffered, limits.states, AnswerMemory(limits.unread))
+        self.answers = budget.answers
         intake = Intake(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,
@@ -137,6 +143,8 @@ class Model:
             observe=self._ran,
             padding=self.padding,
             share=None if on_gpu else CORES.share(options.weight, self.threads),
+            memory=self.answers,
+            result_size=self._result_size,
         )
         self.sequences = None if tensors is None else self._sequences(tensors, budget)
         self.warm_s = perf_counter() - begun
@@ -171,7 +179,7 @@ class Model:
         if self.closed:
             what = f"version {self.version} of model '{self.name}' has just been unloaded"
             raise ServeError(what, status=503, hint="again in a moment")
-        if self.inline and job.request.rows <= self.proof.max_rows:
+        if self.inline and job.request.rows <= self.proof.max_rows and job.request.rows <= self._result_size.small_rows:
             self.batcher.submit_here(job)
         elif self.sequences is None:
             self.batcher.submit(job)
@@ -180,7 +188,7 @@ class Model:
 
     def _run_step(self, job: Job) -> None:
         """Has a job of a sequence run whose turn it is."""
-        if self._quick:
+        if self._quick and job.request.rows <= self._result_size.small_rows:
             self.batcher.submit_here(job)
         else:
             self.batcher.submit(job)

@@ -34,12 +34,20 @@ class Steps:
         setups: what is said about models.
         limits: what requests may ask.
         gone: is told of entries of which nothing is left in memory, once their files are gone.
+        budget: the memory that all models share.
     """
 
-    def __init__(self, repository: Repository, setups: Setups, limits: Limits, gone: Callable[[Entry], None]) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        setups: Setups,
+        limits: Limits,
+        gone: Callable[[Entry], None],
+        budget: Budget,
+    ) -> None:
         self.loads: Counter[tuple[str, str]] = Counter()  # by model, and "loaded", "failed" or "unloaded"
         self._repository, self._setups, self._limits, self._gone = repository, setups, limits, gone
-        self._budget = Budget(limits.buffered, limits.states)
+        self._budget = budget
         self._loop: asyncio.AbstractEventLoop | None = None
         self._room = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[Any]] = set()

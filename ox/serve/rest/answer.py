@@ -15,6 +15,7 @@ import orjson
 
 from ox.errors import ServeError
 from ox.graph.contract import Array, TensorInfo, to_bytes
+from ox.serve.answer_memory import LARGE, Body, Parts, raw
 from ox.serve.v2.outputs import Output, prepare
 from ox.serve.v2.parameters import echoed
 from ox.serve.v2.request import Request
@@ -25,6 +26,7 @@ HOLE = b'["\\u0000"]'  # where numbers go: a list of a zero character, which not
 NATIVE = sys.byteorder == "little"
 MOST_FORMS = 16  # shapes that are remembered of one kind of request
 Pieces = list[bytes]
+Blobs = list[bytes | memoryview]
 
 
 class Writer:
@@ -42,8 +44,9 @@ class Writer:
         self._head = {"model_name": name, "model_version": version}
         self._outputs, self._largest = outputs, largest
 
-    def write(self, request: Request, arrays: Sequence[Array]) -> tuple[bytes, int | None]:
-        """The body of the reply, and the length of its JSON part if binary tensors follow it.
+    def write(self, request: Request, arrays: Sequence[Array]) -> tuple[Body, int | None]:
+        """The body of the reply, and the length of its JSON part if binary tensors follow it. Large tensors are not
+        copied: the body keeps them alive.
 
         Raises:
             ServeError: an output cannot be written as JSON (bfloat16, NaN, infinities) or as is asked for, or the
@@ -58,19 +61,23 @@ class Writer:
         pieces = form.get(shapes) if form is not None else None
         if pieces is None:
             return self._write(request, arrays, shapes, form)
-        parts, blobs = [pieces[0]], []
+        parts = [pieces[0]]
+        blobs: Blobs = []
         at = 0
         for place, binary, _, _, _ in wanted:
             array = arrays[place]
             if binary:
-                blobs.append(array.tobytes() if NATIVE else to_bytes(array))
+                if array.nbytes >= LARGE:
+                    blobs.append(_large(array))
+                else:
+                    blobs.append(array.tobytes() if NATIVE else to_bytes(array))
             else:
                 at += 1
                 text = orjson.dumps(array.ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
                 parts += named(text, array) if self._nan and b"null" in text else text, pieces[at]
         return self._join(request, arrays, parts, blobs)
 
-    def _write(self, request: Request, arrays: Sequence[Array], shapes: Any, form: Any) -> tuple[bytes, int | None]:
+    def _write(self, request: Request, arrays: Sequence[Array], shapes: Any, form: Any) -> tuple[Body, int | None]:
         """The careful way, which remembers what it can."""
         least = 0  # bytes of the answer, as far as they can be told before it is written
         steady = form is not None
@@ -86,12 +93,13 @@ class Writer:
                 if least > self._largest:
                     raise self._too_large()
             outputs.append(output)
-        texts, blobs = [], []
+        texts: Pieces = []
+        blobs: Blobs = []
         described = []
         for wanted, (name, datatype, shape, array, parameters) in zip(request.outputs, outputs, strict=True):
             entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": shape}
             if array is not None and wanted.binary:
-                blobs.append(to_bytes(array))
+                blobs.append(_large(array) if array.nbytes >= LARGE else to_bytes(array))
                 parameters = {"binary_data_size": len(blobs[-1])}
             if parameters:
                 entry["parameters"] = parameters
@@ -115,21 +123,25 @@ class Writer:
             parts += text, piece
         return self._join(request, arrays, parts, blobs)
 
-    def _join(
-        self, request: Request, arrays: Sequence[Array], parts: Pieces, blobs: Pieces
-    ) -> tuple[bytes, int | None]:
+    def _join(self, request: Request, arrays: Sequence[Array], parts: Pieces, blobs: Blobs) -> tuple[Body, int | None]:
         parts.append(b"}" if request.id is None else b',"id":%s}' % orjson.dumps(request.id))
         text = b"".join(parts)
         if (
             not self._nan and b"null" in text
         ):  # what orjson makes of NaN; looking at the text first is cheaper than at every array
             self._refuse_nan(request, arrays)
-        length = len(text)
-        if blobs:
-            text += blobs[0] if len(blobs) == 1 else b"".join(blobs)
-        if len(text) > self._largest:
+        if not blobs:
+            if len(text) > self._largest:
+                raise self._too_large()
+            return text, None
+        size = length = len(text)
+        for blob in blobs:
+            size += len(blob)
+        if size > self._largest:
             raise self._too_large()
-        return text, length if blobs else None
+        if size >= LARGE:
+            return Parts([text, *blobs]), length
+        return text + (blobs[0] if len(blobs) == 1 else b"".join(blobs)), length
 
     def _too_large(self) -> ServeError:
         expected = f"at most {self._largest} bytes (--limit reply)"
@@ -154,3 +166,10 @@ def named(text: bytes, array: Array) -> bytes:
         b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity" for value in flat[~np.isfinite(flat)]
     ]
     return b"".join(piece for pair in zip(pieces, [*words, b""], strict=True) for piece in pair)
+
+
+def _large(array: Array) -> bytes | memoryview:
+    """A tensor's bytes, where it can be without a copy."""
+    if not NATIVE or array.dtype.kind in "USO" or not array.flags.c_contiguous:
+        return to_bytes(array)
+    return raw(array)

@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ox.errors import ServeError
+from ox.serve.answer_memory import LARGE
 from ox.serve.batching.job import Job
 from ox.serve.http import JSON, Exchange
 from ox.serve.http.encoding import pack
@@ -79,6 +80,8 @@ class Pending(Job):
         if b"accept-encoding" in exchange.headers:
             body, line = pack(body, exchange.headers[b"accept-encoding"])
             extra += line
+        if len(body) >= LARGE:
+            body = self._target.model.answers.counted(body)
         self._target.model.stages.answered(exchange.arrived, self, begun, exchange.headers)
         exchange.reply(200, body, JSON if length is None else BINARY, extra)
 

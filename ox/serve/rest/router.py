@@ -11,6 +11,7 @@ from urllib.parse import quote
 import orjson
 
 from ox.errors import OxError, ServeError
+from ox.serve.answer_memory import Body
 from ox.serve.http import JSON, Exchange, Front
 from ox.serve.http.encoding import pack
 from ox.serve.limits import Limits
@@ -152,7 +153,7 @@ class Router:
         exchange.reply(200, b"" if route.form is None else orjson.dumps(route.form(answer)))
 
     @staticmethod
-    def _show(exchange: Exchange, body: bytes, kind: bytes = JSON, extra: bytes = b"") -> None:
+    def _show(exchange: Exchange, body: Body, kind: bytes = JSON, extra: bytes = b"") -> None:
         if b"accept-encoding" in exchange.headers:
             body, line = pack(body, exchange.headers[b"accept-encoding"])
             extra += line

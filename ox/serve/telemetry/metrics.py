@@ -105,6 +105,12 @@ def _of_server(figures: Snapshot) -> Iterator[Metric]:
     yield CounterMetricFamily("ox_log_dropped", "Lines of the log that nobody took", value=server["dropped"])
     yield GaugeMetricFamily("ox_connections", "Open connections", value=server["connections"])
     yield GaugeMetricFamily("ox_body_bytes", "Bytes of request bodies held", value=server["buffered"])
+    yield GaugeMetricFamily("ox_answer_bytes", "Bytes of answers held, also for runs", value=server["answers"])
+    waits = "Runs that waited until there was memory for their answers"
+    yield CounterMetricFamily("ox_answer_waits", waits, value=server["answer_waits"])
+    yield CounterMetricFamily("ox_answer_wait_seconds", "Time that they waited", value=server["answer_wait_s"])
+    slow = "Connections and streams ended because their clients did not take their answers"
+    yield CounterMetricFamily("ox_slow_clients", slow, value=server["slow"])
     yield GaugeMetricFamily(
         "ox_workers", "Processes that serve, all of them in these figures", value=figures["workers"]
     )

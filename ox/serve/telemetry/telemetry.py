@@ -99,6 +99,10 @@ class Telemetry:
             "rpcs": {str(code): count for code, count in enumerate(self.rpcs) if count},
             "connections": sum(len(front.connections) for front in self.fronts),
             "buffered": sum(front.buffered for front in self.fronts),
+            "answers": sum(front.answers.held + front.unread for front in self.fronts),
+            "answer_waits": sum(front.answers.waits for front in self.fronts),
+            "answer_wait_s": sum(front.answers.waited_s for front in self.fronts),
+            "slow": sum(front.slow for front in self.fronts),
             "reloads": reloads,
             "dropped": 0 if self.log is None else self.log.dropped,
         }

@@ -1,0 +1,77 @@
+"""How much memory the results of requests will take: told by the outputs' shapes, or by what came out before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NamedTuple
+
+from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.answer_memory import LARGE
+from ox.serve.batching.job import Job
+from ox.serve.engine.instance import Feed
+
+TEXT = 5  # a number in JSON takes up to so many times its bytes
+
+
+class Room(NamedTuple):
+    """What a batch may make: so many rows, for which so many bytes of the answers' memory are promised."""
+
+    rows: int
+    granted: int
+
+
+class ResultSize:
+    """The bytes that a model's results take.
+
+    Where nothing but the rows varies they are known. Else they are taken for the most that came out so far, of a row or
+    of a byte of input, whichever is less; before the first run nothing is known, and the guess is 0.
+
+    Args:
+        outputs: the model's.
+    """
+
+    def __init__(self, outputs: Sequence[TensorInfo]) -> None:
+        self.known = all(info.dtype != "BYTES" and _sized(info.dims[1:]) for info in outputs)
+        self._fixed = self._row = 0.0
+        if self.known:
+            for info in outputs:
+                size = DTYPES[info.dtype].itemsize * prod(int(size) for size in info.dims[1:] if size is not None)
+                first = info.dims[0] if info.dims else 1
+                if isinstance(first, int):
+                    self._fixed += first * size
+                else:
+                    self._row += size
+        self._ratio = 0.0  # bytes of results for a byte of input
+        self.small_rows = 0  # so many rows have small results, as far as is known
+        self._bound()
+
+    def of(self, job: Job) -> int:
+        """Bytes that are to be expected of a request's results, and of the text that is written of them."""
+        request = job.request
+        size = self._fixed + request.rows * self._row
+        if not self.known:
+            size = min(size, self._ratio * _nbytes(request.feed.values()))
+        return int(size if all(wanted.binary for wanted in request.outputs) else size * (1 + TEXT))
+
+    def learn(self, feed: Feed, rows: int, outputs: Sequence[Array]) -> int:
+        """What came out of a request; gives its bytes."""
+        size, rows, given = _nbytes(outputs), max(rows, 1), max(_nbytes(feed.values()), 1)
+        if self.known and size <= self._fixed + rows * self._row:
+            return size
+        self.known = False  # ONNX Runtime does not hold a model to the shapes that it declares
+        self._row, self._ratio = max(self._row, size / rows), max(self._ratio, size / given)
+        self._bound()
+        return size
+
+    def _bound(self) -> None:
+        room = max(0.0, LARGE - self._fixed)
+        self.small_rows = int(room / self._row) if self._row else 1 << 62 if room else 0
+
+
+def _sized(dims: Sequence[int | str | None]) -> bool:
+    return all(isinstance(size, int) for size in dims)
+
+
+def _nbytes(arrays: Iterable[Array]) -> int:
+    return sum(array.nbytes for array in arrays)

@@ -1,0 +1,60 @@
+"""How much memory results will take, before they are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ox.graph.contract import TensorInfo
+from ox.serve.answer_memory import LARGE
+from ox.serve.batching.job import Job
+from ox.serve.batching.result_size import TEXT, ResultSize
+from ox.serve.v2.request import Request, Wanted
+
+
+def job(rows: int, width: int = 1, binary: bool = True) -> Job:
+    return Job(Request(None, {"x": np.zeros((rows, width), np.float32)}, rows, (), [Wanted(0, binary)]))
+
+
+def sized(*dims: tuple[Any, ...], dtype: str = "FP32") -> ResultSize:
+    return ResultSize([TensorInfo(f"y{place}", dtype, shape) for place, shape in enumerate(dims)])
+
+
+def learn(size: ResultSize, job: Job, count: int) -> None:
+    assert size.learn(job.request.feed, job.request.rows, [np.zeros(count, np.uint8)]) == count
+
+
+def test_shapes_say_it() -> None:
+    size = sized(("batch", 1000), ("batch", 10, 10))
+    assert size.known and size.of(job(3)) == 3 * 4400 and size.small_rows == LARGE // 4400
+    assert size.of(job(3, binary=False)) == 3 * 4400 * (1 + TEXT)
+    whole = sized((1, 1000))
+    assert whole.of(job(1)) == 4000 and whole.small_rows > 1 << 32
+    assert sized((1, 1 << 20)).small_rows == 0
+    assert sized(("batch", 1000), dtype="FP16").of(job(3)) == 6000
+    assert sized(("batch",)).of(job(5)) == 20 and sized(()).of(job(5)) == 4
+
+
+def test_what_came_out_before_says_it() -> None:
+    size = sized(("batch", "length"))
+    assert not size.known and size.of(job(4)) == 0 and size.small_rows > 1 << 32
+    learn(size, job(2, width=100), 1 << 20)
+    assert size.of(job(2, width=100)) == 1 << 20
+    assert size.of(job(1, width=100)) == 1 << 19
+    assert size.of(job(2, width=10)) < (1 << 20) // 9  # less goes in
+    assert size.small_rows == LARGE // (1 << 19)
+    learn(size, job(2, width=100), 1 << 10)  # a smaller one says nothing
+    assert size.of(job(2, width=100)) == 1 << 20
+
+
+def test_a_model_that_does_not_keep_to_its_shapes() -> None:
+    size = sized(("batch", 10))
+    learn(size, job(2), 80)
+    assert size.known
+    learn(size, job(2), 8 << 20)
+    assert not size.known and size.of(job(1)) == 4 << 20 and size.small_rows == 0
+
+
+def test_strings_are_not_known() -> None:
+    assert not sized(("batch", 10), dtype="BYTES").known

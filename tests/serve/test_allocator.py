@@ -1,0 +1,79 @@
+"""Memory goes back to the system, also from heaps that have grown."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox.serve import allocator
+from ox.serve.answer_memory import AnswerMemory
+
+# Blocks of 24 MB, freed from the oldest to the newest, behind one that stays at the end of the heap.
+CODE = """
+import sys
+from ox.serve import allocator
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+if sys.argv[1] == "tuned":
+    allocator.tune()
+bytes(24_000_000)  # from which glibc would learn
+before = resident()
+blocks = [bytes(3_000_000 + n) for n in range(40)] + [b"x" * 24_000_000 for n in range(10)]
+peak = resident()
+end = bytes(100_000)
+del blocks
+after = resident()
+allocator.trim()
+print(before, peak, after, resident())
+"""
+
+
+def measured(how: str) -> list[float]:
+    done = subprocess.run([sys.executable, "-c", CODE, how], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [float(word) for word in done.stdout.split()]
+
+
+@pytest.mark.skipif(allocator._glibc() is None, reason="another C library than glibc")
+def test_memory_returns() -> None:
+    before, peak, after, trimmed = measured("tuned")
+    assert peak > before + 200
+    assert after < peak - 200  # what is large at once
+    assert trimmed < before + 20  # the rest when it is asked for
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "_glibc", lambda: None)
+    allocator.tune()
+    allocator.trim()
+
+
+def test_trimmed_once_after_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    trims: list[Any] = []
+    monkeypatch.setattr(allocator, "trim", lambda: trims.append(1))
+    monkeypatch.setattr(allocator, "PEAK", 1 << 20)
+    monkeypatch.setattr(allocator, "CALM_S", 0.01)
+
+    async def body() -> None:
+        memory = AnswerMemory(1 << 30)
+        trimmer = allocator.HeapTrimmer(asyncio.get_running_loop(), memory)
+        memory.keep([np.zeros(1000, np.uint8)])
+        await asyncio.sleep(0.1)
+        assert not trims and memory.peak == 1000  # hardly a peak
+        for _ in range(3):
+            memory.keep([np.zeros(1 << 20, np.uint8)])
+        while not trims:
+            await asyncio.sleep(0.01)
+        assert memory.peak == 0
+        memory.keep([np.zeros(1000, np.uint8)])
+        await asyncio.sleep(0.1)
+        assert trims == [1]
+        trimmer.close()
+        memory.keep([np.zeros(1 << 20, np.uint8)])
+
+    asyncio.run(asyncio.wait_for(body(), 20))

@@ -1,0 +1,156 @@
+"""What counts the memory of answers: nothing is forgotten, nobody waits for ever."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox.serve.answer_memory import LARGE, TINY, AnswerMemory, Parts, raw
+
+MIB = 1 << 20
+
+
+def array(mib: float) -> Any:
+    return np.zeros(int(mib * MIB), np.uint8)
+
+
+def keep(memory: AnswerMemory, mib: float, promised: int = 0) -> Any:
+    return memory.keep([array(mib)], promised)[0]
+
+
+def waiting(memory: AnswerMemory) -> None:
+    """Until a run waits; fails by the time limit of all tests, if none ever does."""
+    give_up = time.monotonic() + 20
+    while memory.since is None:
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+def test_an_array_counts_as_long_as_it_lives() -> None:
+    memory = AnswerMemory(10 * MIB)
+    kept = keep(memory, 2)
+    part = raw(kept)[MIB:]
+    del kept
+    assert memory.held == 2 * MIB  # a part of it holds all of it
+    del part
+    assert memory.held == 0 and memory.peak == 2 * MIB
+
+
+def test_what_is_part_of_something_else_is_copied() -> None:
+    memory = AnswerMemory(10 * MIB)
+    whole = np.random.default_rng(1).integers(0, 256, (2, 2 * MIB), np.uint8)
+    assert memory.keep([whole])[0] is whole
+    row = memory.keep([whole[1:]])[0]
+    assert row.base is None and np.array_equal(row, whole[1:]) and memory.held == 6 * MIB
+    turned = memory.keep([np.asfortranarray(whole)])[0]
+    assert turned.flags.c_contiguous and np.array_equal(turned, whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_, "ml_dtypes"])
+def test_bytes_of_an_array(dtype: Any) -> None:
+    if dtype == "ml_dtypes":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    values = np.arange(6).reshape(2, 3).astype(dtype)
+    assert raw(values).tobytes() == values.tobytes() and len(raw(values)) == values.nbytes
+
+
+def test_text_counts_as_long_as_it_lives() -> None:
+    memory = AnswerMemory(10 * MIB)
+    kept = keep(memory, 1)
+    body = memory.counted(Parts([b"head", bytes(TINY), raw(kept)]))
+    assert len(body) == 4 + TINY + MIB and body.join()[:4] == b"head"
+    assert memory.held == MIB + TINY  # the array is not counted twice
+    text = memory.counted(bytes(LARGE))
+    assert memory.held == MIB + TINY + LARGE and len(text) == LARGE
+    del body, kept, text
+    assert memory.held == 0
+
+
+def test_a_run_waits_until_there_is_room() -> None:
+    memory = AnswerMemory(10 * MIB)
+    kept = [keep(memory, 4), keep(memory, 4)]
+    assert memory.acquire(MIB, 5 * MIB) == 2 * MIB  # as much as there is
+    memory.release(2 * MIB)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(memory.acquire, 3 * MIB, 3 * MIB)
+        waiting(memory)
+        assert not run.done() and memory.acquire(3 * MIB, 3 * MIB, wait=False) == 0
+        kept.pop()
+        assert run.result(20) == 3 * MIB
+    assert memory.waits == 1 and memory.waited_s > 0 and memory.since is None
+    memory.release(3 * MIB)
+    kept.clear()
+    assert memory.held == 0
+
+
+def test_unread_small_answers_take_room_and_give_it_back() -> None:
+    memory = AnswerMemory(10 * MIB)
+    kept = keep(memory, 4)
+    memory.unread_by(5 * MIB)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(memory.acquire, 2 * MIB, 2 * MIB)
+        waiting(memory)
+        memory.unread_by(-5 * MIB)
+        assert run.result(20) == 2 * MIB
+    del kept
+
+
+def test_more_than_all_of_it_passes_alone() -> None:
+    memory = AnswerMemory(10 * MIB)
+    assert memory.acquire(30 * MIB, 30 * MIB) == 30 * MIB
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(memory.acquire, 30 * MIB, 30 * MIB)
+        waiting(memory)
+        assert not run.done()
+        memory.release(30 * MIB)
+        assert run.result(20) == 30 * MIB
+
+
+def test_runs_of_many_threads() -> None:
+    memory, most = AnswerMemory(10 * MIB), []
+
+    def work() -> None:
+        for _ in range(50):
+            granted = memory.acquire(3 * MIB, 3 * MIB)
+            kept = keep(memory, 3, granted)
+            most.append(memory.held)
+            del kept
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(most) == 300 and memory.held == 0
+    assert max(most) <= 10 * MIB and memory.peak <= 10 * MIB
+
+
+def test_an_array_may_be_freed_in_the_middle_of_counting() -> None:
+    """A collection comes when it likes, also while this thread holds the lock."""
+    memory = AnswerMemory(10 * MIB)
+
+    class Knot:
+        def __init__(self) -> None:
+            self.me, self.array = self, keep(memory, 1)
+
+    Knot()
+    assert memory.held == MIB
+    with memory._lock:
+        gc.collect()
+    assert memory.held == 0
+
+
+def test_who_is_told_that_nothing_is_left() -> None:
+    memory, told = AnswerMemory(10 * MIB), []
+    memory.emptied = lambda: told.append(memory.peak)
+    first, second = keep(memory, 1), keep(memory, 2)
+    del first
+    assert not told
+    del second
+    assert told == [3 * MIB]
