@@ -49,7 +49,7 @@ class SequenceBatching:
         strategy: "direct" or "oldest", how its configuration calls it.
         slots: sequences at once, of each instance if `per_instance`; more wait until one ends.
         utilization: the part of a full batch that is not waited for.
-        batched: whether the first dimension counts rows; None where it does if it varies.
+        batched: whether the first dimension counts rows; None where it does if it varies, in all inputs.
         max_delay_us, preferred: as configured.
     """
 

@@ -66,8 +66,9 @@ class SequenceTensors:
         self.inputs = tuple(info for info in inputs if info.name not in config.inputs)
         self.visible = [place for place, info in enumerate(outputs) if info.name not in hidden]
         self.outputs = tuple(outputs[place] for place in self.visible)
-        free = bool(self.inputs) and bool(self.inputs[0].dims) and not isinstance(self.inputs[0].dims[0], int)
-        self._one_row = free if config.batched is None else config.batched
+        self._one_row = config.batched
+        if self._one_row is None:  # rows are counted by the first dimension that all of them have, and that varies
+            self._one_row = all(info.dims and not isinstance(info.dims[0], int) for info in inputs)
         self._grouped = any(
             not isinstance(size, int) for state in config.states for size in by_name[state.input].dims[1:]
         )

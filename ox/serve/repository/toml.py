@@ -96,5 +96,7 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
         options = setup.running.options.updated(rest, where)
     except ArgumentError as error:
         raise LoadError(f"{path}: {error.what}", where=where, expected=error.expected, got=error.got) from None
+    if sequence is not None and "sequence" in table and options.max_rows == 0:
+        sequence = replace(sequence, batched=False)
     running = replace(setup.running, options=options, memory_mib=memory, sequence=sequence)
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)

@@ -561,3 +561,31 @@ def test_an_ox_toml(build: Build, tmp_path: Path) -> None:
             answer = asks.client.infer("lstm", inputs, sequence_id="a", sequence_start=step == 0)
             assert compare(answer.as_numpy("y"), whole_lstm(build, weights, x)[step : step + 1]).ok
         assert "in sequences" in server.models[0].describe()
+
+
+@pytest.mark.parametrize("max_rows", ["", "max_rows = 0"])
+def test_states_without_a_batch(build: Build, tmp_path: Path, max_rows: str) -> None:
+    """ONNX's LSTM as it is: several steps a request, states of [1, batch, HIDDEN]."""
+    random = np.random.default_rng(1)
+    sizes = {"W": (1, 4 * HIDDEN, FEATURES), "R": (1, 4 * HIDDEN, HIDDEN), "B": (1, 8 * HIDDEN)}
+    weights = {name: random.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+    nodes = [("LSTM", ["x", "W", "R", "B", "", "h", "c"], ["y", "h_out", "c_out"], {"hidden_size": HIDDEN})]
+    state = (FLOAT, [1, "batch", HIDDEN])
+    inputs = {"x": (FLOAT, ["steps", "batch", FEATURES]), "h": state, "c": state}
+    outputs = {"y": (FLOAT, ["steps", 1, "batch", HIDDEN]), "h_out": state, "c_out": state}
+    folder_of(build, tmp_path, "lstm", None, nodes, inputs, outputs, weights)
+    (tmp_path / "ox.toml").write_text(
+        f"[models.lstm]\n{max_rows}\n[models.lstm.sequence]\nstate = {{h = 'h_out', c = 'c_out'}}\nidle_s = 60\n"
+    )
+    x = random.standard_normal((6, 1, FEATURES)).astype(np.float32)
+    with Server([tmp_path]) as server:
+        asks = Asker(server)
+        parts = []
+        for part in np.split(x, [1, 3]):
+            inputs = [asks.tensor("x", part, "FP32")]
+            answer = asks.client.infer("lstm", inputs, sequence_id=1, sequence_start=not parts)
+            parts.append(answer.as_numpy("y"))
+        got = np.concatenate(parts).reshape(6, HIDDEN)
+        assert compare(got, whole_lstm(build, weights, x[:, 0])).ok
+        (stats,) = asks.client.get_inference_statistics("lstm")["model_stats"]
+        assert stats["inference_count"] == stats["execution_count"] == 3
