@@ -30,8 +30,8 @@ def command(variant: str, seed: int, workers: str, more: list[str]) -> list[str]
     words += [f"--randomly-seed={seed}", *more]
     if variant == "just-started":  # a time namespace, whose monotonic clock begins two seconds ago
         uptime = int(float(Path("/proc/uptime").read_text().split()[0]))
-        namespace = ["unshare", "--user", "--map-root-user", "--time", "--fork", f"--monotonic=-{max(0, uptime - 2)}"]
-        return [*namespace, *words]
+        user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        return ["unshare", *user, "--time", "--fork", f"--monotonic=-{max(0, uptime - 2)}", *words]
     return words
 
 

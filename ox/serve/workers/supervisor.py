@@ -66,6 +66,7 @@ class Supervisor:
         self._journal = Journal()
         self._workers: dict[int, Worker] = {}
         self._keepers: list[asyncio.Task[None]] = []
+        self._spawning: set[asyncio.Task[Worker]] = set()
         self._stopping = False
         self._greeting: list[str] = []
         self._answers = 0
@@ -103,6 +104,8 @@ class Supervisor:
         self._stopping = True
         for task in self._keepers:
             task.cancel()
+        # a process that is being made is stopped like the others, and not left behind
+        await asyncio.gather(*self._spawning, return_exceptions=True)
         if self._unix is not None:
             self._unix.remove()
             self._unix.socket.close()
@@ -126,6 +129,18 @@ class Supervisor:
         return answers or 0
 
     async def _begin(self, number: int) -> list[str]:
+        spawning = asyncio.ensure_future(self._spawn(number))
+        self._spawning.add(spawning)
+        spawning.add_done_callback(self._spawning.discard)
+        worker = await asyncio.shield(spawning)  # the system makes the process, whoever still wants it
+        link = worker.link
+        await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
+        async with self._news:  # what all are told meanwhile, this one would miss
+            lines = await link.ask("listen", {"journal": self._journal.calls()}, LOADING)
+            worker.ready = True
+        return list(lines)
+
+    async def _spawn(self, number: int) -> Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             environment = {**os.environ, "PYTHONPATH": _path(), "OX_LOCAL_PROCESSES": str(self._count)}
@@ -139,11 +154,7 @@ class Supervisor:
         reading = asyncio.ensure_future(link.run())
         reading.add_done_callback(lambda _: worker.gone())
         worker.pulse = asyncio.ensure_future(self._feel(worker))
-        await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
-        async with self._news:  # what all are told meanwhile, this one would miss
-            lines = await link.ask("listen", {"journal": self._journal.calls()}, LOADING)
-            worker.ready = True
-        return list(lines)
+        return worker
 
     async def _feel(self, worker: Worker) -> None:
         """Ends a worker whose event loop stands still: clients would go on falling to it."""

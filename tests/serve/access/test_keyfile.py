@@ -64,7 +64,10 @@ def test_a_file_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_root_gives_the_file_back(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     keyfile.write(path, KEYS)
-    os.chown(path, 12345, 12346)
+    try:
+        os.chown(path, 12345, 12346)
+    except OSError as error:  # root of a user namespace has few users to give files to
+        pytest.skip(f"this root cannot give files away: {error}")
     keyfile.write(path, KEYS[:1])
     assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
 

@@ -1,0 +1,43 @@
+"""The supervisor alone, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.serve.limits import Limits
+from ox.serve.options import Options
+from ox.serve.settings import Settings
+from ox.serve.workers.orders import Orders
+from ox.serve.workers.supervisor import Supervisor
+
+
+def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there for the system before the supervisor has its name."""
+    made: list[asyncio.subprocess.Process] = []
+    real, slow = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def create(*words: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await real(*words, **options)
+        made.append(process)
+        if len(made) > 2:
+            slow.set()
+            await asyncio.sleep(0.5)
+        return process
+
+    async def body() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+        settings = Settings(port=0, workers=2)
+        supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
+        await supervisor.start()
+        os.kill(made[0].pid, signal.SIGKILL)
+        await slow.wait()
+        await supervisor.stop()
+        assert len(made) == 3 and all(process.returncode is not None for process in made)
+
+    asyncio.run(body())
