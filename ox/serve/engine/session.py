@@ -136,6 +136,7 @@ def _session(runtime: ModuleType, source: Source, providers: list[str], threads:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised; the log would say it twice
     options.add_session_config_entry(*USE_ARENA)
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(source.largest_fold))
     # A spinning pool takes the cores that the event loop and the other instances need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

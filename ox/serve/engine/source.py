@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ox.graph.file import external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
+from ox.serve.engine.folding import largest_fold
 
 # Operators whose work does not follow from the shapes of the inputs: the values can make it any length.
 OPEN_ENDED = {
@@ -34,6 +35,7 @@ class Source:
     metadata: dict[str, str]
     opset: int
     operators: frozenset[str]
+    largest_fold: int = 1 << 30  # bytes of one result that may be computed when it is loaded
 
     @property
     def open_ended(self) -> bool:
@@ -45,10 +47,11 @@ def read(path: Path) -> Source:
     """Parses the file without its external data and checks where that data lies.
 
     Raises:
-        LoadError: missing, unreadable, damaged, or external data outside the model's folder.
+        LoadError: missing, unreadable, damaged, external data outside the model's folder, or a file that grows without
+            measure while it is loaded.
     """
     model = parse(path)
-    for tensor in tensors_of(model):
-        external_file(path, tensor)
+    files = {path, *filter(None, (external_file(path, tensor) for tensor in tensors_of(model)))}
     operators = frozenset(node.op_type for node in nodes_of(model))
-    return Source(path, metadata_of(model), opset_of(model), operators)
+    largest = largest_fold(model, sum(file.stat().st_size for file in files))
+    return Source(path, metadata_of(model), opset_of(model), operators, largest)

@@ -22,6 +22,7 @@ from ox.serve.batching.result_size import ResultSize
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
 from ox.serve.engine.instance import Instance
+from ox.serve.engine.dimensions import check_smallest
 from ox.serve.engine.measure import HANDOFF_S, fit
 from ox.serve.engine.padding_proof import prove_padding
 from ox.serve.engine.proof import check_golden
@@ -94,6 +95,8 @@ class Model:
             self.samples = ()  # they hold what clients do not send
         self.fit = fit(source, engine, contract.samples, options, contract.through)
         self.engine, self.proof = self.fit.engine, self.fit.proof
+        if self.proof.row is None:
+            check_smallest(self.name, self.engine)
         self.instances, self.threads = self.fit.instances, self.fit.threads
         on_gpu = self.engine.device == "cuda"
         self._result_size = ResultSize(self.engine.outputs)
