@@ -21,8 +21,8 @@ from ox.serve.batching.padding import Padding
 from ox.serve.batching.result_size import ResultSize
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
-from ox.serve.engine.instance import Instance
 from ox.serve.engine.dimensions import check_smallest
+from ox.serve.engine.instance import Instance
 from ox.serve.engine.measure import HANDOFF_S, fit
 from ox.serve.engine.padding_proof import prove_padding
 from ox.serve.engine.proof import check_golden
