@@ -76,13 +76,8 @@ class Connection(Patience):
         self.deadline = self.front.loop.time() + self.limits.idle_s
         self.front.opened(self)
         if len(self.front.connections) > self.limits.connections:
-            self._refuse(
-                ServeError(
-                    "too many connections",
-                    status=503,
-                    expected=f"at most {self.limits.connections} (--limit connections)",
-                )
-            )
+            expected = f"at most {self.limits.connections} (--limit connections)"
+            self._refuse(ServeError("too many connections", status=503, expected=expected))
         elif self.preface is not None:
             tls = transport.get_extra_info("ssl_object")
             if tls is not None and tls.selected_alpn_protocol() == "h2":
@@ -205,9 +200,8 @@ class Connection(Patience):
     def on_url(self, url: bytes) -> None:
         self.target += url
         if len(self.target) > self.limits.url:
-            raise ServeError(
-                "the URL is too long", status=414, expected=f"at most {self.limits.url} bytes (--limit url)"
-            )
+            expected = f"at most {self.limits.url} bytes (--limit url)"
+            raise ServeError("the URL is too long", status=414, expected=expected)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.header_count += 1
