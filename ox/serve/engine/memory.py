@@ -15,7 +15,7 @@ from ox.errors import ServeError
 MIB = 1 << 20
 SHARE = 2  # the part of what is available that runs may take by default; the rest is for weights and bodies
 LEAST = 256 * MIB
-KEPT = 64 * MIB  # that much stays for the next run
+KEPT = 16 * MIB  # so little stays for the next run
 TICK_S = 1.0
 LONGEST_PAUSE = 32  # ticks between two attempts to give back what is used again and again
 MOSTLY = 0.75  # of the limit: a run that fails beside others that hold less than the rest would fail alone as well
