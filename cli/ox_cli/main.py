@@ -103,6 +103,13 @@ def _stub() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns the exit code; what goes wrong is said on stderr in the one format."""
     _any_encoding()
+    code = _run(argv)
+    if abandoned := sys.modules.get("ox.serve.abandoned"):  # no other command has threads that nobody can end
+        abandoned.leave(code)
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     command = typer.main.get_command(application())
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -31,6 +31,9 @@ def serve(
     instances: Annotated[int | None, typer.Option(help="Threads that run a model; measured, or 1 on a GPU.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one run; measured.")] = None,
     workers: Annotated[int, typer.Option(help="Processes that share the ports, each with all models.", min=1)] = 1,
+    load_timeout_s: Annotated[
+        float, typer.Option(help="How long loading and trying a model may take; then it is given up.")
+    ] = 120.0,
     max_queue: Annotated[int, typer.Option(help="Most rows that wait; more are refused with 503.")] = 1024,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Certificates (PEM); with --tls-key, TLS on every port.")
@@ -86,7 +89,9 @@ def serve(
         access_log=access_log,
         trace=trace,
         json_nan=json_nan,
-        options=Options(device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue),
+        options=Options(
+            device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue, load_timeout_s=load_timeout_s
+        ),
         limits=parse_limits(limit or (), body=max_body_mib << 20),
         show=show,
     )

@@ -38,6 +38,7 @@ class Options:
         priority_levels: the lowest priority that a request can ask for; 1 is the highest.
         default_priority: the priority of requests that ask for none, or for 0.
         weight: this model's share of the cores while several models want them.
+        load_timeout_s: how long loading, proving and measuring the model may take.
     """
 
     device: str = "cpu"
@@ -52,6 +53,7 @@ class Options:
     priority_levels: int = 10
     default_priority: int = 5
     weight: float = 1.0
+    load_timeout_s: float = 120.0
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -63,7 +65,7 @@ class Options:
             least = 0 if name == "max_rows" else 1
             if type(value) is not int or not least <= value <= most:
                 raise ArgumentError(f"{name} is out of range", expected=f"{least} to {most:,}", got=repr(value))
-        for name, limit in (("max_wait_ms", MOST), ("deadline_ms", 1e9), ("weight", 1e6)):
+        for name, limit in (("max_wait_ms", MOST), ("deadline_ms", 1e9), ("weight", 1e6), ("load_timeout_s", 1e6)):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value <= limit or (value == 0 and name != "max_wait_ms"):
                 expected = f"{'0' if name == 'max_wait_ms' else 'more than 0'}, at most {limit:g}"

@@ -20,12 +20,20 @@ class Running(Protocol):
 
     async def start(self) -> None: ...
 
+    async def loaded(self) -> None: ...
+
     async def stop(self) -> None: ...
 
     def greeting(self) -> list[str]: ...
 
     @property
     def answers(self) -> int: ...
+
+    @property
+    def address(self) -> str: ...
+
+
+QUICK_S = 1.0
 
 
 def serve(
@@ -54,7 +62,7 @@ def serve(
         orders = Orders([str(path) for path in paths], options or Options(), limits or Limits(), known)
         running = Supervisor(orders, show)
     else:
-        running = Server(paths, options=options, limits=limits, port=port, **settings)
+        running = Server(paths, options=options, limits=limits, wait=False, show=show, port=port, **settings)
         settle()
     loop = new_loop()
     try:
@@ -68,12 +76,36 @@ async def _until_signalled(running: Running, show: Callable[[str], None]) -> Non
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    await running.start()
-    for line in running.greeting():
-        show(line)
-    await stopping.wait()
+    stopped = asyncio.ensure_future(stopping.wait())
+    starting = asyncio.ensure_future(_start(running, show))
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        await stopped
+    else:
+        starting.cancel()
+        await asyncio.wait((starting,))
     show("draining")
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.remove_signal_handler(number)  # a second one stops at once
     await running.stop()
     show(f"stopped after {running.answers:,} answers")
+
+
+async def _start(running: Running, show: Callable[[str], None]) -> None:
+    """Starts; what loads quickly is there before anybody is told of the address."""
+    await running.start()
+    loading = asyncio.ensure_future(running.loaded())
+    try:
+        if not (await asyncio.wait((loading,), timeout=QUICK_S))[0]:
+            show(f"listening on {running.address} while models are loaded; ready once each of them is, or cannot be")
+        await loading
+    except asyncio.CancelledError:
+        loading.cancel()
+        raise
+    except Exception:
+        await running.stop()
+        raise
+    settle()
+    for line in running.greeting():
+        show(line)

@@ -43,11 +43,14 @@ class Server:
         paths: ONNX files, each served under its stem, and folders of models (`ox.serve.repository.layout`).
         options: how models run.
         limits: what clients may do.
-        settings: the fields of `Settings`: host, port (0 takes a free one, which `port` then names), grpc, ...
         service: makes what answers all calls but inference; a worker among several brings its own.
+        wait: whether the models are loaded now, which takes its time; else `start` begins to load them, and `loaded`
+            waits for them.
+        show: is told of loads that take long, from any thread; without it they are warnings in the log.
+        settings: the fields of `Settings`: host, port (0 takes a free one, which `port` then names), grpc, ...
 
     Raises:
-        LoadError, DeviceError: a model cannot be served.
+        LoadError, DeviceError: a file that was named, or everything in the folders, cannot be served.
         ArgumentError: two files have one name, or an option is out of range.
     """
 
@@ -58,6 +61,8 @@ class Server:
         options: Options | None = None,
         limits: Limits | None = None,
         service: Callable[[Repository, Limits], Service] = Service,
+        wait: bool = True,
+        show: Callable[[str], None] | None = None,
         **settings: Any,
     ) -> None:
         if not paths:
@@ -75,9 +80,9 @@ class Server:
         repository.discreet = self.settings.keys is not None
         said = self.settings
         self.keeper = Keeper(
-            repository, layout, options or Options(), self.limits, watch=said.watch, workers=said.workers
+            repository, layout, options or Options(), self.limits, watch=said.watch, workers=said.workers, show=show
         )
-        self.keeper.open()
+        self.keeper.open(wait)
         self.service = service(repository, self.limits)
         self.service.keeper = self.keeper
         self.service.telemetry.reloads = self.keeper.loads
@@ -97,11 +102,17 @@ class Server:
         return self.service.repository.models()
 
     @property
+    def address(self) -> str:
+        """Host and port, or the path of a Unix domain socket."""
+        if self.port is None:
+            return str(self.settings.uds)
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
     def url(self) -> str:
         if self.port is None:
             return f"unix:{self.settings.uds}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://{self.address}"
 
     @property
     def replies(self) -> Counter[int]:
@@ -111,10 +122,20 @@ class Server:
     @property
     def answers(self) -> int:
         """Answers so far."""
+        if not self._listeners:
+            return 0
         return sum(self.replies.values()) + (0 if self._door is None else sum(self._door.replies))
 
+    async def loaded(self) -> None:
+        """Waits until every model that was there at the start runs, or cannot.
+
+        Raises:
+            LoadError, DeviceError: a file that was named, or everything in the folders, cannot be served.
+        """
+        await self.keeper.loaded()
+
     async def start(self) -> None:
-        """Listens.
+        """Listens, and answers with the models that are loaded.
 
         Raises:
             ServeError: the address cannot be had.
@@ -182,7 +203,10 @@ class Server:
     async def stop(self) -> None:
         """Accepts nothing new, finishes what was accepted, then closes."""
         self.service.draining = True
+        self.keeper.cancel()
         self._close()
+        if not self._listeners:  # it was told to stop before it listened
+            return
         await asyncio.gather(self._front.drain(), *([] if self._door is None else [self._door.drain()]))
         self.keeper.stop()
         self._trimmer.stop()

@@ -66,7 +66,8 @@ class Service:
         return {"name": "ox", "version": __version__, "extensions": EXTENSIONS}
 
     def server_ready(self) -> bool:
-        return not self.draining
+        """Whether every model that was there at the start has been loaded or could not be, and nobody said stop."""
+        return not self.draining and (self.keeper is None or self.keeper.ready)
 
     # ---- models
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
+from ox.serve.abandoned import abandon
 from ox.serve.answer_memory import LARGE, AnswerMemory
 from ox.serve.batching.deadlines import Deadlines, late
 from ox.serve.batching.fairness import Share
@@ -108,11 +109,21 @@ class Batcher:
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the threads; those that are not done in time are left behind."""
+        end = None if timeout is None else perf_counter() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(None if end is None else max(0.0, end - perf_counter()))
+            if thread.is_alive():
+                abandon(thread)
+
+    def abort(self) -> None:
+        """Ends what runs: nobody is left to answer."""
+        self.finish()
+        for flight in self._flights:
+            if flight is not None:
+                flight.control.terminate = True
 
     def close(self) -> None:
-        """Ends the threads once the queue is empty. Called on the event loop, which waits a second for each at most."""
+        """Ends the threads once the queue is empty. Called on the event loop, which waits a second for them at most."""
         self.finish()
         self.join(1.0)
         self._deadlines.close()

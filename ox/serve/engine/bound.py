@@ -58,8 +58,9 @@ class Bound(Instance):
         self.gathered = perf_counter()
         binding = self._bindings[rows] or self._bind(rows)
         try:
-            self._session.run_with_iobinding(binding, control)
+            self._session.run_with_iobinding(binding, control or self.usual)
         except Exception:  # the usual way knows what it means, and whether it was only the buffers' fault
+            control = control or self.usual
             if control is not None and control.terminate:
                 raise
             return super().__call__(feeds, control)

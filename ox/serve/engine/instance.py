@@ -20,7 +20,11 @@ class Instance:
     Args:
         run: the session's; its second argument is a control or None.
         control: makes what can end a run from another thread: ONNX Runtime's RunOptions.
+
+    `usual` is the control of runs that have none of their own: it ends those that are made while the model is loaded.
     """
+
+    usual: Any = None
 
     def __init__(self, run: ControlledRun, control: Callable[[], Any]) -> None:
         self._run, self.control = run, control
@@ -31,4 +35,4 @@ class Instance:
         if len(feeds) > 1:
             first = {name: np.concatenate([feed[name] for feed in feeds]) for name in first}
         self.gathered = perf_counter()
-        return self._run(first, control)
+        return self._run(first, control or self.usual)

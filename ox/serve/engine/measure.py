@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -123,7 +124,7 @@ def _all_cores(source: Source, engine: Engine, row: Feed, proof: Proof, cores: i
     if proof.row_s < HANDOFF_S or engine.load_s > SLOW_LOAD_S or proof.row_s * proof.max_rows > BUDGET_S / 4:
         return None
     feed = {name: np.repeat(array, proof.max_rows, axis=0) for name, array in row.items()} if proof.why is None else row
-    other = Engine(source, engine.device, 1, cores, engine.memory.limit)
+    other = Engine(source, engine.device, 1, cores, engine.memory.limit, engine.loading)
     each = [engine.instance(index) for index in range(cores)]
     rates: list[float] = []
     for instances in (each, [other.instance(0)]) * 3:
@@ -139,11 +140,12 @@ def throughput(instances: Sequence[Instance], feed: Feed, seconds: float) -> flo
     def work(index: int) -> None:
         start.wait()
         end = perf_counter() + seconds
-        while perf_counter() < end:
-            instances[index]((feed,))
-            counts[index] += 1
+        with suppress(ServeError):  # the load has been ended: whoever waits finds out
+            while perf_counter() < end:
+                instances[index]((feed,))
+                counts[index] += 1
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(instances))]
+    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(instances))]
     begun = perf_counter()
     for thread in threads:
         thread.start()

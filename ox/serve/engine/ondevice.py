@@ -46,7 +46,7 @@ class OnDevice(Instance):
             host[rows:] = host[:1]  # a row that is known to be valid
             device.update_inplace(host)
         self.gathered = perf_counter()
-        self._session.run_with_iobinding(binding, control)
+        self._session.run_with_iobinding(binding, control or self.usual)
         return [output.numpy()[:rows] for output in outputs]
 
     def _bind(self, size: int) -> tuple[Any, dict[str, tuple[Array, Any]], list[Any]]:

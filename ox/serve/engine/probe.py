@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,34 +15,49 @@ from pathlib import Path
 from typing import Any
 
 from ox.errors import DeviceError, LoadError, OxError
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.options import Options
 
 MIB = 1 << 20
-LONGEST_S = 300.0
+GRACE_S = 5.0
 COMMAND = (sys.executable, "-c", "from ox.serve.engine.probe import main; main()")
 
 
-def probe(path: Path, options: Options, memory_mib: int) -> None:
-    """Loads the file elsewhere, within the memory.
+def probe(path: Path, options: Options, memory_mib: int | None = None, control: LoadControl | None = None) -> None:
+    """Loads the file elsewhere, within the memory and the time that `control` leaves.
+
+    Args:
+        path: the file.
+        options: how it would be run here.
+        memory_mib: what it may take; half of what the machine has left if it is None.
+        control: ends it, and the process with it.
 
     Raises:
-        OxError: as loading it here would. LoadError: it needs more memory, takes too long, or ends the process.
+        OxError: as loading it here would. LoadError: it needs more memory, or ends the process.
     """
+    control = control or LoadControl()
+    control.enter("trying it in a process of its own")
+    expected = f"at most {memory_mib} MiB (memory_mib)"
+    if memory_mib is None:
+        memory_mib = _free() // 2 // MIB
+        expected = f"at most {memory_mib} MiB, half of what is free"
     orders = json.dumps({"path": str(path), "options": asdict(options), "memory_mib": memory_mib})
     # The child finds what this process has found, installed or not.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-    expected = f"at most {memory_mib} MiB (memory_mib)"
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            COMMAND, input=orders.encode(), capture_output=True, env=environment, timeout=LONGEST_S, check=False
-        )
-        answer = json.loads(done.stdout or b"null")
-    except subprocess.TimeoutExpired:
-        raise LoadError(f"{path} takes too long to load", expected=f"at most {LONGEST_S:g} s") from None
+        child = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        with child:
+            control.stopped_by(child.kill)
+            out, err = child.communicate(orders.encode())
+            control.forget(child.kill)
+        control.check()
+        answer = json.loads(out or b"null")
     except (OSError, ValueError) as error:
         raise LoadError(f"{path} cannot be tried in a process of its own", got=str(error)) from error
-    if answer is None or done.returncode:
-        raise LoadError(f"{path} brings its process down while it is loaded", expected=expected, got=_end(done))
+    if answer is None or child.returncode:
+        got = _end(child.returncode, err)
+        raise LoadError(f"{path} brings its process down while it is loaded", expected=expected, got=got)
     if answer.get("grown_mib", 0) > memory_mib or answer.get("memory"):
         got = f"{answer['grown_mib']} MiB" if "grown_mib" in answer else answer["memory"]
         raise LoadError(f"{path} grows past its memory limit while it is loaded", expected=expected, got=got)
@@ -49,9 +65,9 @@ def probe(path: Path, options: Options, memory_mib: int) -> None:
         raise _error(**answer["error"])
 
 
-def _end(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"exit code {done.returncode}" + (f": {lines[-1][:200]}" if lines else "")
+def _end(code: int, err: bytes) -> str:
+    lines = err.decode(errors="replace").strip().splitlines()
+    return f"exit code {code}" + (f": {lines[-1][:200]}" if lines else "")
 
 
 def _error(device: bool, what: str, **fields: Any) -> OxError:
@@ -61,6 +77,8 @@ def _error(device: bool, what: str, **fields: Any) -> OxError:
 def main() -> None:
     """The child: orders on stdin, an answer on stdout."""
     orders = json.load(sys.stdin)
+    # Should whoever watches be gone: a signal ends it wherever it is.
+    signal.setitimer(signal.ITIMER_REAL, orders["options"]["load_timeout_s"] + GRACE_S)
     from ox.devices.runtime import onnxruntime
     from ox.serve.limits import Limits
     from ox.serve.repository.model import Model
@@ -90,6 +108,15 @@ def _resident() -> int:
 
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
+
+
+def _free() -> int:
+    """The bytes of memory that the machine has left; a large number where it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 1 << 40
 
 
 def _limit(room: int) -> None:

@@ -21,6 +21,7 @@ from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.engine.bound import Bound
 from ox.serve.engine.buffer import bindable
 from ox.serve.engine.instance import ControlledRun, Feed, Instance
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.memory import RunMemory
 from ox.serve.engine.ondevice import OnDevice
 from ox.serve.engine.source import Source
@@ -45,6 +46,7 @@ class Engine:
         instances: how many threads will run it.
         threads: how many threads one run uses.
         memory: bytes that all runs of the process may take together; 0 for half of what is available.
+        control: ends making sessions and whatever is run without a control of its own; it is told what is run.
 
     `load_s` is how long ONNX Runtime took for it.
 
@@ -53,7 +55,15 @@ class Engine:
         LoadError: ONNX Runtime refuses the file.
     """
 
-    def __init__(self, source: Source, device: str, instances: int, threads: int, memory: int = 0) -> None:
+    def __init__(
+        self,
+        source: Source,
+        device: str,
+        instances: int,
+        threads: int,
+        memory: int = 0,
+        control: LoadControl | None = None,
+    ) -> None:
         if device not in ("cpu", "cuda", "auto"):
             raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=device)
         runtime = onnxruntime()
@@ -62,8 +72,10 @@ class Engine:
         # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
         # more than one thread each get sessions, and pools, of their own.
         count = instances if threads > 1 and self.providers[0] == CPU else 1
+        self.loading = control or LoadControl()
+        self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
         begun = perf_counter()
-        sessions = [_session(runtime, source, self.providers, threads) for _ in range(count)]
+        sessions = [_session(runtime, source, self.providers, threads, self.loading) for _ in range(count)]
         self.load_s = perf_counter() - begun
         self.threads = threads
         self.provider: str = sessions[0].get_providers()[0]
@@ -84,6 +96,8 @@ class Engine:
                 hint="a Cast to FLOAT as the last operator",
             )
         self._runtime, self._sessions = runtime, sessions
+        self._usual = self._control()
+        self.loading.stopped_by(partial(setattr, self._usual, "terminate", True))
         self._runs = [make(runtime, session, names, self.memory) for session in sessions]
 
     @property
@@ -91,8 +105,14 @@ class Engine:
         return "cuda" if self.provider == CUDA else "cpu"
 
     def run(self, feed: Feed) -> list[Array]:
-        """One run, on the first session."""
-        return self._runs[0](feed, None)
+        """One run, on the first session, to try the model.
+
+        Raises:
+            ServeError: it fails. Exception: why the load was ended.
+        """
+        rows = max((len(array) for array in feed.values() if array.ndim), default=1)
+        self.loading.enter(f"trial run of {f'a batch of {rows} rows' if rows > 1 else 'one row'}")
+        return self._runs[0](feed, self._usual)
 
     @property
     def bindable(self) -> bool:
@@ -104,10 +124,13 @@ class Engine:
         index %= len(self._runs)
         run, session = self._runs[index], self._sessions[index]
         if not bound:
-            return Instance(run, self._control)
-        if self.device == "cuda":
-            return OnDevice(run, self._control, session, self.inputs, self.outputs, bound, self._runtime)
-        return Bound(run, self._control, session, self.inputs, self.outputs, bound)
+            made = Instance(run, self._control)
+        elif self.device == "cuda":
+            made = OnDevice(run, self._control, session, self.inputs, self.outputs, bound, self._runtime)
+        else:
+            made = Bound(run, self._control, session, self.inputs, self.outputs, bound)
+        made.usual = self._usual
+        return made
 
     def _control(self) -> Any:
         control = self._runtime.RunOptions()
@@ -130,7 +153,7 @@ def _providers(runtime: ModuleType, device: str) -> list[str]:
     return [CUDA, CPU]
 
 
-def _session(runtime: ModuleType, source: Source, providers: list[str], threads: int) -> Any:
+def _session(runtime: ModuleType, source: Source, providers: list[str], threads: int, control: LoadControl) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -139,10 +162,16 @@ def _session(runtime: ModuleType, source: Source, providers: list[str], threads:
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(source.largest_fold))
     # A spinning pool takes the cores that the event loop and the other instances need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Looked at between two steps of the optimizer; ONNX Runtime before 1.22 does not have it.
+    stop = partial(getattr(options, "set_load_cancellation_flag", bool), True)
+    control.stopped_by(stop)
     try:
         return runtime.InferenceSession(str(source.path), options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions share no base class
+        control.check()
         raise _refusal(source, runtime, str(error)) from error
+    finally:
+        control.forget(stop)
 
 
 def _refusal(source: Source, runtime: ModuleType, text: str) -> LoadError:

@@ -7,24 +7,14 @@ from pathlib import Path
 
 from ox.graph.file import external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.serve.engine.folding import largest_fold
+from ox.serve.engine.suspect import suspect
 
 # Operators whose work does not follow from the shapes of the inputs: the values can make it any length.
 OPEN_ENDED = {
-    "Loop",
-    "Scan",
-    "Range",
-    "Expand",
-    "Tile",
-    "ConstantOfShape",
-    "Resize",
-    "Pad",
-    "OneHot",
-    "HannWindow",
-    "HammingWindow",
-    "BlackmanWindow",
-    "RandomNormal",
-    "RandomUniform",
-}
+    "If", "Loop", "Scan", "SequenceMap", "Range", "Expand", "Tile", "ConstantOfShape", "Resize", "Upsample", "Pad",
+    "CenterCropPad", "OneHot", "Col2Im", "MaxUnpool", "AffineGrid", "DFT", "MelWeightMatrix", "HannWindow",
+    "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,6 +26,7 @@ class Source:
     opset: int
     operators: frozenset[str]
     largest_fold: int = 1 << 30  # bytes of one result that may be computed when it is loaded
+    suspect: bool = False  # a single operator may run for ever: see ox.serve.engine.suspect
 
     @property
     def open_ended(self) -> bool:
@@ -54,4 +45,5 @@ def read(path: Path) -> Source:
     files = {path, *filter(None, (external_file(path, tensor) for tensor in tensors_of(model)))}
     operators = frozenset(node.op_type for node in nodes_of(model))
     largest = largest_fold(model, sum(file.stat().st_size for file in files))
-    return Source(path, metadata_of(model), opset_of(model), operators, largest)
+    doubtful = suspect(model, nodes_of(model))
+    return Source(path, metadata_of(model), opset_of(model), operators, largest, doubtful)

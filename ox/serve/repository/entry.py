@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ox.errors import OxError
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.repository.layout import Found, Stamp, Version
 from ox.serve.repository.model import Model
 from ox.serve.repository.setup import Running, Setup
@@ -21,6 +22,14 @@ class Slot:
         self.loaded: Wanted | None = None
         self.failed: Wanted | None = None
         self.error: OxError | None = None
+        self.control: LoadControl | None = None  # of the load that goes on
+
+    @property
+    def why(self) -> str:
+        """Why it is in its state; of a load that has been going on for a second, what it does."""
+        if self.state == LOADING and self.control is not None and self.control.seconds >= 1:
+            return self.control.progress()
+        return self.reason
 
     @property
     def known(self) -> bool:

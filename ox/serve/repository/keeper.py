@@ -12,11 +12,10 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ox.errors import ArgumentError, LoadError, OxError, ServeError
 from ox.serve.answer_memory import AnswerMemory
@@ -24,14 +23,16 @@ from ox.serve.batching.intake import Budget
 from ox.serve.limits import Limits
 from ox.serve.options import Options
 from ox.serve.repository.entry import UNAVAILABLE, Entry
+from ox.serve.repository.first_loads import FirstLoads, reason
 from ox.serve.repository.layout import Found, Layout, Scan
-from ox.serve.repository.loading import Unsettled
+from ox.serve.repository.loading import Cancelled, Unsettled
 from ox.serve.repository.model_name import check_name
 from ox.serve.repository.override import Override, override, write
 from ox.serve.repository.repository import Repository
 from ox.serve.repository.setups import Setups
 from ox.serve.repository.steps import GONE, Steps
 from ox.serve.repository.thread import in_thread
+from ox.serve.repository.turns import Turns
 from ox.serve.repository.watch import Watch
 
 TRIES = 3  # of a load call whose files are being written
@@ -50,6 +51,7 @@ class Keeper:
         limits: how often the disk is looked at, and what requests may ask.
         watch: whether changes on disk are followed.
         workers: processes that serve these models, this one among them.
+        show: is told of loads that take long, from any thread; without it they are warnings in the log.
     """
 
     def __init__(
@@ -61,18 +63,20 @@ class Keeper:
         *,
         watch: bool = True,
         workers: int = 1,
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self.repository, self.layout, self.limits = repository, layout, limits
         self._setups = Setups(options, workers)
         self.answers = AnswerMemory(limits.unread)
         budget = Budget(limits.buffered, limits.states, self.answers)
-        self._steps = Steps(repository, self._setups, limits, self._tidy, budget)
+        self._steps = Steps(repository, self._setups, limits, self._tidy, budget, show)
         self._watch = Watch(layout.scan, self._seen, limits.poll_s) if watch else None
         self._settled: dict[str, object] = {}  # what each model was like when it was last seen to
         self._before: dict[str, object] = {}  # and at the last look
+        self._first = FirstLoads(repository, set(), {})
         self._held: set[str] = set()  # unloaded by a call: not loaded again before a call says so
         self._folders: dict[str, Path] = {}  # of models whose files a call brought
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # those that somebody uses
+        self._turns = Turns(self._steps.cancel)
         self._trouble = ""
 
     @property
@@ -82,47 +86,93 @@ class Keeper:
 
     # ---- the server's start and stop
 
-    def open(self) -> None:
-        """Loads what lies there; blocks.
+    def open(self, wait: bool = True) -> None:
+        """Looks at what lies there and, unless `start` is to do it beside everything else, loads it; blocks.
 
         Raises:
             OxError: a file that was named, or everything in the folders, cannot be served.
         """
         scan = self.layout.scan()
         self._setups.read(scan.settings)
-        named = {path.stem for path in self.layout.files}
+        self._first = FirstLoads(self.repository, {path.stem for path in self.layout.files}, scan.models)
         for name, found in scan.models.items():
             entry = self.repository.entry(name)
             self._steps.prepare(entry, found)
-            try:
-                self._steps.settle_now(entry, found)
-                self._settled[name] = self._key(found)
-            except Unsettled:  # watching will take it
-                entry.error = LoadError(f"the files of '{name}' are still being written", hint="again in a moment")
-            if name in named and not entry.running():
-                raise _reason(entry)
-        if self.repository.entries and not self.repository.models():
-            raise _reason(next(iter(self.repository.entries.values())))
+            if entry.error is not None:
+                self._first.check(name)
         if not scan.models and self._watch is None:
             folders = ", ".join(map(str, self.layout.folders))
             raise ArgumentError(f"there is no model in {folders}", expected="NAME/1/model.onnx, or NAME.onnx")
-        self._steps.say()
-        self.repository.refresh()
+        if wait:
+            try:
+                self._first.run(self._load_now)
+            except BaseException:
+                self._steps.cancel_all()
+                raise
+            self.repository.refresh()
 
     def start(self) -> None:
-        """Has the models answer, and begins to watch."""
+        """Has the models answer, begins to load those that are not loaded yet, and to watch."""
         loop = asyncio.get_running_loop()
         self._steps.start(loop)
+        if self.ready:
+            self._steps.say_all()
+        for name, found in self._first.waiting.items():
+            self._steps.spawn(self._load_first(name, found))
         if self._watch is not None:
             self._watch.start(loop)
 
+    @property
+    def ready(self) -> bool:
+        """Whether everything that was there at the start has been loaded, or could not be."""
+        return not self._first.waiting
+
+    async def loaded(self) -> None:
+        """Waits until `ready`.
+
+        Raises:
+            OxError: a file that was named, or everything in the folders, cannot be served.
+        """
+        async for _ in self._first.settled():
+            if self.repository.models():  # else the caller gets to hear it
+                self._steps.say()
+        self._steps.say_all()
+
+    def _load_now(self, name: str, found: Found) -> None:
+        entry = self.repository.entry(name)
+        try:
+            self._steps.settle_now(entry, found)
+            self._settled[name] = self._key(found)
+        except Unsettled:  # watching will take it
+            entry.error = _changing(name)
+
+    async def _load_first(self, name: str, found: Found) -> None:
+        cancelled = False
+        try:
+            async with self._turns.take(name, self._key(found)):
+                entry = self.repository.entry(name)
+                try:
+                    await self._steps.settle(entry, found)
+                    self._settled[name] = self._key(found)
+                except Cancelled:
+                    cancelled = True
+                except Unsettled:
+                    entry.error = _changing(name)
+        finally:
+            self._first.done(name, cancelled)
+
     def stop(self) -> None:
         """Ends everything; requests have been answered before."""
-        if self._watch is not None:
-            self._watch.stop()
+        self.cancel()
         self._steps.stop()
         for folder in self._folders.values():
             shutil.rmtree(folder, ignore_errors=True)
+
+    def cancel(self) -> None:
+        """Loads nothing more: the server is about to stop."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._steps.cancel_all()
 
     # ---- what clients ask
 
@@ -139,13 +189,14 @@ class Keeper:
             if not brought.files and name not in self.repository.entries:
                 await self._on_disk(name)  # before anything is kept for that name
             for _ in range(TRIES):
-                async with self._lock(name):
+                what = object() if brought else self._key(await self._on_disk(name))
+                async with self._turns.take(name, what, "another load call brings something else"):
                     if await self._try(name, brought):
                         return
                 await asyncio.sleep(self.limits.poll_s)
         except LoadError as error:
             raise _refused(error, "") from error
-        raise ServeError(f"the files of '{name}' are still being written", hint="again in a moment")
+        raise _refused(_changing(name), "")
 
     async def _try(self, name: str, brought: Override) -> bool:
         """One attempt; False if the files changed meanwhile."""
@@ -162,8 +213,10 @@ class Keeper:
             self._steps.prepare(entry, found, brought.config)
             await self._steps.settle(entry, found)
             if entry.error is not None or any(slot.failed is not None for slot in entry.slots.values()):
-                raise _refused(_reason(entry), ", ".join(str(slot.number) for slot in entry.running()))
+                raise _refused(reason(entry), ", ".join(str(slot.number) for slot in entry.running()))
             taken = True
+        except Cancelled as error:
+            raise ServeError(f"the load of '{name}' was ended", got=str(error)) from error
         except Unsettled:
             return False
         finally:
@@ -191,7 +244,7 @@ class Keeper:
         entry = self.repository.entries.get(name)
         if entry is None:
             raise self.repository.unknown(name)
-        async with self._lock(name):
+        async with self._turns.take(name, None, UNLOADED):
             self._held.add(name)
             entry.error = LoadError(UNLOADED)
             self._steps.retire(entry, entry.running(), UNLOADED)
@@ -215,16 +268,25 @@ class Keeper:
             key = keys[name] = self._key(found)
             steady = self._before.get(name) == key or (found is not None and self._aged(found))
             told = name in self._folders or (name in self._held and found is not None)  # by a call, which goes first
-            if steady and not told and key != self._settled.get(name) and not self._lock(name).locked():
+            if self._turns.taken(name):
+                going = self._turns.going(name)
+                if isinstance(going, tuple) and going != key:  # it is loaded from disk, and would be thrown away
+                    self._steps.cancel(name, "its files have changed")
+            elif steady and not told and (key != self._settled.get(name) or self._left_over(name, found)):
                 self._steps.spawn(self._follow(name, found, key))
         self._before = keys
+
+    def _left_over(self, name: str, found: Found | None) -> bool:
+        """Whether the file has gone while it was loaded for the first time."""
+        slots = self.repository.entry(name).slots.values()
+        return found is None and name not in self._held and all(slot.state == UNAVAILABLE for slot in slots)
 
     def _aged(self, found: Found) -> bool:
         """Whether nobody can be writing any more: then a file that was renamed into place is taken at once."""
         return 0 < found.newest_ns < time.time_ns() - 2e9 * self.limits.poll_s
 
     async def _follow(self, name: str, found: Found | None, key: object) -> None:
-        async with self._lock(name):
+        async with self._turns.take(name, key):
             entry = self.repository.entry(name)
             if found is None:
                 self._held.discard(name)
@@ -272,19 +334,14 @@ class Keeper:
             for what in ("loaded", "failed", "unloaded"):
                 del self.loads[name, what]
 
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
-
     def _forget_folder(self, name: str) -> None:
         folder = self._folders.pop(name, None)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reason(entry: Entry) -> OxError:
-    """Why nothing of a model runs."""
-    errors = [slot.error for slot in entry.slots.values() if slot.error is not None]
-    return entry.error or (errors[0] if errors else LoadError(f"no version of '{entry.name}' can be served"))
+def _changing(name: str) -> LoadError:
+    return LoadError(f"the files of '{name}' are still being written", hint="again in a moment")
 
 
 def _unwanted(written: tuple[Found, Path]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.intake import Budget
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.probe import probe
+from ox.serve.engine.source import Source
 from ox.serve.limits import Limits
 from ox.serve.repository.layout import Version, stamp_of
 from ox.serve.repository.model import Model
@@ -22,8 +24,20 @@ class Unsettled(Exception):
     """The files changed while they were read."""
 
 
-def load(name: str, number: int, version: Version, running: Running, limits: Limits, budget: Budget) -> Model:
-    """A model that is ready to answer.
+class Cancelled(Unsettled):
+    """Nobody wants the model any more, or not like this; says why."""
+
+
+def load(
+    name: str,
+    number: int,
+    version: Version,
+    running: Running,
+    limits: Limits,
+    budget: Budget,
+    control: LoadControl | None = None,
+) -> Model:
+    """A model that is ready to answer; `control` ends the load from another thread.
 
     Raises:
         OxError: it cannot be loaded.
@@ -31,7 +45,7 @@ def load(name: str, number: int, version: Version, running: Running, limits: Lim
     """
     file = version.path / running.file if version.path.is_dir() else version.path
     try:
-        model = _load(name, number, version, file, running, limits, budget)
+        model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
     except Exception as error:
         if stamp_of(version) != version.stamp:
             raise Unsettled from None
@@ -44,10 +58,17 @@ def load(name: str, number: int, version: Version, running: Running, limits: Lim
 
 
 def _load(
-    name: str, number: int, version: Version, file: Path, running: Running, limits: Limits, budget: Budget
+    name: str,
+    number: int,
+    version: Version,
+    file: Path,
+    running: Running,
+    limits: Limits,
+    budget: Budget,
+    control: LoadControl,
 ) -> Model:
     if running.memory_mib is not None:
-        probe(file, running.options, running.memory_mib)
+        probe(file, running.options, running.memory_mib, control)
     folder = version.path.parent
     texts = {entry.labels: _labels(folder / entry.labels, folder) for entry in running.outputs if entry.labels}
     declared = {"input": running.inputs, "output": running.outputs}
@@ -55,7 +76,10 @@ def _load(
     def told(kind: str, actual: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
         return agreed(name, kind, actual, declared[kind], texts)
 
-    reshapes = reshapes_of(running.inputs, running.outputs)
+    def tried(source: Source) -> None:
+        if source.suspect and running.memory_mib is None:
+            probe(file, running.options, None, control)
+
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
     return Model(
         file,
@@ -64,9 +88,11 @@ def _load(
         name=name,
         version=str(number),
         told=told,
-        reshapes=reshapes,
+        reshapes=reshapes_of(running.inputs, running.outputs),
         sequence=sequence,
         budget=budget,
+        control=control,
+        probe=tried,
     )
 
 

@@ -23,12 +23,13 @@ from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
 from ox.serve.engine.dimensions import check_smallest
 from ox.serve.engine.instance import Instance
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.measure import HANDOFF_S, fit
 from ox.serve.engine.padding_proof import prove_padding
 from ox.serve.engine.proof import check_golden
 from ox.serve.engine.reshape import Reshaped, Reshapes
 from ox.serve.engine.session import Engine
-from ox.serve.engine.source import read
+from ox.serve.engine.source import Source, read
 from ox.serve.limits import Limits
 from ox.serve.options import Options
 from ox.serve.repository.thread import in_thread
@@ -55,6 +56,8 @@ class Model:
         reshapes: the tensors that clients see in another shape than the file has.
         sequence: makes the controls and states of a model of sequences, given all inputs and outputs of the file.
         budget: what it shares with the other models of its server; without one it has its own.
+        control: ends the load from another thread, and is told how far it is.
+        probe: looks at the file before a runtime does; raises OxError if it may not be loaded here.
 
     Raises:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
@@ -73,14 +76,19 @@ class Model:
         reshapes: Reshapes | None = None,
         sequence: Sequenced | None = None,
         budget: Budget | None = None,
+        control: LoadControl | None = None,
+        probe: Callable[[Source], None] | None = None,
     ) -> None:
-        begun = perf_counter()
+        begun, control = perf_counter(), control or LoadControl()
+        control.enter("reading the file")
         source = read(Path(path))
+        if probe is not None:
+            probe(source)
         self.name, self.version = name or source.path.stem, version
         self.options, self.closed = options, False
         contract = Contract.from_metadata(source.metadata)
         usable = options.instances or usable_threads()
-        engine = Engine(source, options.device, usable, options.threads or 1, limits.memory)
+        engine = Engine(source, options.device, usable, options.threads or 1, limits.memory, control)
         self.inputs = _described(self.name, "input", engine.inputs, contract.inputs)
         self.outputs = _described(self.name, "output", engine.outputs, contract.outputs)
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)
@@ -150,6 +158,7 @@ class Model:
             result_size=self._result_size,
         )
         self.sequences = None if tensors is None else self._sequences(tensors, budget)
+        control.check()  # runs that were ended on the way look like runs that fail
         self.warm_s = perf_counter() - begun
 
     def _sequences(self, tensors: SequenceTensors, budget: Budget) -> Sequences:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ox.errors import ServeError
-from ox.serve.repository.entry import READY, UNAVAILABLE, Entry
+from ox.serve.repository.entry import LOADING, READY, UNAVAILABLE, Entry
 from ox.serve.repository.model import Model
 
 
@@ -69,7 +69,7 @@ class Repository:
         for entry in self.entries.values():
             slots = sorted(entry.slots.values(), key=lambda slot: slot.number)
             known = [slot for slot in slots if slot.known]
-            states = [(str(slot.number), slot.state, slot.reason or entry.problem) for slot in known]
+            states = [(str(slot.number), slot.state, slot.why or entry.problem) for slot in known]
             for version, state, reason in states or [("", UNAVAILABLE, entry.problem)]:
                 if state == READY or not ready:
                     rows.append({"name": entry.name, "version": version, "state": state, "reason": reason})
@@ -103,4 +103,4 @@ class Repository:
         if found is None:
             return ServeError(f"model '{entry.name}' is not ready", got=entry.problem or "no version is served")
         what = f"model '{entry.name}', version {found.number}, is not ready"
-        return ServeError(what, got=found.reason or found.state)
+        return ServeError(what, got=found.state if found.state == LOADING else found.reason or found.state)

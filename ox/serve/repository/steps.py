@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ox.errors import LoadError, OxError
 from ox.serve.batching.intake import Budget
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.limits import Limits
 from ox.serve.repository.entry import LOADING, UNAVAILABLE, UNLOADING, Entry, Slot
 from ox.serve.repository.layout import Found
-from ox.serve.repository.loading import Unsettled, load
+from ox.serve.repository.loading import Cancelled, Unsettled, load
 from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
 from ox.serve.repository.setups import Setups
 from ox.serve.repository.thread import in_thread
+from ox.serve.repository.watchdog import Watchdog
 
-AT_ONCE = 2  # models that are loaded at the same time
-GONE, UNWANTED = "its files are gone", "not among the versions to serve"
+GONE, UNWANTED, STOPPED = "its files are gone", "not among the versions to serve", "the server stops"
 
 log = logging.getLogger("ox.serve")
 
@@ -35,6 +37,7 @@ class Steps:
         limits: what requests may ask.
         gone: is told of entries of which nothing is left in memory, once their files are gone.
         budget: the memory that all models share.
+        show: is told of loads that take long, from any thread; without it they are warnings in the log.
     """
 
     def __init__(
@@ -44,31 +47,57 @@ class Steps:
         limits: Limits,
         gone: Callable[[Entry], None],
         budget: Budget,
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self.loads: Counter[tuple[str, str]] = Counter()  # by model, and "loaded", "failed" or "unloaded"
         self._repository, self._setups, self._limits, self._gone = repository, setups, limits, gone
         self._budget = budget
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._show = show
+        self._watchdog: Watchdog[Model] = Watchdog(self._progress)
+        self._controls: dict[str, list[LoadControl]] = {}  # of the loads that go on, by model
+        self._draining: set[Model] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._unsaid: list[str] = []
+        self._starting = True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Has what is loaded answer; from now on what is loaded answers at once."""
-        self.say()
         self._loop = loop
         for model in self._repository.models():
             model.batcher.start(loop)
 
     def stop(self) -> None:
         """Ends everything, at once."""
+        self.cancel_all()
         for task in self._tasks:
             task.cancel()
-        for model in self._repository.models():
-            model.batcher.close()
+        if self._loop is None:
+            return
+        batchers = [model.batcher for model in (*self._repository.models(), *self._draining)]
+        for batcher in batchers:  # all at once, then wait for each
+            batcher.abort()
+        for batcher in batchers:
+            batcher.close()
+
+    def cancel(self, name: str, why: str, older_s: float = 0.0) -> None:
+        """Ends the loads of a model, those that have been going on for so long."""
+        for control in self._controls.get(name, ()):
+            if control.seconds >= older_s:
+                control.end(Cancelled(why))
+
+    def cancel_all(self) -> None:
+        """Ends all loads: the server stops."""
+        for name in list(self._controls):
+            self.cancel(name, STOPPED)
+
+    def say_all(self) -> None:
+        """From now on logs failures when they happen, and those now that were not logged because the start may fail."""
+        self._starting = False
+        self.say()
 
     def say(self) -> None:
-        """Logs the failures of the time before `start`, which the caller might have raised instead."""
+        """Logs the failures so far."""
         while self._unsaid:
             log.error("%s", self._unsaid.pop(0))
 
@@ -96,29 +125,24 @@ class Steps:
         """Like `settle`, before there is a loop, and blocking."""
         while entry.error is None and (due := entry.due(found)):
             for number in due:
-                self._finish(entry, number, found, _attempt(partial(self._load, entry, number, found)))
+                with self._controlled(entry, number) as control:
+                    outcome = self._attempt(entry, number, found, control)
+                self._finish(entry, number, found, outcome)
 
     async def settle(self, entry: Entry, found: Found) -> None:
         """Loads what should run and does not, then unloads what should not run any more.
 
         Raises:
-            Unsettled: files changed meanwhile; what ran before goes on.
+            Unsettled: files changed meanwhile, or the load was cancelled; what ran before goes on.
         """
         if entry.error is not None:
             return
         entry.calm(found)
         while due := entry.due(found):
             for number in due:
-                slot = entry.slot(number)
-                if slot.model is None:
-                    slot.state, slot.reason = LOADING, ""
-                try:
-                    async with self._room:
-                        call = partial(_attempt, partial(self._load, entry, number, found))
-                        outcome = await in_thread(call, f"ox-load-{entry.name}")
-                finally:
-                    if slot.state == LOADING:
-                        slot.state = UNAVAILABLE
+                with self._controlled(entry, number) as control:
+                    call = partial(self._attempt, entry, number, found, control)
+                    outcome = await in_thread(call, f"ox-watchdog {entry.name}")
                 self._finish(entry, number, found, outcome)
         surplus = entry.surplus(found)
         self.retire(entry, [slot for slot in surplus if slot.number not in found.versions], GONE)
@@ -143,9 +167,36 @@ class Steps:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def _load(self, entry: Entry, number: int, found: Found) -> Model:
+    @contextmanager
+    def _controlled(self, entry: Entry, number: int) -> Iterator[LoadControl]:
+        """What ends the load of a version, known to `cancel` while it goes on; leaving it early ends the load."""
         assert entry.setup is not None
-        return load(entry.name, number, found.versions[number], entry.setup.running, self._limits, self._budget)
+        slot, limit_s = entry.slot(number), entry.setup.running.options.load_timeout_s
+        control = slot.control = LoadControl(f"version {number} of '{entry.name}'", limit_s)
+        self._controls.setdefault(entry.name, []).append(control)
+        if slot.model is None:
+            slot.state, slot.reason = LOADING, ""
+        try:
+            yield control
+        except BaseException:
+            control.end(Cancelled("nobody waits for it any more"))
+            raise
+        finally:
+            slot.control = None
+            if slot.state == LOADING:
+                slot.state = UNAVAILABLE
+            self._controls[entry.name].remove(control)
+            if not self._controls[entry.name]:
+                del self._controls[entry.name]
+
+    def _attempt(self, entry: Entry, number: int, found: Found, control: LoadControl) -> Model | OxError | Unsettled:
+        assert entry.setup is not None
+        running = entry.setup.running
+        call = partial(load, entry.name, number, found.versions[number], running, self._limits, self._budget, control)
+        try:
+            return self._watchdog.run(call, control)
+        except (OxError, Unsettled) as error:
+            return error
 
     def _finish(self, entry: Entry, number: int, found: Found, model: Model | OxError | Unsettled) -> None:
         """What a load came to, on the event loop."""
@@ -165,20 +216,31 @@ class Steps:
             self._repository.refresh()
             log.info("%s", model.describe())
             if before is not None:
-                self.spawn(before.close())
+                self.spawn(self._close(before))
+
+    async def _close(self, model: Model) -> None:
+        """Lets a model finish what it accepted."""
+        self._draining.add(model)
+        await model.close()
+        self._draining.discard(model)
 
     async def _drain(self, entry: Entry, slot: Slot, model: Model) -> None:
         if self._loop is not None:  # else it has accepted nothing
-            await model.close()
+            await self._close(model)
         if slot.state == UNLOADING:
             slot.state = UNAVAILABLE
             if slot.reason == GONE:
                 entry.slots.pop(slot.number, None)
                 self._gone(entry)
 
+    def _progress(self, line: str) -> None:
+        log.log(logging.WARNING if self._show is None else logging.INFO, "%s", line)
+        if self._show is not None:
+            self._show(line)
+
     def _failed(self, entry: Entry, text: str) -> None:
         self.loads[entry.name, "failed"] += 1
-        if self._loop is None:
+        if self._starting:
             self._unsaid.append(text)
         else:
             log.error("%s", text)
@@ -187,10 +249,3 @@ class Steps:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the repository failed", exc_info=error)
-
-
-def _attempt(call: Callable[[], Model]) -> Model | OxError | Unsettled:
-    try:
-        return call()
-    except (OxError, Unsettled) as error:
-        return error

@@ -48,6 +48,10 @@ class Link:
         finally:
             del self._open[number]
 
+    def tell(self, call: str, arguments: dict[str, Any]) -> None:
+        """Like `ask`, for what needs no answer."""
+        self._send({"ask": next(self._numbers), "call": call, "with": arguments})
+
     async def run(self) -> None:
         """Reads until the other side is gone."""
         try:

@@ -22,7 +22,6 @@ from ox.serve.workers.orders import Orders
 
 PATIENCE = 2.0  # seconds that a worker has for an answer about itself; who scrapes metrics waits no longer than ten
 GRACE = 10.0  # seconds that a worker has to end after it drained
-LOADING = 600.0  # seconds that it has to load models
 SLOWEST = 5.0  # seconds between two starts of a worker that keeps dying
 
 
@@ -81,12 +80,12 @@ class Supervisor:
         return self._answers
 
     async def start(self) -> None:
-        """Starts all workers.
+        """Starts all workers; they listen, and load what lies there.
 
         Raises:
             OxError: what hinders a worker from serving.
         """
-        started = [asyncio.ensure_future(self._begin(number)) for number in range(self._count)]
+        started = [asyncio.ensure_future(self._begin(number, wait=False)) for number in range(self._count)]
         await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
         failed = next((task.exception() for task in started if task.done() and task.exception()), None)
         if failed is not None:
@@ -95,9 +94,25 @@ class Supervisor:
             await asyncio.gather(*started, return_exceptions=True)
             await self.stop()
             raise failed
+
+    async def loaded(self) -> None:
+        """Waits until all workers have loaded what was there at the start, or could not.
+
+        Raises:
+            OxError: what hinders a worker from serving.
+        """
+        workers = [self._workers[number] for number in range(self._count)]
+        lines = (await asyncio.gather(*(worker.link.ask("loaded") for worker in workers)))[0]
         self._keepers = [asyncio.ensure_future(self._keep(number)) for number in range(self._count)]
-        lines = started[0].result()
         self._greeting = [*lines[:-1], f"{self._count} workers · {lines[-1]}"]
+
+    @property
+    def address(self) -> str:
+        """Host and port, or the path of a Unix domain socket."""
+        settings = self._orders.settings
+        if settings.port is None:
+            return str(settings.uds)
+        return f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}"
 
     async def stop(self) -> None:
         """Drains all workers."""
@@ -128,17 +143,17 @@ class Supervisor:
             await asyncio.wait([worker.pulse])
         return answers or 0
 
-    async def _begin(self, number: int) -> list[str]:
+    async def _begin(self, number: int, wait: bool) -> None:
+        """Starts a worker, which listens before its models are loaded, or waits for them."""
         spawning = asyncio.ensure_future(self._spawn(number))
         self._spawning.add(spawning)
         spawning.add_done_callback(self._spawning.discard)
         worker = await asyncio.shield(spawning)  # the system makes the process, whoever still wants it
         link = worker.link
-        await link.ask("begin", {"orders": self._orders.to_json()}, LOADING)
+        await link.ask("begin", {"orders": self._orders.to_json(), "wait": wait})
         async with self._news:  # what all are told meanwhile, this one would miss
-            lines = await link.ask("listen", {"journal": self._journal.calls()}, LOADING)
+            await link.ask("listen", {"journal": self._journal.calls()})
             worker.ready = True
-        return list(lines)
 
     async def _spawn(self, number: int) -> Worker:
         ours, theirs = socket.socketpair()
@@ -149,7 +164,7 @@ class Supervisor:
             command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", *map(str, files)]
             process = await asyncio.create_subprocess_exec(*command, pass_fds=files, env=environment)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST)
-        link = Link(reader, writer, self._answer)
+        link = Link(reader, writer, partial(self._answer, number))
         worker = self._workers[number] = Worker(number, process, link)
         reading = asyncio.ensure_future(link.run())
         reading.add_done_callback(lambda _: worker.gone())
@@ -188,7 +203,7 @@ class Supervisor:
             pause = 0.1 if monotonic() - begun > SLOWEST else min(2 * pause, SLOWEST)
             await asyncio.sleep(pause)
             try:
-                await self._begin(number)
+                await self._begin(number, wait=True)
             except (OxError, OSError) as error:
                 why = error.one_line() if isinstance(error, OxError) else str(error)
                 self._show(f"worker {number} does not start: {why}")
@@ -196,18 +211,21 @@ class Supervisor:
                 if process.returncode is None:
                     process.kill()
 
-    async def _answer(self, call: str, arguments: dict[str, Any]) -> Any:
+    async def _answer(self, number: int, call: str, arguments: dict[str, Any]) -> Any:
         """What a worker asks of all: its own name for the call, and whether that changes something."""
+        if call == "show":
+            self._show(f"worker {number}: {arguments['line']}")
+            return None
         assert call == "everywhere", call
         name, its = arguments["call"], arguments["with"]
         if not arguments["changes"]:
             return await self._ask_all(name, its, PATIENCE)
         async with self._news:
-            answers = await self._ask_all(name, its, LOADING)
+            answers = await self._ask_all(name, its, None)
             self._journal.note(name, its)
             return answers
 
-    async def _ask_all(self, call: str, arguments: dict[str, Any], seconds: float) -> list[Any]:
+    async def _ask_all(self, call: str, arguments: dict[str, Any], seconds: float | None) -> list[Any]:
         """The answers of all workers that are ready. Raises the first error that one of them answers."""
         asked = [worker.link.ask(call, arguments, seconds) for worker in self._workers.values() if worker.ready]
         answers = await asyncio.gather(*asked, return_exceptions=True)

@@ -11,13 +11,18 @@ import logging
 import signal
 import socket
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ox.errors import OxError
+from ox.serve.abandoned import leave
 from ox.serve.limits import Limits
 from ox.serve.loop import new_loop, settle
 from ox.serve.repository.repository import Repository
+from ox.serve.repository.thread import in_thread
 from ox.serve.server import Server
 from ox.serve.service import Service
 from ox.serve.workers.link import LONGEST, Link
@@ -39,17 +44,29 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
         service = SharedService(repository, limits, link)
         return service
 
-    def loaded(orders: Orders) -> Server:
-        settings = asdict(orders.settings)
-        made = Server(orders.paths, options=orders.options, limits=orders.limits, service=among_several, **settings)
-        made.inherited = inherited
+    def show(line: str) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(link.tell, "show", {"line": line})
+
+    def made(orders: Orders, wait: bool) -> Server:
+        server = Server(
+            orders.paths,
+            options=orders.options,
+            limits=orders.limits,
+            service=among_several,
+            wait=wait,
+            show=show,
+            **asdict(orders.settings),
+        )
+        server.inherited = inherited
         settle()
-        return made
+        return server
 
     async def answer(call: str, arguments: dict[str, Any]) -> Any:
         nonlocal server, listening
         if call == "begin":
-            server = await asyncio.to_thread(loaded, Orders.from_json(arguments["orders"]))
+            begin = partial(made, Orders.from_json(arguments["orders"]), arguments["wait"])
+            server = await in_thread(begin, "ox-begin")
             return None
         if call == "stop":
             answers = server.answers if server is not None and listening else 0
@@ -66,9 +83,14 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
                     log.warning("a new worker cannot follow the call '%s': %s", past, error.one_line())
             await server.start()
             listening = True
+            return None
+        if call == "loaded":
+            await server.loaded()
+            settle()
             return server.greeting()
         return await service.here(call, arguments)
 
+    loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(sock=control, limit=LONGEST)
     link = Link(reader, writer, answer)
     reading = asyncio.ensure_future(link.run())
@@ -90,6 +112,7 @@ def main() -> None:
         loop.run_until_complete(work(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
     finally:
         loop.close()
+        leave(0, [thread for thread in threading.enumerate() if thread.daemon])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from onnx import TensorProto
 
 from ox.errors import LoadError
 from ox.serve.engine import probe as module
+from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.probe import probe
 from ox.serve.options import Options
 
@@ -47,13 +51,33 @@ def test_what_fits_and_what_is_refused(mlp: Path, build: Any) -> None:
         ("raise ValueError('that way')", "ValueError: that way"),
         ("", "brings its process down"),
         ("print('nothing of the kind')", "cannot be tried"),
-        ("import time; time.sleep(60)", "takes too long"),
         ("""print('{"grown_mib": 300}')""", "300 MiB"),
     ],
 )
 def test_whatever_becomes_of_the_process(mlp: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str) -> None:
     monkeypatch.setattr(module, "COMMAND", (sys.executable, "-c", code))
-    monkeypatch.setattr(module, "LONGEST_S", 5.0 if "sleep" not in code else 0.2)
     with pytest.raises(LoadError) as caught:
         probe(mlp, Options("cpu"), 200)
     assert words in str(caught.value)
+
+
+def test_an_end_from_outside_ends_the_process(mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pid"
+    code = f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\nwhile True: pass"
+    monkeypatch.setattr(module, "COMMAND", (sys.executable, "-c", code))
+    control = LoadControl("m", 5)
+    whole = threading.Thread(target=lambda: (wait_for(file), control.end(control.late())))
+    whole.start()
+    with pytest.raises(LoadError, match="m takes too long to load") as caught:
+        probe(mlp, Options("cpu"), 200, control)
+    whole.join()
+    assert "trying it in a process of its own" in str(caught.value.got)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+    with pytest.raises(LoadError, match="m takes too long to load"):  # nothing begins any more
+        probe(mlp, Options("cpu"), 200, control)
+
+
+def wait_for(file: Path) -> None:
+    while not file.exists() or not file.read_text():
+        time.sleep(0.01)

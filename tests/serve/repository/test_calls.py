@@ -89,7 +89,7 @@ def test_unknown_names(server: Server) -> None:
         assert error.status == (404 if name == "nobody" else 400) and len(str(error)) < 500
         assert refused(server, "unload", name, {}).status == 404
     assert {row["name"] for row in server.service.index()} == {"m", "n"}
-    assert set(server.keeper._locks) <= {"m", "n"}
+    assert set(server.keeper._turns.locks) <= {"m", "n"}
 
 
 def test_a_configuration(server: Server, caller: Any) -> None:
@@ -229,7 +229,7 @@ def test_names_of_what_never_ran_do_not_pile_up(server: Server) -> None:
         assert refused(server, "load", f"new{number}", {"file:1/model.onnx": b"no model"}).status == 400
         assert refused(server, "load", f"new{number}", {"file:1/model.onnx": b"", "config": "{"}).status == 400
         assert refused(server, "load", f"new{number}", {"file:1/other.onnx": b"no model"}).status == 400
-    assert set(server.service.repository.entries) == {"m", "n"} and not keeper._locks
+    assert set(server.service.repository.entries) == {"m", "n"} and not keeper._turns.locks
     assert not any(name.startswith("new") for name, _ in keeper.loads)
     assert refused(server, "unload", "new1", {}).status == 404
     assert refused(server, "load", "m", {"file:9/model.onnx": b"no model"}).status == 400

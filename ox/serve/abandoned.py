@@ -1,0 +1,48 @@
+"""Threads inside a runtime that nobody waits for any more: Python may not end under them.
+
+A thread that comes back from C++ while the interpreter is being taken down ends the process with `terminate called
+without an active exception`. What runs there can be asked to end, but one operator has to come to its end by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from time import perf_counter
+from weakref import WeakSet
+
+WAIT_S = 1.0
+
+_abandoned: WeakSet[threading.Thread] = WeakSet()
+
+
+def abandon(thread: threading.Thread) -> None:
+    """Nobody waits for this thread any more."""
+    if not _abandoned:
+        atexit.register(_join, _abandoned)  # of a program that is not ours: it decides how it ends
+    _abandoned.add(thread)
+
+
+def leave(code: int, threads: Iterable[threading.Thread] = _abandoned) -> None:
+    """Ends the process with this exit code, at once, if one of these threads does not end in time; else returns."""
+    if not _join(threads):
+        return
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
+def _join(threads: Iterable[threading.Thread]) -> bool:
+    """Waits for a while; whether one is still alive."""
+    end = perf_counter() + WAIT_S
+    waited = [thread for thread in threads if thread is not threading.current_thread()]
+    for thread in waited:
+        thread.join(max(0.0, end - perf_counter()))
+    return any(thread.is_alive() for thread in waited)

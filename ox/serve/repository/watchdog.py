@@ -1,0 +1,87 @@
+"""Runs a load in a thread of its own: says what it does, and gives it up when its time is over or it is cancelled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ox.serve.abandoned import abandon
+from ox.serve.engine.load_control import LoadControl
+
+T = TypeVar("T")
+
+AT_ONCE = 2  # loads that go on at the same time
+SLOW_S = 3.0  # after which another may begin beside it, and others need not wait for it any more
+SAY_S = 1.0  # after which it is said what a load does; then after twice as long, again and again
+GRACE_S = 2.0  # between the word that it has to end and its end
+
+
+class Watchdog(Generic[T]):
+    """Watches loads.
+
+    Args:
+        say: is told what a load does that takes long, from any thread.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._turns = threading.Semaphore(AT_ONCE)
+
+    def run(self, call: Callable[[], T], control: LoadControl) -> T:
+        """What `call` gives. Blocks, but never for longer than the limit and `GRACE_S`.
+
+        Raises:
+            LoadError: it took too long. Exception: why it was ended; or what `call` raises.
+        """
+        while not self._turns.acquire(timeout=0.1):
+            control.check()
+        turn = True
+        control.begin()
+        attempt = _Attempt(call, control)
+        try:
+            said = SAY_S
+            while not attempt.done:
+                seconds = control.seconds
+                if control.limit_s is not None and seconds >= control.limit_s:
+                    control.end(control.late())
+                if control.error is not None:
+                    abandon(attempt.thread)
+                    attempt.thread.join(GRACE_S)
+                    raise control.error
+                if seconds >= said:
+                    said *= 2
+                    self._say(f"loading {control.what}: {control.progress()}")
+                if turn and seconds >= SLOW_S:
+                    turn = False
+                    self._turns.release()
+                following = min(said, control.limit_s or said, SLOW_S if turn else said)
+                control.news.wait(max(0.01, following - seconds))
+            return attempt.result()
+        finally:
+            if turn:
+                self._turns.release()
+
+
+class _Attempt(Generic[T]):
+    def __init__(self, call: Callable[[], T], control: LoadControl) -> None:
+        self._call, self._control = call, control
+        self._values: list[T] = []
+        self._error: BaseException | None = None
+        self.done = False
+        self.thread = threading.Thread(target=self._work, name=f"ox-load {control.what}", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        try:
+            self._values.append(self._call())
+        except BaseException as error:
+            self._error = error
+        self.done = True
+        self._control.news.set()
+
+    def result(self) -> T:
+        self._control.check()
+        if self._error is not None:
+            raise self._error
+        return self._values.pop()
