@@ -280,12 +280,13 @@ def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] =
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} cannot be read", got=str(error)) from error
     spec = importlib.util.spec_from_file_location(f"ox_recipe_{name}", path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise RecipeError(f"{path.name} is not a recipe", expected=f"a Python page with {FORM}")
     page = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = page  # as an import would, so that dataclasses and the like find their module
     try:
-        spec.loader.exec_module(page)
+        # The text that was read, and never bytecode: that of a page changed within a second is still the old one's.
+        exec(compile(text, str(path), "exec", dont_inherit=True), page.__dict__)
     except OxError:
         raise
     except Exception as error:

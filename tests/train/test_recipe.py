@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,17 @@ def test_a_page_finds_its_neighbours(variant, tmp_path: Path) -> None:
         "wide", ("import ox\n", "import ox\nfrom widths_of_points import WIDTH\n"), ("(2, 16)", "(2, WIDTH)")
     )
     assert train.load(path).model()[0].weight.shape == (16, 2)
+
+
+def test_a_page_changed_within_a_second_is_the_new_one(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's bytecode goes by a file's size and its time in whole seconds; and nothing is left beside the page."""
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    before, status = sorted(page.parent.iterdir()), page.stat()
+    assert train.load(page).model()[0].weight.shape == (16, 2)
+    page.write_text(page.read_text().replace("16", "24"))
+    os.utime(page, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert train.load(page).model()[0].weight.shape == (24, 2)
+    assert sorted(page.parent.iterdir()) == before
 
 
 def test_examples_have_a_batch_axis(page: Path) -> None:
