@@ -28,6 +28,15 @@ def abandon(thread: threading.Thread) -> None:
     _abandoned.add(thread)
 
 
+def join_or_abandon(threads: Iterable[threading.Thread], seconds: float | None = None) -> None:
+    """Waits for all of them, so many seconds together; None for as long as it takes."""
+    end = None if seconds is None else perf_counter() + seconds
+    for thread in threads:
+        thread.join(None if end is None else max(0.0, end - perf_counter()))
+        if thread.is_alive():
+            abandon(thread)
+
+
 def leave(code: int, threads: Iterable[threading.Thread] = _abandoned) -> None:
     """Ends the process with this exit code, at once, if one of these threads does not end in time; else returns."""
     if not _join(threads):

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
-from ox.serve.abandoned import abandon
+from ox.serve.abandoned import join_or_abandon
 from ox.serve.answer_memory import LARGE, AnswerMemory
 from ox.serve.batching.deadlines import Deadlines, late
 from ox.serve.batching.fairness import Share
@@ -109,18 +109,13 @@ class Batcher:
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for the threads; those that are not done in time are left behind."""
-        end = None if timeout is None else perf_counter() + timeout
-        for thread in self._threads:
-            thread.join(None if end is None else max(0.0, end - perf_counter()))
-            if thread.is_alive():
-                abandon(thread)
+        join_or_abandon(self._threads, timeout)
 
     def abort(self) -> None:
         """Ends what runs: nobody is left to answer."""
         self.finish()
-        for flight in self._flights:
-            if flight is not None:
-                flight.control.terminate = True
+        for flight in filter(None, self._flights):
+            flight.control.terminate = True
 
     def close(self) -> None:
         """Ends the threads once the queue is empty. Called on the event loop, which waits a second for them at most."""
