@@ -52,6 +52,12 @@ def serve(
         bool, typer.Option("--json-nan", help="Let JSON hold NaN, Infinity and -Infinity, both ways.")
     ] = False,
     max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
+    max_dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME=SIZE: the most that a dimension which varies may be, such as tokens=512; of all models."
+        ),
+    ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +70,7 @@ def serve(
     """Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2) until Ctrl-C, then drain."""
     from ox.serve import Options
     from ox.serve import serve as run
-    from ox.serve.limits import parse_limits
+    from ox.serve.limits import parse_dims, parse_limits
 
     def show(line: str) -> None:
         typer.echo(line)
@@ -90,7 +96,15 @@ def serve(
         trace=trace,
         json_nan=json_nan,
         options=Options(
-            device, max_rows, max_wait_ms, deadline_ms, instances, threads, max_queue, load_timeout_s=load_timeout_s
+            device,
+            max_rows,
+            max_wait_ms,
+            deadline_ms,
+            instances,
+            threads,
+            max_queue,
+            max_dims=parse_dims(max_dim or ()),
+            load_timeout_s=load_timeout_s,
         ),
         limits=parse_limits(limit or (), body=max_body_mib << 20),
         show=show,

@@ -95,6 +95,21 @@ def parse_limits(texts: Iterable[str], **others: int) -> Limits:
     return replace(Limits(), **values)
 
 
+def parse_dims(texts: Iterable[str]) -> dict[str, int]:
+    """The most that dimensions may be, from texts such as "tokens=512".
+
+    Raises:
+        ArgumentError: a text is no such thing.
+    """
+    found = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if not name.strip() or not value.strip().isdecimal() or not int(value):
+            raise ArgumentError("that limits no dimension", where=f"--max-dim {text[:80]}", expected="NAME=SIZE")
+        found[name.strip()] = int(value)
+    return found
+
+
 def _value(value: str, name: str, text: str) -> float:
     kind = KINDS[name]
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.lower())

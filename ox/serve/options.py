@@ -39,6 +39,8 @@ class Options:
         default_priority: the priority of requests that ask for none, or for 0.
         weight: this model's share of the cores while several models want them.
         load_timeout_s: how long loading, proving and measuring the model may take.
+        max_dims: the most that dimensions which vary may be in a request, by name; of those that it does not name, the
+            memory of a few runs tells it when the model is loaded.
     """
 
     device: str = "cpu"
@@ -54,6 +56,7 @@ class Options:
     default_priority: int = 5
     weight: float = 1.0
     load_timeout_s: float = 120.0
+    max_dims: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -83,6 +86,10 @@ class Options:
             isinstance(name, str) and _is_number(value) for name, value in self.pad.items()
         ):
             raise ArgumentError("pad names no dimensions", expected='{"tokens": 0}', got=repr(self.pad))
+        if not isinstance(self.max_dims, Mapping) or not all(
+            isinstance(name, str) and type(most) is int and most > 0 for name, most in self.max_dims.items()
+        ):
+            raise ArgumentError("max_dims limits no dimensions", expected='{"tokens": 512}', got=repr(self.max_dims))
         if self.mask is not None and not (isinstance(self.mask, str) and self.pad):
             hint = 'pad = {"tokens": 0}'
             raise ArgumentError("mask names an input, and needs pad", got=repr(self.mask), hint=hint)

@@ -21,7 +21,7 @@ from ox.serve.batching.padding import Padding
 from ox.serve.batching.result_size import ResultSize
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
-from ox.serve.engine.dimensions import check_smallest
+from ox.serve.engine.dimensions import check_smallest, hopeless
 from ox.serve.engine.instance import Instance
 from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.measure import HANDOFF_S, fit
@@ -40,6 +40,7 @@ Infos = tuple[TensorInfo, ...]
 Told = Callable[[str, Infos], Infos]
 Sequenced = Callable[[Infos, Infos], SequenceTensors]
 
+MEASURED = "measured: more would need twice the memory of all runs"
 SLOWEST_INLINE_S = 1e-3
 
 
@@ -124,7 +125,11 @@ class Model:
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
         batched = self.proof.why is None
-        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched)
+        most = {
+            name: (size, MEASURED) for name, size in hopeless(self.engine, self.proof.row, options.max_dims).items()
+        }
+        most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
+        self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most)
         if padding is not None:
             self.signature.complete = padding.complete
         self.stages = Stages()

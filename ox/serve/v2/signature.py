@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ox.errors import ServeError
@@ -22,6 +23,7 @@ class Signature:
         max_rows: the most rows of one request.
         max_strings: the most elements of all of its BYTES tensors together.
         batched: whether first dimensions count rows; where they do not, one may be 0.
+        max_dims: the most that dimensions may be, and what says so; those without a name are "None".
     """
 
     def __init__(
@@ -31,12 +33,13 @@ class Signature:
         max_rows: int,
         max_strings: int,
         batched: bool = True,
+        max_dims: Mapping[str, tuple[int, str]] = MappingProxyType({}),
     ) -> None:
         self.outputs, self.max_rows, self.batched = outputs, max_rows, batched
         share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
         # Not every first dimension counts rows: edges stand beside a graph's nodes.
         most = {info.name: max_rows if info.dims[:1] == inputs[0].dims[:1] else LARGEST_DIM - 1 for info in inputs}
-        self.inputs = {info.name: InputCodec(info, most[info.name], share, batched) for info in inputs}
+        self.inputs = {info.name: InputCodec(info, most[info.name], share, batched, max_dims) for info in inputs}
         self.places = {info.name: place for place, info in enumerate(outputs)}
         self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
         self.complete: Callable[[dict[str, Array]], None] | None = None  # adds what clients may leave out: a mask

@@ -1,0 +1,128 @@
+"""Sizes that vary: what a few runs tell of the memory they need, and what is refused by the shape alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from ox.errors import ArgumentError, ServeError
+from ox.graph.contract import TensorInfo
+from ox.serve import Limits, Options, Server
+from ox.serve.engine.dimensions import MIB, hopeless, varying
+from ox.serve.limits import parse_dims
+from ox.serve.repository.model import Model
+from ox.serve.rest.codec import Codec
+from ox.serve.v2.memory import Regions
+
+F, INT = TensorProto.FLOAT, TensorProto.INT64
+CAP = 1024 * MIB
+
+
+@pytest.fixture(scope="module")
+def attention(build: Any) -> Path:
+    nodes = [
+        ("Transpose", ["x"], ["t"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "t"], ["m"], {}),
+        ("Softmax", ["m"], ["p"], {}),
+        ("MatMul", ["p", "x"], ["y"], {}),
+    ]
+    return build("attention", nodes, {"x": (F, ["batch", "tokens", 1])}, {"y": (F, None)})  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def wide(build: Any) -> Path:
+    """Memory grows with `n` alone, by so little that a few runs show nothing."""
+    return build("wide", [("Relu", ["x"], ["y"], {})], {"x": (F, ["batch", "n"])}, {"y": (F, ["batch", "n"])})  # type: ignore[no-any-return]
+
+
+def shape(model: Model, *sizes: int) -> Any:
+    (codec,) = model.signature.inputs.values()
+    return codec.shape({"datatype": "FP32", "shape": list(sizes)})
+
+
+def test_attention_is_bounded_by_its_square(attention: Path) -> None:
+    """A size whose square is twice the memory or more is refused, one that fits is not."""
+    model = Model(attention, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
+    ((_, most, _),) = model.signature.inputs["x"]._bounds
+    fits = int((CAP / 4) ** 0.5)  # one matrix of tokens by tokens
+    assert 0.7 * fits < most < 8 * fits
+    assert shape(model, 1, int(0.7 * fits), 1)
+    with pytest.raises(ServeError, match=r"dimension 1 \(tokens\) of input 'x' is 2000000") as caught:
+        shape(model, 1, 2_000_000, 1)
+    assert caught.value.status == 413 and "measured" in str(caught.value.expected)
+    assert "--max-dim tokens=SIZE" in str(caught.value.hint)
+
+
+def test_what_shows_nothing_is_not_bounded(wide: Path) -> None:
+    model = Model(wide, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
+    assert shape(model, 1, 4_000_000) and not hopeless(model.engine, None, {})
+
+
+def test_what_is_said_counts(attention: Path, wide: Path) -> None:
+    options = Options("cpu", 1, instances=1, threads=1, max_dims={"tokens": 20, "n": 10**6})
+    for path, most in ((attention, 20), (wide, 10**6)):
+        model = Model(path, options, Limits(memory=CAP))
+        rest = [1] if path is attention else []
+        assert shape(model, 1, most, *rest)
+        with pytest.raises(ServeError) as caught:
+            shape(model, 1, most + 1, *rest)
+        assert caught.value.expected == f"at most {most} (--max-dim)" and caught.value.status == 413
+
+
+def test_every_way_in(attention: Path, connect: Any) -> None:
+    """Also a frame that is known already, and without reading what comes after the shape."""
+    with Server([attention], options=Options("cpu", max_dims={"tokens": 20})) as server, connect(server) as client:
+        for tokens, status in ((20, 200), (20, 200), (21, 413), (20, 200)):
+            x = np.ones((1, tokens, 1), np.float32)
+            entry: dict[str, Any] = {"name": "x", "shape": [1, tokens, 1], "datatype": "FP32"}
+            body = json.dumps({"inputs": [entry | {"data": x.ravel().tolist()}]}).encode()
+            assert client.ask("POST", "/v2/models/attention/infer", body)[0] == status
+            text = json.dumps({"inputs": [entry | {"parameters": {"binary_data_size": x.nbytes}}]}).encode()
+            headers = {"inference-header-content-length": str(len(text))}
+            assert client.ask("POST", "/v2/models/attention/infer", text + x.tobytes(), headers)[0] == status
+    codec = Codec("m", "1", server.models[0].signature if server.models else _signature(attention), 1, Regions(1, 1))
+    with pytest.raises(ServeError, match="is 99"):
+        codec.decode(b'{"inputs": [{"name": "x", "shape": [1, 99, 1], "datatype": "FP32", "data": 5}]}')
+
+
+def _signature(path: Path) -> Any:
+    return Model(path, Options("cpu", 1, max_dims={"tokens": 20}), Limits()).signature
+
+
+def test_dimensions_that_vary() -> None:
+    infos = [
+        TensorInfo("nodes", "FP32", ("batch", "words", None, 4)),
+        TensorInfo("edges", "INT64", ("edges", 2)),
+        TensorInfo("mask", "INT64", ("batch", "words")),
+        TensorInfo("pairs", "INT64", ("words", "batch")),
+    ]
+    assert varying(infos) == ["words", "None", "edges"]
+    assert varying([]) == []
+
+
+def test_of_a_settings_file(tmp_path: Path, attention: Path) -> None:
+    folder = tmp_path / "attention" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(attention.read_bytes())
+    (tmp_path / "ox.toml").write_text("[models.attention]\nmax_dims = {tokens = 7}\n")
+    (model,) = Server([tmp_path], options=Options("cpu", 1)).models
+    with pytest.raises(ServeError, match="is 8"):
+        shape(model, 1, 8, 1)
+
+
+@pytest.mark.parametrize("text", ["tokens", "tokens=", "=5", "tokens=many", "tokens=0", "tokens=-1"])
+def test_texts_that_limit_nothing(text: str) -> None:
+    with pytest.raises(ArgumentError, match="limits no dimension"):
+        parse_dims([text])
+    assert parse_dims(["tokens=512", "a=b=3"]) == {"tokens": 512, "a=b": 3}
+
+
+@pytest.mark.parametrize("dims", [{"tokens": 0}, {"tokens": 1.5}, {1: 1}, [1]])
+def test_options_that_limit_nothing(dims: Any) -> None:
+    with pytest.raises(ArgumentError, match="max_dims"):
+        Options(max_dims=dims)
