@@ -12,7 +12,9 @@ from ox_cli.errors import UsageError
 
 
 def bench(
-    url: Annotated[str, typer.Argument(help="http://, https://, grpc:// or grpcs://, host and port.")],
+    url: Annotated[
+        str, typer.Argument(help="http://, https://, grpc:// or grpcs://, host and port; or unix:PATH, grpc+unix:PATH.")
+    ],
     model: Annotated[str | None, typer.Option(help="The model's name; the server's first one if not given.")] = None,
     data: Annotated[Path | None, typer.Option(help="Inputs: a request as .json, or arrays by name as .npz.")] = None,
     rows: Annotated[int, typer.Option(help="Size of the first dimension where the model leaves it open.")] = 1,

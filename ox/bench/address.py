@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from ox.errors import ArgumentError
 
 SCHEMES = {"http": (False, False), "https": (False, True), "grpc": (True, False), "grpcs": (True, True)}
+LOCAL = {"unix:": False, "grpc+unix:": True}
+P = TypeVar("P", bound=asyncio.Protocol)
 
 
 @dataclass(frozen=True)
 class Address:
-    """A server's address, and the key that it may want."""
+    """A server's address, and the key that it may want; `path` is that of a Unix domain socket, in place of a port."""
 
     host: str
     port: int
     grpc: bool
     tls: bool
     key: str | None = None
+    path: str | None = None
 
     @property
     def url(self) -> str:
+        if self.path is not None:
+            return f"{'grpc+' if self.grpc else ''}unix:{self.path}"
         scheme = next(name for name, kinds in SCHEMES.items() if kinds == (self.grpc, self.tls))
         return f"{scheme}://{self.authority}"
 
@@ -43,10 +53,47 @@ class Address:
         context.set_alpn_protocols(["h2"] if self.grpc else ["http/1.1"])
         return context
 
+    async def connect(self, factory: Callable[[], P], context: ssl.SSLContext | None) -> tuple[asyncio.Transport, P]:
+        """A connection of the running loop; `context` is from `context()`."""
+        loop = asyncio.get_running_loop()
+        if self.path is not None:
+            transport, protocol = await loop.create_unix_connection(factory, self.path)
+        else:
+            transport, protocol = await loop.create_connection(factory, self.host, self.port, ssl=context)
+        return transport, protocol
+
+    def http_connection(self, timeout: float) -> http.client.HTTPConnection:
+        """A connection for single questions."""
+        if self.path is not None:
+            return LocalConnection(self.path, timeout)
+        context = self.context()
+        if context is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=context)
+
+
+class LocalConnection(http.client.HTTPConnection):
+    """HTTP over a Unix domain socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
 
 def parse(url: str, key: str | None = None) -> Address:
     """Raises ArgumentError for what is no address of a server."""
-    expected = "http://, https://, grpc:// or grpcs:// with a host, such as http://127.0.0.1:8000"
+    expected = "http://, https://, grpc:// or grpcs:// with a host, such as http://127.0.0.1:8000; or unix:PATH"
+    if key is not None and (not key.isascii() or not key.isprintable()):
+        raise ArgumentError("the key cannot stand in a header", expected="printable ASCII")
+    for scheme, grpc in LOCAL.items():
+        path = url.removeprefix(scheme).removeprefix("//")
+        if url.startswith(scheme) and path:
+            return Address("localhost", 80, grpc, False, key, path)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -54,7 +101,5 @@ def parse(url: str, key: str | None = None) -> Address:
         raise ArgumentError("the URL cannot be read", expected=expected, got=f"{url!r} ({error})") from None
     if parts.scheme not in SCHEMES or not parts.hostname or parts.path not in ("", "/") or parts.query:
         raise ArgumentError("this is no URL of a server", expected=expected, got=repr(url))
-    if key is not None and (not key.isascii() or not key.isprintable()):
-        raise ArgumentError("the key cannot stand in a header", expected="printable ASCII")
     grpc, tls = SCHEMES[parts.scheme]
     return Address(parts.hostname, port or (8001 if grpc else 443 if tls else 8000), grpc, tls, key)

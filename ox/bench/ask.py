@@ -91,12 +91,7 @@ class Asker:
     def _http(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        host, port, context = self.address.host, self.address.port, self.address.context()
-        link: http.client.HTTPConnection
-        if context is None:
-            link = http.client.HTTPConnection(host, port, timeout=self.timeout)
-        else:
-            link = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=context)
+        link = self.address.http_connection(self.timeout)
         try:
             link.request(method, path, body, headers)
             reply = link.getresponse()
@@ -109,11 +104,8 @@ class Asker:
     def _grpc(self, path: str, request: bytes) -> Reply:
         async def call() -> Reply:
             outcome: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            transport, client = await asyncio.get_running_loop().create_connection(
-                lambda: GrpcCall(self.address, path, outcome),
-                self.address.host,
-                self.address.port,
-                ssl=self.address.context(),
+            transport, client = await self.address.connect(
+                lambda: GrpcCall(self.address, path, outcome), self.address.context()
             )
             try:
                 client.send(request)

@@ -38,7 +38,7 @@ def run(
     """Loads a server and says how it did.
 
     Args:
-        url: http://, https://, grpc:// or grpcs://, host and port.
+        url: http://, https://, grpc:// or grpcs://, host and port; or unix:PATH, grpc+unix:PATH.
         plan: what to measure.
         model: its name; None for the server's first one.
         data: inputs of one request, .json or .npz; None draws them.

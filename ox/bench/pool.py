@@ -113,12 +113,8 @@ class Pool(ABC):
         await asyncio.sleep(0.01)  # the transports' own clean-up
 
     async def _connect(self, refusals: int) -> Client:
-        loop = asyncio.get_running_loop()
         kind = self.grpc if self.address.grpc else self.http
-        _, client = await asyncio.wait_for(
-            loop.create_connection(lambda: kind(self), self.address.host, self.address.port, ssl=self.context),
-            self.timeout,
-        )
+        _, client = await asyncio.wait_for(self.address.connect(lambda: kind(self), self.context), self.timeout)
         client.refusals = refusals
         self.clients.add(client)
         if client.lost:  # refused on the way here

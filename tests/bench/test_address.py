@@ -16,6 +16,9 @@ from ox.errors import ArgumentError
         ("https://a.b", "https://a.b:443", False, True),
         ("grpc://a", "grpc://a:8001", True, False),
         ("grpcs://[::1]:7", "grpcs://[::1]:7", True, True),
+        ("unix:/run/ox.sock", "unix:/run/ox.sock", False, False),
+        ("unix:///run/ox.sock", "unix:/run/ox.sock", False, False),
+        ("grpc+unix:here.sock", "grpc+unix:here.sock", True, False),
     ],
 )
 def test_addresses(typed: str, url: str, grpc: bool, tls: bool) -> None:
@@ -25,7 +28,8 @@ def test_addresses(typed: str, url: str, grpc: bool, tls: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "localhost:8000", "ftp://a", "http://", "http://a/v2", "http://a:x", "http://a:99999"]
+    "typed",
+    ["", "localhost:8000", "ftp://a", "http://", "http://a/v2", "http://a:x", "http://a:99999", "unix:", "unix://"],
 )
 def test_what_is_no_address(typed: str) -> None:
     with pytest.raises(ArgumentError):

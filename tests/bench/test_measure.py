@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,19 @@ def test_our_own_server(here: Load, server: Server, scheme: str, options: dict[s
     (step,) = here(url, model="mlp", check=True, **options).steps
     assert step.answered and not step.failures.counts and not step.failed_early.counts
     assert 0 < step.percentile(50) <= step.percentile(99) <= step.histogram.largest
+
+
+@pytest.mark.parametrize("scheme", ["unix", "grpc+unix"])
+def test_a_unix_domain_socket(mlp: Path, scheme: str) -> None:
+    from ox.serve import Options, Server
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/ox.sock"
+        with Server([mlp], uds=path, port=None, options=Options(device="cpu", instances=1)):
+            result = run(f"{scheme}:{path}", Plan(concurrency=(3,), seconds=0.2, warmup=0.1), model="mlp")
+        assert result.good and result.steps[0].answered and not result.steps[0].failed
+        with pytest.raises(ServeError, match=f"no answer from {scheme.replace('+', '.')}:{path}"):
+            run(f"{scheme}:{path}", Plan(concurrency=(3,), seconds=0.2), model="mlp")
 
 
 def test_each_connection_reads_its_own_first_headers(here: Load, server: Server) -> None:
