@@ -1,10 +1,11 @@
 """Everything at once, for minutes: `make soak`.
 
-    python tests/serve/soak/soak.py [--minutes 10] [--only main,drain,kill,disk,clock]
+    python tests/serve/soak/soak.py [--minutes 10] [--only main,large,drain,kill,disk,clock]
 
 256 clients over HTTP (JSON and binary) and gRPC ask without a rest, while models get new versions, are replaced,
 removed, added and damaged on disk, bad requests are mixed in, 5,000 connections idle and 32 clients stop in the middle
-of a body. Then, each under the same load: SIGTERM; a worker that is killed; a disk that is full; a clock that jumps. At
+of a body. Then, each under the same load: answers of 24 MB, with clients that read them and clients that hardly do;
+SIGTERM; a worker that is killed; a disk that is full; a clock that jumps. At
 the end every request must have got a right answer or the right error, and memory must not have grown.
 """
 
@@ -29,6 +30,7 @@ from typing import Any
 
 from cases import cases
 from crowd import Book, Crowd
+from large import Readers, put
 from others import IDLE, Idlers, call, halves, manager
 from server import Server
 from world import World
@@ -37,6 +39,8 @@ from ox.bench.address import Address
 
 CLIENTS = {False: 160, True: 96}  # HTTP, gRPC: 256 together
 GROWTH = 1.10, 24.0  # memory at the end: at most this factor, and so many MB, above what it was once warm
+LARGE_PEAK = 268.0 + 8 * 24.0  # MB: all answers together, and what runs hold
+LARGE_RETURN = 1.2
 SPARE_S = 6.0  # each of the short parts
 FAKETIME = [Path(f"/usr/lib/{kind}-linux-gnu/faketime/libfaketime.so.1") for kind in ("x86_64", "aarch64")]
 
@@ -135,6 +139,58 @@ async def main_part(folder: Path, minutes: float, report: Callable[[str], None])
         raise Failed(f"only {idlers.most} of {idle} idle connections", book)
     if after > bound:
         raise Failed(f"memory grew from {before:.0f} to {after:.0f} MB", book)
+    return book
+
+
+async def large_part(folder: Path, seconds: float, report: Callable[[str], None]) -> Book:
+    """Large answers in the middle half: none is cut, memory has a bound and comes back."""
+    world = World(folder / "large")
+    put(world.folder)
+    server = Server(world.folder, stderr=(folder / "large.log").open("w"))
+    readers = Readers(server.port)
+    memory: list[float] = []
+    peaks: list[float] = []
+
+    async def meanwhile(book: Book) -> None:
+        warm = Readers(server.port)  # what runs hold for the next one is there before and afterwards
+        warming = asyncio.create_task(warm.run())
+        await asyncio.sleep(seconds / 16)
+        warm.stop = True
+        await warming
+        await asyncio.sleep(seconds / 4)
+        memory.append(server.memory_mb())
+        reading = asyncio.create_task(readers.run())
+        stop = perf_counter() + seconds / 3
+        while not reading.done():
+            readers.stop = perf_counter() > stop
+            await asyncio.sleep(0.1)
+            peaks.append(server.memory_mb())
+        await reading
+        await asyncio.sleep(seconds / 8)
+        memory.append(server.memory_mb())
+
+    try:
+        book = await load(server, world, seconds, meanwhile)
+        _, metrics = await call(server.port, "GET", "/metrics")
+        code, took = await asyncio.to_thread(server.stop)
+    finally:
+        server.kill()
+    before, after = memory
+    most = LARGE_RETURN * before
+    for line in (
+        f"large answers: { ({' '.join(key): count for key, count in sorted(readers.seen.items())}) }",
+        *(line for line in metrics.decode().splitlines() if line.startswith(("ox_answer_", "ox_slow_"))),
+        f"memory: {before:.0f} MB, at most {max(peaks):.0f}, {after:.0f} afterwards (allowed {most:.0f})",
+        f"stopped with {code} in {took:.1f} s",
+    ):
+        report(line)
+    problems = readers.problems()
+    if max(peaks) > before + LARGE_PEAK:
+        problems.append(f"{max(peaks):.0f} MB were resident, {LARGE_PEAK:.0f} more than before are allowed")
+    if after > most:
+        problems.append(f"memory stayed at {after:.0f} MB")
+    if code != 0 or problems:
+        raise Failed(f"exit code {code}, {problems}", book)
     return book
 
 
@@ -260,14 +316,20 @@ async def quiet(server: Server, world: World, seconds: float, meanwhile: Any, re
 async def soak(minutes: float, only: list[str]) -> bool:
     good, total = True, Book(0)
     short = {"drain": drain_part, "kill": kill_part, "disk": disk_part, "clock": clock_part}
-    longest = max(60 * minutes - SPARE_S * len(short), 20.0) / 60
+    large = max(24.0, 9 * minutes)
+    longest = max(60 * minutes - SPARE_S * len(short) - large, 20.0) / 60
     with tempfile.TemporaryDirectory(prefix="ox-soak-") as name:
         for part in only:
 
             def report(line: str, part: str = part) -> None:
                 print(f"{part:<6} {line}", flush=True)
 
-            run = main_part(Path(name), longest, report) if part == "main" else short[part](Path(name), SPARE_S, report)
+            if part == "main":
+                run = main_part(Path(name), longest, report)
+            elif part == "large":
+                run = large_part(Path(name), large, report)
+            else:
+                run = short[part](Path(name), SPARE_S, report)
             book: Book | None
             try:
                 book = await run
@@ -286,7 +348,7 @@ async def soak(minutes: float, only: list[str]) -> bool:
 
 
 def main() -> None:
-    parts = ["main", "drain", "kill", "disk", "clock"]
+    parts = ["main", "large", "drain", "kill", "disk", "clock"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--only", default=",".join(parts))
