@@ -25,7 +25,7 @@ from ox.serve.batching.flight import Control, Flight
 from ox.serve.batching.intake import Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
-from ox.serve.batching.result_size import ResultSize, Room
+from ox.serve.batching.result_size import ResultSize, Room, keep
 from ox.serve.batching.tally import Tally
 from ox.serve.engine.instance import Feed
 
@@ -356,18 +356,7 @@ class Batcher:
         for output in outputs:
             size += output.nbytes
         if size >= LARGE:
-            self._keep(jobs, flight)
-
-    def _keep(self, jobs: list[Job], flight: Flight | None) -> None:
-        """Counts large results from now on. Each job has its own: one whose client is slow holds no others' memory."""
-        for job in jobs:
-            size = self._size.learn(job.request.feed, job.request.rows, job.outputs)
-            if size < LARGE:
-                continue
-            promised = 0 if flight is None else min(size, flight.granted)
-            if flight is not None:
-                flight.large, flight.granted = True, flight.granted - promised
-            job.outputs = self._memory.keep(job.outputs, promised)
+            keep(jobs, flight, self._size, self._memory)
 
     # ---- back on the event loop
 

@@ -7,7 +7,8 @@ from math import prod
 from typing import NamedTuple
 
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.answer_memory import LARGE
+from ox.serve.answer_memory import LARGE, AnswerMemory
+from ox.serve.batching.flight import Flight
 from ox.serve.batching.job import Job
 from ox.serve.engine.instance import Feed
 
@@ -67,6 +68,19 @@ class ResultSize:
     def _bound(self) -> None:
         room = max(0.0, LARGE - self._fixed)
         self.small_rows = int(room / self._row) if self._row else 1 << 62 if room else 0
+
+
+def keep(jobs: Sequence[Job], flight: Flight | None, sizes: ResultSize, memory: AnswerMemory) -> None:
+    """Counts large results from now on. Each job has its own: one whose client is slow holds no others' memory."""
+    for job in jobs:
+        size = sizes.learn(job.request.feed, job.request.rows, job.outputs)
+        if size < LARGE:
+            continue
+        promised = 0
+        if flight is not None:
+            promised = min(size, flight.granted)
+            flight.large, flight.granted = True, flight.granted - promised
+        job.outputs = memory.keep(job.outputs, promised)
 
 
 def _sized(dims: Sequence[int | str | None]) -> bool:
