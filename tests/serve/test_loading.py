@@ -231,15 +231,16 @@ def test_a_file_that_was_named_ends_the_start(endless: Path, good: Path) -> None
         assert err.count("takes too long") == 1 and "terminate called" not in err
 
 
-def test_an_unload_call_ends_a_load(endless: Path, good: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_unload_call_ends_a_load(endless: Path, good: Path, tmp_path: Path, workers: int) -> None:
     path = folder(tmp_path / "models", good)
-    with serving(path, "--manage", "--no-watch") as server:
+    with serving(path, "--manage", "--no-watch", "--workers", workers) as server:
         server.says("http://")
         os.replace(folder(tmp_path / "aside", endless) / "endless.onnx", path / "endless.onnx")
         answers: list[Any] = []
         call = threading.Thread(target=lambda: answers.append(server.ask("/v2/repository/models/endless/load", {})))
         call.start()
-        server.says("loading version 1 of 'endless'")
+        server.says("loading version 1 of 'endless'.+, 4 s so far")
         assert server.ask("/v2/repository/models/endless/unload", {})[0] == 200
         call.join(60)
         assert answers[0][0] == 400 and "unloaded by a call" in answers[0][1]["error"]

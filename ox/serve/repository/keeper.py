@@ -34,6 +34,7 @@ from ox.serve.repository.steps import GONE, Steps
 from ox.serve.repository.thread import in_thread
 from ox.serve.repository.turns import Turns
 from ox.serve.repository.watch import Watch
+from ox.serve.repository.watchdog import SLOW_S
 
 TRIES = 3  # of a load call whose files are being written
 UNLOADED = "unloaded by a call"
@@ -234,6 +235,10 @@ class Keeper:
                     shutil.rmtree(folder, ignore_errors=True)
                     self._drop(entry)
         return True
+
+    def give_up(self, name: str) -> None:
+        """Ends loads of a model that take long: it is about to be unloaded."""
+        self._steps.cancel(name, UNLOADED, SLOW_S)
 
     async def unload(self, name: str) -> None:
         """Stops serving all versions of a model; what was accepted is answered.

@@ -220,6 +220,8 @@ class Supervisor:
         name, its = arguments["call"], arguments["with"]
         if not arguments["changes"]:
             return await self._ask_all(name, its, PATIENCE)
+        if name == "unload":  # a load call that it ends holds the lock
+            await self._ask_all("cancel", {"name": its["name"]}, PATIENCE)
         async with self._news:
             answers = await self._ask_all(name, its, None)
             self._journal.note(name, its)

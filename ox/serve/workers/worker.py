@@ -75,6 +75,8 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
         if call == "pulse":
             return None
         assert server is not None and service is not None, "begin comes first"
+        if call == "cancel":
+            return server.keeper.give_up(arguments["name"])
         if call == "listen":
             for past, its in arguments["journal"]:
                 try:
