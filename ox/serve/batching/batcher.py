@@ -352,6 +352,8 @@ class Batcher:
                 end = first + job.request.rows
                 job.outputs = [output[first:end] for output in outputs]
                 first = end
+            if any(len(output) != first for output in outputs):  # whose rows they are, nobody knows: each alone, then
+                raise ServeError("the model gave another number of rows than it was given", status=500)
         size = 0
         for output in outputs:
             size += output.nbytes

@@ -20,7 +20,7 @@ from ox.devices.machine import threads as usable_threads
 from ox.errors import ServeError
 from ox.graph.contract import Array, Sample
 from ox.serve.engine.instance import Feed, Instance
-from ox.serve.engine.proof import Proof, prove, rows
+from ox.serve.engine.proof import Proof, promise, prove, rows
 from ox.serve.engine.session import Engine, Run
 from ox.serve.engine.source import Source
 from ox.serve.options import Options
@@ -60,7 +60,11 @@ def fit(
     on_gpu = engine.device == "cuda"
     known = rows(engine, samples, 1)
     row = known[0][0] if known else None
+    asked = options.max_rows is not None and options.max_rows > 1
     max_rows, unwanted = options.max_rows, f"max_rows = {options.max_rows}"
+    impossible = promise(engine.inputs, engine.outputs, asked) or source.mixing
+    if impossible is not None and (max_rows is None or asked):
+        max_rows, unwanted = 1, impossible
     if max_rows is None:
         max_rows = USUAL[engine.device]
         if row is not None and (found := best_rows(engine.run, row, MOST[engine.device])) is not None:

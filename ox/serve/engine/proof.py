@@ -1,7 +1,8 @@
 """May requests share a batch? A file's symbolic first dimension promises it; here the promise is tried out.
 
 Rows are run alone and in batches of every bucket, and must come out the same within the one tolerance table. Golden
-samples are used where the file carries them; where it does not, rows are drawn.
+samples are used where the file carries them; where it does not, rows are drawn. What drawn rows do not show, such as a
+threshold that none of them reaches, `ox.serve.engine.row_independence` reads from the graph: both must agree.
 """
 
 from __future__ import annotations
@@ -81,32 +82,37 @@ def prove(
     through: np.dtype[Any] | None = None,
     unwanted: str = "max_rows = 1",
 ) -> Proof:
-    """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way.
+    """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way. That
+    their interface and their graph allow it has been found out before.
 
     `unwanted` is why `max_rows` is 0 or 1, if it is.
     """
     tried = rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
     row = tried[0][0] if tried else None
-    why = unwanted if max_rows < 2 else promise(engine.inputs, engine.outputs)
+    why = unwanted if max_rows < 2 else None
     if why is None and len(tried) < 2:
         why = "no valid inputs to try it with; export with golden samples"
     why = why or _try(engine.run, tried, max_rows, through)
     return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
 
 
-def promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> str | None:
-    """Why the interface rules batching out, None if it promises it."""
+def promise(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], asked: bool = False) -> str | None:
+    """Why the interface rules batching out, None if it promises it.
+
+    `asked`: somebody says that the model takes batches; then first dimensions need not share a name.
+    """
     for kind, infos in (("input", inputs), ("output", outputs)):
         for info in infos:
             if not info.dims or isinstance(info.dims[0], int):
                 first = f"the fixed first dimension {info.dims[0]}" if info.dims else "no dimensions"
                 return f"{kind} '{info.name}' has {first}"
+    if not inputs:
+        return "it has no inputs"
     names = {info.dims[0] for info in inputs}
-    if not inputs or len(names) > 1 or (len(inputs) > 1 and None in names):
+    if not asked and (len(names) > 1 or (len(inputs) > 1 and None in names)):
         return "the inputs do not share one named first dimension"
-    if any(dim in info.dims[1:] for info in inputs for dim in names if dim is not None):
-        return f"'{inputs[0].dims[0]}' is more than the first dimension"
-    return None
+    twice = next((dim for info in inputs for dim in info.dims[1:] if dim in names and dim is not None), None)
+    return None if twice is None else f"'{twice}' is more than the first dimension"
 
 
 def _try(run: Run, tried: Sequence[Alone], max_rows: int, through: np.dtype[Any] | None) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ox.graph.file import external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
 from ox.serve.engine.folding import largest_fold
+from ox.serve.engine.row_independence import rows_mix
 from ox.serve.engine.suspect import suspect
 
 # Operators whose work does not follow from the shapes of the inputs: the values can make it any length.
@@ -27,6 +28,7 @@ class Source:
     operators: frozenset[str]
     largest_fold: int = 1 << 30  # bytes of one result that may be computed when it is loaded
     suspect: bool = False  # a single operator may run for ever: see ox.serve.engine.suspect
+    mixing: str | None = None  # why rows of a batch may depend on one another, as far as the graph tells
 
     @property
     def open_ended(self) -> bool:
@@ -46,4 +48,5 @@ def read(path: Path) -> Source:
     operators = frozenset(node.op_type for node in nodes_of(model))
     largest = largest_fold(model, sum(file.stat().st_size for file in files))
     doubtful = suspect(model, nodes_of(model))
-    return Source(path, metadata_of(model), opset_of(model), operators, largest, doubtful)
+    mixing = rows_mix(model, path.parent)
+    return Source(path, metadata_of(model), opset_of(model), operators, largest, doubtful, mixing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, count
 from math import ceil
 from pathlib import Path
 from time import perf_counter
@@ -125,6 +126,8 @@ class Model:
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
         batched = self.proof.why is None
+        if batched:
+            self.inputs = _sharing_rows(self.inputs)
         most = {
             name: (size, MEASURED) for name, size in hopeless(self.engine, self.proof.row, options.max_dims).items()
         }
@@ -241,10 +244,10 @@ class Model:
     def describe(self) -> str:
         """The line that the server prints: device, instances, batching."""
 
-        def count(number: int, noun: str) -> str:
+        def counted(number: int, noun: str) -> str:
             return f"{number} {noun}" + ("s" if number > 1 else "")
 
-        size = f"{count(self.instances, 'instance')} × {count(self.threads, 'thread')}"
+        size = f"{counted(self.instances, 'instance')} × {counted(self.threads, 'thread')}"
         if "threads" in self.fit.measured:
             size += " (measured)"
         batches = f"batches up to {self.proof.max_rows}"
@@ -263,6 +266,15 @@ class Model:
         if self.inline:
             parts.append(f"{1e6 * self.proof.row_s:.0f} µs a row: answered at once")
         return " · ".join(parts)
+
+
+def _sharing_rows(inputs: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
+    """The inputs of a model that takes batches, by one name for their first dimension: requests must agree on it."""
+    if len({info.dims[:1] for info in inputs}) == 1 and inputs[0].dims[:1] != (None,):
+        return inputs
+    taken = {dim for info in inputs for dim in info.dims[1:]}
+    name = next(name for name in chain(["batch"], map("batch_{}".format, count())) if name not in taken)
+    return tuple(replace(info, dims=(name, *info.dims[1:])) for info in inputs)
 
 
 def _described(

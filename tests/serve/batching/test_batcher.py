@@ -186,6 +186,21 @@ def test_a_run_that_was_ended_does_not_count_as_inferred(workshop: Any) -> None:
     workshop.run(body)
 
 
+def test_a_batch_with_another_number_of_rows_is_not_divided(workshop: Any) -> None:
+    """Two rows for each that went in: nobody is given another's, each is run alone."""
+
+    async def body() -> None:
+        batcher = workshop.batcher(lambda x, _: np.concatenate([x, x + 1]), max_wait_s=0.05, max_rows=4)
+        notes = [workshop.Note(value=10.0 * number) for number in range(4)]
+        for note in notes:
+            batcher.submit(note)
+        await asyncio.gather(*(note.settled() for note in notes))
+        got = [note.outputs[0].ravel().tolist() for note in notes]
+        assert got == [[10.0 * number, 10.0 * number + 1] for number in range(4)] and batcher.tally.split == 1
+
+    workshop.run(body)
+
+
 def test_nan_is_an_answer(workshop: Any) -> None:
     async def body() -> None:
         batcher = workshop.batcher(lambda x, _: x + np.float32("nan"))

@@ -67,6 +67,18 @@ def test_an_explicit_zero(spiky: Path, connect: Any, infer: Any) -> None:
         assert told["parameters"]["ox_batching_off"] == {"string_value": "max_rows = 0"}
 
 
+@pytest.mark.parametrize("asked", ["", "max_batch_size: 8"], ids=["nothing said", "asked for batches"])
+def test_rows_that_look_at_one_another(spiky: Path, connect: Any, infer: Any, asked: str) -> None:
+    """The graph says it, whatever the drawn rows and the configuration say."""
+    root = spiky.parents[2]
+    (root / "spiky" / "config.pbtxt").write_text(asked)
+    with Server([root], options=Options(instances=1, max_wait_ms=2)) as server:
+        why = "ReduceMax 'top' mixes rows (reduces over the batch axis)"
+        assert f"batching off: {why}" in server.models[0].describe()
+        assert wrong_answers(server, connect, infer) == 0
+        assert server.service.model_config("spiky")["parameters"]["ox_batching_off"] == {"string_value": why}
+
+
 @pytest.mark.parametrize("where", ["toml", "options", "call"])
 def test_zero_from_elsewhere(mlp: Path, tmp_path: Path, where: str) -> None:
     (tmp_path / "mlp.onnx").write_bytes(mlp.read_bytes())

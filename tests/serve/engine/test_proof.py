@@ -9,8 +9,11 @@ import pytest
 from onnx import TensorProto
 
 from ox.serve import Options
-from ox.serve.engine.proof import buckets
+from ox.serve.engine.proof import buckets, promise, prove
+from ox.serve.engine.session import Engine
+from ox.serve.engine.source import read
 from ox.serve.limits import Limits
+from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -55,9 +58,48 @@ ROW_MIXERS: list[tuple[str, list[Any], dict[str, Any], list[Any], str]] = [
     ("nodes", "weights", "out", "why"), [c[1:] for c in ROW_MIXERS], ids=[c[0] for c in ROW_MIXERS]
 )
 def test_not_provable(build: Any, nodes: Any, weights: Any, out: Any, why: str) -> None:
-    mixing = model(build("mixing", nodes, {"x": (FLOAT, BATCH)}, {"y": (FLOAT, out)}, weights))
-    assert mixing.proof.max_rows == 1 and why in (mixing.proof.why or "")
+    """Found out by running alone, whatever the graph tells."""
+    path = build("mixing", nodes, {"x": (FLOAT, BATCH)}, {"y": (FLOAT, out)}, weights)
+    engine = Engine(read(path), "cpu", 1, 1)
+    proof = prove(engine, (), 8, unwanted="")
+    found = promise(engine.inputs, engine.outputs) or proof.why
+    assert found is not None and why in found
+    mixing = model(path)
+    assert mixing.proof.max_rows == 1 and mixing.proof.why
     assert f"batching off: {mixing.proof.why}" in mixing.describe()
+
+
+# What rows drawn from a normal distribution do not show: the graph does.
+QUIET: list[tuple[str, list[Any], dict[str, Any], str]] = [
+    ("threshold on the largest",
+     [("ReduceMax", ["x"], ["m"], {"keepdims": 0}), ("Greater", ["m", "limit"], ["c"], {}),
+      ("Where", ["c", "m", "none"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})],
+     {"limit": np.array(1000, np.float32), "none": np.array(0, np.float32)}, "ReduceMax 'm' mixes rows (reduces over"),
+    ("threshold on the mean",
+     [("ReduceMean", ["x", "axes"], ["m"], {"keepdims": 1}), ("Greater", ["m", "limit"], ["c"], {}),
+      ("Where", ["c", "m", "none"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})],
+     {"axes": SUM, "limit": np.array(1000, np.float32), "none": np.array(0, np.float32)}, "ReduceMean 'm' mixes rows"),
+    ("the first row, seldom",
+     [("Gather", ["x", "first"], ["f"], {}), ("Greater", ["f", "limit"], ["c"], {}),
+      ("Where", ["c", "f", "none"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})],
+     {"first": np.array([0]), "limit": np.array(1000, np.float32), "none": np.array(0, np.float32)},
+     "Gather 'f' mixes rows (picks rows out of the batch)"),
+    ("more than 40 rows",
+     [("Shape", ["x"], ["s"], {"end": 1}), ("Greater", ["s", "many"], ["c"], {}),
+      ("Cast", ["c"], ["a"], {"to": FLOAT}), ("Add", ["x", "a"], ["y"], {})],
+     {"many": np.array([40])}, "the number of rows becomes data"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [None, 8], ids=["measured", "asked for"])
+@pytest.mark.parametrize(("nodes", "weights", "why"), [c[1:] for c in QUIET], ids=[c[0] for c in QUIET])
+def test_drawn_rows_do_not_show_it(build: Any, nodes: Any, weights: Any, why: str, rows: int | None) -> None:
+    path = build("quiet", nodes, {"x": (FLOAT, BATCH)}, {"y": (FLOAT, BATCH)}, weights)
+    assert prove(Engine(read(path), "cpu", 1, 1), (), 8).why is None
+    quiet = model(path, max_rows=rows)
+    assert quiet.proof.max_rows == 1 and why in (quiet.proof.why or "")
+    assert f"batching off: {quiet.proof.why}" in quiet.describe()
+    assert configuration(quiet, None)["parameters"]["ox_batching_off"] == {"string_value": quiet.proof.why}
 
 
 @pytest.mark.parametrize(
@@ -74,10 +116,16 @@ def test_interface_that_does_not_promise_batches(build: Any, inputs: Any, output
     assert proof.max_rows == 1 and proof.why == why
 
 
-def test_two_first_dimensions(build: Any) -> None:
-    inputs = {"a": (FLOAT, ["n", 4]), "b": (FLOAT, ["m", 4])}
-    proof = model(build("two", [("Add", ["a", "b"], ["y"], {})], inputs, {"y": (FLOAT, ["k", 4])})).proof
-    assert proof.why == "the inputs do not share one named first dimension"
+@pytest.mark.parametrize("dims", [("n", "m"), (None, None), ("n", None), (None, "batch")])
+def test_two_first_dimensions(build: Any, dims: tuple[Any, Any]) -> None:
+    """They count the same rows where somebody says so, and what runs agrees."""
+    inputs = {"a": (FLOAT, [dims[0], 4]), "b": (FLOAT, [dims[1], 4])}
+    path = build("two", [("Add", ["a", "b"], ["y"], {})], inputs, {"y": (FLOAT, ["k", 4])})
+    assert model(path).proof.why == "the inputs do not share one named first dimension"
+    asked = model(path, max_rows=4)
+    assert asked.proof.why is None and {info.dims[0] for info in asked.inputs} == {"batch"}
+    apart = build("apart", [("MatMul", ["a", "b"], ["y"], {})], inputs, {"y": (FLOAT, ["k", 4])})
+    assert "mixes rows" in (model(apart, max_rows=4).proof.why or "")
 
 
 def test_integers_are_valid_indices(build: Any) -> None:
