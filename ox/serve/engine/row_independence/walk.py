@@ -182,6 +182,8 @@ class Walk:
         if function is None and not varies and proto.op_type not in JUDGED:
             return self._constant_node(Node(proto, self._version(domain), inputs, self._outside, self, scope), key)
         try:
+            if function is not None and (key in RULES or key in REFUSED):
+                raise Mixes("it is an operator and a function, and runtimes choose")
             if function is not None:
                 return self._call(function, Node(proto, 0, inputs, self._outside, self, scope))
             if key in REFUSED:

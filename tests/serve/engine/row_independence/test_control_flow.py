@@ -124,6 +124,14 @@ def test_functions() -> None:
     assert "nested too deeply" in str(found)
 
 
+def test_a_function_by_an_operators_name() -> None:
+    """A runtime may take its own."""
+    nodes = [helper.make_node("Identity", ["a"], ["r"])]
+    double = helper.make_function("", "ReduceSum", ["a"], ["r"], nodes, [helper.make_opsetid("", 21)])
+    node = helper.make_node("ReduceSum", ["x"], ["y"], keepdims=1)
+    assert "an operator and a function" in str(rows_mix(made([node], [4], functions=[double])))
+
+
 def test_a_name_inside_a_function_is_not_the_one_outside() -> None:
     inside = [helper.make_node("Identity", ["scales"], ["r"])]
     call = helper.make_node("Out", ["x"], ["y"], domain="mine")
