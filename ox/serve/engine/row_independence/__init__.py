@@ -48,6 +48,9 @@ from ox.serve.engine.row_independence import (
     refused as refused,
 )
 from ox.serve.engine.row_independence import (
+    shapes as shapes,
+)
+from ox.serve.engine.row_independence import (
     vision as vision,
 )
 from ox.serve.engine.row_independence.walk import TooLarge, Walk

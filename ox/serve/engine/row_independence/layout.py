@@ -151,7 +151,7 @@ def expand(node: Node) -> Tensor:
     sizes: list[Size] = [*[1] * (rank - x.rank), *x.sizes]
     wanted: list[Size] = [*[1] * (rank - len(target)), *target]
     if x.integers is not None and x.integers.size == 1:
-        filled = _filled(wanted, x.integers.ravel()[0])
+        filled = filled_with(wanted, x.integers.ravel()[0])
         if filled is not None:
             return filled
     if x.counts:
@@ -174,7 +174,7 @@ def expand(node: Node) -> Tensor:
     return Tensor(tuple(dims), axis, outer, None, x.place)
 
 
-def _filled(sizes: Sequence[Size], value: Size) -> Tensor | None:
+def filled_with(sizes: Sequence[Size], value: Size) -> Tensor | None:
     """A tensor of one integer, if it is a small one."""
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < len(sizes) or math.prod(known) > MOST_INTEGERS:
@@ -361,51 +361,3 @@ def _length(node: Node, size: Size, start: Size, end: Size, step: Size) -> Size:
     elif step == 1 and start == 0 and is_size(end):
         return node.symbols.of(("slice", size, end)) if divide(size, end) is None else end
     return node.symbols.fresh()
-
-
-@rule("Shape", counts=True, places=True)
-def shape(node: Node) -> Tensor:
-    x = node[0]
-    if x.dims is None:
-        return UNKNOWN
-    start, end = node.integer("start", 0), node.integer("end", x.rank)
-    array = np.empty(len(x.sizes), object)
-    array[:] = x.sizes
-    return constant(array[slice(start, end)])
-
-
-@rule("Size", counts=True, places=True)
-def size(node: Node) -> Tensor:
-    return UNKNOWN if node[0].dims is None else constant(product(node[0].sizes))
-
-
-@rule("ConstantOfShape", counts=True)
-def constant_of_shape(node: Node) -> Tensor:
-    sizes = node.elements(0)
-    if sizes is None:
-        return UNKNOWN
-    carriers = [axis for axis, size in enumerate(sizes) if has_batch(size)]
-    if carriers:
-        if len(carriers) > 1 or batch_factor(sizes[carriers[0]]) is None:
-            raise Mixes("makes something whose size follows from the number of rows")
-        return Tensor(tuple(size if is_size(size) else node.symbols.fresh() for size in sizes), carriers[0])
-    value = node.attribute("value")
-    integers = None if value is None else node.walker.constant(value.t).integers
-    if integers is not None and (filled := _filled(sizes, integers.ravel()[0])) is not None:
-        return filled
-    return Tensor(tuple(size if is_size(size) or size == 0 else node.symbols.fresh() for size in sizes))
-
-
-@rule("Range", counts=True)
-def range_(node: Node) -> Tensor:
-    start, limit, delta = ((node.elements(index) or [node.symbols.fresh()])[0] for index in range(3))
-    if any(map(has_batch, (start, limit, delta))):
-        if (start, limit, delta) != (0, B, 1):
-            raise Mixes("counts the rows")
-        return Tensor((B,), 0, 1, None, True)
-    if isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int) and delta:
-        numbers = range(start, limit, delta)
-        return constant(list(numbers)) if len(numbers) <= MOST_INTEGERS else Tensor((len(numbers),))
-    if start == 0 and delta == 1 and is_size(limit):
-        return Tensor((limit,))
-    return Tensor((node.symbols.of(("range", start, limit, delta)),))
