@@ -57,7 +57,7 @@ def read(path: Path, model: Model) -> list[Feed]:
             with np.load(path, allow_pickle=False) as held:
                 found: dict[str, Any] = dict(held)
         elif path.suffix == ".json":
-            found = _lists(json.loads(path.read_text()))
+            found = _lists(json.loads(path.read_text(encoding="utf-8")))
         else:
             raise ArgumentError("data of an unknown kind", expected=".json or .npz", got=str(path))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
