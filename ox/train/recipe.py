@@ -351,7 +351,8 @@ def _shelf() -> Path:
 
 def _looks_like_one(path: Path) -> bool:
     """Whether a page defines model and data at its top level; read, not run, for a list of names must cost nothing."""
-    names = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+    body = ast.parse(path.read_bytes()).body
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     return {"model", "data"} <= names
 
 
