@@ -97,7 +97,8 @@ class Engine:
             )
         self._runtime, self._sessions = runtime, sessions
         self._usual = self._control()
-        self.loading.stopped_by(partial(setattr, self._usual, "terminate", True))
+        self._stop = partial(setattr, self._usual, "terminate", True)
+        self.loading.stopped_by(self._stop)
         self._runs = [make(runtime, session, names, self.memory) for session in sessions]
 
     @property
@@ -113,6 +114,15 @@ class Engine:
         rows = max((len(array) for array in feed.values() if array.ndim), default=1)
         self.loading.enter(f"trial run of {f'a batch of {rows} rows' if rows > 1 else 'one row'}")
         return self._runs[0](feed, self._usual)
+
+    def end_load(self) -> None:
+        """The model is complete: nothing that ends its load can end a run from now on.
+
+        Raises:
+            Exception: why the load was ended, if it was.
+        """
+        self.loading.forget(self._stop)
+        self.loading.check()  # after it: an end that came before may have reached the runs
 
     @property
     def bindable(self) -> bool:

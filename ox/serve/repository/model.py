@@ -166,7 +166,7 @@ class Model:
             result_size=self._result_size,
         )
         self.sequences = None if tensors is None else self._sequences(tensors, budget)
-        control.check()  # runs that were ended on the way look like runs that fail
+        self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
         self.warm_s = perf_counter() - begun
 
     def _sequences(self, tensors: SequenceTensors, budget: Budget) -> Sequences:

@@ -127,7 +127,7 @@ class Steps:
             for number in due:
                 with self._controlled(entry, number) as control:
                     outcome = self._attempt(entry, number, found, control)
-                self._finish(entry, number, found, outcome)
+                self._finish(entry, number, found, control.error or outcome)
 
     async def settle(self, entry: Entry, found: Found) -> None:
         """Loads what should run and does not, then unloads what should not run any more.
@@ -143,7 +143,7 @@ class Steps:
                 with self._controlled(entry, number) as control:
                     call = partial(self._attempt, entry, number, found, control)
                     outcome = await in_thread(call, f"ox-watchdog {entry.name}")
-                self._finish(entry, number, found, outcome)
+                self._finish(entry, number, found, control.error or outcome)
         surplus = entry.surplus(found)
         self.retire(entry, [slot for slot in surplus if slot.number not in found.versions], GONE)
         self.retire(entry, [slot for slot in surplus if slot.number in found.versions], UNWANTED)
@@ -198,15 +198,15 @@ class Steps:
         except (OxError, Unsettled) as error:
             return error
 
-    def _finish(self, entry: Entry, number: int, found: Found, model: Model | OxError | Unsettled) -> None:
+    def _finish(self, entry: Entry, number: int, found: Found, model: Model | Exception) -> None:
         """What a load came to, on the event loop."""
         slot = entry.slot(number)
-        if isinstance(model, Unsettled):
-            raise model
         if isinstance(model, OxError):
             slot.fails(entry.wanted(found.versions[number]), model)
             self._failed(entry, f"version {number} of '{entry.name}' was not loaded: {model.one_line()}")
             return
+        if isinstance(model, Exception):  # Unsettled
+            raise model
         if slot.model is not None:
             model.stages = slot.model.stages  # what is counted goes on
         before = slot.runs(model, entry.wanted(found.versions[number]))

@@ -17,6 +17,7 @@ import pytest
 from ox.errors import LoadError
 from ox.graph.contract import Contract, Sample
 from ox.serve import Options
+from ox.serve.repository.watchdog import Watchdog
 
 
 def test_a_file_that_is_replaced(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
@@ -150,6 +151,30 @@ def test_a_folder_that_is_gone_changes_nothing(
         make(tmp_path / "all" / "m.onnx", 2)
         eventually(lambda: caller(server).infer("m") == (200, (1, 2.0)))
         assert caplog.text.count("cannot be looked into") == 1
+
+
+def test_a_load_that_is_cancelled_once_it_is_done(
+    make: Any, serve: Any, caller: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the end of its thread and the event loop, which does not take the model then; the next load does."""
+    path = make(tmp_path / "m.onnx", 1)
+    with serve(tmp_path, watch=False, manage=True) as server:
+        client, steps = caller(server), server.keeper._steps
+        real = Watchdog.run
+
+        def run(self: Watchdog[Any], call: Any, control: Any) -> Any:
+            model = real(self, call, control)
+            steps.cancel("m", "its files have changed")
+            return model
+
+        make(path, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(Watchdog, "run", run)
+            status, error = client.ask("/v2/repository/models/m/load", {})
+        assert status == 400 and "was ended" in error
+        assert client.infer("m") == (200, (1, 1.0)) and client.index("m") == {"1": ("READY", "")}
+        assert client.ask("/v2/repository/models/m/load", {})[0] == 200
+        assert client.infer("m") == (200, (1, 2.0))
 
 
 def test_without_watching(make: Any, serve: Any, caller: Any, tmp_path: Path) -> None:

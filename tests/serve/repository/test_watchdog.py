@@ -192,3 +192,23 @@ def test_every_run_at_the_load_can_be_ended(mlp: Path, monkeypatch: pytest.Monke
     with pytest.raises((Cancelled, ServeError)):
         Model(mlp, Options("cpu"), Limits(), control=control)
     assert isinstance(control.error, Cancelled)
+
+
+def test_an_end_after_the_load_ends_no_run(mlp: Path) -> None:
+    """Not those that the event loop makes itself, nor those of the instances, which have no control of their own."""
+    control = LoadControl("mlp", 60)
+    model = Model(mlp, Options("cpu"), Limits(), control=control)
+    row = model.proof.row
+    assert row is not None
+    control.end(Cancelled("its files have changed"))
+    assert model.engine.instance(0, model.fit.bound)((row,)) and model.engine.instance(0)((row,))
+
+
+def test_an_end_before_the_load_is_complete_counts(mlp: Path) -> None:
+    control = LoadControl("mlp", 60)
+    engine = Model(mlp, Options("cpu"), Limits(), control=LoadControl()).engine
+    engine.loading = control
+    control.stopped_by(engine._stop)
+    control.end(Cancelled("now"))
+    with pytest.raises(Cancelled, match="now"):
+        engine.end_load()
