@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log2
-from time import perf_counter
+from time import thread_time
 
 import numpy as np
 
@@ -21,9 +21,13 @@ from ox.serve.engine.session import Engine
 
 MIB = 1 << 20
 SMALLEST, LARGEST = 16, 1 << 16  # sizes that are tried
-ENOUGH = 128 * MIB  # a run that takes so much shows how memory grows
+ENOUGH = 64 * MIB  # a run that takes so much shows how memory grows
 LEAST = 32 * MIB  # one that takes less shows nothing: the arena grows in pieces
-BUDGET_S = 0.1  # for each dimension
+COMPARABLE = 2 * MIB  # runs that take less do not show growth: what they take is a piece or none
+POINTS = 3  # growth is that of so many runs: over more sizes the pieces of the arena matter less
+BUDGET_S = 0.5  # of the processor, for each dimension: how busy the machine is does not change what is found
+STEP = 4  # a run of twice the size may take so many times as long
+SHARE = 0.5  # of the time that the load may take, after which nothing is tried any more
 MOST_DIMS = 4
 DOUBT = 2  # what is predicted may be wrong by so much
 STEEPEST = 3.0  # exponent of the growth
@@ -76,9 +80,25 @@ def hopeless(engine: Engine, row: Feed | None, told: Mapping[str, int]) -> dict[
 
 def _most(engine: Engine, row: Feed, name: str) -> int | None:
     """The size at which a run would take `DOUBT` times the memory of all; None if it grows too little to tell."""
+    taken = _tries(engine, row, name)
+    if len(taken) < 2 or taken[-1][1] < LEAST:
+        return None
+    comparable = [point for point in taken if point[1] >= COMPARABLE][-POINTS:]
+    (small, before), (size, last) = comparable[0], comparable[-1]
+    growth = log2(last / before) / log2(size / small) if small < size else STEEPEST
+    growth = min(max(growth, 1.0), STEEPEST)
+    return max(size, int(size * (DOUBT * engine.memory.limit / last) ** (1 / growth)))
+
+
+def _tries(engine: Engine, row: Feed, name: str) -> list[tuple[int, int]]:
+    """Sizes and the bytes that a run of each takes, up to one that shows enough."""
     taken: list[tuple[int, int]] = []
-    size, end = SMALLEST, perf_counter() + BUDGET_S
-    while size <= LARGEST and perf_counter() < end:
+    size, spent, following = SMALLEST, 0.0, 0.0
+    loading = engine.loading
+    while size <= LARGEST and spent + following <= BUDGET_S:
+        if loading.limit_s is not None and loading.seconds > SHARE * loading.limit_s:
+            break
+        begun = thread_time()
         feed = draw(engine.inputs, [row], size, np.random.default_rng(0), {name: size})
         try:
             bytes_taken = min(_taken(engine, feed) for _ in range(2))  # what other models take only makes it more
@@ -87,12 +107,10 @@ def _most(engine: Engine, row: Feed, name: str) -> int | None:
         taken.append((size, bytes_taken))
         if bytes_taken >= ENOUGH:
             break
+        following = STEP * (thread_time() - begun)
+        spent += following / STEP
         size *= 2
-    if len(taken) < 2 or taken[-1][1] < LEAST:
-        return None
-    (_, before), (size, last) = taken[-2:]
-    growth = min(max(log2(last / max(before, MIB)), 1.0), STEEPEST)
-    return max(size, int(size * (DOUBT * engine.memory.limit / last) ** (1 / growth)))
+    return taken
 
 
 def _taken(engine: Engine, feed: Feed) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from onnx import TensorProto
 from ox.errors import ArgumentError, ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve import Limits, Options, Server
+from ox.serve.engine import dimensions
 from ox.serve.engine.dimensions import MIB, hopeless, varying
+from ox.serve.engine.instance import Feed
+from ox.serve.engine.session import Engine
 from ox.serve.limits import parse_dims
 from ox.serve.repository.model import Model
 from ox.serve.rest.codec import Codec
@@ -56,6 +60,44 @@ def test_attention_is_bounded_by_its_square(attention: Path) -> None:
         shape(model, 1, 2_000_000, 1)
     assert caught.value.status == 413 and "measured" in str(caught.value.expected)
     assert "--max-dim tokens=SIZE" in str(caught.value.hint)
+
+
+def test_a_busy_machine_finds_the_same_limit(attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is the time of the processor: a machine that is busy with something else only takes longer."""
+    model = Model(attention, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
+    real = dimensions._taken
+
+    def slowly(engine: Engine, feed: Feed) -> int:
+        sleep(0.04)
+        return real(engine, feed)
+
+    monkeypatch.setattr(dimensions, "_taken", slowly)
+    ((_, most, _),) = model.signature.inputs["x"]._bounds
+    assert hopeless(model.engine, model.proof.row, {}) == {"tokens": most}
+
+
+def test_most_of_the_time_of_a_load_is_left(attention: Path) -> None:
+    """Nothing is tried any more once half of it is over."""
+    model = Model(attention, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
+    model.engine.loading.limit_s = 2 * (model.engine.loading.seconds - 1e-6)
+    assert hopeless(model.engine, model.proof.row, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("taken", "most"),
+    [
+        ([(512, 2), (1024, 4), (2048, 16), (4096, 64)], 23170),  # 4 bytes for a pair of tokens
+        ([(1024, 0), (2048, 1), (4096, 64)], 13003),  # one that shows something: the steepest growth
+        ([(2048, 16), (4096, 31)], None),
+        ([(65536, 64)], None),
+    ],
+)
+def test_growth_is_of_comparable_runs(
+    wide: Path, taken: list[tuple[int, int]], most: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(wide, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
+    monkeypatch.setattr(dimensions, "_tries", lambda *_: [(size, mib * MIB) for size, mib in taken])
+    assert hopeless(model.engine, model.proof.row, {}) == ({} if most is None else {"n": most})
 
 
 def test_what_shows_nothing_is_not_bounded(wide: Path) -> None:
