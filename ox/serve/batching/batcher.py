@@ -195,7 +195,8 @@ class Batcher:
                 if job.abandoned or job.flight is not flight or job.deadline is None:
                     continue
                 if job.deadline <= now:
-                    self._too_late(job)
+                    self._fail_late(job)
+                    self._answer_late(job)
                 elif following is None or job.deadline < following:
                     following = job.deadline
         return following
@@ -206,16 +207,21 @@ class Batcher:
             if job.abandoned:
                 self.tally.gone += 1
             else:
-                self._too_late(job)
+                self._fail_late(job)
+        for job in jobs:  # only now: an answer may bring the client's next request, which finds them all given up
+            if not job.abandoned:
+                self._answer_late(job)
         if self.returned is not None:
             self.returned(jobs)
 
-    def _too_late(self, job: Job) -> None:
+    def _fail_late(self, job: Job) -> None:
         self.tally.late += 1
         waited = f"{1000 * (perf_counter() - job.arrived):.0f} ms"
         where = "in the queue" if job.flight is None else "in the queue and the model"
         hint = "again in a moment, or with a longer timeout"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
+
+    def _answer_late(self, job: Job) -> None:
         self.answer(job)
         job.let_go()
 

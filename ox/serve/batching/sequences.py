@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from time import perf_counter
@@ -18,25 +18,15 @@ from typing import NamedTuple
 from ox.errors import ServeError
 from ox.graph.contract import Array
 from ox.serve.batching.batcher import Batcher
+from ox.serve.batching.deadline_heap import DeadlineHeap
 from ox.serve.batching.deadlines import Deadlines
-from ox.serve.batching.intake import Budget
+from ox.serve.batching.intake import PURGE_S, Budget
 from ox.serve.batching.job import Job
 from ox.serve.batching.sequence_tensors import SequenceTensors, States
 
 log = logging.getLogger("ox.serve")
 
 RETRY_S = 1.0
-
-
-class Waiting(NamedTuple):
-    """A request that waits for its turn."""
-
-    job: Job
-    size: int  # bytes
-
-    @property
-    def start(self) -> bool:
-        return bool(self.job.request.parameters.get("sequence_start", False))
 
 
 class Sequence:
@@ -46,10 +36,27 @@ class Sequence:
 
     def __init__(self, identifier: int | str) -> None:
         self.id = identifier
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: OrderedDict[int, Waiting] = OrderedDict()  # by number; the next one is first
         self.running: Job | None = None
         self.states: States | None = None
         self.active = False  # has a slot
+
+
+class Waiting(NamedTuple):
+    """A request that waits for its turn."""
+
+    sequence: Sequence
+    job: Job
+    size: int  # bytes
+
+    @property
+    def start(self) -> bool:
+        return bool(self.job.request.parameters.get("sequence_start", False))
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was given up: its client has left, or it is too late for it."""
+        return self.job.abandoned or self.job.error is not None
 
 
 class Held:
@@ -96,8 +103,10 @@ class Sequences:
         self._backlog: dict[Sequence, None] = {}  # those without a slot, in order
         self._idle: dict[Sequence, float] = {}  # those without a request, and when they end; the first ends first
         self._running: dict[Job, Sequence] = {}
+        self._waiting: DeadlineHeap[Waiting] = DeadlineHeap()
         self._requests, self._states = Held(), Held()
         self.waiting = 0
+        self._purged = 0.0
         self._promoting = self._draining = False
         self._deadlines: Deadlines | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -124,11 +133,11 @@ class Sequences:
             what = f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
             raise ServeError(what, hint="the parameter sequence_id")
         self._tensors.check(identifier, job.request.rows)
-        sequence = self._sequences.get(identifier)
-        if sequence is None and not parameters.get("sequence_start", False):
-            raise self._unknown(identifier)
         size = sum(array.nbytes for array in job.request.feed.values())
         self._admit(size)
+        sequence = self._sequences.get(identifier)  # only now: making room may end it
+        if sequence is None and not parameters.get("sequence_start", False):
+            raise self._unknown(identifier)
         if self._deadlines is None:
             self._open()
         job.request.rows = 1  # whatever its first dimension is
@@ -138,7 +147,8 @@ class Sequences:
             sequence = self._sequences[identifier] = Sequence(identifier)
             self._backlog[sequence] = None
         self._idle.pop(sequence, None)
-        sequence.waiting.append(Waiting(job, size))
+        waiting = Waiting(sequence, job, size)
+        sequence.waiting[self._waiting.push(job.deadline, waiting)] = waiting
         self._count(1, size)
         assert self._deadlines is not None
         self._deadlines.watch(job.deadline)
@@ -181,6 +191,7 @@ class Sequences:
             self._budget.states.remove(self._states)
             self._deadlines = None
         self._sequences.clear()
+        self._waiting.clear()
         self._idle.clear()
 
     # ---- what waits
@@ -193,17 +204,18 @@ class Sequences:
 
     def _admit(self, size: int) -> None:
         """Whether there is room for a request of so many bytes."""
-        if self.waiting + self._batcher.depth >= self._max_queue:
-            if self._deadlines is not None:
-                self._overdue(perf_counter())  # some may have left
-            waiting = self.waiting + self._batcher.depth
-            if waiting >= self._max_queue:
-                raise self._busy(f"{waiting} requests of sequences wait already", f"at most {self._max_queue}")
-        held, limit = self._budget.held, self._budget.limit
-        if held + size > limit:
-            raise self._busy(
-                f"{held} bytes wait already", f"at most {limit}, of all models together (--limit buffered)"
-            )
+        budget = self._budget
+        if self.waiting + self._batcher.depth >= self._max_queue or budget.held + size > budget.limit:
+            now = perf_counter()
+            if now - self._purged >= PURGE_S:  # not for every request: clients choose how often they are refused
+                self._purged = now
+                self._purge()
+        waiting = self.waiting + self._batcher.depth
+        if waiting >= self._max_queue:
+            raise self._busy(f"{waiting} requests of sequences wait already", f"at most {self._max_queue}")
+        if budget.held + size > budget.limit:
+            expected = f"at most {budget.limit}, of all models together (--limit buffered)"
+            raise self._busy(f"{budget.held} bytes wait already", expected)
 
     def _busy(self, got: str, expected: str) -> ServeError:
         self._batcher.tally.refused += 1
@@ -216,33 +228,35 @@ class Sequences:
             f"inference request for sequence {identifier} to model '{self._model}' must specify the START flag on the "
             "first request of the sequence"
         )
-        idle = f"after {self._idle_s:g} s without a request"
-        return ServeError(what, hint=f"a sequence ends with sequence_end, {idle}, and when its model is loaded again")
+        ends = f"with sequence_end, after {self._idle_s:g} s without a request, and when its model is loaded again"
+        expected = f"a sequence that has begun and not ended (it ends {ends})"
+        return ServeError(what, expected=expected, hint="sequence_start on this request")
 
     def _count(self, sign: int, size: int) -> None:
         self.waiting += sign
         self._requests.size += sign * size
 
     def _overdue(self, now: float) -> float | None:
-        """Answers what is past its deadline, takes out whose clients have left; the next deadline."""
-        following = None
-        for sequence in list(self._sequences.values()):
-            for waiting in list(sequence.waiting):
-                deadline = waiting.job.deadline
-                if waiting.job.abandoned or deadline is None:
-                    continue
-                if deadline <= now:
-                    self._batcher.drop([waiting.job])
-                elif following is None or deadline < following:
-                    following = deadline
-            # A start that is gone still ends what was before it, when its turn comes.
-            gone = [waiting for waiting in sequence.waiting if waiting.job.abandoned and not waiting.start]
-            for waiting in gone:
-                sequence.waiting.remove(waiting)
+        """Answers what is past its deadline; the next deadline."""
+        due = self._waiting.pop_due(now)
+        self._take_out(due)
+        self._batcher.drop([waiting.job for _, waiting in due])
+        self._go_on([waiting.sequence for _, waiting in due])
+        return self._waiting.first()
+
+    def _purge(self) -> None:
+        """Takes out the requests whose clients have left."""
+        gone = [(number, waiting) for number, waiting in self._waiting if waiting.gone]
+        self._take_out(gone)
+        self._go_on([waiting.sequence for _, waiting in gone])
+
+    def _take_out(self, requests: Many[tuple[int, Waiting]]) -> None:
+        """Except a start: it still ends what was before it, when its turn comes."""
+        for number, waiting in requests:
+            if not waiting.start:
+                del waiting.sequence.waiting[number]
+                self._waiting.remove(number)
                 self._count(-1, waiting.size)
-            self._advance(sequence)
-        self._promote()
-        return following
 
     # ---- a sequence and its next request
 
@@ -254,12 +268,12 @@ class Sequences:
     def _advance(self, sequence: Sequence) -> None:
         """Hands the next request on, if it is its turn."""
         while sequence.running is None and sequence.waiting:
-            first = sequence.waiting[0]
+            first = next(iter(sequence.waiting.values()))
             job = first.job
-            if not (job.abandoned or first.start or sequence.states is not None):
+            if not (first.gone or first.start or sequence.states is not None):
                 self._take(sequence)
                 self._refuse(job, self._unknown(sequence.id))
-            elif job.abandoned:
+            elif first.gone:
                 self._take(sequence)
                 if first.start:
                     self._keep(sequence, None)
@@ -275,7 +289,9 @@ class Sequences:
                 self._wait_idle(sequence)
 
     def _take(self, sequence: Sequence) -> None:
-        self._count(-1, sequence.waiting.popleft().size)
+        number, waiting = sequence.waiting.popitem(last=False)
+        self._waiting.remove(number)
+        self._count(-1, waiting.size)
 
     def _hand_over(self, sequence: Sequence, job: Job, start: bool) -> None:
         states = self._tensors.initial if start else sequence.states
@@ -350,6 +366,8 @@ class Sequences:
             self._empty.set_result(None)
 
     def _wait_idle(self, sequence: Sequence) -> None:
+        if sequence in self._idle:
+            return
         self._idle[sequence] = perf_counter() + self._idle_s
         if self._expiry is None:
             self._expiry = self._loop.call_later(self._idle_s, self._expire)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.batcher import Batcher
-from ox.serve.batching.intake import Budget, Intake
+from ox.serve.batching.intake import PURGE_S, Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.sequence_config import Control, SequenceBatching, State
 from ox.serve.batching.sequence_tensors import SequenceTensors
@@ -216,8 +217,10 @@ def test_what_follows_an_end(run: Any) -> None:
         jobs = [bench.ask(1, 1, "start end"), bench.ask(2, 1), bench.ask(3, 1, "start"), bench.ask(4, 1, "end")]
         one, refused, three, seven = await bench.settled(*jobs)
         assert (one, three, seven) == (1, 3, 7) and "must specify the START flag" in refused
-        with pytest.raises(ServeError, match="START flag"):
+        with pytest.raises(ServeError, match="START flag") as caught:
             bench.ask(1, 1)
+        assert caught.value.hint == "sequence_start on this request"
+        assert caught.value.expected is not None and "after 20 s without a request" in caught.value.expected
         assert await bench.emptied()
 
     run(body)
@@ -289,7 +292,7 @@ def test_slots(run: Any) -> None:
         gone.abandon()
         assert "took too long" in (await bench.settled(late))[0]
         assert "START flag" in (await bench.settled(follower))[0]
-        assert bench.sequences.waiting == 3  # c, c, f
+        assert bench.sequences.waiting == 4  # c, c, f, and d until its turn
         assert await bench.settled(bench.ask(1, "b")) == [2]
         assert not c[0].answers
         assert await bench.settled(bench.ask(1, "b", "end"), *c, f) == [3, 1, 3, 7]
@@ -344,6 +347,7 @@ def test_too_much_waits(run: Any) -> None:
             bench.ask(1, 4, "start")
         assert caught.value.status == 503 and caught.value.retry_after and len(bench.sequences) == 3
         jobs[0].abandon()
+        await asyncio.sleep(2 * PURGE_S)
         last = bench.ask(1, 1)
         bench.instances[0].gate.set()
         assert await bench.settled(running, *jobs, last) == [1, None, 1, 1, 2]
@@ -406,6 +410,144 @@ def test_an_answer_that_brings_the_next_request(run: Any) -> None:
         assert await bench.settled(*last) == [3] and await bench.emptied()
 
     run(body)
+
+
+def test_an_answer_that_brings_the_next_request_into_a_full_queue(run: Any) -> None:
+    """Many deadlines pass together; each answer has its client send the next request, for which room is looked for."""
+
+    async def body(bench: Bench) -> None:
+        gate, entered = bench.instances[0].gate, bench.instances[0].entered
+        gate.clear()
+        running = bench.ask(1, "busy", "start")
+        await asyncio.to_thread(entered.wait, 20)
+        refused = 0
+
+        def another() -> None:
+            nonlocal refused
+            try:
+                bench.ask(1, "busy")
+            except ServeError:
+                refused += 1
+
+        jobs = [bench.ask(1, "busy", "start" if step % 3 == 0 else "", timeout=30_000) for step in range(25)]
+        jobs += [bench.ask(1, step + 1, "start", timeout=30_000) for step in range(24)]
+        for job in jobs:
+            job.then = another
+        time.sleep(0.05)  # the loop stands still, so that all of them are late at once
+        await bench.settled(*jobs)
+        assert [job.answers for job in jobs] == [1] * len(jobs)
+        assert bench.batcher.tally.late == len(jobs)
+        gate.set()
+        assert await bench.settled(running) == [1]
+
+    run(body, slots=1, max_queue=50)
+
+
+def test_a_late_start_is_not_run(run: Any) -> None:
+    """Nor one whose turn comes while those that were late with it are answered."""
+
+    async def body(bench: Bench) -> None:
+        gate, entered = bench.instances[0].gate, bench.instances[0].entered
+        gate.clear()
+        running = bench.ask(1, "a", "start")
+        await asyncio.to_thread(entered.wait, 20)
+        first, second = bench.ask(2, "a"), bench.ask(3, "a", "start")
+        last: list[Note] = []
+        running.then = lambda: bench.sequences._overdue(time.perf_counter() + 60)  # before the next one's turn
+        first.then = lambda: last.append(bench.ask(4, "a"))
+        gate.set()
+        await bench.settled(running, first, second)
+        assert "START flag" in (await bench.settled(*last))[0]
+        assert [first.answers, second.answers] == [1, 1]
+        assert bench.instances[0].batches == [1] and await bench.emptied()
+
+    run(body)
+
+
+def test_a_request_whose_sequence_ends_while_room_is_looked_for(run: Any) -> None:
+    """The start has been abandoned in the backlog, the queue is full: what follows it is refused, not forgotten."""
+
+    async def body(bench: Bench) -> None:
+        bench.instances[0].gate.clear()
+        running = bench.ask(1, "a", "start")
+        await asyncio.to_thread(bench.instances[0].entered.wait, 20)
+        start = bench.ask(1, "b", "start")
+        start.abandon()
+        await asyncio.sleep(2 * PURGE_S)
+        with pytest.raises(ServeError, match="START flag"):
+            bench.ask(2, "b")
+        assert bench.sequences.waiting == 0
+        bench.instances[0].gate.set()
+        assert await bench.settled(running, bench.ask(1, "a", "end")) == [1, 2]
+        assert await bench.emptied()
+
+    run(body, slots=1, max_queue=1)
+
+
+def test_deadlines_do_not_look_at_idle_sequences(run: Any) -> None:
+    """However many they are: clients choose how often a deadline passes."""
+
+    async def body(bench: Bench) -> None:
+        await bench.settled(*[bench.ask(1, number + 1, "start") for number in range(50)])
+        looked: list[Any] = []
+        advance = bench.sequences._advance
+        bench.sequences._advance = lambda sequence: (looked.append(sequence.id), advance(sequence))[0]  # type: ignore[method-assign]
+        bench.instances[0].gate.clear()
+        bench.instances[0].entered.clear()
+        busy = bench.ask(1, 1)
+        await asyncio.to_thread(bench.instances[0].entered.wait, 20)
+        late = [bench.ask(1, 1, timeout=5000 * step) for step in range(1, 9)]
+        await bench.settled(*late)
+        assert set(looked) == {1}
+        bench.instances[0].gate.set()
+        assert await bench.settled(busy) == [2]
+
+    run(body)
+
+
+def test_idle_sequences_end_while_deadlines_pass(run: Any) -> None:
+    """A client with short timeouts does not keep the sequences of others."""
+
+    async def body(bench: Bench) -> None:
+        await bench.settled(*[bench.ask(1, name, "start") for name in ("idle", "busy")])
+        sequences = bench.sequences
+        ends = sequences._idle[sequences._sequences["idle"]]
+        bench.instances[0].gate.clear()
+        jobs = [bench.ask(1, "busy"), bench.ask(1, "busy", timeout=3000)]
+        await bench.settled(jobs[1])
+        assert sequences._idle[sequences._sequences["idle"]] == ends
+        bench.instances[0].gate.set()
+        await bench.settled(jobs[0])
+
+    run(body)
+
+
+def test_a_full_queue_is_looked_through_only_so_often(run: Any) -> None:
+    """Clients choose how often they are refused."""
+
+    async def body(bench: Bench) -> None:
+        bench.instances[0].gate.clear()
+        running = bench.ask(1, 1, "start")
+        await asyncio.to_thread(bench.instances[0].entered.wait, 20)
+        jobs = [bench.ask(1, 1) for _ in range(3)]
+        looks = 0
+        purge = bench.sequences._purge
+
+        def counted() -> None:
+            nonlocal looks
+            looks += 1
+            purge()
+
+        bench.sequences._purge = counted  # type: ignore[method-assign]
+        begun = time.perf_counter()
+        for _ in range(200):
+            with pytest.raises(ServeError, match="busy"):
+                bench.ask(1, 1)
+        assert 1 <= looks <= 1 + (time.perf_counter() - begun) / PURGE_S
+        bench.instances[0].gate.set()
+        assert await bench.settled(running, *jobs) == [1, 2, 3, 4]
+
+    run(body, max_queue=3)
 
 
 def test_without_an_id(run: Any) -> None:
