@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ox.serve.engine.row_independence.node import Node, axis_of, rule
-from ox.serve.engine.row_independence.size import B, Size
+from ox.serve.engine.row_independence.size import Size
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
 
 PICKS = "picks rows out of the batch"
@@ -175,8 +175,3 @@ def compress(node: Node) -> Tensor:
     if along == x.axis:
         raise Mixes(PICKS)
     return x.with_dims([node.symbols.fresh() if place == along else size for place, size in enumerate(x.sizes)])
-
-
-def of_one_row(x: Tensor) -> bool:
-    """Whether it has the rows in front, and nothing else on that axis."""
-    return x.axis == 0 and x.outer == 1 and x.sizes[0] == B
