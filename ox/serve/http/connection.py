@@ -280,7 +280,7 @@ class Connection(Patience):
         kind = Exchange if self.refusal is None else Refused
         if keep and self.parser.get_http_version() == "1.0":
             keep = self.refusal is None and persists(self.headers.get(b"connection", b""))
-            kind = KeepAlive if self.refusal is None else Refused
+            kind = KeepAlive if keep else kind
             self.fresh = b""  # known heads are those of HTTP/1.1
         exchange = kind(self, self.parser.get_method(), self.target, self.headers, cast(bytes, body), keep)
         if isinstance(exchange, Refused) and self.refusal is not None:

@@ -228,6 +228,15 @@ def test_http_1_0_is_told_that_it_stays(plane: Any, connect: Any, line: bytes) -
         assert client.reply()[1]["connection"] == "close" and client.closed()
 
 
+@pytest.mark.parametrize("options", [b"keep-alive, close", b"close, Keep-Alive", b"keep-alive\r\nconnection: close"])
+def test_http_1_0_that_asks_for_both_gets_one_answer(plane: Any, connect: Any, options: bytes) -> None:
+    with connect(plane) as client:
+        client.send(b"GET /a HTTP/1.0\r\nconnection: %s\r\n\r\n" % options)
+        head = client.socket.recv(65536).partition(b"\r\n\r\n")[0].lower()
+        assert [line for line in head.split(b"\r\n") if line.startswith(b"connection:")] == [b"connection: close"]
+        assert client.closed()
+
+
 def test_http_1_0_is_closed_while_draining(plane: Any, connect: Any) -> None:
     with connect(plane) as client:
         plane.on_loop(lambda: setattr(plane.front, "draining", True))
