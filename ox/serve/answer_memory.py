@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from time import perf_counter
+from typing import NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -62,6 +63,23 @@ class _Counted(ref[Array]):
     size: int
 
 
+class Need(NamedTuple):
+    """What a run asks for: room for the `least` bytes that `rows` take, up to `most` if there is as much. One that does
+    not `wait` gets what there is."""
+
+    rows: int
+    least: int
+    most: int
+    wait: bool = True
+
+
+class Grant(NamedTuple):
+    """What a run needed in the end, and the bytes that it was given for it."""
+
+    need: Need
+    size: int
+
+
 class AnswerMemory:
     """Bytes of large results and answers of a server, and the room that is left for more.
 
@@ -80,9 +98,8 @@ class AnswerMemory:
         self.since: float | None = None  # when the run began to wait that waits now (perf_counter)
         self._held = 0
         self._lock = threading.Lock()
-        self._turn = threading.Lock()  # held by the run that waits for room; the others wait for it
+        self._waiting: tuple[SimpleQueue[None], ...] = ()  # who waits: the first for room, the others for their turn
         self._freed: deque[int] = deque()
-        self._wake: SimpleQueue[None] = SimpleQueue()
         self._counted: dict[int, _Counted] = {}
         self.emptied: Callable[[], None] | None = None  # called, in any thread, when nothing large is held any more
 
@@ -95,26 +112,62 @@ class AnswerMemory:
 
     # ---- runs
 
-    def acquire(self, least: int, most: int, wait: bool = True) -> int:
-        """Waits until there is room for the `least` that a run makes; gives the room that it got, up to `most`.
+    def acquire(self, ask: Callable[[], Need | None]) -> Grant | None:
+        """Waits until there is room for what a run needs, which whoever waits longest gets first.
 
-        One that does not `wait` gets 0 where there is none.
+        Args:
+            ask: tells what it needs; asked again whenever something may have changed. None for no more than a little.
+
+        Returns: what it was given for what it needed in the end; None once it needs nothing.
         """
-        if not wait:
-            return (self._try(least, most) or 0) if self.since is None else 0
-        with self._turn:
-            room = self._try(least, most)
-            if room is None:
-                begun = self.since = perf_counter()
-                self.waits += 1
-                while room is None:
-                    # `since` was set before this look: whatever is freed after it leaves a word.
-                    room = self._try(least, most)
-                    if room is None:
-                        self._wake.get()
+        need = ask()
+        if need is None or not need.wait:
+            return self._at_once(need)
+        wake: SimpleQueue[None] = SimpleQueue()
+        with self._lock:
+            self._waiting += (wake,)
+        try:
+            return self._wait(ask, wake)
+        finally:
+            self._leave(wake)
+
+    def look_again(self) -> None:
+        """Has those that wait ask again what they need: it may be less, or nothing."""
+        for wake in self._waiting:
+            wake.put(None)
+
+    def _wait(self, ask: Callable[[], Need | None], wake: SimpleQueue[None]) -> Grant | None:
+        while True:
+            # This one is in `_waiting` before it looks: whatever changes after that leaves a word.
+            need = ask()
+            if need is None or not need.wait:
+                return self._at_once(need)
+            if self._waiting[0] is wake:
+                room = self._try(need)
+                if room is not None:
+                    return Grant(need, room)
+                if self.since is None:
+                    self.since = perf_counter()
+                    self.waits += 1
+            wake.get()
+
+    def _leave(self, wake: SimpleQueue[None]) -> None:
+        with self._lock:
+            if self._waiting[0] is wake and self.since is not None:
+                self.waited_s += perf_counter() - self.since
                 self.since = None
-                self.waited_s += perf_counter() - begun
-        return room
+            self._waiting = tuple(other for other in self._waiting if other is not wake)
+        self._wake_first()
+
+    def _wake_first(self) -> None:
+        waiting = self._waiting
+        if waiting:
+            waiting[0].put(None)
+
+    def _at_once(self, need: Need | None) -> Grant | None:
+        if need is None:
+            return None
+        return Grant(need, 0 if self._waiting else self._try(need) or 0)
 
     def charge(self, size: int) -> None:
         """Counts bytes that somebody else holds, until they are given back."""
@@ -126,14 +179,14 @@ class AnswerMemory:
         """Gives back what `acquire` gave, or `charge` took."""
         self._free(size)
 
-    def _try(self, least: int, most: int) -> int | None:
+    def _try(self, need: Need) -> int | None:
         with self._lock:
             self._settle()
             room = self.limit - self._held - self.unread
             # An answer that is larger than all of it still passes, alone.
-            if least > room and self._held:
+            if need.least > room and self._held:
                 return None
-            size = max(least, min(most, room))
+            size = max(need.least, min(need.most, room))
             self._add(size)
             return size
 
@@ -170,8 +223,8 @@ class AnswerMemory:
     def unread_by(self, size: int) -> None:
         """Small answers wait for their clients, or (negative) no longer do."""
         self.unread += size
-        if size < 0 and self.since is not None:
-            self._wake.put(None)
+        if size < 0:
+            self._wake_first()
 
     # An array is freed anywhere, also in a collection in the middle of what holds the lock: these may not take it.
 
@@ -184,8 +237,7 @@ class AnswerMemory:
 
     def _free(self, size: int) -> None:
         self._freed.append(size)
-        if self.since is not None:
-            self._wake.put(None)
+        self._wake_first()
 
     def _settle(self) -> None:
         freed = self._freed

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ox.serve.answer_memory import LARGE, TINY, AnswerMemory, Parts, raw
+from ox.serve.answer_memory import LARGE, TINY, AnswerMemory, Need, Parts, raw
 
 MIB = 1 << 20
 
@@ -24,10 +24,24 @@ def keep(memory: AnswerMemory, mib: float, promised: int = 0) -> Any:
     return memory.keep([array(mib)], promised)[0]
 
 
+def acquire(memory: AnswerMemory, least: int, most: int = 0, wait: bool = True) -> int:
+    grant = memory.acquire(lambda: Need(1, least, most or least, wait))
+    assert grant is not None
+    return grant.size
+
+
 def waiting(memory: AnswerMemory) -> None:
     """Until a run waits; fails by the time limit of all tests, if none ever does."""
     give_up = time.monotonic() + 20
     while memory.since is None:
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+def standing(memory: AnswerMemory, number: int) -> None:
+    """Until so many runs wait, for memory or for their turn."""
+    give_up = time.monotonic() + 20
+    while len(memory._waiting) < number:
         assert time.monotonic() < give_up
         time.sleep(0.001)
 
@@ -75,12 +89,12 @@ def test_text_counts_as_long_as_it_lives() -> None:
 def test_a_run_waits_until_there_is_room() -> None:
     memory = AnswerMemory(10 * MIB)
     kept = [keep(memory, 4), keep(memory, 4)]
-    assert memory.acquire(MIB, 5 * MIB) == 2 * MIB  # as much as there is
+    assert acquire(memory, MIB, 5 * MIB) == 2 * MIB  # as much as there is
     memory.release(2 * MIB)
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(memory.acquire, 3 * MIB, 3 * MIB)
+        run = pool.submit(acquire, memory, 3 * MIB)
         waiting(memory)
-        assert not run.done() and memory.acquire(3 * MIB, 3 * MIB, wait=False) == 0
+        assert not run.done() and acquire(memory, 3 * MIB, wait=False) == 0
         kept.pop()
         assert run.result(20) == 3 * MIB
     assert memory.waits == 1 and memory.waited_s > 0 and memory.since is None
@@ -94,7 +108,7 @@ def test_unread_small_answers_take_room_and_give_it_back() -> None:
     kept = keep(memory, 4)
     memory.unread_by(5 * MIB)
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(memory.acquire, 2 * MIB, 2 * MIB)
+        run = pool.submit(acquire, memory, 2 * MIB)
         waiting(memory)
         memory.unread_by(-5 * MIB)
         assert run.result(20) == 2 * MIB
@@ -103,13 +117,51 @@ def test_unread_small_answers_take_room_and_give_it_back() -> None:
 
 def test_more_than_all_of_it_passes_alone() -> None:
     memory = AnswerMemory(10 * MIB)
-    assert memory.acquire(30 * MIB, 30 * MIB) == 30 * MIB
+    assert acquire(memory, 30 * MIB) == 30 * MIB
     with ThreadPoolExecutor(1) as pool:
-        run = pool.submit(memory.acquire, 30 * MIB, 30 * MIB)
+        run = pool.submit(acquire, memory, 30 * MIB)
         waiting(memory)
         assert not run.done()
         memory.release(30 * MIB)
         assert run.result(20) == 30 * MIB
+
+
+def test_a_run_that_is_no_longer_wanted_waits_no_longer() -> None:
+    """Nor do those that stand behind it: it may need more than they do."""
+    memory, wanted = AnswerMemory(10 * MIB), [True, True]
+    kept = keep(memory, 6)
+
+    def ask(place: int) -> Need | None:
+        return Need(1, 8 * MIB, 8 * MIB) if wanted[place] else None
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(memory.acquire, lambda: ask(0))
+        waiting(memory)
+        second = pool.submit(memory.acquire, lambda: ask(1))
+        standing(memory, 2)
+        third = pool.submit(acquire, memory, 4 * MIB)
+        standing(memory, 3)
+        wanted[1] = False
+        memory.look_again()
+        assert second.result(20) is None and not first.done() and not third.done()
+        wanted[0] = False
+        memory.look_again()
+        assert first.result(20) is None and third.result(20) == 4 * MIB
+    assert memory.since is None and memory.waits == 1 and memory.held == 10 * MIB
+    del kept
+
+
+def test_a_run_that_needs_less_gets_it() -> None:
+    memory, needs = AnswerMemory(10 * MIB), [8 * MIB]
+    kept = keep(memory, 6)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(memory.acquire, lambda: Need(1, needs[0], needs[0]))
+        waiting(memory)
+        needs[0] = 4 * MIB
+        memory.look_again()
+        grant = run.result(20)
+    assert grant is not None and grant.size == grant.need.least == 4 * MIB
+    del kept
 
 
 def test_runs_of_many_threads() -> None:
@@ -117,7 +169,7 @@ def test_runs_of_many_threads() -> None:
 
     def work() -> None:
         for _ in range(50):
-            granted = memory.acquire(3 * MIB, 3 * MIB)
+            granted = acquire(memory, 3 * MIB)
             kept = keep(memory, 3, granted)
             most.append(memory.held)
             del kept

@@ -18,14 +18,15 @@ from typing import Any, Protocol
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
 from ox.serve.abandoned import join_or_abandon
-from ox.serve.answer_memory import LARGE, AnswerMemory
+from ox.serve.answer_memory import LARGE, AnswerMemory, Need
 from ox.serve.batching.deadlines import Deadlines, late
 from ox.serve.batching.fairness import Share
 from ox.serve.batching.flight import Control, Flight
 from ox.serve.batching.intake import Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
-from ox.serve.batching.result_size import ResultSize, Room, keep
+from ox.serve.batching.result_size import ResultSize, keep
+from ox.serve.batching.room import Room, need_of_next, wait_for_room
 from ox.serve.batching.tally import Tally
 from ox.serve.engine.instance import Feed
 
@@ -112,10 +113,13 @@ class Batcher:
         join_or_abandon(self._threads, timeout)
 
     def abort(self) -> None:
-        """Ends what runs: nobody is left to answer."""
+        """Ends what runs, and what waits: nobody is left to answer."""
+        with self._ready:
+            self._queue.throw_out(lambda _: True)
         self.finish()
         for flight in filter(None, self._flights):
             flight.control.terminate = True
+        self._memory.look_again()
 
     def close(self) -> None:
         """Ends the threads once the queue is empty. Called on the event loop, which waits a second for them at most."""
@@ -237,7 +241,7 @@ class Batcher:
     def _work(self, index: int) -> None:
         instance, share = self._instances[index], self._share
         while reason := self._wait():
-            room = None if self._queue.rows <= self._size.small_rows else self._room()
+            room = None if self._queue.rows <= self._size.small_rows else wait_for_room(self._memory, self._need)
             # Before a batch is taken: while other models have the cores, it may still grow.
             shared = share is not None and share.acquire()
             begun = perf_counter()
@@ -270,20 +274,13 @@ class Batcher:
                 return reason
             self._ready.wait(wait)
 
-    def _room(self) -> Room | None:
-        """Waits until the results of the next batch have room, with as many jobs as fit into it. Small results do not
-        wait: without room there are just fewer of them in a batch."""
+    def _need(self) -> Need | None:
+        """The memory that the next batch's results take; None for a little."""
         with self._ready:
-            group = self._queue.first()
-            if group is None:
-                return None
-            job = group.heap[0].job
-            rows, first = max(job.request.rows, 1), self._size.of(job)
-            most = max(first, first * min(group.rows, self.max_rows) // rows)
-        if most < LARGE:
-            return None
-        granted = self._memory.acquire(first, most, wait=first >= LARGE)
-        return Room(max(1, (granted or LARGE) * rows // max(first, 1)), granted)
+            need, out = need_of_next(self._queue, self._size, self._memory, self.max_rows)
+        if out:
+            self._hand_over(self.drop, out)
+        return need
 
     def _next(self, index: int, instance: Instance, reason: str, room: Room | None) -> None:
         """Runs the next batch, if another instance has not taken it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ class Job:
     """
 
     __slots__ = (
-        "abandoned", "arrived", "deadline", "error", "flight", "outputs", "priority", "request", "run_s", "started",
+        "abandoned", "arrived", "deadline", "error", "flight", "on_let_go", "outputs", "priority", "request", "run_s",
+        "started",
     )  # fmt: skip
 
     def __init__(self, request: Request) -> None:
@@ -35,6 +36,7 @@ class Job:
         self.outputs: Sequence[Array] = ()
         self.error: OxError | None = None
         self.flight: Flight | None = None  # the run that it is part of
+        self.on_let_go: Callable[[], None] | None = None  # for a run that waits for memory for it
         parameters = request.parameters
         if parameters:
             self.priority = parameters.get("priority", 0)
@@ -51,6 +53,8 @@ class Job:
         self.abandoned = True
         if self.flight is not None:
             self.flight.left()
+        if self.on_let_go is not None:
+            self.on_let_go()
 
     def done(self) -> None:
         """Called on the event loop when there is an outcome, but not if the job was abandoned; for a subclass to fill

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import NamedTuple
 
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.answer_memory import LARGE, AnswerMemory
+from ox.serve.answer_memory import LARGE, AnswerMemory, Need
 from ox.serve.batching.flight import Flight
 from ox.serve.batching.job import Job
+from ox.serve.batching.queue import Group
 from ox.serve.engine.instance import Feed
 
 TEXT = 5  # a number in JSON takes up to so many times its bytes
-
-
-class Room(NamedTuple):
-    """What a batch may make: so many rows, for which so many bytes of the answers' memory are promised."""
-
-    rows: int
-    granted: int
 
 
 class ResultSize:
@@ -54,6 +47,13 @@ class ResultSize:
         if not self.known:
             size = min(size, self._ratio * _nbytes(request.feed.values()))
         return int(size if all(wanted.binary for wanted in request.outputs) else size * (1 + TEXT))
+
+    def need(self, group: Group, max_rows: int) -> Need | None:
+        """The memory that the results of a group's next batch take; None for a little."""
+        job = group.heap[0].job
+        rows, first = max(job.request.rows, 1), self.of(job)
+        most = max(first, first * min(group.rows, max_rows) // rows)
+        return None if most < LARGE else Need(rows, first, most, wait=first >= LARGE)
 
     def learn(self, feed: Feed, rows: int, outputs: Sequence[Array]) -> int:
         """What came out of a request; gives its bytes."""

@@ -1,0 +1,84 @@
+"""Runs that wait for memory for their results: only as long as somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+
+from ox.graph.contract import TensorInfo
+from ox.serve.answer_memory import AnswerMemory
+from ox.serve.batching.result_size import ResultSize
+
+MIB = 1 << 20
+
+
+def of_mib(size: int) -> ResultSize:
+    """Results of so many MiB a row."""
+    return ResultSize([TensorInfo("y", "FP32", ("batch", size * MIB // 4))])
+
+
+async def until(wanted: Any) -> None:
+    while not wanted():
+        await asyncio.sleep(0.001)
+
+
+def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
+    """It was answered; another model's run, for which there is room, goes on."""
+
+    async def body() -> None:
+        memory = AnswerMemory(10 * MIB)
+        kept = memory.keep([np.zeros(6 * MIB, np.uint8)])
+        large = workshop.batcher(memory=memory, result_size=of_mib(8))
+        small = workshop.batcher(memory=memory, result_size=of_mib(2))
+        late, quick = workshop.Note(parameters={"timeout": 300_000}), workshop.Note()
+        large.submit(late)
+        await until(lambda: memory.since is not None)
+        small.submit(quick)
+        await until(lambda: len(memory._waiting) == 2)
+        await late.settled()
+        assert late.error is not None and late.error.status == 504 and not quick.answers
+        await quick.settled()
+        assert quick.error is None and memory.since is None and workshop.batches == [1]
+        await until(lambda: memory.held == 6 * MIB)
+        del kept
+
+    workshop.run(body)
+
+
+def test_a_request_whose_client_left_waits_no_longer_for_memory(workshop: Any) -> None:
+    async def body() -> None:
+        memory = AnswerMemory(10 * MIB)
+        kept = memory.keep([np.zeros(6 * MIB, np.uint8)])
+        batcher = workshop.batcher(memory=memory, result_size=of_mib(4))
+        gone, other = workshop.Note(rows=2), workshop.Note()
+        batcher.submit(gone)
+        await until(lambda: memory.since is not None)
+        batcher.submit(other)
+        gone.abandon()
+        await other.settled()
+        assert other.error is None and workshop.batches == [1]
+        assert batcher.tally.gone == 1 and gone.answers == 0 and memory.since is None
+        del kept
+
+    workshop.run(body)
+
+
+def test_a_batcher_that_is_aborted_waits_no_longer_for_memory(workshop: Any) -> None:
+    async def body() -> None:
+        memory = AnswerMemory(10 * MIB)
+        kept = memory.keep([np.zeros(6 * MIB, np.uint8)])
+        batchers = [workshop.batcher(memory=memory, result_size=of_mib(8)) for _ in range(2)]
+        for batcher in batchers:
+            batcher.submit(workshop.Note())
+        await until(lambda: len(memory._waiting) == 2)
+        for batcher in batchers:
+            batcher.abort()
+        threads: list[threading.Thread] = [thread for batcher in batchers for thread in batcher._threads]
+        await until(lambda: not any(thread.is_alive() for thread in threads))
+        assert workshop.batches == [] and memory.since is None and memory.held == 6 * MIB
+        del kept
+
+    workshop.run(body)
