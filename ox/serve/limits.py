@@ -39,6 +39,7 @@ class Limits:
     strings: int = 1 << 16  # of one request's BYTES tensors, which share it evenly: some 20 ms for everybody
     regions: int = 256  # of shared memory; each holds a file open
     request_s: float = 30.0  # a request must have arrived whole this long after its first byte
+    timeout_s: float = 60.0  # the longest timeout a request may ask for; a model's deadline_ms may be longer
     idle_s: float = 75.0  # between two requests of one connection
     write_s: float = 30.0  # over which the client takes less of its answer than it has to
     linger_s: float = 2.0  # to read what a refused client still sends, so that it gets to see the refusal

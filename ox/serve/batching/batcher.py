@@ -222,7 +222,7 @@ class Batcher:
         self.tally.late += 1
         waited = f"{1000 * (perf_counter() - job.arrived):.0f} ms"
         where = "in the queue" if job.flight is None else "in the queue and the model"
-        hint = "again in a moment, or with a longer timeout"
+        hint = f"again in a moment, or with a longer timeout, up to {self._intake.timeout_s:g} s (--limit timeout_s)"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
 
     def _answer_late(self, job: Job) -> None:

@@ -50,6 +50,7 @@ class Intake:
     Args:
         max_queue: the most rows that wait; a larger request is let into an empty queue.
         deadline_s: how long a job may take that does not say so itself.
+        timeout_s: how long one may take that does; more is cut to that, but never below `deadline_s`.
         budget: bytes that all models of a server share; None for no limit.
         levels, usual: the lowest priority, and that of jobs which ask for none.
         instances: how many batches run at once, for guessing when there will be room.
@@ -60,12 +61,13 @@ class Intake:
         *,
         max_queue: int,
         deadline_s: float,
+        timeout_s: float = 60.0,
         budget: Budget | None = None,
         levels: int = 10,
         usual: int = 5,
         instances: int = 1,
     ) -> None:
-        self.max_queue, self.deadline_s = max_queue, deadline_s
+        self.max_queue, self.deadline_s, self.timeout_s = max_queue, deadline_s, max(deadline_s, timeout_s)
         self.queue = Queue()
         self.run_s = 0.0  # of a batch, on average
         self._budget, self._levels, self._usual, self._instances = budget, levels, usual, instances
@@ -89,8 +91,7 @@ class Intake:
         if budget is not None and budget.held + size > budget.limit:
             expected = f"at most {budget.limit}, of all models together (--limit buffered)"
             raise self._busy(f"{budget.held} bytes wait already", expected)
-        if job.deadline is None:
-            job.deadline = job.arrived + self.deadline_s
+        job.limit(self.deadline_s, self.timeout_s)
         level = min(job.priority, self._levels) or self._usual
         queue.put(job, key, job.arrived + level * self._age_s, size)
 

@@ -80,6 +80,7 @@ class Sequences:
         idle_s: a sequence ends after so long without a request.
         max_queue: the most requests that wait, in the batcher's queue or here.
         deadline_s: how long a request may take that does not say so itself.
+        timeout_s: how long one may take that does; more is cut to that, but never below `deadline_s`.
         budget: bytes of requests and of states that all models of a server share.
     """
 
@@ -94,11 +95,13 @@ class Sequences:
         idle_s: float,
         max_queue: int,
         deadline_s: float,
+        timeout_s: float = 60.0,
         budget: Budget,
     ) -> None:
         self._model, self._tensors, self._batcher, self._run = model, tensors, batcher, run
         self._free, self._idle_s = slots, idle_s
-        self._max_queue, self._deadline_s, self._budget = max_queue, deadline_s, budget
+        self._max_queue, self._deadline_s, self._timeout_s = max_queue, deadline_s, max(deadline_s, timeout_s)
+        self._budget = budget
         self._sequences: dict[int | str, Sequence] = {}
         self._backlog: dict[Sequence, None] = {}  # those without a slot, in order
         self._idle: dict[Sequence, float] = {}  # those without a request, and when they end; the first ends first
@@ -141,8 +144,7 @@ class Sequences:
         if self._deadlines is None:
             self._open()
         job.request.rows = 1  # whatever its first dimension is
-        if job.deadline is None:
-            job.deadline = job.arrived + self._deadline_s
+        job.limit(self._deadline_s, self._timeout_s)
         if sequence is None:
             sequence = self._sequences[identifier] = Sequence(identifier)
             self._backlog[sequence] = None

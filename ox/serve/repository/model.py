@@ -147,6 +147,7 @@ class Model:
         intake = Intake(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,
+            timeout_s=limits.timeout_s,
             budget=budget,
             levels=options.priority_levels,
             usual=options.default_priority,
@@ -165,11 +166,11 @@ class Model:
             memory=self.answers,
             result_size=self._result_size,
         )
-        self.sequences = None if tensors is None else self._sequences(tensors, budget)
+        self.sequences = None if tensors is None else self._sequences(tensors, budget, limits.timeout_s)
         self.engine.end_load()  # raises if it was ended on the way: such runs look like runs that fail
         self.warm_s = perf_counter() - begun
 
-    def _sequences(self, tensors: SequenceTensors, budget: Budget) -> Sequences:
+    def _sequences(self, tensors: SequenceTensors, budget: Budget, timeout_s: float) -> Sequences:
         config = tensors.config
         self.batcher.fill_rows = max(1, ceil(config.utilization * self.proof.max_rows))
         return Sequences(
@@ -181,6 +182,7 @@ class Model:
             idle_s=config.idle_s,
             max_queue=self.options.max_queue,
             deadline_s=self.options.deadline_ms / 1000,
+            timeout_s=timeout_s,
             budget=budget,
         )
 

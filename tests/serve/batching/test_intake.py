@@ -121,3 +121,13 @@ def test_a_flood_of_high_priority_does_not_starve_the_low(workshop: Any) -> None
         assert low.error is None
 
     workshop.run(body)
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "asked_s", "expected_s"),
+    [(10.0, 0, 10), (10.0, 5, 5), (10.0, 15, 15), (10.0, 100, 20), (30.0, 100, 30), (10.0, 1 << 40, 20)],
+)
+def test_a_timeout_is_cut_to_the_limit(workshop: Any, deadline_s: float, asked_s: int, expected_s: float) -> None:
+    job = workshop.Note(parameters={"timeout": 1_000_000 * asked_s})
+    intake(deadline_s=deadline_s, timeout_s=20.0).put(job, "")
+    assert job.deadline == pytest.approx(job.arrived + expected_s)

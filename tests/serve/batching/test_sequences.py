@@ -257,6 +257,17 @@ def test_clients_that_leave(run: Any) -> None:
     run(body)
 
 
+def test_a_timeout_is_cut_to_the_limit(run: Any) -> None:
+    """Of one that waits for a slot, too: it has not come to the batcher yet."""
+
+    async def body(bench: Bench) -> None:
+        bench.ask(1, 1, "start")
+        outcome = (await bench.settled(bench.ask(1, 2, "start", timeout=60_000_000)))[0]
+        assert "took too long" in outcome
+
+    run(body, slots=1, deadline_s=0.05, timeout_s=0.1)
+
+
 def test_deadlines(run: Any) -> None:
     """Of one that runs, one in the batcher's queue and those behind it."""
 

@@ -216,7 +216,8 @@ def test_a_model_that_slows_down_gets_a_thread(mlp: Any) -> None:
     assert not served.inline
 
 
-def test_a_timeout_ends_a_run_that_would_never_end(build: Any, connect: Any) -> None:
+def endless(build: Any) -> Any:
+    """A model that goes round `n` times."""
     value = helper.make_tensor_value_info
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"])],
@@ -226,7 +227,38 @@ def test_a_timeout_ends_a_run_that_would_never_end(build: Any, connect: Any) -> 
     )
     nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": body})]
     inputs = {"n": (INT, []), "x": (FLOAT, ["batch", 1])}
-    path = build("endless", nodes, inputs, {"y": (FLOAT, ["batch", 1])}, {"go": np.array(True)})
+    return build("endless", nodes, inputs, {"y": (FLOAT, ["batch", 1])}, {"go": np.array(True)})
+
+
+def test_a_plain_close_frees_the_instance_within_the_longest_timeout(build: Any, connect: Any) -> None:
+    """It looks like a client that has only ended its sending, which still gets its answer."""
+    options, limits = Options(instances=1, deadline_ms=100), Limits(timeout_s=0.3)
+    inputs = [
+        {"name": "n", "shape": [], "datatype": "INT64", "data": [1 << 60]},
+        {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [2.0]},
+    ]
+    body = json.dumps({"inputs": inputs, "parameters": {"timeout": 3_600_000_000}}).encode()
+    head = b"POST /v2/models/endless/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with Server([endless(build)], options=options, limits=limits) as server:
+        batcher = server.models[0].batcher
+        with connect(server) as client:
+            client.send(head + body)
+            while not any(batcher._flights):
+                time.sleep(0.001)
+        for _ in range(10_000):
+            if not any(batcher._flights):
+                break
+            time.sleep(0.001)
+        assert not any(batcher._flights) and batcher.tally.late == 1
+        with connect(server) as client:  # one that has only ended its sending is told
+            client.send(head + body)
+            client.socket.shutdown(socket.SHUT_WR)
+            status, _, reply = client.reply()
+            assert status == 504 and b"--limit timeout_s" in reply
+
+
+def test_a_timeout_ends_a_run_that_would_never_end(build: Any, connect: Any) -> None:
+    path = endless(build)
     with Server([path], options=Options(instances=1)) as server:
         for rounds, timeout, expected in ((1 << 60, 100_000, 504), (3, 0, 200)):
             request = {
