@@ -11,6 +11,7 @@ import numpy as np
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Dim, TensorInfo
 from ox.serve.batching.sequence_config import Control, SequenceBatching, State
+from ox.serve.dimension_limits import DimensionLimits, Most
 from ox.serve.engine.instance import Feed
 
 IDS = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
@@ -58,7 +59,10 @@ class SequenceTensors:
                 dtype = DTYPES[info.dtype]
                 values = np.full(shape, control.false, dtype), np.full(shape, control.true, dtype)
                 self._flags.append((control.kind, control.name, *values))
+        self._limits: list[tuple[int, DimensionLimits]] = []
+        self._rows = inputs[0].dims[:1] if inputs else ()
         self._states = [(state.input, self._place(state, by_name, outputs, places)) for state in config.states]
+        self._state_infos = [by_name[state.input] for state in config.states]
         self.initial: States = tuple(
             self._initial(state, by_name[state.input], config.batched, files) for state in config.states
         )
@@ -84,6 +88,16 @@ class SequenceTensors:
             raise ServeError(what, expected="one row", got=f"{rows} rows")
         if self._id is not None:
             self._identifier(identifier)
+
+    def limit_dimensions(self, most: Most) -> None:
+        """From now on `check_states` holds states against the most that dimensions of their inputs may be."""
+        limits = [DimensionLimits("state", info, most, self._rows) for info in self._state_infos]
+        self._limits = [(place, limit) for place, limit in enumerate(limits) if limit.axes]
+
+    def check_states(self, states: States) -> None:
+        """Raises ServeError (413) if a state has grown beyond what its dimensions may be."""
+        for place, limit in self._limits:
+            limit.check(states[place].shape)
 
     def fill(self, feed: Feed, identifier: int | str, start: bool, end: bool, states: States) -> tuple[Any, ...]:
         """Adds controls and states to a request's own inputs; what must be equal for requests that share a batch."""

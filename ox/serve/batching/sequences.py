@@ -300,6 +300,11 @@ class Sequences:
         assert states is not None
         if start:
             self._keep(sequence, None)  # if it fails there is no sequence, rather than the one before
+        try:
+            self._tensors.check_states(states)
+        except ServeError as error:
+            self._refuse(job, error)
+            return
         request = job.request
         end = bool(request.parameters.get("sequence_end", False))
         request.key = (request.key, self._tensors.fill(request.feed, sequence.id, start, end, states))

@@ -55,7 +55,9 @@ def varying(inputs: Sequence[TensorInfo]) -> list[str]:
     found: dict[str, None] = {}
     for info in inputs:
         for axis, dim in enumerate(info.dims):
-            if not isinstance(dim, int) and not (axis == 0 and info.dims[:1] == rows) and (dim,) != rows:
+            if isinstance(dim, int) or (axis == 0 and info.dims[:1] == rows):
+                continue
+            if dim is None or (dim,) != rows:  # those without a name are not one another
                 found[str(dim)] = None
     return list(found)
 

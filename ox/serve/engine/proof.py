@@ -16,6 +16,7 @@ import numpy as np
 
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Sample, TensorInfo
+from ox.serve.dimension_limits import counts_rows
 from ox.serve.engine.instance import Feed
 from ox.serve.engine.session import Engine, Run
 from ox.tolerance import compare
@@ -188,7 +189,10 @@ def draw(
         if info.dims and isinstance(info.dims[0], int):
             dims[0] = info.dims[0]
         free = golden[0][info.name].shape if golden else tuple(dims[: len(info.dims)])
-        shape = tuple(sizes.get(str(dim), length) for dim, length in zip(info.dims, free, strict=True))
+        shape = tuple(
+            length if counts_rows(axis, info, inputs[0].dims[:1]) else sizes.get(str(dim), length)
+            for axis, (dim, length) in enumerate(zip(info.dims, free, strict=True))
+        )
         dtype = DTYPES[info.dtype]
         if info.dtype == "BYTES":
             feed[info.name] = random.choice(np.array(known if known.size else ["a", "b"], object), shape)

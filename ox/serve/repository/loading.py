@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.intake import Budget
+from ox.serve.engine.dimensions import varying
 from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.probe import probe
 from ox.serve.engine.source import Source
@@ -18,6 +20,7 @@ from ox.serve.repository.pbtxt import read_text
 from ox.serve.repository.sequence_batching import tensors_of
 from ox.serve.repository.setup import Running, agreed
 from ox.serve.repository.tensor_config import reshapes_of
+from ox.serve.v2.document import nearest
 
 
 class Unsettled(Exception):
@@ -81,7 +84,7 @@ def _load(
             probe(file, running.options, None, control)
 
     sequence = None if running.sequence is None else partial(tensors_of, running, name, folder)
-    return Model(
+    model = Model(
         file,
         running.options,
         limits,
@@ -94,6 +97,22 @@ def _load(
         control=control,
         probe=tried,
     )
+    _check_limited(model, running.limited)
+    return model
+
+
+def _check_limited(model: Model, limited: Sequence[str]) -> None:
+    """Raises LoadError if the model has none of the dimensions that its own settings limit."""
+    infos = (*model.engine.inputs, *model.engine.outputs, *model.inputs)
+    known = {dim for info in infos for dim in info.dims if isinstance(dim, str)} | {*varying(model.engine.inputs)}
+    for name in limited:
+        if name not in known:
+            raise LoadError(
+                f"{model.name}: max_dims limits '{name}', a dimension that the model does not have",
+                expected=", ".join(sorted(known)) or "none: no dimension varies",
+                got=name,
+                hint=nearest(name, known),
+            )
 
 
 def _labels(path: Path, folder: Path) -> str:

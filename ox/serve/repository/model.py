@@ -132,6 +132,8 @@ class Model:
             name: (size, MEASURED) for name, size in hopeless(self.engine, self.proof.row, options.max_dims).items()
         }
         most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
+        if tensors is not None:
+            tensors.limit_dimensions(most)
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most)
         if padding is not None:
             self.signature.complete = padding.complete

@@ -44,6 +44,7 @@ class Running:
     inputs: tuple[Declared, ...] = ()
     outputs: tuple[Declared, ...] = ()
     sequence: SequenceBatching | None = None
+    limited: tuple[str, ...] = ()  # dimensions that its own settings limit
 
 
 @dataclass(frozen=True)

@@ -98,5 +98,6 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
         raise LoadError(f"{path}: {error.what}", where=where, expected=error.expected, got=error.got) from None
     if sequence is not None and "sequence" in table and options.max_rows == 0:
         sequence = replace(sequence, batched=False)
-    running = replace(setup.running, options=options, memory_mib=memory, sequence=sequence)
+    limited = tuple(options.max_dims) if "max_dims" in table else setup.running.limited
+    running = replace(setup.running, options=options, memory_mib=memory, sequence=sequence, limited=limited)
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)

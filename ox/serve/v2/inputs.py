@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ox.errors import ServeError
 from ox.graph.contract import DTYPES, Array, TensorInfo, from_bytes, show_dims
+from ox.serve.dimension_limits import DimensionLimits
 from ox.serve.v2.document import quote
 from ox.serve.v2.memory import Window
 from ox.serve.v2.misfit import misfit
@@ -35,7 +34,7 @@ class InputCodec:
         max_rows: the most that a first dimension that varies may be.
         max_strings: the most elements, if they are strings.
         batched: whether the first dimension counts rows, of which there must be one.
-        max_dims: the most that dimensions may be, and what says so; those without a name are "None".
+        limits: the most that dimensions may be.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class InputCodec:
         max_rows: int,
         max_strings: int,
         batched: bool = True,
-        max_dims: Mapping[str, tuple[int, str]] = MappingProxyType({}),
+        limits: DimensionLimits | None = None,
     ) -> None:
         self.info, self.name = info, info.name
         self.dtype = DTYPES[info.dtype]
@@ -53,11 +52,7 @@ class InputCodec:
         self._fixed: list[int] | None = sizes if len(sizes) == len(info.dims[1:]) else None
         self._free_first = bool(info.dims) and not isinstance(info.dims[0], int)
         self._batched = batched
-        self._bounds = [
-            (axis, *max_dims[str(dim)])
-            for axis, dim in enumerate(info.dims)
-            if not isinstance(dim, int) and str(dim) in max_dims
-        ]
+        self.limits = limits
         self._one_row = [1, *sizes] if self._free_first else None
         self._max_rows, self._max_strings = max_rows, max_strings if info.dtype == "BYTES" else None
         self._usual_rows = max_rows  # as many need no second look
@@ -102,12 +97,8 @@ class InputCodec:
             raise ServeError(
                 f"{shape[0]} rows in one request", status=413, expected=f"at most {self._max_rows} (--limit rows)"
             )
-        for axis, most, why in self._bounds:
-            if shape[axis] > most:
-                dim = self.info.dims[axis]
-                what = f"dimension {axis}{'' if dim is None else f' ({dim})'} of input '{self.name}' is {shape[axis]}"
-                hint = f"a shorter input, or --max-dim {dim or 'NAME'}=SIZE (max_dims in ox.toml)"
-                raise ServeError(what, status=413, expected=f"at most {most} ({why})", hint=hint)
+        if self.limits is not None:
+            self.limits.check(shape)
         if self._max_strings is not None and math.prod(shape) > self._max_strings:
             what = f"input '{self.name}' has {math.prod(shape)} strings"
             raise ServeError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.graph.contract import Array, TensorInfo
+from ox.serve.dimension_limits import DimensionLimits, Most
 from ox.serve.v2.classification import count_of
 from ox.serve.v2.document import nearest, quote
 from ox.serve.v2.inputs import LARGEST_DIM, InputCodec
@@ -33,13 +34,16 @@ class Signature:
         max_rows: int,
         max_strings: int,
         batched: bool = True,
-        max_dims: Mapping[str, tuple[int, str]] = MappingProxyType({}),
+        max_dims: Most = MappingProxyType({}),
     ) -> None:
         self.outputs, self.max_rows, self.batched = outputs, max_rows, batched
         share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
         # Not every first dimension counts rows: edges stand beside a graph's nodes.
         most = {info.name: max_rows if info.dims[:1] == inputs[0].dims[:1] else LARGEST_DIM - 1 for info in inputs}
-        self.inputs = {info.name: InputCodec(info, most[info.name], share, batched, max_dims) for info in inputs}
+        limits = {info.name: DimensionLimits("input", info, max_dims, inputs[0].dims[:1]) for info in inputs}
+        self.inputs = {
+            info.name: InputCodec(info, most[info.name], share, batched, limits[info.name]) for info in inputs
+        }
         self.places = {info.name: place for place, info in enumerate(outputs)}
         self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
         self.complete: Callable[[dict[str, Array]], None] | None = None  # adds what clients may leave out: a mask

@@ -428,6 +428,31 @@ def test_a_state_that_grows(build: Build, tmp_path: Path) -> None:
         assert ask(1, 2) == 24
 
 
+def test_a_state_that_grows_beyond_its_dimension(build: Build, tmp_path: Path) -> None:
+    """It is held to the limit of its input's dimension as what clients send; a start begins a shorter one."""
+    nodes = [("Concat", ["past", "x"], ["past_out"], {"axis": 1}), ("ReduceSum", ["past_out", "axis"], ["y"], {})]
+    inputs = {"past": (FLOAT, ["batch", "past"]), "x": (FLOAT, ["batch", "new"])}
+    outputs = {"past_out": (FLOAT, ["batch", "all"]), "y": (FLOAT, ["batch", 1])}
+    folder_of(build, tmp_path, "grows", None, nodes, inputs, outputs, {"axis": np.array([1])})
+    table = "[models.grows]\nmax_dims = {past = 8, new = 4}\n[models.grows.sequence]\nstate = {past = 'past_out'}\n"
+    (tmp_path / "ox.toml").write_text(table + "idle_s = 60\n")
+    with Server([tmp_path]) as server:
+        asks = Asker(server)
+
+        def ask(identifier: int, start: bool = False) -> float:
+            inputs = [asks.tensor("x", np.ones((1, 4), np.float32), "FP32")]
+            answer = asks.client.infer("grows", inputs, sequence_id=identifier, sequence_start=start)
+            return float(answer.as_numpy("y")[0, 0])
+
+        first = ask(1, True)  # with the initial state, of one element
+        assert [first, ask(1), ask(2, True)] == [4, 8, 4]
+        for _ in range(2):
+            with pytest.raises(Exception, match=r"dimension 1 \(past\) of state 'past' is 9") as caught:
+                ask(1)
+            assert "at most 8" in str(caught.value) and "413" in str(caught.value.status())  # type: ignore[attr-defined]
+        assert [ask(2), ask(1, True), ask(1)] == [8, 4, 8]
+
+
 def test_sequences_end_when_nobody_asks(build: Build, tmp_path: Path) -> None:
     root = accumulator(build, tmp_path, accumulating("max_sequence_idle_microseconds: 200000", OLDEST))
     with Server([root]) as server:

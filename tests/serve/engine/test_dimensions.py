@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from ox.errors import ArgumentError, ServeError
+from ox.errors import ArgumentError, LoadError, ServeError
 from ox.graph.contract import TensorInfo
 from ox.serve import Limits, Options, Server
 from ox.serve.engine import dimensions
@@ -52,7 +52,7 @@ def shape(model: Model, *sizes: int) -> Any:
 def test_attention_is_bounded_by_its_square(attention: Path) -> None:
     """A size whose square is twice the memory or more is refused, one that fits is not."""
     model = Model(attention, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
-    ((_, most, _),) = model.signature.inputs["x"]._bounds
+    ((_, most, _),) = model.signature.inputs["x"].limits.axes
     fits = int((CAP / 4) ** 0.5)  # one matrix of tokens by tokens
     assert 0.7 * fits < most < 8 * fits
     assert shape(model, 1, int(0.7 * fits), 1)
@@ -72,7 +72,7 @@ def test_a_busy_machine_finds_the_same_limit(attention: Path, monkeypatch: pytes
         return real(engine, feed)
 
     monkeypatch.setattr(dimensions, "_taken", slowly)
-    ((_, most, _),) = model.signature.inputs["x"]._bounds
+    ((_, most, _),) = model.signature.inputs["x"].limits.axes
     assert hopeless(model.engine, model.proof.row, {}) == {"tokens": most}
 
 
@@ -145,6 +145,56 @@ def test_dimensions_that_vary() -> None:
     ]
     assert varying(infos) == ["words", "None", "edges"]
     assert varying([]) == []
+
+
+def test_dimensions_without_a_name() -> None:
+    """They are not the rows, even where these have no name either."""
+    assert varying([TensorInfo("x", "FP32", (None, None))]) == ["None"]
+    assert varying([TensorInfo("x", "FP32", (None, 3)), TensorInfo("y", "FP32", (None, 3))]) == []
+
+
+@pytest.mark.parametrize("max_rows", [0, 1, 8])
+def test_a_dimension_without_a_name_is_measured(build: Any, max_rows: int) -> None:
+    nodes = [
+        ("Unsqueeze", ["x", "last"], ["u"], {}),
+        ("Unsqueeze", ["x", "middle"], ["v"], {}),
+        ("MatMul", ["u", "v"], ["m"], {}),
+        ("Softmax", ["m"], ["p"], {}),
+        ("ReduceMax", ["p"], ["y"], {"axes": [1, 2], "keepdims": 0}),
+    ]
+    axes = {"last": np.array([2]), "middle": np.array([1])}
+    path = build("unnamed", nodes, {"x": (F, [None, None])}, {"y": (F, [None])}, axes, opset=17)
+    model = Model(path, Options("cpu", max_rows, instances=1, threads=1), Limits(memory=CAP))
+    ((axis, most, _),) = model.signature.inputs["x"].limits.axes
+    fits = int((CAP / 4) ** 0.5)
+    assert axis == 1 and 0.7 * fits < most < 8 * fits
+
+
+@pytest.mark.parametrize("max_rows", [0, 1, 8])
+def test_what_is_said_of_none_is_not_said_of_rows(build: Any, max_rows: int) -> None:
+    path = build("unnamed", [("Relu", ["x"], ["y"], {})], {"x": (F, [None, None])}, {"y": (F, [None, None])})
+    model = Model(path, Options("cpu", max_rows, max_dims={"None": 5}), Limits())
+    assert shape(model, 6, 5)
+    with pytest.raises(ServeError, match="dimension 1 of input 'x' is 6") as caught:
+        shape(model, 6, 6)
+    assert "--max-dim None=SIZE" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("dim", "there"), [("tokens", True), ("token", False), ("None", False)])
+def test_a_settings_file_that_limits_no_dimension(tmp_path: Path, attention: Path, dim: str, there: bool) -> None:
+    """A name that the model does not have is refused where it is said of this model alone."""
+    folder = tmp_path / "attention" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(attention.read_bytes())
+    settings = tmp_path / "ox.toml"
+    settings.write_text(f"[models.attention]\nmax_dims = {{{dim} = 7}}\n")
+    options = Options("cpu", 1, max_dims={"words": 3})  # of all models that have them
+    if there:
+        assert len(Server([tmp_path], options=options).models) == 1
+        return
+    with pytest.raises(LoadError, match=f"max_dims limits '{dim}'") as caught:
+        Server([tmp_path], options=options)
+    assert "tokens" in str(caught.value.expected)
 
 
 def test_of_a_settings_file(tmp_path: Path, attention: Path) -> None:
