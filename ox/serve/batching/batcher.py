@@ -360,7 +360,7 @@ class Batcher:
         size = 0
         for output in outputs:
             size += output.nbytes
-        if size >= LARGE:
+        if size >= LARGE or self._size.waited_for:
             keep(jobs, flight, self._size, self._memory)
 
     # ---- back on the event loop

@@ -12,20 +12,24 @@ from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Group
 from ox.serve.engine.instance import Feed
 
+FORGOTTEN = 0.25  # of what a guess was too large by
 TEXT = 5  # a number in JSON takes up to so many times its bytes
 
 
 class ResultSize:
     """The bytes that a model's results take.
 
-    Where nothing but the rows varies they are known. Else they are taken for the most that came out so far, of a row or
-    of a byte of input, whichever is less; before the first run nothing is known, and the guess is 0.
+    Where nothing but the rows varies they are known. Else they are taken for the most that came out of late, of a row
+    or of a byte of input, whichever is less: a larger one is believed at once, and forgotten over the next few dozen
+    that are smaller. Before the first run nothing is known, and the guess is 0.
 
     Args:
         outputs: the model's.
+        largest: bytes of an answer. Results that are larger are refused and soon gone, so they tell nothing.
     """
 
-    def __init__(self, outputs: Sequence[TensorInfo]) -> None:
+    def __init__(self, outputs: Sequence[TensorInfo], largest: int = 1 << 62) -> None:
+        self._largest = largest
         self.known = all(info.dtype != "BYTES" and _sized(info.dims[1:]) for info in outputs)
         self._fixed = self._row = 0.0
         if self.known:
@@ -45,7 +49,7 @@ class ResultSize:
         request = job.request
         size = self._fixed + request.rows * self._row
         if not self.known:
-            size = min(size, self._ratio * _nbytes(request.feed.values()))
+            size = min(size, self._ratio * _nbytes(request.feed.values()), self._largest)
         return int(size if all(wanted.binary for wanted in request.outputs) else size * (1 + TEXT))
 
     def need(self, group: Group, max_rows: int) -> Need | None:
@@ -61,9 +65,21 @@ class ResultSize:
         if self.known and size <= self._fixed + rows * self._row:
             return size
         self.known = False  # ONNX Runtime does not hold a model to the shapes that it declares
-        self._row, self._ratio = max(self._row, size / rows), max(self._ratio, size / given)
+        if size > self._largest:
+            return size
+        guess = min(rows * self._row, self._ratio * given)
+        if size >= guess:
+            self._row, self._ratio = max(self._row, size / rows), max(self._ratio, size / given)
+        else:
+            less = 1 - FORGOTTEN * (1 - size / guess)
+            self._row, self._ratio = self._row * less, self._ratio * less
         self._bound()
         return size
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a row is taken for large: then small results are worth learning from, too."""
+        return not self.small_rows
 
     def _bound(self) -> None:
         room = max(0.0, LARGE - self._fixed)

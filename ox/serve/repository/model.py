@@ -109,7 +109,7 @@ class Model:
             check_smallest(self.name, self.engine)
         self.instances, self.threads = self.fit.instances, self.fit.threads
         on_gpu = self.engine.device == "cuda"
-        self._result_size = ResultSize(self.engine.outputs)
+        self._result_size = ResultSize(self.engine.outputs, limits.reply)
         instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
         if self.proof.row is not None:
             for instance in instances[1:]:  # the proof has warmed the first

@@ -82,3 +82,25 @@ def test_a_batcher_that_is_aborted_waits_no_longer_for_memory(workshop: Any) -> 
         del kept
 
     workshop.run(body)
+
+
+def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
+    """Whoever asks for a large result once does not make all others wait as if theirs were large."""
+
+    async def body() -> None:
+        memory = AnswerMemory(10 * MIB)
+        sizes = ResultSize([TensorInfo("y", "FP32", ("batch", "length"))])
+        sizes.learn({"x": np.zeros(1, np.float32)}, 1, [np.zeros(8 * MIB, np.uint8)])
+        batcher = workshop.batcher(memory=memory, result_size=sizes)
+        for _ in range(40):
+            note = workshop.Note()
+            batcher.submit(note)
+            await note.settled()
+        kept = memory.keep([np.zeros(10 * MIB, np.uint8)])
+        note = workshop.Note()
+        batcher.submit(note)
+        await note.settled()
+        assert note.error is None and memory.waits == 0
+        del kept
+
+    workshop.run(body)

@@ -44,8 +44,29 @@ def test_what_came_out_before_says_it() -> None:
     assert size.of(job(1, width=100)) == 1 << 19
     assert size.of(job(2, width=10)) < (1 << 20) // 9  # less goes in
     assert size.small_rows == LARGE // (1 << 19)
-    learn(size, job(2, width=100), 1 << 10)  # a smaller one says nothing
-    assert size.of(job(2, width=100)) == 1 << 20
+    learn(size, job(1, width=10), (1 << 20) // 20)  # as much as was expected of so small a request
+    assert size.of(job(2, width=100)) > (1 << 20) - 100
+    learn(size, job(2, width=100), 2 << 20)
+    assert size.of(job(2, width=100)) == 2 << 20
+
+
+def test_one_large_result_is_forgotten() -> None:
+    size = sized(("batch", "length"))
+    learn(size, job(1), 16 << 20)
+    assert size.of(job(1)) == 16 << 20 and size.waited_for
+    learn(size, job(1), 16)
+    assert 8 << 20 < size.of(job(1)) < 16 << 20  # not at once: the next may be as large
+    for _ in range(30):
+        learn(size, job(1), 16)
+    assert size.of(job(1)) < LARGE and size.small_rows and not size.waited_for
+
+
+def test_a_result_that_is_refused_tells_nothing() -> None:
+    size = ResultSize([TensorInfo("y", "FP32", ("length",))], 1 << 20)
+    learn(size, job(1), 8 << 20)
+    assert size.of(job(1)) == 0 and not size.waited_for
+    learn(size, job(1), 1 << 20)
+    assert size.of(job(1)) == size.of(job(4)) == 1 << 20  # more than an answer may have is not waited for
 
 
 def test_a_model_that_does_not_keep_to_its_shapes() -> None:
