@@ -25,7 +25,7 @@ test: $(VENV)/.installed-dev ## the tests that take seconds, in random order (un
 test-seeds: $(VENV)/.installed-dev ## the same in several orders: SEEDS="1 2 3"; what each took, passed and failed
 	$(BIN)/python scripts/run_matrix.py --seeds $(SEEDS) --workers $(WORKERS) $(if $(ARGS),-- $(ARGS))
 
-test-matrix: $(VENV)/.installed-dev ## the same on 1, 2 and 4 workers, without a home, right after boot
+test-matrix: $(VENV)/.installed-dev ## the same on 1, 2 and 4 workers, without a home, right after boot, as an ordinary user (for root)
 	$(BIN)/python scripts/run_matrix.py --variants all $(if $(ARGS),-- $(ARGS))
 
 test-all: $(VENV)/.installed-dev ## every test (up to an hour)
