@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
+from sys import getsizeof
 from time import perf_counter
 from typing import NamedTuple
 from weakref import ref
@@ -53,6 +54,16 @@ Body = bytes | Parts
 def raw(array: Array) -> memoryview:
     """The bytes of a contiguous array, which they keep alive."""
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+def held_by(arrays: Iterable[Array]) -> int:
+    """Bytes of memory that arrays hold, with the strings that an array of objects refers to."""
+    size = 0
+    for array in arrays:
+        size += array.nbytes
+        if array.dtype.kind == "O":
+            size += sum(map(getsizeof, array.ravel().tolist()))
+    return size
 
 
 class _Counted(ref[Array]):
@@ -195,13 +206,10 @@ class AnswerMemory:
     def keep(self, arrays: Sequence[Array], promised: int = 0) -> list[Array]:
         """Counts arrays for as long as they live: copies, where they do not own their bytes, so that ONNX Runtime's own
         memory is free for the next run. What was promised for them by `acquire` is used up."""
-        kept = []
-        for array in arrays:
-            if not array.flags.owndata or not array.flags.c_contiguous:
-                array = array.copy(order="C")
-            self._count(array)
-            kept.append(array)
-        self.charge(sum(array.nbytes for array in kept) - promised)
+        kept = [
+            array if array.flags.owndata and array.flags.c_contiguous else array.copy(order="C") for array in arrays
+        ]
+        self._count(kept, promised)  # only now: there may be no memory for one of the copies
         return kept
 
     def counted(self, body: Body) -> Parts:
@@ -211,14 +219,19 @@ class AnswerMemory:
 
     def _bytes(self, data: bytes) -> memoryview:
         array = np.frombuffer(data, np.uint8)
-        self._count(array)
-        self.charge(len(data))
+        self._count([array])
         return memoryview(array)  # type: ignore[arg-type]
 
-    def _count(self, array: Array) -> None:
-        entry = _Counted(array, self._gone)
-        entry.size = array.nbytes
-        self._counted[id(entry)] = entry
+    def _count(self, arrays: Sequence[Array], promised: int = 0) -> None:
+        """Counts arrays before anything gives them back: whatever fails on the way, no bytes are given back twice."""
+        entries = []
+        for array in arrays:
+            entry = _Counted(array, self._gone)
+            entry.size = held_by((array,))
+            entries.append(entry)
+        self.charge(sum(entry.size for entry in entries) - promised)
+        for entry in entries:
+            self._counted[id(entry)] = entry
 
     def unread_by(self, size: int) -> None:
         """Small answers wait for their clients, or (negative) no longer do."""

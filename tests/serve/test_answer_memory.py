@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ox.serve.answer_memory import LARGE, TINY, AnswerMemory, Need, Parts, raw
+from ox.serve.answer_memory import LARGE, TINY, AnswerMemory, Need, Parts, held_by, raw
 
 MIB = 1 << 20
 
@@ -72,6 +72,29 @@ def test_bytes_of_an_array(dtype: Any) -> None:
         dtype = pytest.importorskip("ml_dtypes").bfloat16
     values = np.arange(6).reshape(2, 3).astype(dtype)
     assert raw(values).tobytes() == values.tobytes() and len(raw(values)) == values.nbytes
+
+
+def test_strings_count() -> None:
+    memory = AnswerMemory(10 * MIB)
+    words = np.array([["a" * MIB], ["b" * MIB]], object)
+    assert 2 * MIB < held_by([words]) < 2 * MIB + 200
+    kept = memory.keep([words[1:]])
+    assert MIB < memory.held < MIB + 200 and kept[0].tolist() == [["b" * MIB]]
+    del kept
+    assert memory.held == 0
+
+
+def test_a_copy_for_which_there_is_no_memory_counts_nothing() -> None:
+    class Full(np.ndarray[Any, Any]):
+        def copy(self, order: Any = "C") -> Any:
+            raise MemoryError
+
+    memory = AnswerMemory(10 * MIB)
+    part = np.zeros((2, MIB), np.uint8)[1:].view(Full)
+    for _ in range(3):
+        with pytest.raises(MemoryError):
+            memory.keep([array(2), part])
+        assert memory.held == 0
 
 
 def test_text_counts_as_long_as_it_lives() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
 from ox.serve.abandoned import join_or_abandon
-from ox.serve.answer_memory import LARGE, AnswerMemory, Need
+from ox.serve.answer_memory import LARGE, AnswerMemory, Need, held_by
 from ox.serve.batching.deadlines import Deadlines, late
 from ox.serve.batching.fairness import Share
 from ox.serve.batching.flight import Control, Flight
@@ -357,9 +357,7 @@ class Batcher:
                 first = end
             if any(len(output) != first for output in outputs):  # whose rows they are, nobody knows: each alone, then
                 raise ServeError("the model gave another number of rows than it was given", status=500)
-        size = 0
-        for output in outputs:
-            size += output.nbytes
+        size = held_by(outputs)
         if size >= LARGE or self._size.waited_for:
             keep(jobs, flight, self._size, self._memory)
 

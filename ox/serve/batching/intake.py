@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Protocol
 
 from ox.errors import ServeError
-from ox.serve.answer_memory import AnswerMemory
+from ox.serve.answer_memory import AnswerMemory, held_by
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Queue
 
@@ -84,9 +84,7 @@ class Intake:
         queue, request = self.queue, job.request
         if queue.jobs and queue.rows + request.rows > self.max_queue and not self._room(request.rows):
             raise self._busy(f"{queue.rows} rows wait already", f"at most {self.max_queue} (--max-queue)")
-        size = 0
-        for array in request.feed.values():
-            size += array.nbytes
+        size = held_by(request.feed.values())
         budget = self._budget
         if budget is not None and budget.held + size > budget.limit:
             expected = f"at most {budget.limit}, of all models together (--limit buffered)"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.answer_memory import LARGE, AnswerMemory, Need
+from ox.serve.answer_memory import LARGE, AnswerMemory, Need, held_by
 from ox.serve.batching.flight import Flight
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Group
@@ -49,7 +49,7 @@ class ResultSize:
         request = job.request
         size = self._fixed + request.rows * self._row
         if not self.known:
-            size = min(size, self._ratio * _nbytes(request.feed.values()), self._largest)
+            size = min(size, self._ratio * held_by(request.feed.values()), self._largest)
         return int(size if all(wanted.binary for wanted in request.outputs) else size * (1 + TEXT))
 
     def need(self, group: Group, max_rows: int) -> Need | None:
@@ -61,7 +61,7 @@ class ResultSize:
 
     def learn(self, feed: Feed, rows: int, outputs: Sequence[Array]) -> int:
         """What came out of a request; gives its bytes."""
-        size, rows, given = _nbytes(outputs), max(rows, 1), max(_nbytes(feed.values()), 1)
+        size, rows, given = held_by(outputs), max(rows, 1), max(held_by(feed.values()), 1)
         if self.known and size <= self._fixed + rows * self._row:
             return size
         self.known = False  # ONNX Runtime does not hold a model to the shapes that it declares
@@ -95,13 +95,11 @@ def keep(jobs: Sequence[Job], flight: Flight | None, sizes: ResultSize, memory: 
         promised = 0
         if flight is not None:
             promised = min(size, flight.granted)
-            flight.large, flight.granted = True, flight.granted - promised
+            flight.large = True
         job.outputs = memory.keep(job.outputs, promised)
+        if flight is not None:  # only now: there may be no memory for a copy
+            flight.granted -= promised
 
 
 def _sized(dims: Sequence[int | str | None]) -> bool:
     return all(isinstance(size, int) for size in dims)
-
-
-def _nbytes(arrays: Iterable[Array]) -> int:
-    return sum(array.nbytes for array in arrays)

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ox.errors import ServeError
-from ox.graph.contract import Array
+from ox.serve.answer_memory import held_by
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.deadline_heap import DeadlineHeap
 from ox.serve.batching.deadlines import Deadlines
@@ -136,7 +136,7 @@ class Sequences:
             what = f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
             raise ServeError(what, hint="the parameter sequence_id")
         self._tensors.check(identifier, job.request.rows)
-        size = sum(array.nbytes for array in job.request.feed.values())
+        size = held_by(job.request.feed.values())
         self._admit(size)
         sequence = self._sequences.get(identifier)  # only now: making room may end it
         if sequence is None and not parameters.get("sequence_start", False):
@@ -321,9 +321,9 @@ class Sequences:
         outputs, states = job.outputs, None
         if not job.request.parameters.get("sequence_end", False):
             states = self._tensors.states_of(outputs)
-            before = 0 if sequence.states is None else _size(sequence.states)
+            before = 0 if sequence.states is None else held_by(sequence.states)
             limit = self._budget.states_limit
-            if self._budget.states_held - before + _size(states) > limit:
+            if self._budget.states_held - before + held_by(states) > limit:
                 got = f"{self._budget.states_held} bytes of states"
                 job.error = self._busy(got, f"at most {limit}, of all models together (--limit states)")
                 return
@@ -331,8 +331,8 @@ class Sequences:
         job.outputs = self._tensors.visible_of(outputs)
 
     def _keep(self, sequence: Sequence, states: States | None) -> None:
-        self._states.size -= 0 if sequence.states is None else _size(sequence.states)
-        self._states.size += 0 if states is None else _size(states)
+        self._states.size -= 0 if sequence.states is None else held_by(sequence.states)
+        self._states.size += 0 if states is None else held_by(states)
         sequence.states = states
 
     def _refuse(self, job: Job, error: ServeError) -> None:
@@ -389,7 +389,3 @@ class Sequences:
             log.info("sequence %s of '%s' has ended: idle for %g s", sequence.id, self._model, self._idle_s)
             self._remove(sequence)
         self._promote()
-
-
-def _size(states: Many[Array]) -> int:
-    return sum(array.nbytes for array in states)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ox.errors import ServeError
@@ -32,6 +33,21 @@ def test_a_request_larger_than_the_queue_waits_alone(workshop: Any) -> None:
     own.put(workshop.Note(50), "")
     with pytest.raises(ServeError):
         own.put(workshop.Note(1), "")
+
+
+def test_strings_count(workshop: Any) -> None:
+    budget = Budget(3 << 20)
+    own = intake(budget=budget)
+    own.open()
+    for fits in (True, True, False):
+        note = workshop.Note()
+        note.request.feed["x"] = np.array([["a" * (1 << 20)]], object)
+        if fits:
+            own.put(note, "")
+        else:
+            with pytest.raises(ServeError, match="busy"):
+                own.put(note, "")
+    assert 2 << 20 < budget.held < 3 << 20
 
 
 def test_bytes_of_all_models_together(workshop: Any) -> None:

@@ -104,3 +104,51 @@ def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
         del kept
 
     workshop.run(body)
+
+
+def test_strings_wait_for_memory(workshop: Any) -> None:
+    """An array of strings holds more than its pointers."""
+
+    class Unread(workshop.Note):  # type: ignore[misc,name-defined]
+        __slots__ = ("kept",)
+
+        def done(self) -> None:
+            super().done()
+            self.kept = self.outputs
+
+    async def body() -> None:
+        memory = AnswerMemory(10 * MIB)
+        sizes = ResultSize([TensorInfo("y", "BYTES", ("batch", 1))])
+        batcher = workshop.batcher(
+            lambda x, _: np.array([["a" * 4 * MIB] for _ in x], object), memory=memory, result_size=sizes
+        )
+        notes = [Unread() for _ in range(3)]
+        for note in notes[:2]:
+            batcher.submit(note)
+            await note.settled()
+        batcher.submit(notes[2])
+        await until(lambda: memory.since is not None)
+        assert 8 * MIB < memory.held < 9 * MIB and not notes[2].answers
+        notes[0].kept = ()
+        await notes[2].settled()
+        assert notes[2].error is None and memory.peak < 10 * MIB
+
+    workshop.run(body)
+
+
+def test_no_memory_for_a_copy_gives_back_what_was_promised(workshop: Any) -> None:
+    class Full(np.ndarray[Any, Any]):
+        def copy(self, order: Any = "C") -> Any:
+            raise MemoryError
+
+    async def body() -> None:
+        memory = AnswerMemory(10 * MIB)
+        made = np.zeros((2, 2 * MIB // 4), np.float32)
+        batcher = workshop.batcher(lambda x, _: made[:1].view(Full), memory=memory, result_size=of_mib(2))
+        note = workshop.Note()
+        batcher.submit(note)
+        await note.settled()
+        assert note.error is not None
+        await until(lambda: memory.held == 0)
+
+    workshop.run(body)
