@@ -26,6 +26,8 @@ def parse(path: str | os.PathLike[str]) -> onnx.ModelProto:
     path = Path(path)
     try:
         model = onnx.load_model_from_string(_bytes(path))
+    except LoadError:  # which is a ValueError as well
+        raise
     except FileNotFoundError as error:
         raise LoadError(f"there is no file {path}", hint=others(path)) from error
     except OSError as error:

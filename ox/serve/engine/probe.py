@@ -53,6 +53,8 @@ def probe(path: Path, options: Options, memory_mib: int | None = None, control: 
             control.forget(child.kill)
         control.check()
         answer = json.loads(out or b"null")
+    except LoadError:  # the reason why it was ended, which is a ValueError as well
+        raise
     except (OSError, ValueError) as error:
         raise LoadError(f"{path} cannot be tried in a process of its own", got=str(error)) from error
     if answer is None or child.returncode:

@@ -71,6 +71,7 @@ def test_an_end_from_outside_ends_the_process(mlp: Path, tmp_path: Path, monkeyp
     with pytest.raises(LoadError, match="m takes too long to load") as caught:
         probe(mlp, Options("cpu"), 200, control)
     whole.join()
+    assert caught.value.what == "m takes too long to load"
     assert "trying it in a process of its own" in str(caught.value.got)
     with pytest.raises(ProcessLookupError):
         os.kill(int(file.read_text()), 0)
