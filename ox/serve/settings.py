@@ -17,7 +17,8 @@ class Settings:
     """How the server meets the world; how it runs models is in `Options`, what clients may do in `Limits`.
 
     Args:
-        host, port: where to listen; port 0 takes a free one, None listens on no port.
+        host, port: where to listen; an IPv6 address may stand in brackets; port 0 takes a free one, None listens on
+            no port.
         uds: a path at which a Unix domain socket listens, too.
         grpc: who frames gRPC: "own" on the same port and on `grpc_port`, "grpcio" on `grpc_port`, or "off".
         grpc_port: a port for gRPC alone; None for none, or with grpcio the next one after `port`.
@@ -58,6 +59,13 @@ class Settings:
         for name in ("tls_cert", "tls_key", "tls_client_ca", "keys", "uds"):
             if getattr(self, name) is not None:  # as text, which also a worker can be told
                 object.__setattr__(self, name, str(getattr(self, name)))
+        host = self.host.strip()
+        if host.startswith("[") and host.endswith("]"):  # as in a URL
+            host = host[1:-1]
+        if not host:
+            expected = "an address or a name; 0.0.0.0 for all of IPv4, :: for everything"
+            raise ArgumentError("there is no host to listen on", expected=expected, got=f"--host {self.host!r}")
+        object.__setattr__(self, "host", host)
         for name in ("port", "grpc_port"):
             port = getattr(self, name)
             if port is not None and not 0 <= port <= 65535:

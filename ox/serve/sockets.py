@@ -18,7 +18,7 @@ def bind(host: str, port: int, *, share: bool = False) -> list[socket.socket]:
     """A socket for each address that `host` stands for, all on one port; "::" is every address, of IPv4 as well.
 
     Args:
-        host: an address or a name; "" for every address.
+        host: an address or a name.
         port: 0 takes a free one.
         share: whether other processes may bind to the same port.
 
@@ -26,7 +26,7 @@ def bind(host: str, port: int, *, share: bool = False) -> list[socket.socket]:
         ServeError: the addresses cannot be had.
     """
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         addresses = list({(family, protocol, address): None for family, _, protocol, _, address in found})
         for left in reversed(range(TRIES)):
             try:

@@ -18,6 +18,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"access_log": True, "log_level": "off"}, "access log would stay empty"),
     ({"log_level": "debug"}, "no use without a log"),
     ({"port": None}, "nothing to listen on"),
+    ({"host": ""}, r"no host(.|\n)*0\.0\.0\.0"),
+    ({"host": " "}, r"no host(.|\n)*0\.0\.0\.0"),
+    ({"host": "[]"}, r"no host(.|\n)*0\.0\.0\.0"),
     ({"port": None, "uds": "s", "grpc": "grpcio"}, "a port of its own"),
 ]
 
@@ -44,3 +47,10 @@ def test_what_would_do_nothing(settings: dict[str, Any], message: str) -> None:
 )
 def test_what_makes_sense(settings: dict[str, Any]) -> None:
     assert Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "host"), [("[::]", "::"), ("[::1]", "::1"), ("::1", "::1"), ("127.0.0.1", "127.0.0.1"), ("a", "a")]
+)
+def test_an_ipv6_address_may_stand_in_brackets(given: str, host: str) -> None:
+    assert Settings(host=given).host == host
