@@ -145,7 +145,8 @@ class Writer:
 
     def _too_large(self) -> ServeError:
         expected = f"at most {self._largest} bytes (--limit reply)"
-        return ServeError("the answer is too large", expected=expected, hint="fewer rows, or outputs as binary data")
+        hint = "fewer rows, or outputs as binary data"
+        return ServeError("the answer is too large", status=413, expected=expected, hint=hint)
 
     def _refuse_nan(self, request: Request, arrays: Sequence[Array]) -> None:
         for wanted in request.outputs:

@@ -78,8 +78,9 @@ def test_an_answer_is_bounded(size: int) -> None:
     info = TensorInfo("y", "FP32", ("batch",))
     codec = Codec("m", "1", Signature([info], [info], 1 << 20, 0), 200_000, Regions(1, 1))
     array = np.full(size, 1 / 3, np.float32)
-    with pytest.raises(ServeError, match=r"answer is too large(.|\n)*fewer rows"):
+    with pytest.raises(ServeError, match=r"answer is too large(.|\n)*fewer rows") as caught:
         codec.encode(Request(None, {}, size, (), [Wanted(0, False)]), [array])
+    assert caught.value.status == 413  # as over gRPC
     codec.encode(Request(None, {}, size, (), [Wanted(0, True)]), [array[:40_000]])
 
 
