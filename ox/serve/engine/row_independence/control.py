@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ox.serve.engine.row_independence.node import Node, axis_of, rule
-from ox.serve.engine.row_independence.size import Polynomial, Size, has_batch
+from ox.serve.engine.row_independence.size import Polynomial, Size, has_batch, is_exact, is_size
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixed, Mixes, State, Tensor, join, same
 
 MOST_TURNS = 12  # until what is known of a loop's states does not change any more
@@ -44,8 +44,16 @@ def loop(node: Node) -> Sequence[State]:
         return outputs[1:]
 
     states, outputs = _settled(node, turn, states, key)
-    stacked = [_stacked(node, output, 0) for output in outputs[len(states) :]]
+    turns = _is_certain(node.get(0)) and _is_certain(condition)
+    stacked = [_stacked(node, output, 0, turns) for output in outputs[len(states) :]]
     return [*states, *stacked]
+
+
+def _is_certain(trips: Tensor | None) -> bool:
+    """Whether a number of turns, or a condition, lets a loop begin."""
+    if trips is None:
+        return True
+    return trips.integers is not None and all(is_size(each) and is_exact(each) for each in trips.integers.flat)
 
 
 @rule("Scan", counts=True)
@@ -58,14 +66,17 @@ def scan(node: Node) -> Sequence[State]:
     fixed = len(node.inputs) - count
     axes = node.ints("scan_input_axes") or [0] * count
     elements: list[State] = []
+    turns = True
     for place, axis in enumerate(axes):
         tensor = node[fixed + place]
         if tensor.dims is None:
             if tensor.varies:
                 raise Mixes("goes over a tensor whose number of dimensions is not known")
             elements.append(UNKNOWN)
+            turns = False
             continue
         axis = axis_of(axis, tensor.rank)
+        turns = turns and is_size(tensor.sizes[axis])
         if axis == tensor.axis or tensor.counts:
             raise Mixes("goes over the batch axis")
         dims = [*tensor.sizes[:axis], *tensor.sizes[axis + 1 :]]
@@ -78,7 +89,7 @@ def scan(node: Node) -> Sequence[State]:
     states, outputs = _settled(node, turn, states, ("scan", node.symbols.fresh()))
     results = outputs[fixed:]
     where = node.ints("scan_output_axes") or [0] * len(results)
-    return [*states, *(_stacked(node, output, axis) for output, axis in zip(results, where, strict=True))]
+    return [*states, *(_stacked(node, output, axis, turns) for output, axis in zip(results, where, strict=True))]
 
 
 def _settled(node: Node, turn: object, states: list[State], key: object) -> tuple[list[State], list[State]]:
@@ -127,13 +138,15 @@ def _after(node: Node, state: State, local: set[Polynomial]) -> State:
     return Tensor(dims, state.axis, state.outer, integers, state.place)
 
 
-def _stacked(node: Node, state: State, axis: int) -> State:
-    """What every turn gives, on a new axis."""
+def _stacked(node: Node, state: State, axis: int, turns: bool) -> State:
+    """What every turn gives, on a new axis. Unless there certainly is a turn, runtimes may make up the sizes."""
     if isinstance(state, Mixed):
         return state
     if state.counts or state.place:
         return Mixed("the number of rows becomes data")
-    if state.dims is None:
+    if not turns and state.axis is not None:
+        return Mixed("collects rows in turns, of which there may be none")
+    if state.dims is None or not turns:
         return UNKNOWN
     axis = axis_of(axis, state.rank + 1)
     dims = (*state.sizes[:axis], node.symbols.fresh(), *state.sizes[axis:])

@@ -9,10 +9,18 @@ import numpy as np
 from onnx import TensorProto
 
 from ox.serve.engine.row_independence.node import MOST_INTEGERS, Node, rule
-from ox.serve.engine.row_independence.size import BATCHED, VALUE, Size, Symbols, divide, has_batch, is_size
+from ox.serve.engine.row_independence.size import (
+    BATCHED,
+    NARROW,
+    VALUE,
+    Size,
+    Symbols,
+    divide,
+    has_batch,
+    is_exact,
+    is_size,
+)
 from ox.serve.engine.row_independence.state import Integers, Mixes, Tensor, broadcast, constant
-
-LARGEST = 1 << 31  # beyond it, arithmetic may overflow
 
 
 @rule(
@@ -31,14 +39,30 @@ def pointwise(node: Node) -> Tensor:
 @rule("Cast", counts=True, places=True)
 def cast(node: Node) -> Tensor:
     x, to = node[0], node.integer("to", 0)
-    small = x.integers is None or all(not isinstance(v, int) or -LARGEST < v < LARGEST for v in x.integers.flat)
+    small = x.integers is None or all(not isinstance(v, int) or -NARROW < v < NARROW for v in x.integers.flat)
     if to == TensorProto.INT64 or (to == TensorProto.INT32 and small):
-        return x
+        return _cast_integers(node, x, to)
     if to == TensorProto.BOOL and x.integers is not None and all(isinstance(v, int) for v in x.integers.flat):
         return constant(np.array([int(bool(v)) for v in x.integers.flat], object).reshape(x.integers.shape))
     if x.counts or x.place:
         raise Mixes("the number of rows becomes data")
     return Tensor(x.dims, x.axis, x.outer)
+
+
+def _cast_integers(node: Node, x: Tensor, to: int) -> Tensor:
+    """What may not be in int32 what it is in int64 is another number after the cast."""
+    if x.integers is None or all(map(is_exact_number, x.integers.flat)):
+        return x
+    values = [value if is_exact_number(value) else _unknown(node.symbols, f"cast to {to}", value)
+              for value in x.integers.flat]  # fmt: skip
+    array = np.empty(len(values), object)
+    array[:] = values
+    return constant(array.reshape(x.integers.shape))
+
+
+def is_exact_number(size: Size) -> bool:
+    """Whether it is the same number in int32 and in int64, without doubt."""
+    return is_exact(size) and is_exact(size + 1)
 
 
 @rule("CastLike", counts=True)
@@ -74,31 +98,34 @@ def _div(symbols: Symbols, a: Size, b: Size) -> Size:
         if b == 0:
             raise Mixes("divides by zero")
         return -(-a // b) if (a < 0) != (b < 0) else a // b  # towards zero
-    exact = divide(a, b)
+    if not is_exact(a) or not is_exact(b):
+        return _unknown(symbols, "div", a, b)
+    exact = divide(a, b) if is_size(b) else None
     return symbols.result("div", a, b) if exact is None else exact
 
 
 def _mod(symbols: Symbols, a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int) and a >= 0 and b > 0:
         return a % b
-    if is_size(a) and is_size(b) and divide(a, b) is not None:
+    if is_size(a) and is_size(b) and is_exact(a) and is_exact(b) and divide(a, b) is not None:
         return 0
     return _unknown(symbols, "mod", a, b)
 
 
 def _unknown(symbols: Symbols, name: str, *operands: Size) -> Size:
     kind = BATCHED if any(map(has_batch, operands)) else VALUE
-    return symbols.of((name, operands), kind)
+    # The same expression is another number in int32 than in int64, if it wraps round in one of them.
+    return symbols.of((name, operands), kind) if all(map(is_exact, operands)) else symbols.fresh(kind)
 
 
 def _compare(name: str, sign: Callable[[int], bool]) -> Callable[[Symbols, Size, Size], Size]:
     def compare(symbols: Symbols, a: Size, b: Size) -> Size:
-        difference = a - b
+        difference, certain = a - b, is_exact(a) and is_exact(b)
         if isinstance(difference, int):
-            return int(sign(difference))
+            return int(sign(difference)) if difference == 0 or certain else _unknown(symbols, name, a, b)
         # One is certainly larger; by how much does not matter.
         for known, towards in ((difference, 1), (-difference, -1)):
-            if is_size(known):
+            if certain and is_size(known):
                 return int(sign(towards))
         return _unknown(symbols, name, a, b)
 
@@ -108,6 +135,8 @@ def _compare(name: str, sign: Callable[[int], bool]) -> Callable[[Symbols, Size,
 def _extreme(name: str, sign: int) -> Callable[[Symbols, Size, Size], Size]:
     def choose(symbols: Symbols, a: Size, b: Size) -> Size:
         difference = (a - b) * sign
+        if difference != 0 and not (is_exact(a) and is_exact(b)):
+            return _unknown(symbols, name, *sorted((a, b), key=repr))
         if isinstance(difference, int):
             return a if difference >= 0 else b
         if is_size(difference):
@@ -189,7 +218,7 @@ def calculate(node: Node, inputs: list[Tensor]) -> Tensor | None:
                 value = function(symbols, value, other)
         else:
             value = function(symbols, *elements)
-        if isinstance(value, int) and not -LARGEST < value < LARGEST:
+        if isinstance(value, int) and not -NARROW < value < NARROW:
             return None
         result[place] = value
     return constant(result.reshape(spread[0].shape))

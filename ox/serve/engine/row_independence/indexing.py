@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ox.serve.engine.row_independence.node import Node, axis_of, rule
-from ox.serve.engine.row_independence.size import Size
+from ox.serve.engine.row_independence.size import Size, is_exact
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
 
 PICKS = "picks rows out of the batch"
@@ -144,6 +144,7 @@ def one_hot(node: Node) -> Tensor:
     rank = indices.rank + 1
     axis = axis_of(node.integer("axis", -1), rank)
     depth: Size = (node.elements(1) or [node.symbols.fresh()])[0]
+    depth = depth if is_exact(depth) else node.symbols.fresh()
     dims = (*indices.sizes[:axis], depth, *indices.sizes[axis:])
     place = None if indices.axis is None else indices.axis + (axis <= indices.axis)
     return Tensor(dims, place, indices.outer)

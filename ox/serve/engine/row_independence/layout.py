@@ -10,19 +10,22 @@ import numpy as np
 
 from ox.serve.engine.row_independence.node import MOST_INTEGERS, Node, axis_of, rule
 from ox.serve.engine.row_independence.size import (
+    MOST_ROWS,
+    VALUE,
     B,
     Polynomial,
     Size,
     batch_factor,
     divide,
     has_batch,
+    is_count,
+    is_exact,
     is_size,
     product,
 )
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
 
 FARTHEST = (1 << 31) - 1  # what exporters write for "to the end" is at least this
-MOST_ROWS = 1 << 20  # as `ox.serve.options` bounds them
 
 
 @rule("Reshape", counts=True, places=True)
@@ -50,6 +53,8 @@ def _reshaped(node: Node, x: Tensor, target: Sequence[Size], zero: bool = False)
         if x.varies:
             raise Mixes("its number of dimensions is not known")
         return Tensor(tuple(size if is_size(size) and not has_batch(size) else node.symbols.fresh() for size in target))
+    if not zero and any(isinstance(size, Polynomial) and not is_size(size) for size in target):
+        target = [size if isinstance(size, int) or is_size(size) else _perhaps_copied(node, size) for size in target]
     dims = [x.sizes[place] if size == 0 and not zero and place < x.rank else size for place, size in enumerate(target)]
     if x.integers is not None and all(isinstance(size, int) for size in dims):
         integers = x.integers.reshape([size for size in dims if isinstance(size, int)])
@@ -84,6 +89,13 @@ def _reshaped(node: Node, x: Tensor, target: Sequence[Size], zero: bool = False)
     # What is behind the rows' axis cannot move them, known or not.
     dims[axis + 1 :] = [size if is_size(size) else node.symbols.fresh() for size in dims[axis + 1 :]]
     return Tensor(tuple(dims), axis, outer, None, x.place)
+
+
+def _perhaps_copied(node: Node, size: Size) -> Size:
+    """A size that may be 0, which says that what was there stays, and one that may be -1."""
+    if has_batch(size):
+        raise Mixes("to a shape in which the rows cannot be followed")
+    return node.symbols.fresh(VALUE)
 
 
 @rule("Flatten", places=True)
@@ -163,14 +175,14 @@ def expand(node: Node) -> Tensor:
         if want in (1, size) or (place != axis and isinstance(size, int) and size > 1 and not has_batch(want)):
             dims.append(size)
         elif has_batch(want):
-            if axis is not None or size != 1 or batch_factor(want) is None:
+            if axis is not None or size != 1 or batch_factor(want) is None or not is_count(want):
                 raise Mixes("to a shape that does not have the rows on one axis")
             axis, outer = place, 1  # the same for each row
             dims.append(want)
         elif place == axis:
             raise Mixes("to a shape that is not known where the rows are")
         else:
-            dims.append(want if size == 1 and is_size(want) else node.symbols.fresh())
+            dims.append(want if size == 1 and is_count(want) else node.symbols.fresh())
     return Tensor(tuple(dims), axis, outer, None, x.place)
 
 
@@ -195,14 +207,14 @@ def tile(node: Node) -> Tensor:
     dims: list[Size] = []
     for place, (size, repeat) in enumerate(zip(x.sizes, repeats, strict=True)):
         if has_batch(repeat):
-            if axis is not None or batch_factor(repeat) is None:
+            if axis is not None or batch_factor(repeat) is None or not is_count(size * repeat):
                 raise Mixes("repeats rows for each row")
             axis, outer = place, 1  # the same for each row
         elif place == axis:
             if not is_size(repeat):
                 raise Mixes("repeats rows, nobody knows how often")
             outer = outer * repeat
-        dims.append(size * repeat if is_size(repeat) else node.symbols.fresh())
+        dims.append(size * repeat if is_count(repeat) else node.symbols.fresh())
     return Tensor(tuple(dims), axis, outer)
 
 
@@ -222,6 +234,8 @@ def concat(node: Node) -> Tensor:
             arrays.append(array.reshape([size for size in tensor.sizes if isinstance(size, int)]))
         if sum(array.size for array in arrays) <= MOST_INTEGERS:
             return constant(np.concatenate(arrays, axis_of(node.integer("axis", 0), inputs[0].rank)))
+        if any(tensor.counts for tensor in inputs):
+            raise Mixes("the number of rows becomes data")
     if any(tensor.dims is None for tensor in inputs):
         if any(tensor.varies for tensor in inputs):
             raise Mixes("with a tensor whose number of dimensions is not known")
@@ -324,7 +338,8 @@ def slice_(node: Node) -> Tensor:
         axis = axis_of(axis, x.rank)
         size = dims[axis]
         far = MOST_ROWS if size == B else FARTHEST
-        whole = start == 0 and step == 1 and (end == size or (isinstance(end, int) and end >= far))
+        to_the_end = (end == size and is_exact(end)) or (isinstance(end, int) and end >= far)
+        whole = start == 0 and step == 1 and to_the_end
         if axis == x.axis and not whole:
             raise Mixes("takes some of the rows, or turns them round")
         if any(map(has_batch, (start, end, step))) and not whole:
@@ -357,7 +372,7 @@ def _length(node: Node, size: Size, start: Size, end: Size, step: Size) -> Size:
     if step == 1 and isinstance(start, int) and start >= 0 and isinstance(end, int):
         if end < 0 or end >= FARTHEST:
             left = size - start + (end if end < 0 else 0)
-            return left if is_size(left) else node.symbols.of(("slice", left))
-    elif step == 1 and start == 0 and is_size(end):
+            return left if is_count(left) else node.symbols.of(("slice", left))
+    elif step == 1 and start == 0 and is_size(end) and is_exact(end) and is_size(size):
         return node.symbols.of(("slice", size, end)) if divide(size, end) is None else end
     return node.symbols.fresh()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ox.serve.engine.row_independence.node import MIXED, Node, axis_of, rule
-from ox.serve.engine.row_independence.size import Size, divide
+from ox.serve.engine.row_independence.size import NARROW, Size, divide, is_count, is_exact
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, State, Tensor, constant
 
 OVER = "works along the batch axis"
@@ -29,7 +29,8 @@ def reduce(node: Node) -> Tensor:
         return UNKNOWN if axes or keep else Tensor(())
     if x.integers is not None and node.op in ("ReduceProd", "ReduceSum") and x.rank == 1:
         total = (np.prod if node.op == "ReduceProd" else np.sum)(x.integers)
-        return constant([total] if keep else total)
+        if not isinstance(total, int) or abs(total) < NARROW:
+            return constant([total] if keep else total)
     if x.counts:
         raise Mixes("the number of rows becomes data")
     return _reduced(x, {axis_of(axis, x.rank) for axis in axes} or set(range(x.rank)), bool(keep))
@@ -86,7 +87,7 @@ def top_k(node: Node) -> Sequence[Tensor]:
         node.fixed(1)
         k = (node.elements(1) or [node.symbols.fresh()])[0]
     dims = list(x.sizes)
-    dims[axis] = k
+    dims[axis] = k if is_exact(k) else node.symbols.fresh()
     return [x.with_dims(dims)] * 2
 
 
@@ -189,7 +190,7 @@ def center_crop_pad(node: Node) -> Tensor:
         raise Mixes("cuts or fills the batch axis")
     dims = list(x.sizes)
     for axis, size in zip(axes, shape, strict=True):
-        dims[axis] = size
+        dims[axis] = size if is_exact(size) else node.symbols.fresh()
     return x.with_dims(dims)
 
 
@@ -209,7 +210,7 @@ def pad(node: Node) -> Tensor:
             raise Mixes("fills the batch axis")
         added = first + last
         wide = dims[axis] + added
-        dims[axis] = wide if isinstance(added, int) else node.symbols.of(("pad", wide))
+        dims[axis] = wide if isinstance(added, int) and is_count(wide) else node.symbols.of(("pad", wide))
     return x.with_dims(dims)
 
 

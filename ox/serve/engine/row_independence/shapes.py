@@ -6,7 +6,7 @@ import numpy as np
 
 from ox.serve.engine.row_independence.layout import filled_with
 from ox.serve.engine.row_independence.node import MOST_INTEGERS, Node, rule
-from ox.serve.engine.row_independence.size import B, batch_factor, has_batch, is_size, product
+from ox.serve.engine.row_independence.size import B, batch_factor, has_batch, is_count, is_exact, product
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
 
 
@@ -33,14 +33,15 @@ def constant_of_shape(node: Node) -> Tensor:
         return UNKNOWN
     carriers = [axis for axis, size in enumerate(sizes) if has_batch(size)]
     if carriers:
-        if len(carriers) > 1 or batch_factor(sizes[carriers[0]]) is None:
+        carrier = sizes[carriers[0]]
+        if len(carriers) > 1 or batch_factor(carrier) is None or not is_count(carrier):
             raise Mixes("makes something whose size follows from the number of rows")
-        return Tensor(tuple(size if is_size(size) else node.symbols.fresh() for size in sizes), carriers[0])
+        return Tensor(tuple(size if is_count(size) else node.symbols.fresh() for size in sizes), carriers[0])
     value = node.attribute("value")
     integers = None if value is None else node.walker.constant(value.t).integers
     if integers is not None and (filled := filled_with(sizes, integers.ravel()[0])) is not None:
         return filled
-    return Tensor(tuple(size if is_size(size) or size == 0 else node.symbols.fresh() for size in sizes))
+    return Tensor(tuple(size if is_count(size) else node.symbols.fresh() for size in sizes))
 
 
 @rule("Range", counts=True)
@@ -53,6 +54,8 @@ def range_(node: Node) -> Tensor:
     if isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int) and delta:
         numbers = range(start, limit, delta)
         return constant(list(numbers)) if len(numbers) <= MOST_INTEGERS else Tensor((len(numbers),))
-    if start == 0 and delta == 1 and is_size(limit):
+    if start == 0 and delta == 1 and is_count(limit) and is_exact(limit):
         return Tensor((limit,))
+    if not all(map(is_exact, (start, limit, delta))):
+        return Tensor((node.symbols.fresh(),))
     return Tensor((node.symbols.of(("range", start, limit, delta)),))

@@ -8,8 +8,12 @@ from itertools import count
 from typing import TypeAlias
 
 # What a symbol stands for is told by its number modulo 4.
-SIZE, VALUE, BATCHED = 0, 1, 2  # a size, 1 or more; any number; a number that follows from B, nobody knows how
+# A size of an input, 1 or more; any number; a number that follows from B, nobody knows how; a size, perhaps 0.
+SIZE, VALUE, BATCHED, COUNT = 0, 1, 2, 3
 BATCH_SYMBOL = 2
+MOST_ROWS = 1 << 20  # as `ox.serve.options` bounds them
+LONGEST = 1 << 30  # every size of a request behind its rows is below this, or the request runs alone
+NARROW, WIDE = 1 << 31, 1 << 62  # numbers below these are what they seem in int32, in int64
 MOST_TERMS, MOST_FACTORS, LARGEST_FACTOR = 12, 16, 1 << 40
 
 Monomial: TypeAlias = tuple[int, ...]  # symbols in order, one for each factor
@@ -88,10 +92,38 @@ def has_batch(size: Size) -> bool:
 
 
 def is_size(size: Size) -> bool:
-    """Whether it is certainly 1 or more."""
+    """Whether it is certainly 1 or more, unless the numbers of the runtime overflow."""
     if isinstance(size, int):
         return size > 0
-    return all(factor > 0 and all(symbol & 3 != VALUE for symbol in monomial) for monomial, factor in size.terms)
+    return is_count(size) and any(not any(symbol & 3 == COUNT for symbol in monomial) for monomial, _ in size.terms)
+
+
+def is_count(size: Size) -> bool:
+    """Whether it is certainly 0 or more, unless the numbers of the runtime overflow."""
+    if isinstance(size, int):
+        return size >= 0
+    return all(factor > 0 and all(map(_counts, monomial)) for monomial, factor in size.terms)
+
+
+def _counts(symbol: int) -> bool:
+    return symbol == BATCH_SYMBOL or symbol & 3 in (SIZE, COUNT)
+
+
+def is_exact(size: Size, limit: int = NARROW) -> bool:
+    """Whether a runtime that has added and multiplied up to it has this number, and not what is left of it in too few
+    bits. A symbol by itself is what it is."""
+    if isinstance(size, Polynomial) and len(size.terms) == 1:
+        monomial, factor = size.terms[0]
+        if factor == 1 and len(monomial) == 1:
+            return True
+    total = 0
+    for monomial, factor in _terms(size):
+        for symbol in monomial:
+            if symbol != BATCH_SYMBOL and symbol & 3 != SIZE:
+                return False
+            factor *= MOST_ROWS if symbol == BATCH_SYMBOL else LONGEST
+        total += abs(factor)
+    return total < limit
 
 
 def product(sizes: Iterable[Size]) -> Size:
@@ -151,10 +183,10 @@ class Symbols:
         self._numbers = count(1)
         self._known: dict[Hashable, Polynomial] = {}
 
-    def fresh(self, kind: int = SIZE) -> Polynomial:
+    def fresh(self, kind: int = COUNT) -> Polynomial:
         return Polynomial((((4 * next(self._numbers) + kind,), 1),))
 
-    def of(self, expression: Hashable, kind: int = SIZE) -> Polynomial:
+    def of(self, expression: Hashable, kind: int = COUNT) -> Polynomial:
         known = self._known.get((kind, expression))
         if known is None:
             known = self._known[kind, expression] = self.fresh(kind)
@@ -164,4 +196,4 @@ class Symbols:
         """What an operation gives that polynomials cannot say."""
         if any(map(has_batch, operands)):
             return self.of((name, operands), BATCHED)
-        return self.of((name, operands), SIZE if all(map(is_size, operands)) else VALUE)
+        return self.of((name, operands), COUNT if all(map(is_count, operands)) else VALUE)

@@ -112,7 +112,7 @@ def affine_grid(node: Node) -> Tensor:
         if sizes is None or any(map(has_batch, sizes)):
             raise Mixes("makes grids for a number of rows")
         return Tensor(None)
-    if theta.axis != 0 or sizes is None or sizes[0] != theta.sizes[0]:
+    if theta.axis != 0 or sizes is None or sizes[0] != theta.sizes[0] or any(map(has_batch, sizes[1:])):
         raise Mixes("makes grids for another number of rows")
     return Tensor((theta.sizes[0], *[node.symbols.fresh() for _ in sizes[2:]], len(sizes) - 2), 0, theta.outer)
 
@@ -142,6 +142,8 @@ def resize(node: Node) -> Tensor:
     for place, axis in enumerate(axes):
         if axis != x.axis:
             wanted = sizes[place] if sizes and place < len(sizes) else None
+            if wanted is not None and has_batch(wanted):
+                raise Mixes("resizes by the number of rows")
             known = isinstance(wanted, int) and wanted > 0
             dims[axis] = wanted if known and wanted is not None else node.symbols.fresh()
     return x.with_dims(dims)
@@ -157,6 +159,7 @@ def _is_one(scales: Tensor | None, place: int, count: int) -> bool:
 @rule("Upsample", counts=True)
 def upsample(node: Node) -> Tensor:
     x = node[0]
+    node.fixed(1)
     if x.axis is None:
         return Tensor(x.dims and tuple(node.symbols.fresh() for _ in x.dims))
     attribute = node.attribute("scales")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +21,7 @@ from onnx import (
     numpy_helper,
 )
 
-from ox.serve.engine.row_independence.control import JUDGED
+from ox.serve.engine.row_independence.control import CONTROL, JUDGED
 from ox.serve.engine.row_independence.node import (
     COUNTING,
     MOST_INTEGERS,
@@ -32,7 +34,7 @@ from ox.serve.engine.row_independence.node import (
     Node,
     Scope,
 )
-from ox.serve.engine.row_independence.size import B, Size, Symbols
+from ox.serve.engine.row_independence.size import SIZE, WIDE, B, Size, Symbols, has_batch, is_count, is_exact
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixed, Mixes, State, Tensor
 
 MOST_NODES = 20_000  # walked besides those of the graph: of loops' bodies for each turn, of functions for each call
@@ -41,6 +43,9 @@ MOST_FLOATS = 16
 MOST_BYTES = 8 * MOST_INTEGERS  # of external data that is looked at
 INTEGERS = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
+
+# Where runtimes have operators, which they may take instead of a function of that name.
+RUNTIME_DOMAIN = re.compile(r"(ai\.onnx|com\.microsoft|com\.ms|org\.pytorch\.aten)(\..*)?|")
 
 Versions: TypeAlias = Mapping[str, int]
 
@@ -89,7 +94,8 @@ class Walk:
                 if dim.HasField("dim_value") and dim.dim_value > 0:
                     dims.append(int(dim.dim_value))
                 else:
-                    dims.append(self.symbols.of(("dim", dim.dim_param)) if dim.dim_param else self.symbols.fresh())
+                    name = dim.dim_param
+                    dims.append(self.symbols.of(("dim", name), SIZE) if name else self.symbols.fresh(SIZE))
             scope[each.name] = Tensor(tuple(dims), 0)
         self._run(graph, scope)
         for output in graph.output:
@@ -182,7 +188,7 @@ class Walk:
         if function is None and not varies and proto.op_type not in JUDGED:
             return self._constant_node(Node(proto, self._version(domain), inputs, self._outside, self, scope), key)
         try:
-            if function is not None and (key in RULES or key in REFUSED):
+            if function is not None and (key in RULES or key in REFUSED or RUNTIME_DOMAIN.fullmatch(domain)):
                 raise Mixes("it is an operator and a function, and runtimes choose")
             if function is not None:
                 return self._call(function, Node(proto, 0, inputs, self._outside, self, scope))
@@ -199,7 +205,9 @@ class Walk:
         except Exception:
             return [Mixed(f"{_named(proto)} has a form that cannot be followed")] * count
         states: Sequence[State] = [results] if isinstance(results, Tensor | Mixed) else results
-        states = [_explained(state, proto) if isinstance(state, Mixed) else state for state in states]
+        if proto.op_type not in CONTROL:  # whose graphs are walked node by node
+            states = [_checked(state, inputs) for state in states]
+        states = [_explained(state, proto) if isinstance(state, Mixed) else self._bounded(state) for state in states]
         if len(states) < count:
             return [*states, *[Mixed(f"{_named(proto)} has outputs that are not followed")] * (count - len(states))]
         return states
@@ -215,8 +223,15 @@ class Walk:
         except Exception:  # its sizes are not known, then
             results = UNKNOWN
         states: Sequence[State] = [results] if isinstance(results, Tensor | Mixed) else results
-        states = [UNKNOWN if isinstance(state, Mixed) else state for state in states]
+        states = [UNKNOWN if isinstance(state, Mixed) else self._bounded(state) for state in states]
         return [*states, *[UNKNOWN] * (node.count - len(states))]
+
+    def _bounded(self, state: Tensor) -> Tensor:
+        """Sizes without the rows that a runtime may have another number for are left open."""
+        if state.dims is None or all(has_batch(size) or _certain(size) for size in state.dims):
+            return state
+        dims = [size if has_batch(size) or _certain(size) else self.symbols.fresh() for size in state.dims]
+        return replace(state, dims=tuple(dims))
 
     def _check(self, key: tuple[str, str], inputs: Sequence[Tensor | None]) -> None:
         for tensor in inputs:
@@ -267,6 +282,25 @@ def _plain(domain: str) -> str:
 
 def _shape(kind: TypeProto) -> Sequence[TensorShapeProto.Dimension]:
     return list(kind.tensor_type.shape.dim)
+
+
+def _certain(size: Size) -> bool:
+    return is_count(size) and is_exact(size, WIDE)
+
+
+def _checked(state: State, inputs: Sequence[Tensor | None]) -> State:
+    """Refuses what a rule has lost: the rows, or their number, must be seen in what comes of them."""
+    if isinstance(state, Mixed):
+        return state
+    if state.dims is not None:
+        if any(has_batch(size) for axis, size in enumerate(state.dims) if axis != state.axis):
+            return Mixed("the number of rows becomes another size")
+        if state.axis is not None and not is_count(state.dims[state.axis]):
+            return Mixed("the rows cannot be followed")
+    varies = any(tensor is not None and tensor.varies for tensor in inputs)
+    if varies and state.axis is None and state.integers is None:
+        return Mixed("the number of rows becomes data")
+    return state
 
 
 def _explained(state: Mixed, proto: NodeProto) -> Mixed:
