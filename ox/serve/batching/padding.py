@@ -101,6 +101,8 @@ class Padding:
         key: list[int] = []
         for name, (axes, _) in self._inputs.items():
             shape = feed[name].shape
+            if 0 in shape:  # nobody has tried whether what is empty may share a batch: equal to no other key
+                return object()
             if axes:
                 padded = {axis for axis, _ in axes}
                 key += [bucket(size) if axis in padded else size for axis, size in enumerate(shape) if axis]

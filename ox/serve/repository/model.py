@@ -262,7 +262,9 @@ class Model:
             batches = f"batching off: {self.proof.why}"
         parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
         if self.padding is not None:
-            parts.append(f"{', '.join(self.padding.dims)} padded, proven")
+            parts.append(
+                f"{', '.join(self.padding.dims)} padded, as the settings promise: tried on a few inputs, not proven"
+            )
         elif self.not_padded is not None:
             parts.append(f"padding off: {self.not_padded}")
         if self.sequences is not None:

@@ -15,6 +15,8 @@ from ox.serve.v2.inputs import LARGEST_DIM, InputCodec
 from ox.serve.v2.memory import REGION, SIZE, Regions
 from ox.serve.v2.request import Wanted
 
+LONGEST = 1 << 30  # `ox.serve.engine.row_independence` takes sizes behind the rows to be below this, and 1 or more
+
 
 class Signature:
     """What every way of asking checks: JSON, binary tensors, gRPC.
@@ -93,7 +95,14 @@ class Signature:
                 f"{rows} rows in one request", status=413, expected=f"at most {self.max_rows} (--limit rows)"
             )
         # In the model's order: two clients may list the same inputs differently.
-        return rows, tuple(feed[name].shape[1:] for name in self.inputs) if self._grouped else ()
+        if not self._grouped:
+            return rows, ()
+        key = tuple(feed[name].shape[1:] for name in self.inputs)
+        for tail in key:
+            for size in tail:
+                if not 0 < size < LONGEST:
+                    return rows, (object(),)  # equal to no other key: it runs alone
+        return rows, key
 
     def output(
         self, name: Any, wanted: dict[int, Wanted], parameters: Mapping[str, Any], binary: bool, regions: Regions

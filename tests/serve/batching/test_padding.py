@@ -123,7 +123,7 @@ def load(path: Path, **options: Any) -> Model:
 
 def test_proven_with_a_mask(build: Any) -> None:
     model = load(pooled(build, True), pad={"tokens": 0}, mask="mask")
-    assert model.padding is not None and "tokens padded, proven" in model.describe()
+    assert model.padding is not None and "tokens padded, as the settings promise" in model.describe()
 
 
 def test_off_without_one(build: Any) -> None:
