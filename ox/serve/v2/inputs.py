@@ -58,6 +58,9 @@ class InputCodec:
         self._usual_rows = max_rows  # as many need no second look
         if self._max_strings is not None:
             self._usual_rows = min(max_rows, max_strings // max(1, math.prod(sizes)))
+        for axis, most, _ in () if limits is None else limits.axes:
+            if axis == 0:
+                self._usual_rows = min(self._usual_rows, most)
         self._pack_row = None
         if self._one_row is not None and self._code is not None and self._fixed is not None:
             self._pack_row = struct.Struct(f"<{math.prod(self._fixed)}{self._code}").pack

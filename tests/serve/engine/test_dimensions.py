@@ -116,6 +116,16 @@ def test_what_is_said_counts(attention: Path, wide: Path) -> None:
         assert caught.value.expected == f"at most {most} (--max-dim)" and caught.value.status == 413
 
 
+def test_rows_by_their_name(build: Any) -> None:
+    """Also where nothing else varies, which is looked at least."""
+    path = build("rows", [("Relu", ["x"], ["y"], {})], {"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
+    for model in (Model(path, Options("cpu", rows, max_dims={"batch": 3}), Limits()) for rows in (1, 8)):
+        assert shape(model, 3, 4)
+        with pytest.raises(ServeError, match=r"dimension 0 \(batch\) of input 'x' is 4") as caught:
+            shape(model, 4, 4)
+        assert caught.value.status == 413
+
+
 def test_every_way_in(attention: Path, connect: Any) -> None:
     """Also a frame that is known already, and without reading what comes after the shape."""
     with Server([attention], options=Options("cpu", max_dims={"tokens": 20})) as server, connect(server) as client:
