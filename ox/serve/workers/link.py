@@ -38,6 +38,8 @@ class Link:
         Raises:
             OxError: what the other side raised. ServeError (503): it is gone, or does not answer in time.
         """
+        if self._writer.is_closing():  # nobody would ever end the wait
+            raise _ended()
         number = next(self._numbers)
         future = self._open[number] = asyncio.get_running_loop().create_future()
         try:
@@ -71,7 +73,7 @@ class Link:
             log.debug("a link broke off", exc_info=True)
         for future in self._open.values():
             if not future.done():
-                future.set_exception(ServeError("a worker has ended", status=503, hint="again in a moment"))
+                future.set_exception(_ended())
         for task in self._tasks:  # nobody waits for these answers
             task.cancel()
         self.close()
@@ -94,6 +96,10 @@ class Link:
     def _send(self, message: dict[str, Any]) -> None:
         if not self._writer.is_closing():
             self._writer.write(orjson.dumps(message) + b"\n")
+
+
+def _ended() -> ServeError:
+    return ServeError("a worker has ended", status=503, hint="again in a moment")
 
 
 def flattened(error: OxError) -> dict[str, Any]:

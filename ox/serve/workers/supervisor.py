@@ -31,6 +31,7 @@ class Worker:
     def __init__(self, number: int, process: asyncio.subprocess.Process, link: Link) -> None:
         self.number, self.process, self.link = number, process, link
         self.ready = False
+        self.may_serve = False  # it has been told to listen: clients may wait for it
         self.pulse: asyncio.Task[None] | None = None
 
     def gone(self) -> None:
@@ -86,12 +87,14 @@ class Supervisor:
             OxError: what hinders a worker from serving.
         """
         started = [asyncio.ensure_future(self._begin(number, wait=False)) for number in range(self._count)]
-        await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
-        failed = next((task.exception() for task in started if task.done() and task.exception()), None)
-        if failed is not None:
+        try:
+            await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
+        finally:  # also where somebody says stop meanwhile
             for task in started:
-                task.cancel()
-            await asyncio.gather(*started, return_exceptions=True)
+                task.cancel()  # nothing to those that are done
+            ends = await asyncio.gather(*started, return_exceptions=True)
+        failed = next((end for end in ends if isinstance(end, Exception)), None)
+        if failed is not None:
             await self.stop()
             raise failed
 
@@ -131,6 +134,8 @@ class Supervisor:
 
     async def _end(self, worker: Worker) -> int:
         answers = 0
+        if not worker.may_serve and worker.process.returncode is None:  # nothing to drain: no need to see it imported
+            worker.process.kill()
         try:
             answers = await worker.link.ask("stop", seconds=self._orders.limits.drain_s)
             await asyncio.wait_for(worker.process.wait(), self._orders.limits.drain_s + GRACE)
@@ -152,6 +157,7 @@ class Supervisor:
         link = worker.link
         await link.ask("begin", {"orders": self._orders.to_json(), "wait": wait})
         async with self._news:  # what all are told meanwhile, this one would miss
+            worker.may_serve = True
             await link.ask("listen", {"journal": self._journal.calls()})
             worker.ready = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -35,9 +36,32 @@ def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch
         settings = Settings(port=0, workers=2)
         supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
         await supervisor.start()
+        await supervisor.loaded()
         os.kill(made[0].pid, signal.SIGKILL)
         await slow.wait()
         await supervisor.stop()
         assert len(made) == 3 and all(process.returncode is not None for process in made)
 
     asyncio.run(body())
+
+
+def test_a_stop_during_the_start_leaves_no_error_and_waits_for_no_import(mlp: Path) -> None:
+    """Workers that nobody could have reached are killed, and nobody is told that they have ended."""
+    complaints: list[dict[str, Any]] = []
+
+    async def body() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+        settings = Settings(port=0, workers=2)
+        supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
+        starting = asyncio.ensure_future(supervisor.start())
+        while len(supervisor._workers) < 2:
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        await asyncio.wait((starting,))
+        await supervisor.stop()
+        assert [worker.process.returncode for worker in supervisor._workers.values()] == [-signal.SIGKILL] * 2
+        assert supervisor.answers == 0
+
+    asyncio.run(body())
+    gc.collect()
+    assert complaints == []
