@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ox_cli.early_stop import early_stop
+
 
 def serve(
     models: Annotated[
@@ -68,44 +70,45 @@ def serve(
     ] = None,
 ) -> None:
     """Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2) until Ctrl-C, then drain."""
-    from ox.serve import Options
-    from ox.serve import serve as run
-    from ox.serve.limits import parse_dims, parse_limits
+    with early_stop():
+        from ox.serve import Options
+        from ox.serve import serve as run
+        from ox.serve.limits import parse_dims, parse_limits
 
-    def show(line: str) -> None:
-        typer.echo(line)
+        def show(line: str) -> None:
+            typer.echo(line)
 
-    run(
-        models,
-        host=host,
-        port=8000 if port is None and uds is None else port,
-        uds=uds,
-        grpc=grpc,
-        grpc_port=grpc_port,
-        workers=workers,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
-        keys=keys,
-        rate=rate,
-        manage=manage,
-        watch=watch,
-        log=log,
-        log_level=log_level,
-        access_log=access_log,
-        trace=trace,
-        json_nan=json_nan,
-        options=Options(
-            device,
-            max_rows,
-            max_wait_ms,
-            deadline_ms,
-            instances,
-            threads,
-            max_queue,
-            max_dims=parse_dims(max_dim or ()),
-            load_timeout_s=load_timeout_s,
-        ),
-        limits=parse_limits(limit or (), body=max_body_mib << 20),
-        show=show,
-    )
+        run(
+            models,
+            host=host,
+            port=8000 if port is None and uds is None else port,
+            uds=uds,
+            grpc=grpc,
+            grpc_port=grpc_port,
+            workers=workers,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
+            keys=keys,
+            rate=rate,
+            manage=manage,
+            watch=watch,
+            log=log,
+            log_level=log_level,
+            access_log=access_log,
+            trace=trace,
+            json_nan=json_nan,
+            options=Options(
+                device,
+                max_rows,
+                max_wait_ms,
+                deadline_ms,
+                instances,
+                threads,
+                max_queue,
+                max_dims=parse_dims(max_dim or ()),
+                load_timeout_s=load_timeout_s,
+            ),
+            limits=parse_limits(limit or (), body=max_body_mib << 20),
+            show=show,
+        )

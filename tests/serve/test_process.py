@@ -101,6 +101,23 @@ def test_drains_and_exits_with_zero(slow: Path, connect: Any, number: signal.Sig
         assert process.returncode == 0 and err == "" and "stopped after 6 answers" in out
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_imports_is_a_stop(mlp: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """The import of NumPy stands for all of them: it says that it has come so far, and takes its time."""
+    (tmp_path / "numpy.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(300)\n")
+    line = command(mlp, "--port", 0)
+    line[3] = f"{tmp_path}:{line[3]}"
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "importing\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        assert (process.returncode, out, err) == (0, "stopped after 0 answers\n", "")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_who_reads_the_address_may_ask_at_once(mlp: Path, connect: Any) -> None:
     """How long it takes to be ready is measured by benchmarks/bench_start.py."""
     for _ in range(3):
