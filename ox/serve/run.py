@@ -24,6 +24,8 @@ class Running(Protocol):
 
     async def stop(self) -> None: ...
 
+    async def model_lines(self) -> list[str]: ...
+
     def greeting(self) -> list[str]: ...
 
     @property
@@ -93,12 +95,21 @@ async def _until_signalled(running: Running, show: Callable[[str], None]) -> Non
 
 
 async def _start(running: Running, show: Callable[[str], None]) -> None:
-    """Starts; what loads quickly is there before anybody is told of the address."""
+    """Starts; what loads quickly is there before anybody is told of the address, and waits for nothing slower."""
+    shown: list[str] = []
     await running.start()
     loading = asyncio.ensure_future(running.loaded())
     try:
-        if not (await asyncio.wait((loading,), timeout=QUICK_S))[0]:
-            show(f"listening on {running.address} while models are loaded; ready once each of them is, or cannot be")
+        while not (await asyncio.wait((loading,), timeout=QUICK_S))[0]:
+            if not shown:
+                shown.append(
+                    f"listening on {running.address} while models are loaded; ready once each of them is, or cannot be"
+                )
+                show(shown[0])
+            for line in await running.model_lines():
+                if line not in shown:
+                    shown.append(line)
+                    show(line)
         await loading
     except asyncio.CancelledError:
         loading.cancel()
@@ -108,4 +119,5 @@ async def _start(running: Running, show: Callable[[str], None]) -> None:
         raise
     settle()
     for line in running.greeting():
-        show(line)
+        if line not in shown:
+            show(line)

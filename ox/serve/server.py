@@ -184,6 +184,10 @@ class Server:
         for listener in self._listeners:
             listener.close()
 
+    async def model_lines(self) -> list[str]:
+        """A line for each model that answers now."""
+        return [model.describe() for model in self.models]
+
     def greeting(self) -> list[str]:
         """What a user sees once the server is ready: a line a model, and where to ask."""
         warm = 1000 * sum(model.warm_s for model in self.models)

@@ -72,6 +72,16 @@ class Supervisor:
         self._answers = 0
         self._news = asyncio.Lock()  # calls that change something happen in one order everywhere
 
+    async def model_lines(self) -> list[str]:
+        """A line for each model that answers in all workers now."""
+        links = [self._workers[number].link for number in range(self._count)]
+        try:  # the first worker's lines, as in the greeting: what each has measured differs
+            first, *rest = await asyncio.gather(*(link.ask("model_lines", None, PATIENCE) for link in links))
+        except OxError:  # they are busy, or end: whoever waits for the loads gets to hear it
+            return []
+        others = [{_model(line) for line in lines} for lines in rest]
+        return [line for line in first if all(_model(line) in models for models in others)]
+
     def greeting(self) -> list[str]:
         return self._greeting
 
@@ -251,6 +261,11 @@ def _hold(host: str, port: int) -> list[socket.socket]:
     for alone in bind(host, port):  # without sharing: somebody else's port is an error
         alone.close()
     return bind(host, port, share=True)
+
+
+def _model(line: str) -> str:
+    """Name and version, of a line that `Model.describe` has made."""
+    return line.split(" · ")[0]
 
 
 def _path() -> str:

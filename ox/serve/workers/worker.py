@@ -86,6 +86,8 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
             await server.start()
             listening = True
             return None
+        if call == "model_lines":
+            return await server.model_lines()
         if call == "loaded":
             await server.loaded()
             settle()

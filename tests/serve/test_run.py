@@ -1,0 +1,54 @@
+"""What `ox serve` says while it starts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ox.serve import run
+
+
+class Starting:
+    """A server with a model that answers soon, and one whose load takes until `go` is set."""
+
+    address, answers = "127.0.0.1:8000", 0
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.models: list[str] = []
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def loaded(self) -> None:
+        await self.go.wait()
+        self.models.append("late 1")
+
+    async def model_lines(self) -> list[str]:
+        return list(self.models)
+
+    def greeting(self) -> list[str]:
+        return [*self.models, "warm in 1 ms · http://127.0.0.1:8000"]
+
+
+def test_a_model_is_shown_once_it_answers_whatever_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "QUICK_S", 0.01)
+    lines: list[str] = []
+
+    async def body() -> None:
+        server = Starting()
+        starting = asyncio.ensure_future(run._start(server, lines.append))
+        while not lines:
+            await asyncio.sleep(0.01)
+        server.models.append("soon 1")
+        while lines[-1] != "soon 1":
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        server.go.set()
+        await starting
+
+    asyncio.run(asyncio.wait_for(body(), 30))
+    assert lines[0].startswith("listening on 127.0.0.1:8000 while models are loaded")
+    assert lines[1:] == ["soon 1", "late 1", "warm in 1 ms · http://127.0.0.1:8000"]
