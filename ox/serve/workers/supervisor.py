@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -144,15 +145,13 @@ class Supervisor:
 
     async def _end(self, worker: Worker) -> int:
         answers = 0
-        if not worker.may_serve and worker.process.returncode is None:  # nothing to drain: no need to see it imported
+        if worker.may_serve:  # else there is nothing to drain, and no need to wait for its imports
+            with suppress(OxError, TimeoutError):
+                answers = await worker.link.ask("stop", seconds=self._orders.limits.drain_s)
+                await asyncio.wait_for(worker.process.wait(), self._orders.limits.drain_s + GRACE)
+        if worker.process.returncode is None:
             worker.process.kill()
-        try:
-            answers = await worker.link.ask("stop", seconds=self._orders.limits.drain_s)
-            await asyncio.wait_for(worker.process.wait(), self._orders.limits.drain_s + GRACE)
-        except (OxError, TimeoutError):
-            if worker.process.returncode is None:
-                worker.process.kill()
-            await worker.process.wait()
+        await worker.process.wait()
         if worker.pulse is not None:
             worker.pulse.cancel()
             await asyncio.wait([worker.pulse])
