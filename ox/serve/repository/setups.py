@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,5 +69,9 @@ class Setups:
             setup = merged(setup, config, found.name, where, unknown)
         for path, read in self._files.items():
             if found.name in read:
-                return told(setup, read[found.name], path, found.name)
+                setup = told(setup, read[found.name], path, found.name)
+                break
+        if config is not None and config.HasField("max_batch_size") and not config.max_batch_size:
+            # It says what the tensors' first dimension is: no setting makes it the batch.
+            setup = replace(setup, running=replace(setup.running, options=replace(setup.running.options, max_rows=0)))
         return setup

@@ -9,9 +9,11 @@ import pytest
 
 from ox.errors import LoadError
 from ox.serve.options import Options
-from ox.serve.repository.pbtxt import from_text
+from ox.serve.repository.layout import Found
+from ox.serve.repository.pbtxt import from_json, from_text
 from ox.serve.repository.policy import Policy
 from ox.serve.repository.setup import Declared, Running, Setup
+from ox.serve.repository.setups import Setups
 from ox.serve.repository.triton import merged
 
 BASE = Setup(Running(Options(deadline_ms=1000)))
@@ -205,3 +207,12 @@ def test_a_configuration_that_changes(make: Any, serve: Any, caller: Any, eventu
         assert client.infer("m") == (200, (2, 2.0))
         path.unlink()
         eventually(lambda: client.index("m")["2"] == ("READY", ""))
+
+
+@pytest.mark.parametrize(("said", "rows"), [('{"max_batch_size": 0}', 0), ('{"max_batch_size": 4}', 8), ("{}", 8)])
+def test_no_setting_batches_what_the_configuration_does_not(tmp_path: Path, said: str, rows: int) -> None:
+    settings = tmp_path / "ox.toml"
+    settings.write_text("[models.m]\nmax_rows = 8\n")
+    setups = Setups(Options())
+    setups.read({settings: ()})
+    assert setups.of(Found("m", tmp_path), from_json(said)).running.options.max_rows == rows
