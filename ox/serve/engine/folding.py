@@ -36,9 +36,9 @@ def largest_fold(model: onnx.ModelProto, weights: int) -> int:
     """
     budget = max(LEAST, FACTOR * weights)
     _check_sparse(model, budget)
-    _check_functions(model)
+    _check_functions(model, budget)
     if model.functions:
-        model = _inlined(model)
+        model = inlined(model)
     nodes = _constant_nodes(model.graph)
     inner = sum(1 for node in model.graph.node for graph in subgraphs(node) for _ in _inside(graph))
     sizes = _sizes(model, nodes) if len(nodes) <= MOST_TRIED else []
@@ -61,36 +61,41 @@ def _check_sparse(model: onnx.ModelProto, budget: int) -> None:
         raise LoadError("sparse tensors of the file grow too large once they are dense", expected=expected, got=got)
 
 
-def _check_functions(model: onnx.ModelProto) -> None:
+def _check_functions(model: onnx.ModelProto, budget: int) -> None:
     """Functions that call functions can double with each: their nodes are counted as if they were written out."""
     bodies = {(function.domain, function.name): function for function in model.functions}
-    counts: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def count(nodes: Iterable[NodeProto], above: tuple[tuple[str, str], ...]) -> int:
-        total = 0
+    def size(nodes: Iterable[NodeProto], above: tuple[tuple[str, str], ...]) -> tuple[int, int]:
+        """Nodes, and their bytes."""
+        count = bytes_ = 0
         for node in nodes:
             key = (node.domain, node.op_type)
             if key not in bodies:
-                total += 1
+                more = 1, node.ByteSize()
             elif key in above or len(above) > 200:
                 raise LoadError("functions of the file call themselves, or are nested too deeply", where=node.op_type)
             else:
-                if key not in counts:
-                    counts[key] = count(bodies[key].node, (*above, key))
-                total += counts[key]
+                if key not in sizes:
+                    sizes[key] = size(bodies[key].node, (*above, key))
+                more = sizes[key]
+            count, bytes_ = count + more[0], bytes_ + more[1]
             for graph in subgraphs(node):
-                total += count(graph.node, above)
-        return total
+                inner = size(graph.node, above)
+                count, bytes_ = count + inner[0], bytes_ + inner[1]
+        return count, bytes_
 
-    total = count(model.graph.node, ())
-    if total > MOST_NODES:
-        expected = f"at most {MOST_NODES:,} nodes"
-        raise LoadError(
-            "functions of the file grow too many once they are written out", expected=expected, got=f"{total:,}"
-        )
+    if not bodies:
+        return
+    what = "functions of the file grow too many once they are written out"
+    count, bytes_ = size(model.graph.node, ())
+    if count > MOST_NODES:
+        raise LoadError(what, expected=f"at most {MOST_NODES:,} nodes", got=f"{count:,}")
+    if bytes_ > budget:
+        raise LoadError(what, expected=f"at most {budget // MIB:,} MiB", got=f"{bytes_ // MIB:,} MiB")
 
 
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """Without functions, and without the bytes of weights; as it was if onnx cannot do that."""
     from onnx import inliner
 
@@ -163,7 +168,7 @@ def _sizes(model: onnx.ModelProto, nodes: list[NodeProto]) -> list[int]:
             graph.input.append(helper.make_tensor_value_info(node.output[0], tensor.data_type, tensor.dims))
     small = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     try:
-        inferred = onnx.shape_inference.infer_shapes(small)  # data_prop would compute the constants that are feared
+        inferred = onnx.shape_inference.infer_shapes(small)  # data_prop would compute what is feared
     except Exception:  # onnx's C++ raises several; then nothing is known
         return []
     known = {value.name: _bytes(value.type) for value in inferred.graph.value_info}

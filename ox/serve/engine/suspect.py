@@ -14,6 +14,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ox.serve.engine.folding import inlined
+from ox.serve.engine.shape_data import carries_little
+
 LARGE = 1 << 22  # elements of a tensor that a small file asks for
 WIDEST = 1 << 14  # elements of the window of a pooling
 MOST_VALUES = 64  # of a constant that is looked at
@@ -47,7 +50,8 @@ def suspect(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> bool:
         math.prod(entry.ints) > WIDEST for node in nodes for entry in node.attribute if entry.name == "kernel_shape"
     ):
         return True
-    if any(size > LARGE for size in _sizes(model)):
+    sizes_of_rows = _sizes(model)
+    if sizes_of_rows is None or any(size > LARGE for size in sizes_of_rows):
         return True
     special = [node for node in nodes if node.op_type in SIZED_BY or node.op_type in SHAPED | UNBOUNDED]
     if not special:
@@ -117,8 +121,27 @@ def _largest(constant: onnx.TensorProto) -> float:
     return math.prod(max(1.0, abs(float(value))) for value in values.ravel())
 
 
-def _sizes(model: onnx.ModelProto) -> list[int]:
-    """The elements of one row of every tensor of the main graph but the weights, as far as shapes can be told."""
+def _sizes(model: onnx.ModelProto) -> list[int] | None:
+    """The elements of one row of every tensor of the main graph but the weights, as far as shapes can be told.
+
+    None where onnx's shape inference itself would take much memory.
+    """
+    if model.functions:
+        model = inlined(model)
+    bare = _bare(model)
+    if not carries_little(bare.graph):
+        return None
+    weights = {tensor.name for tensor in model.graph.initializer}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=not model.functions).graph
+    except Exception:  # a file that is wrong: the runtime says what about it
+        return [_elements(value) for value in model.graph.input if value.name not in weights]
+    values = (*inferred.input, *inferred.value_info, *inferred.output)
+    return [_elements(value) for value in values if value.name not in weights]
+
+
+def _bare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with shapes in place of its larger weights."""
     bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = bare.graph
     graph.name = model.graph.name
@@ -134,13 +157,7 @@ def _sizes(model: onnx.ModelProto) -> list[int]:
             given.add(tensor.name)
     graph.node.extend(model.graph.node)
     graph.output.extend(model.graph.output)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    try:
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
-    except Exception:  # a file that is wrong: the runtime says what about it
-        return [_elements(value) for value in model.graph.input if value.name not in weights]
-    values = (*inferred.input, *inferred.value_info, *inferred.output)
-    return [_elements(value) for value in values if value.name not in weights]
+    return bare
 
 
 def _elements(value: onnx.ValueInfoProto) -> int:

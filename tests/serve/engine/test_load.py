@@ -43,8 +43,8 @@ def test_damaged_files(mlp: Path, tmp_path: Path) -> None:
 
 def test_runtime_refuses(build: Any) -> None:
     with pytest.raises(LoadError) as caught:
-        load(build("new", [("Relu", ["x"], ["y"], {})], *ENDS, opset=28))
-    assert caught.value.got == "opset 28" and "or lower" in str(caught.value.expected)
+        load(build("new", [("Relu", ["x"], ["y"], {})], *ENDS, opset=999))
+    assert caught.value.got == "opset 999" and "or lower" in str(caught.value.expected)
     with pytest.raises(LoadError, match="cannot load") as caught:
         load(build("ir", [("Relu", ["x"], ["y"], {})], *ENDS, ir_version=99))
     assert "99" in str(caught.value.got)

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ox.serve.engine.row_independence.node import MOST_INTEGERS, Node, axis_of, rule
+from ox.serve.engine.row_independence.node import MOST_FLOATS, MOST_INTEGERS, Node, axis_of, rule
 from ox.serve.engine.row_independence.size import (
     MOST_ROWS,
     VALUE,
@@ -242,8 +242,10 @@ def concat(node: Node) -> Tensor:
         return UNKNOWN
     first = inputs[0]
     if all(tensor.floats is not None for tensor in inputs):
-        joined = tuple(value for tensor in inputs for value in tensor.floats or ())
-        return Tensor((len(joined),), floats=joined)
+        count = sum(len(tensor.floats or ()) for tensor in inputs)
+        if count > MOST_FLOATS:
+            return Tensor((count,))
+        return Tensor((count,), floats=tuple(value for tensor in inputs for value in tensor.floats or ()))
     axis = axis_of(node.integer("axis", 1), first.rank)
     if any(tensor.rank != first.rank for tensor in inputs):
         raise Mixes("tensors of several ranks")

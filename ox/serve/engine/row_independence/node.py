@@ -16,6 +16,7 @@ from ox.serve.engine.row_independence.state import Mixed, Mixes, State, Tensor
 Attributes: TypeAlias = dict[str, AttributeProto]
 Scope: TypeAlias = ChainMap[str, State]
 MOST_INTEGERS = 1024  # elements of a tensor that are followed one by one
+MOST_FLOATS = 16  # of a vector: the scales of a Resize
 
 ONNX, ML, CONTRIB = "", "ai.onnx.ml", "com.microsoft"
 

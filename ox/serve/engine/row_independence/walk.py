@@ -24,6 +24,7 @@ from onnx import (
 from ox.serve.engine.row_independence.control import CONTROL, JUDGED
 from ox.serve.engine.row_independence.node import (
     COUNTING,
+    MOST_FLOATS,
     MOST_INTEGERS,
     ONNX,
     PLACING,
@@ -39,7 +40,6 @@ from ox.serve.engine.row_independence.state import UNKNOWN, Mixed, Mixes, State,
 
 MOST_NODES = 20_000  # walked besides those of the graph: of loops' bodies for each turn, of functions for each call
 DEEPEST = 16  # graphs in graphs and functions in functions
-MOST_FLOATS = 16
 MOST_BYTES = 8 * MOST_INTEGERS  # of external data that is looked at
 INTEGERS = (TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)

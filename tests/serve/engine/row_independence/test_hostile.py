@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,20 @@ def test_cycles_missing_inputs_and_outputs() -> None:
 def test_inputs_of_any_form(dims: Any) -> None:
     found = rows_mix(made([helper.make_node("Relu", ["x"], ["y"])], dims))
     assert (found is None) == (dims in ([None], ["batch", -3], ["", ""]))
+
+
+def test_vectors_that_are_joined_with_themselves() -> None:
+    """2^40 numbers are not followed one by one; the smaller graphs come first, and fail without harm."""
+    for dtype in (np.float32, np.int64):
+        for turns in (10, 18, 40):
+            nodes = [helper.make_node("Concat", [f"k{i}"] * 2, [f"k{i + 1}"], axis=0) for i in range(turns)]
+            nodes += [helper.make_node("Shape", [f"k{turns}"], ["s"]), helper.make_node("Cast", ["s"], ["u"], to=FLOAT)]
+            model = made([*nodes, helper.make_node("Add", ["x", "u"], ["y"])])
+            model.graph.initializer.append(numpy_helper.from_array(np.ones(1, dtype), "k0"))
+            tracemalloc.start()
+            assert rows_mix(model) is None
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+            tracemalloc.stop()
 
 
 def test_deep_nesting() -> None:
