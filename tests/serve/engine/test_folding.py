@@ -124,7 +124,11 @@ def test_what_is_computed_at_load_stays_within_the_budget(build: Any) -> None:
 def test_weights_are_still_prepared_ahead(build: Any) -> None:
     """A transposed weight of any size is no bomb."""
     weights = {"w": np.ones((100, 200_000), np.float32), "shape": np.array([100, 200_000])}  # 80 MB
-    nodes: list[Any] = [("Reshape", ["w", "shape"], ["v"], {}), ("Transpose", ["v"], ["t"], {}), ("Gather", ["t", "i"], ["y"], {})]
+    nodes: list[Any] = [
+        ("Reshape", ["w", "shape"], ["v"], {}),
+        ("Transpose", ["v"], ["t"], {}),
+        ("Gather", ["t", "i"], ["y"], {}),
+    ]
     path = build("t", nodes, {"i": (INT, ["n"])}, {"y": (F, ["n", 100])}, weights)
     assert read(path).largest_fold >= 80_000_000
     model = onnx.load(path)
