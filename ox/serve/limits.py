@@ -52,8 +52,7 @@ class Limits:
             most, zero = MOST.get(name, MOST[kind]), name in MAY_BE_ZERO
             fits = isinstance(value, int | float) if kind == TIME else type(value) is int
             if not fits or not 0 <= value <= most or (value == 0 and not zero):
-                expected = f"{'0' if zero else 'more than 0'}, at most {most:,} {kind}".rstrip()
-                raise ArgumentError(f"the limit {name} is out of range", expected=expected, got=repr(value))
+                raise ArgumentError(f"the limit {name} is out of range", expected=_range(name), got=repr(value))
 
 
 SIZE, TIME, COUNT = "bytes", "seconds", ""
@@ -69,6 +68,13 @@ UNITS: dict[str, dict[str, float]] = {
     TIME: {"": 1, "ms": 1e-3, "s": 1, "min": 60, "h": 3600},
     COUNT: {"": 1},
 }
+
+
+def _range(name: str) -> str:
+    """What a limit may be, in words."""
+    kind = KINDS[name]
+    least = "0 or more" if name in MAY_BE_ZERO else "more than 0"
+    return f"{least}, at most {MOST.get(name, MOST[kind]):,} {kind}".rstrip()
 
 
 def parse_limits(texts: Iterable[str], **others: int) -> Limits:
@@ -114,9 +120,10 @@ def parse_dims(texts: Iterable[str]) -> dict[str, int]:
 def _value(value: str, name: str, text: str) -> float:
     kind = KINDS[name]
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.lower())
-    if found is None or found[2] not in UNITS[kind]:
+    if found is None or found[2] not in UNITS[kind] or (kind == COUNT and "." in found[1]):
         units = ", ".join(("KiB", "MiB", "GiB") if kind == SIZE else filter(None, UNITS[kind]))
-        expected = f"a number{f' of {kind}' if kind else ''}" + (f", or one with {units}" if units else "")
+        expected = f"a number of {kind}, or one with {units}" if kind else "a whole number"
+        expected += f"; {_range(name)}"
         raise ArgumentError(f"the limit {name} is no such number", where=f"--limit {text[:80]}", expected=expected)
     number = float(found[1]) * UNITS[kind][found[2]]
     return number if kind == TIME and math.isfinite(number) else int(number)

@@ -44,13 +44,14 @@ class Job:
             if timeout:
                 self.deadline = self.arrived + timeout / 1e6
 
-    def limit(self, deadline_s: float, timeout_s: float) -> None:
+    def limit(self, deadline_s: float, timeout_s: float) -> float:
         """Gives it a deadline if it has none, and one no later than `timeout_s` after its arrival if it has: a client
         that has closed its connection looks like one that has only ended its sending, and is run for until then."""
         if self.deadline is None:
             self.deadline = self.arrived + deadline_s
         elif self.deadline > self.arrived + timeout_s:
             self.deadline = self.arrived + timeout_s
+        return self.deadline
 
     def abandon(self) -> None:
         """The client has left before there was an outcome; for a subclass to note. Called on the event loop."""

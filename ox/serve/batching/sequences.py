@@ -144,13 +144,13 @@ class Sequences:
         if self._deadlines is None:
             self._open()
         job.request.rows = 1  # whatever its first dimension is
-        job.limit(self._deadline_s, self._timeout_s)
+        deadline = job.limit(self._deadline_s, self._timeout_s)
         if sequence is None:
             sequence = self._sequences[identifier] = Sequence(identifier)
             self._backlog[sequence] = None
         self._idle.pop(sequence, None)
         waiting = Waiting(sequence, job, size)
-        sequence.waiting[self._waiting.push(job.deadline, waiting)] = waiting
+        sequence.waiting[self._waiting.push(deadline, waiting)] = waiting
         self._count(1, size)
         assert self._deadlines is not None
         self._deadlines.watch(job.deadline)

@@ -13,6 +13,7 @@ def check_name(name: str) -> None:
         0 < len(name) <= LONGEST
         and name.isprintable()
         and name == name.strip()
+        and "\ufffd" not in name  # what was no UTF-8
         and name not in (".", "..")
         and not set(name) & set("/\\")
     ):
