@@ -225,7 +225,7 @@ class Connection(Control):
         if head is None:
             head = self.blocks.head(block)
             head.make = self.plan(head)
-        if self.refusing or len(self.streams) >= self.limits.streams or self.held > self.limits.reply:
+        if self.refusing or len(self.streams) >= self.limits.streams or self.small > self.limits.reply:
             raise StreamFault(REFUSED_STREAM)
         if not ended:
             head.make(self, ident, head, False)

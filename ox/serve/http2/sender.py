@@ -44,7 +44,7 @@ class Sender(asyncio.Protocol):
         self.shrunk = False
         self.update = b""  # to be told before the next header block: our table shrank to nothing
         self.queued = self.stuck = 0  # bytes that wait for a window, and for the socket
-        self.held = 0  # those of `queued` that are of small answers: large ones count themselves
+        self.small = 0  # those of `queued` that are of small answers: large ones count themselves
         self.unsent = 0  # what waited for the socket when it was last looked at
         self.leaving = self.stopped = self.lost = False
         self._turns: deque[Stream] = deque()
@@ -67,14 +67,14 @@ class Sender(asyncio.Protocol):
         stream.queued += size
         self.queued += size
         if small:
-            stream.held += small
-            self.held += small
+            stream.small += small
+            self.small += small
             self.front.hold(small)
 
     @property
     def unread(self) -> int:
         """Bytes of small answers that wait for the client, and all that waits for the socket."""
-        return self.held + self.stuck
+        return self.small + self.stuck
 
     def moved(self) -> int:
         """See `Link`."""
@@ -179,7 +179,7 @@ class Sender(asyncio.Protocol):
         """Both sides are done with it."""
         self.streams.pop(stream.ident, None)
         if stream.queued:
-            self.hold(stream, -stream.queued, -stream.held)
+            self.hold(stream, -stream.queued, -stream.small)
             stream.queue = None
         if self.leaving and not self.streams and not self.stopped:
             self.close()

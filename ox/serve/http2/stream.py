@@ -27,7 +27,7 @@ class Stream:
     granted = RECEIVE  # bytes that the client may have sent in all
     size = 0  # and has
     hungry = True  # more may come
-    queued = held = 0  # bytes that wait for the client's window, and those of them that are of small answers
+    queued = small = 0  # bytes that wait for the client's window, and those of them that are of small answers
     moved = 0.0  # when it was last looked at how many leave
     sent = 0  # have left since then
     taken = 0  # have left in all

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from ox.serve import Limits
+from ox.serve.grpc import own
 from ox.serve.grpc.own import PREFIX
+from ox.serve.http2 import Plain, Stream
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
 pytest.importorskip("grpc.aio")
@@ -141,6 +143,15 @@ def test_a_client_that_asks_without_listening(site: Any, channel: Any) -> None:
         pass
     assert site.do(lambda: site.front.buffered) < 2_000_000 and taken < 200
     assert sum(1 for _ in answers) == 19_999
+
+
+@pytest.mark.parametrize("kind", [own.Unary, own.Streaming, own.Refused, Plain])
+def test_no_attribute_of_a_stream_has_two_meanings(kind: type[Stream]) -> None:
+    """A class that extends Stream and keeps something of its own under the name of one of Stream's attributes spoils
+    the accounts of both."""
+    names = [name for cls in kind.__mro__[:-1] for name, value in vars(cls).items() if not callable(value)]
+    names = [name for name in names if not name.startswith("__")]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_aio(site: Any) -> None:
