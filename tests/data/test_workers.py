@@ -436,7 +436,9 @@ def test_what_is_no_exception_names_its_sample_too(kind: Any, capfd: pytest.Capt
     stream: Any = type("Stream", (IterableDataset,), {"__iter__": leave})
     with pytest.raises(WorkerError, match=f"{kind.__name__}: enough"):
         list(DataLoader(stream(), 4, num_workers=1))
-    assert capfd.readouterr().err == ""
+    lines = capfd.readouterr().err.splitlines()
+    # gRPC's library, where a test before has loaded it, says at each fork that it does nothing
+    assert [line for line in lines if "fork_posix.cc" not in line] == []
 
 
 def test_a_worker_killed_from_outside_while_idle() -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 CODE = "import sys; sys.path[:0] = sys.argv[1].split(':'); from ox_cli.main import main; sys.exit(main(sys.argv[2:]))"
 CAP_MIB = 256
 F, INT, S, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL
-TOO_MUCH = "needs more memory than a run may take"
+TOO_MUCH, TAKEN = "needs more memory than a run may take", "the memory for runs is taken by other requests"
 
 
 def loop(kind: str) -> Any:
@@ -74,7 +74,7 @@ MODELS: dict[str, tuple[list[Any], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
 }  # fmt: skip
-ONE = np.ones(1, np.float32)
+ONE, ROW = np.ones(1, np.float32), {"x": np.ones((1, 64), np.float32)}
 ATTACKS: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "the issue's": ("shape", {"s": np.array([10**9, 1])}, 413, TOO_MUCH),
     "1e12": ("shape", {"s": np.array([10**12, 1])}, 413, TOO_MUCH),
@@ -168,17 +168,17 @@ def ask(client: Any, model: str, feed: dict[str, np.ndarray[Any, Any]]) -> tuple
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_small_request_that_asks_for_much(attacked: tuple[int, Any], connect: Any, name: str) -> None:
-    """Answered, within bounded memory, while others are answered too."""
+    """Answered, within bounded memory, while others are answered too, or asked to come again while it is all taken."""
     pid, address = attacked
     model, feed, status, words = ATTACKS[name]
     before = resident_mib(pid)
-    others: list[int] = []
+    others: list[tuple[int, str]] = []
     over = threading.Event()
 
     def other() -> None:
         with connect(address) as client:
             while not over.is_set():
-                others.append(ask(client, "mlp", {"x": np.ones((1, 64), np.float32)})[0])
+                others.append(ask(client, "mlp", ROW))
 
     neighbour = threading.Thread(target=other)
     neighbour.start()
@@ -186,6 +186,10 @@ def test_a_small_request_that_asks_for_much(attacked: tuple[int, Any], connect: 
         with Watch(pid) as watch, connect(address) as client:
             client.socket.settimeout(60)
             got, text = ask(client, model, feed)
+            if got == 503:  # what others hold is more than it would need alone, so it comes again, as it was asked to
+                assert TAKEN in text
+                got, text = ask(client, model, feed)
+            after = ask(client, "mlp", ROW)[0]
     finally:
         over.set()
         neighbour.join()
@@ -193,7 +197,8 @@ def test_a_small_request_that_asks_for_much(attacked: tuple[int, Any], connect: 
     if status == 413 and words:
         assert "--limit memory" in text
     assert watch.most <= before + 2 * CAP_MIB + 64, (watch.most, before)
-    assert others and set(others) == {200}
+    answered = [code for code, said in others if not (code == 503 and TAKEN in said)]
+    assert after == 200 and answered and set(answered) == {200}, others[-3:]
 
 
 def test_memory_returns_after_a_peak(attacked: tuple[int, Any], connect: Any) -> None:
@@ -202,7 +207,7 @@ def test_memory_returns_after_a_peak(attacked: tuple[int, Any], connect: Any) ->
     with connect(address) as client:
         client.socket.settimeout(60)
         for _ in range(3):
-            ask(client, "mlp", {"x": np.ones((1, 64), np.float32)})
+            ask(client, "mlp", ROW)
         before = settled(pid)
         with Watch(pid) as watch:
             status, text = ask(client, "inside", {"s": np.array([50_000_000, 1])})
@@ -210,7 +215,7 @@ def test_memory_returns_after_a_peak(attacked: tuple[int, Any], connect: Any) ->
         assert watch.most > before + 150
         until = time.monotonic() + 60
         while (now := resident_mib(pid)) > 1.2 * before and time.monotonic() < until:
-            assert ask(client, "mlp", {"x": np.ones((1, 64), np.float32)})[0] == 200
+            assert ask(client, "mlp", ROW)[0] == 200
             time.sleep(0.05)
         assert now <= 1.2 * before
 
