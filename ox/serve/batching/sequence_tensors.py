@@ -99,6 +99,24 @@ class SequenceTensors:
         for place, limit in self._limits:
             limit.check(states[place].shape)
 
+    def describe(self, error: ServeError, states: States | None) -> ServeError:
+        """The refusal of an input, with the states whose sizes vary: clients cannot see what did not fit them.
+
+        Args:
+            error: of a run.
+            states: those of the sequence; None if it was its start.
+        """
+        if not self._grouped:
+            return error
+        shapes = [
+            f"state '{name}' of {list(array.shape)}"
+            for (name, _), array in zip(self._states, self.initial if states is None else states, strict=True)
+        ]
+        hint = "inputs that fit the state, or sequence_start, which begins with the initial state"
+        return ServeError(
+            error.what, status=error.status, where=", ".join(shapes), expected=error.expected, got=error.got, hint=hint
+        )
+
     def fill(self, feed: Feed, identifier: int | str, start: bool, end: bool, states: States) -> tuple[Any, ...]:
         """Adds controls and states to a request's own inputs; what must be equal for requests that share a batch."""
         for kind, name, false, true in self._flags:

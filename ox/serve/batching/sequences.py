@@ -165,7 +165,9 @@ class Sequences:
             if sequence is None:
                 continue
             sequence.running = None
-            if job.error is None and not job.abandoned:
+            if isinstance(job.error, ServeError) and job.error.status == 400:
+                job.error = self._tensors.describe(job.error, sequence.states)
+            elif job.error is None and not job.abandoned:
                 self._succeeded(sequence, job)
             touched.append(sequence)
         if touched:  # not at once: where the loop itself runs them, everybody would wait for all that follow

@@ -11,6 +11,7 @@ from types import ModuleType
 from ox.devices.arena import Arena, current_arena, memory_error, shared_arena
 from ox.devices.machine import available_memory
 from ox.errors import ServeError
+from ox.serve.engine.runtime_error import failed_operator
 
 MIB = 1 << 20
 SHARE = 2  # the part of what is available that runs may take by default; the rest is for weights and bodies
@@ -21,7 +22,8 @@ LONGEST_PAUSE = 32  # ticks between two attempts to give back what is used again
 MOSTLY = 0.75  # of the limit: a run that fails beside others that hold less than the rest would fail alone as well
 # What ONNX Runtime says where it asks the system, or its own checks, for more than there is.
 OTHERS = re.compile(
-    r"Failed to allocate memory|bad_alloc|would require more than|Integer overflow|larger than max_size|length_error"
+    r"Failed to allocate memory|bad_alloc|would require more than|would overflow|exceeds the supported range"
+    r"|Integer overflow|storage size overflowed|larger than max_size|length_error|array is too big"
 )
 
 
@@ -53,18 +55,14 @@ class RunMemory:
             return None
         self.arena.shrink()
         expected = f"at most {self.limit // MIB:,} MiB for all runs together (--limit memory)"
-        got = f"{max(1, known[1] // MIB):,} MiB more{_operator(error)}" if known else f"more{_operator(error)}"
+        operator = failed_operator(error)
+        got = (f"{max(1, known[1] // MIB):,} MiB more" if known else "more") + (f" for {operator}" if operator else "")
         free = self.limit - self.arena.taken()
         if known and known[1] <= self.limit and free < MOSTLY * self.limit:
             what = "the memory for runs is taken by other requests"
             return ServeError(what, status=503, expected=expected, got=got, hint="again in a moment")
         what = "this request needs more memory than a run may take"
         return ServeError(what, status=413, expected=expected, got=got, hint="a smaller request, or a higher limit")
-
-
-def _operator(error: Exception) -> str:
-    found = re.search(r"while running (\w+) node", str(error))
-    return f" for {found[1]}" if found else ""
 
 
 def taken() -> int:

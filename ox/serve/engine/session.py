@@ -16,7 +16,7 @@ import numpy as np
 from ox.devices.arena import USE_ARENA, memory_error
 from ox.devices.probe import CPU, CUDA, missing_library
 from ox.devices.runtime import onnxruntime
-from ox.errors import ArgumentError, DeviceError, LoadError, ServeError
+from ox.errors import ArgumentError, DeviceError, LoadError
 from ox.graph.contract import DTYPES, Array, TensorInfo
 from ox.serve.engine.bound import Bound
 from ox.serve.engine.buffer import bindable
@@ -24,6 +24,7 @@ from ox.serve.engine.instance import ControlledRun, Feed, Instance
 from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.memory import RunMemory
 from ox.serve.engine.ondevice import OnDevice
+from ox.serve.engine.runtime_error import reason, run_failure
 from ox.serve.engine.source import Source
 
 Run = Callable[[Feed], list[Array]]
@@ -202,15 +203,6 @@ def _refusal(source: Source, runtime: ModuleType, text: str) -> LoadError:
     return LoadError(what, got=reason(text))
 
 
-def reason(text: str) -> str:
-    """One line of what ONNX Runtime says, without error codes and its own source files."""
-    line = next((line for line in text.splitlines() if line.strip()), text).strip()
-    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line)
-    line = re.sub(r"(Exception during initialization|Status Message|Load model from \S+ failed): ?", "", line)
-    line = re.sub(r"\S*/(onnxruntime|_deps)/\S+\.(cc|h|cpp)(:\d+)?\s?", "", line)
-    return line[:300]
-
-
 def _info(source: Source, entry: Any, role: str) -> TensorInfo:
     inner = re.fullmatch(r"tensor\((\w+)\)", entry.type)
     dtype = TYPES.get(inner[1]) if inner else None
@@ -283,16 +275,10 @@ def _again(run: Callable[[], list[Array]], error: Exception, memory: RunMemory) 
     """Once more, if memory was missing: in pieces that other runs have left, there may be enough of it."""
     refusal = memory.refusal(error)
     if refusal is None:
-        raise _failure(error) from error
+        raise run_failure(error) from error
     if memory_error(error) is not None:
         try:
             return run()
         except Exception as second:
-            refusal = memory.refusal(second) or _failure(second)
+            refusal = memory.refusal(second) or run_failure(second)
     raise refusal from error
-
-
-def _failure(error: Exception) -> ServeError:
-    """A run that failed: the input's fault where ONNX Runtime says so, ours otherwise."""
-    status = 400 if type(error).__name__ == "InvalidArgument" else 500
-    return ServeError("the model cannot run on this input", status=status, got=reason(str(error)))

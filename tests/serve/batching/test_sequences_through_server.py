@@ -208,6 +208,31 @@ def test_a_request_that_fails_changes_nothing(sums: Server, module: Any) -> None
     until(lambda: len(sequences_of(sums)) == 0)
 
 
+def test_an_input_that_does_not_fit_the_state(build: Build, tmp_path: Path, module: Any) -> None:
+    """Clients do not see states, so the error shows them."""
+    nodes = [("Add", ["x", "h"], ["h_out"], {}), ("Identity", ["h_out"], ["y"], {})]
+    inputs = {"x": (FLOAT, ["batch", None]), "h": (FLOAT, ["batch", None])}
+    outputs = {"y": (FLOAT, ["batch", None]), "h_out": (FLOAT, ["batch", None])}
+    state = "state { input_name: 'h' output_name: 'h_out' data_type: TYPE_FP32 dims: [-1] }"
+    root = folder_of(
+        build, tmp_path, "wide", f"max_batch_size: 8 sequence_batching {{ {state} }}", nodes, inputs, outputs
+    )
+    with Server([root]) as server:
+        asks = Asker(server, module)
+
+        def add(size: int, start: bool = False) -> Any:
+            x = asks.tensor("x", np.ones((1, size), np.float32), "FP32")
+            return asks.client.infer("wide", [x], sequence_id=1, sequence_start=start).as_numpy("y").tolist()
+
+        assert add(2, start=True) == [[1, 1]]
+        with pytest.raises(Exception, match="cannot run on this input") as caught:
+            add(3)
+        assert str(caught.value.status()) in ("400", "StatusCode.INVALID_ARGUMENT")
+        for words in ("state 'h' of [1, 2]", "Attempting to broadcast", "sequence_start"):
+            assert words in str(caught.value)
+        assert add(2) == [[2, 2]]
+
+
 def test_what_clients_are_told(sums: Server, module: Any) -> None:
     asks = Asker(sums, http)
     about = asks.client.get_model_metadata("sums")
