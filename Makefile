@@ -20,7 +20,7 @@ demo: $(VENV)/.installed-run ## train on real digits, export a proven file, serv
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash scripts/demo.sh
 
 test: $(VENV)/.installed-dev ## the tests that take seconds, in random order (under 10 minutes on 2 cores); WORKERS=2
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --maxprocesses 4 $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-seeds: $(VENV)/.installed-dev ## the same in several orders: SEEDS="1 2 3"; what each took, passed and failed
 	$(BIN)/python scripts/run_matrix.py --seeds $(SEEDS) --workers $(WORKERS) $(if $(ARGS),-- $(ARGS))

@@ -41,8 +41,8 @@ LEFT_OUT = (".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "runs")  
 def command(variant: str, seed: int, workers: str, more: list[str]) -> list[str]:
     """What runs the tests."""
     count = WORKERS.get(variant, workers)
-    words = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", count, "--maxprocesses", "4", "--color=no"]
-    words += [f"--randomly-seed={seed}", *more]
+    words = [sys.executable, "-m", "pytest", "-m", "not slow", "-n", count, "--maxprocesses", "4"]
+    words += ["--dist", "worksteal", "--color=no", f"--randomly-seed={seed}", *more]
     if variant == "just-started":  # a time namespace, whose monotonic clock begins two seconds ago
         uptime = int(float(Path("/proc/uptime").read_text().split()[0]))
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]

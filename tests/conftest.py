@@ -14,6 +14,8 @@ from ox.random import default_generator
 
 # Unbuffered, `print` writes word by word, and the words of several ranks mix within a line.
 os.environ.pop("PYTHONUNBUFFERED", None)
+# Without bytecode files, each of the hundreds of processes that tests start compiles all of ox, for seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 # How long an example takes says how busy the machine is.
