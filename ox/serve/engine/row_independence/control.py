@@ -135,7 +135,7 @@ def _after(node: Node, state: State, local: set[Polynomial]) -> State:
         if any(changes(size) and has_batch(size) for size in dims):
             return Mixed("the rows cannot be followed through its turns")
         dims = tuple(node.symbols.fresh() if changes(size) else size for size in dims)
-    return Tensor(dims, state.axis, state.outer, integers, state.place)
+    return Tensor(dims, state.axis, state.outer, integers, state.place, state.floats)
 
 
 def _stacked(node: Node, state: State, axis: int, turns: bool) -> State:

@@ -103,7 +103,7 @@ def flatten(node: Node) -> Tensor:
     x = node[0]
     axis = node.integer("axis", 1)
     axis = axis if axis == x.rank else axis_of(axis, x.rank)
-    return _reshaped(node, x, [product(x.sizes[:axis]), product(x.sizes[axis:])])
+    return _reshaped(node, x, [product(x.sizes[:axis]), product(x.sizes[axis:])], zero=True)
 
 
 @rule("Transpose", places=True)

@@ -99,6 +99,8 @@ def same(one: State, two: State) -> bool:
         return isinstance(one, Mixed) and isinstance(two, Mixed)
     if (one.dims, one.axis, one.outer, one.place) != (two.dims, two.axis, two.outer, two.place):
         return False
+    if one.floats != two.floats:
+        return False
     return _same_integers(one, two)
 
 
@@ -129,7 +131,8 @@ def join(one: State, two: State, symbols: Symbols, key: Hashable) -> State:
         dims = tuple(a if a == b else symbols.of((key, axis)) for axis, (a, b) in pairs)
     if one.axis is not None and (dims is None or dims[one.axis] != one.sizes[one.axis]):
         return elsewhere
-    return Tensor(dims, one.axis, one.outer, one.integers if equal else None, one.place)
+    floats = one.floats if one.floats == two.floats else None
+    return Tensor(dims, one.axis, one.outer, one.integers if equal else None, one.place, floats)
 
 
 def broadcast(tensors: Sequence[Tensor], symbols: Symbols) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,12 @@ Array = np.ndarray[Any, Any]
 ROWS = 3  # while it grows; sizes behind the batch may be 3, too, so that axes are easily mistaken
 
 
-def session(model: ModelProto) -> Any:
-    """As the standard has it: ReshapeFusion of ONNX Runtime 1.31 makes a -1 of a size that would be an error."""
+def session(model: ModelProto, optimised: bool = False) -> Any:
+    """Plain, as the standard has it; or optimised, as the server runs it."""
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_cpu_mem_arena = False
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -25,24 +27,34 @@ def session(model: ModelProto) -> Any:
 
 @dataclass
 class Growing:
-    """A graph of one float input and the float tensors computed so far, with their shapes for a batch of `ROWS`."""
+    """A graph of a float input and the float tensors computed so far, with their shapes for a batch of `ROWS`.
+
+    With `length` there is a second one, `l` [batch, length], whose length the file leaves open; and tensors may be
+    empty.
+    """
 
     random: np.random.Generator
     tail: tuple[int, ...]
     symbolic: bool
+    steps: Sequence[Callable[[Growing, str], str]]
+    length: int | None = None
     nodes: list[NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.shapes["x"] = (ROWS, *self.tail)
-        self.feed = {"x": self.random.standard_normal(self.shapes["x"]).astype(np.float32)}
+        if self.length is not None:
+            self.shapes["l"] = (ROWS, self.length)
+        self.feed = {name: self.random.standard_normal(dims).astype(np.float32) for name, dims in self.shapes.items()}
 
     def model(self, output: str) -> ModelProto:
         dims = ["batch", *(f"d{axis}" if self.symbolic else size for axis, size in enumerate(self.tail))]
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)]
+        if self.length is not None:
+            inputs.append(helper.make_tensor_value_info("l", TensorProto.FLOAT, ["batch", "length"]))
         y = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
-        graph = helper.make_graph(self.nodes, "g", [x], [y], self.constants)
+        graph = helper.make_graph(self.nodes, "g", inputs, [y], self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:
@@ -63,17 +75,22 @@ class Growing:
     def axis(self, name: str, extra: int = 0) -> int:
         return int(self.random.integers(max(1, len(self.shapes[name]) + extra)))
 
+    def measured(self, name: str) -> str:
+        """A tensor, once its shape is known; ValueError where it is too large."""
+        (value,) = session(self.model(name)).run([name], self.feed)
+        if (not value.size and self.length is None) or value.size > 4096 or value.ndim > 5:
+            raise ValueError
+        self.shapes[name] = value.shape
+        return name
+
     def grow(self) -> None:
         """One more tensor, if what is drawn runs."""
-        before = len(self.nodes), len(self.constants)
+        before = len(self.nodes), len(self.constants), dict(self.shapes)
         try:
-            made = STEPS[int(self.random.integers(len(STEPS)))](self, self.pick())
-            (value,) = session(self.model(made)).run([made], self.feed)
-            if not value.size or value.size > 4096 or value.ndim > 5:
-                raise ValueError
-            self.shapes[made] = value.shape
+            self.measured(self.steps[int(self.random.integers(len(self.steps)))](self, self.pick()))
         except Exception:
             del self.nodes[before[0] :], self.constants[before[1] :]
+            self.shapes = before[2]
 
 
 # ---- what a node may be: a tensor in, a float tensor out
@@ -217,7 +234,10 @@ def split(g: Growing, t: str) -> str:
 
 
 def concat(g: Growing, t: str) -> str:
-    return g.node("Concat", [t, t if g.random.random() < 0.5 else g.pick()], axis=g.axis(t))
+    other, axis = t if g.random.random() < 0.5 else g.pick(), g.axis(t)
+    if 0 in g.shapes[t] + g.shapes[other] and other != t:  # ONNX Runtime leaves gaps, of whatever was in memory
+        raise ValueError
+    return g.node("Concat", [t, other], axis=axis)
 
 
 def pad(g: Growing, t: str) -> str:

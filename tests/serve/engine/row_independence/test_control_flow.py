@@ -92,6 +92,25 @@ def test_loop_that_grows_and_collects() -> None:
     )
 
 
+def test_loop_with_numbers_that_change() -> None:
+    """The first turn resizes columns, the second one rows."""
+    steps = [helper.make_node("Resize", ["s", "", "k"], ["r"], mode="nearest"),
+             helper.make_node("ReduceMax", ["r", "axes"], ["n"]),
+             helper.make_node("Identity", ["w"], ["k1"]), helper.make_node("Identity", ["go"], ["on"])]  # fmt: skip
+    states = [info("s"), info("k")], [info("n"), info("k1")]
+    go = info("go", BOOL, [])
+    graph = body(steps, [info("i", INT, []), go, *states[0]], [info("on", BOOL, []), *states[1]])
+    nodes = [helper.make_node("Loop", ["trips", "", "x", "first"], ["y", "last"], body=graph)]
+    weights = {
+        "trips": np.array(2),
+        "first": np.ones(2, np.float32),
+        "w": np.ones(2, np.float32),
+        "axes": np.array([1]),
+    }
+    assert rows_mix(made(nodes, [1], weights)) is None
+    assert rows_mix(made(nodes, [1], {**weights, "w": np.array([2, 1], np.float32)})) is not None
+
+
 @pytest.mark.parametrize(("axis", "why"), [(1, None), (0, "goes over the batch axis")])
 def test_scan(axis: int, why: str | None) -> None:
     graph = body([helper.make_node("Add", ["s", "e"], ["n"])], [info("s"), info("e")], [info("n")])

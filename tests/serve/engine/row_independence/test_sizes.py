@@ -70,6 +70,9 @@ MAYBE: dict[str, tuple[Nodes, dict[str, Any]]] = {
         {"zeros": np.zeros(5000), "no": np.zeros(5000, bool)}),
     "a quotient of rows": (
         [*BATCH, ("Div", "n two", "h"), ("Sub", "h zero", "d"), ("Greater", "d zero", "c")], {"two": np.array(2)}),
+    "nothing, flattened": (
+        [("Unsqueeze", "x last", "u"), ("Slice", "u none1 none1 last", "e"), ("Flatten", "e", "f"), ("Shape", "f", "s"),
+         ("Gather", "s one", "t"), ("Greater", "t zero", "c")], {"last": np.array([2]), "none1": np.array([0])}),
     "the largest of what may be 0": (
         [*T, ("Div", "t eight", "d"), ("Min", "d one", "e"), ("Equal", "e one", "c")], {"eight": np.array(8)}),
 }  # fmt: skip
