@@ -17,6 +17,7 @@ from ox.serve.repository.configuration import configuration
 from ox.serve.repository.keeper import Keeper
 from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
+from ox.serve.telemetry.snapshot import of_stages
 from ox.serve.telemetry.telemetry import Telemetry
 from ox.serve.v2.document import flag
 from ox.serve.v2.logs import LogSettings, typed
@@ -84,14 +85,18 @@ class Service:
 
     def statistics(self, name: str = "", version: str = "") -> Later:
         """Of one model, of all versions of one, or of everything."""
+        models = self._models(name, version)
+        return {"model_stats": [statistics(each.name, each.version, of_stages(each.stages)) for each in models]}
+
+    def _models(self, name: str, version: str) -> list[Model]:
+        """Those that a name ("" for all) and a version ("" for all) mean; raises ServeError (404) for unknown ones."""
         if name:
-            self.repository.find(name, version)  # or 404
-        models = [
+            self.repository.find(name, version)
+        return [
             model
             for model in self.repository.models()
             if name in ("", model.name) and (not version or version == model.version)
         ]
-        return {"model_stats": [statistics(model) for model in models]}
 
     def model_config(self, name: str, version: str = "") -> Answer:
         """How a model really runs, in the form of a ModelConfig."""

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ox.serve.repository.model import Model
+from ox.serve.telemetry.snapshot import Snapshot
 
 
-def statistics(model: Model) -> dict[str, Any]:
-    """One entry of `model_stats`.
+def statistics(name: str, version: str, counts: Snapshot) -> dict[str, Any]:
+    """One entry of `model_stats`, from what `ox.serve.telemetry.snapshot.of_stages` gives.
 
     Per request: `queue` until its batch began, `compute_input` reading it, `compute_infer` the run, `compute_output`
     writing the answer. Per batch: `compute_input` putting its inputs together. There is no cache.
     """
-    stages = model.stages
-    succeeded = stages.request.count
-    # what is counted by a monotonic clock, which a step of the wall clock does not touch
-    last = time.time() - (time.perf_counter() - stages.last) if stages.last else 0.0
+    rows, times, failures = counts["batch_rows"], counts["times"], counts["failures"]
+    succeeded = sum(times["request"]["counts"])
+
+    def requests(stage: str) -> dict[str, int]:
+        return duration(succeeded, times[stage]["total"])
+
     return {
-        "name": model.name,
-        "version": model.version,
-        "last_inference": round(1000 * last),
-        "inference_count": round(stages.batch_rows.total),
-        "execution_count": stages.batch_rows.count,
+        "name": name,
+        "version": version,
+        "last_inference": counts["last_ms"],
+        "inference_count": round(rows["total"]),
+        "execution_count": sum(rows["counts"]),
         "inference_stats": {
-            "success": duration(succeeded, stages.request.total),
-            "fail": duration(sum(stages.failures.values()), stages.failed_s),
-            "queue": duration(succeeded, stages.queue.total),
-            "compute_input": duration(succeeded, stages.parse.total),
-            "compute_infer": duration(succeeded, stages.run.total),
-            "compute_output": duration(succeeded, stages.serialise.total),
+            "success": requests("request"),
+            "fail": duration(sum(failures.values()), counts["failed_s"]),
+            "queue": requests("queue"),
+            "compute_input": requests("parse"),
+            "compute_infer": requests("run"),
+            "compute_output": requests("serialise"),
             "cache_hit": duration(0, 0.0),
             "cache_miss": duration(0, 0.0),
         },
         "batch_stats": [
             {
-                "batch_size": rows,
-                "compute_input": duration(size.count, size.gather_s),
-                "compute_infer": duration(size.count, size.run_s),
-                "compute_output": duration(size.count, 0.0),  # answers are written a request, not a batch
+                "batch_size": int(size),
+                "compute_input": duration(batches, gather_s),
+                "compute_infer": duration(batches, run_s),
+                "compute_output": duration(batches, 0.0),  # answers are written a request, not a batch
             }
-            for rows, size in sorted(stages.sizes.items())
+            for size, (batches, gather_s, run_s) in sorted(counts["sizes"].items(), key=lambda entry: int(entry[0]))
         ],
     }
 

@@ -10,13 +10,12 @@ from typing import Any
 from ox.serve.limits import Limits
 from ox.serve.repository.repository import Repository
 from ox.serve.service import Answer, Later, Service
-from ox.serve.telemetry.merge import merge
+from ox.serve.v2.statistics import statistics
 from ox.serve.workers.link import Link
-from ox.serve.workers.total import total
 
 # What is asked of one worker and must happen in all.
 CHANGES = ("load", "unload", "shared_memory_register", "shared_memory_unregister", "trace_setting", "log_settings")
-CALLS = (*CHANGES, "statistics", "figures")
+CALLS = (*CHANGES, "figures")
 
 
 class SharedService(Service):
@@ -43,14 +42,24 @@ class SharedService(Service):
         return answer
 
     def figures(self) -> Later:
-        async def gathered() -> Answer:
-            return merge(await self._everywhere("figures"))
+        return self._figures()
 
-        return gathered()
+    async def _figures(self) -> Answer:
+        figures: Answer = await self._link.ask("figures")
+        return figures
 
     def statistics(self, name: str = "", version: str = "") -> Later:
+        models = self._models(name, version)
+
         async def gathered() -> Answer:
-            return total(await self._everywhere("statistics", name=name, version=version))
+            counted = (await self._figures())["models"]
+            return {
+                "model_stats": [
+                    statistics(model.name, model.version, counted[model.name][model.version])
+                    for model in models
+                    if model.version in counted.get(model.name, {})
+                ]
+            }
 
         return gathered()
 

@@ -6,23 +6,28 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ox.errors import OxError, ServeError
 from ox.serve.sockets import bind
+from ox.serve.telemetry.merge import merge
+from ox.serve.telemetry.snapshot import Snapshot
 from ox.serve.unix_socket import UnixSocket
 from ox.serve.workers.heartbeat import EVERY, Heartbeat, state_of
 from ox.serve.workers.journal import Journal
 from ox.serve.workers.link import LONGEST, Link
+from ox.serve.workers.lost_counts import counters, with_lost
 from ox.serve.workers.orders import Orders
 
 PATIENCE = 2.0  # seconds that a worker has for an answer about itself; who scrapes metrics waits no longer than ten
 GRACE = 10.0  # seconds that a worker has to end after it drained
+LOOKS = 10  # heartbeats between two looks at what a worker has counted
 SLOWEST = 5.0  # seconds between two starts of a worker that keeps dying
 
 
@@ -34,6 +39,12 @@ class Worker:
         self.ready = False
         self.may_serve = False  # it has been told to listen: clients may wait for it
         self.pulse: asyncio.Task[None] | None = None
+        self.figures: Snapshot | None = None  # as last seen
+
+    async def look(self) -> Worker:
+        """Asks for its figures. Raises OxError as `Link.ask` does."""
+        self.figures = await self.link.ask("figures", None, PATIENCE)
+        return self
 
     def gone(self) -> None:
         """Its link has ended."""
@@ -65,6 +76,7 @@ class Supervisor:
         self._unix = None if settings.uds is None else UnixSocket(str(settings.uds))
         self._orders = orders.at(port, grpc_port)
         self._journal = Journal()
+        self._lost: list[Snapshot] = []  # at most one: what all workers had counted that have ended
         self._workers: dict[int, Worker] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._spawning: set[asyncio.Task[Worker]] = set()
@@ -180,6 +192,9 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(*command, pass_fds=files, env=environment)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST)
         link = Link(reader, writer, partial(self._answer, number))
+        before = self._workers.get(number)
+        if before is not None and before.figures is not None:
+            self._lost = [merge([*self._lost, counters(before.figures)])]
         worker = self._workers[number] = Worker(number, process, link)
         reading = asyncio.ensure_future(link.run())
         reading.add_done_callback(lambda _: worker.gone())
@@ -189,7 +204,7 @@ class Supervisor:
     async def _feel(self, worker: Worker) -> None:
         """Ends a worker whose event loop stands still: clients would go on falling to it."""
         heartbeat = Heartbeat(partial(state_of, worker.process.pid))
-        while True:
+        for turn in count():
             asked = asyncio.ensure_future(worker.link.ask("pulse"))
             try:
                 while not (await asyncio.wait((asked,), timeout=EVERY))[0]:
@@ -200,6 +215,9 @@ class Supervisor:
                 if asked.exception() is not None:  # it has ended
                     return
                 heartbeat.answered()
+                if worker.ready and turn % LOOKS == 0:  # should it die, so much of its counts is known
+                    with suppress(OxError):
+                        await worker.look()
                 await asyncio.sleep(EVERY)
             finally:
                 asked.cancel()
@@ -231,6 +249,8 @@ class Supervisor:
         if call == "show":
             self._show(f"worker {number}: {arguments['line']}")
             return None
+        if call == "figures":
+            return await self._figures()
         assert call == "everywhere", call
         name, its = arguments["call"], arguments["with"]
         if not arguments["changes"]:
@@ -244,15 +264,40 @@ class Supervisor:
 
     async def _ask_all(self, call: str, arguments: dict[str, Any], seconds: float | None) -> list[Any]:
         """The answers of all workers that are ready. Raises the first error that one of them answers."""
-        asked = [worker.link.ask(call, arguments, seconds) for worker in self._workers.values() if worker.ready]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException) and not (isinstance(answer, ServeError) and answer.status == 503):
-                raise answer
-        told = [answer for answer in answers if not isinstance(answer, BaseException)]
-        if not told:
-            raise ServeError("no worker answers", status=503, hint="again in a moment")
-        return told
+        ready = [worker for worker in self._workers.values() if worker.ready]
+        return await _told(worker.link.ask(call, arguments, seconds) for worker in ready)
+
+    async def _figures(self) -> Snapshot:
+        """Of all workers as one. Of those that do not answer, and those before them, what was seen last is counted."""
+        answered = set(await _told(worker.look() for worker in self._workers.values() if worker.ready))
+        living, lost = [], [*self._lost]
+        for worker in self._workers.values():  # those of now: one may have been replaced meanwhile
+            if worker.figures is not None:
+                living += [worker.figures] if worker in answered else []
+                lost += [] if worker in answered else [counters(worker.figures)]
+        if not living:
+            raise _silence()
+        return with_lost(living, lost)
+
+
+def _silence() -> ServeError:
+    return ServeError("no worker answers", status=503, hint="again in a moment")
+
+
+async def _told(asked: Iterable[Awaitable[Any]]) -> list[Any]:
+    """The answers of workers; those that have ended or do not answer in time have none.
+
+    Raises:
+        OxError: the first error that one of them answers, or there is no answer at all (503).
+    """
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not (isinstance(answer, ServeError) and answer.status == 503):
+            raise answer
+    told = [answer for answer in answers if not isinstance(answer, BaseException)]
+    if not told:
+        raise _silence()
+    return told
 
 
 def _hold(host: str, port: int) -> list[socket.socket]:

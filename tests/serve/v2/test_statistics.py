@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ox.errors import ServeError
 from ox.serve.batching.job import Job
+from ox.serve.telemetry.snapshot import of_stages
 from ox.serve.telemetry.stages import Stages
 from ox.serve.v2.request import Request
 from ox.serve.v2.statistics import statistics
 
 
 def made(stages: Stages) -> dict[str, Any]:
-    return statistics(SimpleNamespace(name="m", version="3", stages=stages))  # type: ignore[arg-type]
+    return statistics("m", "3", of_stages(stages))
 
 
 def test_nothing_yet() -> None:
@@ -55,3 +55,10 @@ def test_counts_are_whole_numbers() -> None:
     stages = Stages()
     stages.ran(2, 0.1)
     assert type(made(stages)["inference_count"]) is int
+
+
+def test_sizes_are_sorted_as_numbers() -> None:
+    stages = Stages()
+    for rows in (10, 9, 2):
+        stages.ran(rows, 0.1)
+    assert [entry["batch_size"] for entry in made(stages)["batch_stats"]] == [2, 9, 10]

@@ -14,6 +14,7 @@ import pytest
 from ox.serve.limits import Limits
 from ox.serve.options import Options
 from ox.serve.settings import Settings
+from ox.serve.workers import supervisor as supervision
 from ox.serve.workers.orders import Orders
 from ox.serve.workers.supervisor import Supervisor
 
@@ -65,3 +66,26 @@ def test_a_stop_during_the_start_leaves_no_error_and_waits_for_no_import(mlp: Pa
     asyncio.run(body())
     gc.collect()
     assert complaints == []
+
+
+def test_what_a_worker_counts_is_looked_at_without_being_asked(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should it die, so much of it is known."""
+    monkeypatch.setattr(supervision, "LOOKS", 1)
+
+    async def body() -> None:
+        settings = Settings(port=0, workers=1)
+        supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
+        await supervisor.start()
+        await supervisor.loaded()
+        worker = supervisor._workers[0]
+        while worker.figures is None or "mlp" not in worker.figures["models"]:
+            await asyncio.sleep(0.01)
+        assert worker.figures["server"]["reloads"] == {"mlp": {"loaded": 1}}
+        worker.process.kill()
+        while supervisor._workers[0] is worker or not supervisor._workers[0].ready:
+            await asyncio.sleep(0.01)
+        figures = await supervisor._figures()
+        assert figures["server"]["reloads"] == {"mlp": {"loaded": 2}} and figures["workers"] == 1
+        await supervisor.stop()
+
+    asyncio.run(body())

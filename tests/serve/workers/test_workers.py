@@ -151,6 +151,46 @@ def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect
 
 
 @needs_proc
+def test_counts_of_a_worker_that_died_are_kept(mlp: Path, connect: Any) -> None:
+    """Whatever was shown once is never more than what is shown later."""
+    tensor = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    with serving(mlp, "--port", 0) as (process, address, _lines):
+
+        def ask(method: str, target: str, body: bytes = b"") -> bytes:
+            while True:
+                try:
+                    with connect(address) as client:  # a new connection falls to either worker
+                        status, _, reply = client.ask(method, target, body)
+                except ConnectionError:  # that worker has just been killed
+                    continue
+                assert status == 200
+                return bytes(reply)
+
+        def counted() -> tuple[int, int]:
+            entry = json.loads(ask("GET", "/v2/models/mlp/stats"))["model_stats"][0]
+            shown = re.search(
+                r'^ox_batch_rows_sum{model="mlp",version="1"} (.+)', ask("GET", "/metrics").decode(), re.M
+            )
+            assert shown is not None
+            return entry["inference_stats"]["success"]["count"], int(float(shown[1]))
+
+        for _ in range(30):
+            ask("POST", "/v2/models/mlp/infer", body)
+        assert counted() == (30, 30)
+        first = children(process)
+        for pid in first:
+            os.kill(pid, signal.SIGKILL)
+            others = set(children(process)) - {pid}
+            until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+            while not any(listens(new, address.port) for new in set(children(process)) - others):
+                assert counted() == (30, 30)
+        for _ in range(5):
+            ask("POST", "/v2/models/mlp/infer", body)
+        assert counted() == (35, 35)
+
+
+@needs_proc
 @pytest.mark.parametrize("stopped", [1, 2])
 def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: int) -> None:
     """Under load; what the stopped one held is lost, and everybody else is answered, soon by both again."""
