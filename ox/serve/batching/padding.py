@@ -66,7 +66,8 @@ class Padding:
             self._inputs[info.name] = (axes, value)
         self.dtypes = {info.name: DTYPES[info.dtype] for info in inputs}
         self._cuts = [
-            [(axis, str(dim)) for axis, dim in enumerate(info.dims) if axis and dim in self.dims] for info in outputs
+            (info.name, [(axis, str(dim)) for axis, dim in enumerate(info.dims) if axis and dim in self.dims])
+            for info in outputs
         ]
         # dimension -> an input and its axis, where its size is read
         self._read = {
@@ -75,6 +76,17 @@ class Padding:
             )
             for dim in self.dims
         }
+
+    def axes(self, dim: str) -> dict[str, int] | None:
+        """The axis of a padded dimension, by input and output that have it; None if one has it twice."""
+        found: dict[str, int] = {}
+        for name, axes in [*((name, axes) for name, (axes, _) in self._inputs.items()), *self._cuts]:
+            places = [axis for axis, each in axes if each == dim]
+            if len(places) > 1:
+                return None
+            if places:
+                found[name] = places[0]
+        return found
 
     def _model_for(self, mask: str, inputs: Sequence[TensorInfo]) -> tuple[str, tuple[int, ...]]:
         """The input whose sizes a mask that is not sent takes, and on which axes."""
@@ -146,7 +158,7 @@ class Padding:
             sizes = self.sizes(feed)
             end = first + len(next(iter(feed.values())))
             part = []
-            for output, axes in zip(outputs, self._cuts, strict=True):
+            for output, (_, axes) in zip(outputs, self._cuts, strict=True):
                 cut: list[slice] = [slice(first, end), *(slice(None) for _ in output.shape[1:])]
                 for axis, dim in axes:
                     cut[axis] = slice(sizes[dim])

@@ -1,20 +1,25 @@
 """May requests be padded? Rows of several lengths are run alone and together, and must come out the same.
 
 A model promises nothing about it: one that averages over all tokens without a mask gives other answers for padded rows.
+Where its graph shows that what is at one place of a padded dimension depends on that place alone, that is a proof.
+Elsewhere masks and the values that fill decide, which the graph does not tell: then it has only been tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ox.errors import ServeError
 from ox.graph.contract import Sample
+from ox.graph.file import parse
 from ox.serve.batching.padding import Padding, bucket
 from ox.serve.engine.instance import Feed
 from ox.serve.engine.proof import Alone, draw
+from ox.serve.engine.row_independence import rows_mix
 from ox.serve.engine.session import Engine
 from ox.tolerance import compare
 
@@ -40,6 +45,19 @@ def prove_padding(
                 return why
     except ServeError as error:
         return f"padded rows do not run ({error.got})"
+    return None
+
+
+def why_not_proven(path: Path, padding: Padding) -> str | None:
+    """Why the graph does not show that padding changes no answer; None if it does, up to a length of 2^20."""
+    model = parse(path)
+    for dim in padding.dims:
+        axes = padding.axes(dim)
+        if axes is None:
+            return f"a tensor has '{dim}' twice"
+        why = rows_mix(model, path.parent, axes)
+        if why is not None:
+            return f"with '{dim}' as the batch axis, {why}"
     return None
 
 

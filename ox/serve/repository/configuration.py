@@ -32,6 +32,8 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
     }
     if model.proof.why is not None:
         answer["parameters"]["ox_batching_off"] = {"string_value": model.proof.why}
+    if (padding := _padding(model)) is not None:
+        answer["parameters"]["ox_padding"] = {"string_value": padding}
     if setup is not None:
         answer["version_policy"] = setup.policy.to_json()
     if setup is not None and setup.running.sequence is not None:
@@ -50,6 +52,13 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
             },
         }
     return answer
+
+
+def _padding(model: Model) -> str | None:
+    """Whether requests are padded and how certain that is; None where nobody asked for it."""
+    if model.padding is None:
+        return None if model.not_padded is None else f"off: {model.not_padded}"
+    return "proven" if model.padding_tried is None else f"tried, not proven: {model.padding_tried}"
 
 
 def _tensor(info: TensorInfo, batched: bool, declared: Declared | None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ox.serve.engine.dimensions import check_smallest, hopeless
 from ox.serve.engine.instance import Instance
 from ox.serve.engine.load_control import LoadControl
 from ox.serve.engine.measure import HANDOFF_S, fit
-from ox.serve.engine.padding_proof import prove_padding
+from ox.serve.engine.padding_proof import prove_padding, why_not_proven
 from ox.serve.engine.proof import check_golden
 from ox.serve.engine.reshape import Reshaped, Reshapes
 from ox.serve.engine.session import Engine
@@ -118,6 +118,7 @@ class Model:
                 self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
         self.padding: Padding | None = None
         self.not_padded: str | None = None  # why
+        self.padding_tried: str | None = None  # why it is not proven, if it has only been tried
         padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu) if options.pad else None
         if padding is not None:
             self.not_padded = "no batches" if self.proof.why is not None else None
@@ -125,6 +126,7 @@ class Model:
             self.not_padded = self.not_padded or ("the model keeps state of sequences" if tensors else None)
             self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
             self.padding = padding if self.not_padded is None else None
+            self.padding_tried = None if self.padding is None else why_not_proven(source.path, self.padding)
         batched = self.proof.why is None
         if batched:
             self.inputs = _sharing_rows(self.inputs)
@@ -262,9 +264,9 @@ class Model:
             batches = f"batching off: {self.proof.why}"
         parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
         if self.padding is not None:
-            parts.append(
-                f"{', '.join(self.padding.dims)} padded, as the settings promise: tried on a few inputs, not proven"
-            )
+            parts.append(f"{', '.join(self.padding.dims)} padded, ")
+            tried = "as the settings promise: tried on a few inputs, not proven"
+            parts[-1] += "proven from the graph" if self.padding_tried is None else tried
         elif self.not_padded is not None:
             parts.append(f"padding off: {self.not_padded}")
         if self.sequences is not None:

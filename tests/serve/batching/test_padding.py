@@ -15,6 +15,7 @@ from ox.errors import ArgumentError
 from ox.graph.contract import TensorInfo
 from ox.serve import Limits, Options, Server
 from ox.serve.batching.padding import Padding, bucket
+from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
 from ox.tolerance import compare
 
@@ -124,12 +125,61 @@ def load(path: Path, **options: Any) -> Model:
 def test_proven_with_a_mask(build: Any) -> None:
     model = load(pooled(build, True), pad={"tokens": 0}, mask="mask")
     assert model.padding is not None and "tokens padded, as the settings promise" in model.describe()
+    assert str(said(model)).startswith("tried, not proven: with 'tokens' as the batch axis, ReduceSum 'sum' mixes rows")
+
+
+def said(model: Model) -> Any:
+    """What /config says of padding."""
+    return configuration(model, None)["parameters"].get("ox_padding", {}).get("string_value")
 
 
 def test_off_without_one(build: Any) -> None:
     model = load(pooled(build, False), pad={"tokens": 0})
     assert model.padding is None and model.proof.why is None
     assert "padding off: a row of tokens 3 padded to" in model.describe()
+    assert str(said(model)).startswith("off: a row of tokens 3 padded to")
+    assert said(load(pooled(build, False))) is None
+
+
+def test_proven_from_the_graph(build: Any) -> None:
+    """Each token for itself, beside a vector for each row that has no tokens."""
+    weights: dict[str, Any] = {
+        "table": np.ones((11, 4), np.float32),
+        "w": np.ones((4, 2), np.float32),
+        "one": np.array([1]),
+    }
+    nodes = [("Gather", ["table", "ids"], ["each"], {}), ("Unsqueeze", ["style", "one"], ["s"], {}),
+             ("Add", ["each", "s"], ["a"], {}), ("MatMul", ["a", "w"], ["y"], {}),
+             ("Softmax", ["style"], ["z"], {})]  # fmt: skip
+    inputs = {"ids": (INT, ["batch", "tokens"]), "style": (FLOAT, ["batch", 4])}
+    outputs = {"y": (FLOAT, ["batch", "tokens", 2]), "z": (FLOAT, ["batch", 4])}
+    model = load(build("tokens", nodes, inputs, outputs, weights), pad={"tokens": 0})
+    assert "tokens padded, proven from the graph" in model.describe() and said(model) == "proven"
+
+
+MIXING: list[tuple[str, list[Any], list[Any], list[Any], str]] = [
+    ("threshold on the largest",
+     [("ReduceMax", ["x", "axis"], ["m"], {"keepdims": 1}), ("Greater", ["m", "limit"], ["c"], {}),
+      ("Where", ["c", "m", "none"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})],
+     ["batch", "tokens"], ["batch", "tokens"], "with 'tokens' as the batch axis, ReduceMax 'm' mixes rows"),
+    ("running sum", [("CumSum", ["x", "one"], ["y"], {})],
+     ["batch", "tokens"], ["batch", "tokens"], "with 'tokens' as the batch axis, CumSum 'y' mixes rows"),
+    ("sum of what is filled with zeros", [("ReduceSum", ["x", "axis"], ["y"], {"keepdims": 1})],
+     ["batch", "tokens"], ["batch", 1], "with 'tokens' as the batch axis, ReduceSum 'y' mixes rows"),
+    ("twice", [("Relu", ["x"], ["y"], {})],
+     ["batch", "tokens", "tokens"], ["batch", "tokens", "tokens"], "a tensor has 'tokens' twice"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "dims", "out", "why"), [c[1:] for c in MIXING], ids=[c[0] for c in MIXING])
+def test_tried_only(build: Any, nodes: Any, dims: Any, out: Any, why: str) -> None:
+    weights = {"axis": np.array([1]), "one": np.array(1), "limit": np.array(1000, np.float32),
+               "none": np.array(0, np.float32)}  # fmt: skip
+    used = {name for node in nodes for name in node[1]}
+    weights = {name: value for name, value in weights.items() if name in used}
+    model = load(build("mixing", nodes, {"x": (FLOAT, dims)}, {"y": (FLOAT, out)}, weights), pad={"tokens": 0})
+    assert "tried on a few inputs, not proven" in model.describe()
+    assert str(said(model)).startswith(f"tried, not proven: {why}")
 
 
 def test_off_where_lengths_do_not_matter_to_the_runtime(build: Any) -> None:

@@ -7,6 +7,7 @@ with a reason, and so is whatever no rule knows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from onnx import ModelProto
@@ -56,17 +57,19 @@ from ox.serve.engine.row_independence import (
 from ox.serve.engine.row_independence.walk import TooLarge, Walk
 
 
-def rows_mix(model: ModelProto, folder: Path | None = None) -> str | None:
+def rows_mix(model: ModelProto, folder: Path | None = None, axes: Mapping[str, int] | None = None) -> str | None:
     """Why rows of the outputs depend on more than the same rows of the inputs; None if they certainly do not.
 
-    Sizes behind the first dimension are taken to be 1 or more. Raises nothing, whatever the model is.
+    Sizes besides the rows are taken to be 1 or more. Raises nothing, whatever the model is.
 
     Args:
-        model: the parsed file; the first dimension of every input is the batch.
+        model: the parsed file.
         folder: where external data lies.
+        axes: the axis that counts as rows, by input and output, of those that have one; without it the first of each,
+            which is the batch.
     """
     try:
-        return Walk(model, folder).why()
+        return Walk(model, folder, axes).why()
     except (TooLarge, RecursionError):
         return "its graph is too large, or nested too deeply, to be followed"
     except Exception as error:

@@ -60,12 +60,15 @@ class Walk:
     Args:
         model: the parsed file.
         folder: where its external data lies; without it such data is not looked at.
+        axes: the axis that counts as rows, by input and output; those that it leaves out have none. Without it the
+            first one of each.
 
     `nodes` counts those that were walked.
     """
 
-    def __init__(self, model: ModelProto, folder: Path | None = None) -> None:
+    def __init__(self, model: ModelProto, folder: Path | None = None, axes: Mapping[str, int] | None = None) -> None:
         self.symbols = Symbols()
+        self._axes = axes
         self._model, self._folder = model, folder
         self._functions = {(_plain(each.domain), each.name, each.overload): each for each in model.functions}
         self._versions: Versions = {_plain(each.domain): each.version for each in model.opset_import}
@@ -79,37 +82,58 @@ class Walk:
         stored = {tensor.name for tensor in graph.initializer}
         stored |= {tensor.values.name for tensor in graph.sparse_initializer}
         inputs = [each for each in graph.input if each.name not in stored]
-        firsts = set()
+        varying = set()
         for each in inputs:
-            shape = _shape(each.type)
-            if not shape or (shape[0].HasField("dim_value") and shape[0].dim_value > 0):
-                return f"input '{each.name}' has no first dimension that varies"
-            firsts.add(shape[0].dim_param)
+            axis, shape = self._axis(each.name), _shape(each.type)
+            if axis is None:
+                continue
+            if len(shape) <= axis or (shape[axis].HasField("dim_value") and shape[axis].dim_value > 0):
+                return f"input '{each.name}' has no {_ordinal(axis)} dimension that varies"
+            varying.add(shape[axis].dim_param)
         scope: Scope = ChainMap()
         for each in inputs:
-            dims: list[Size] = [B]
-            for dim in _shape(each.type)[1:]:
-                if dim.dim_param and dim.dim_param in firsts:
-                    return f"'{dim.dim_param}' is more than the first dimension"
+            axis, shape = self._axis(each.name), _shape(each.type)
+            if not each.type.tensor_type.HasField("shape"):
+                scope[each.name] = UNKNOWN
+                continue
+            dims: list[Size] = []
+            for place, dim in enumerate(shape):
+                if place == axis:
+                    dims.append(B)
+                    continue
+                if dim.dim_param and dim.dim_param in varying:
+                    return f"'{dim.dim_param}' is more than the {_ordinal(axis or 0)} dimension"
                 if dim.HasField("dim_value") and dim.dim_value > 0:
                     dims.append(int(dim.dim_value))
                 else:
                     name = dim.dim_param
                     dims.append(self.symbols.of(("dim", name), SIZE) if name else self.symbols.fresh(SIZE))
-            scope[each.name] = Tensor(tuple(dims), 0)
+            scope[each.name] = Tensor(tuple(dims), axis)
         self._run(graph, scope)
         for output in graph.output:
-            state = scope.get(output.name)
-            if state is None:
-                return f"nothing makes the output '{output.name}'"
-            if isinstance(state, Mixed):
-                return state.why
-            if state.place:
-                return f"output '{output.name}' numbers the rows"
-            if state.axis is None:
-                return f"output '{output.name}' does not depend on the inputs row by row"
-            if state.axis != 0 or state.outer != 1 or state.sizes[0] != B:
-                return f"output '{output.name}' does not have one row for each row"
+            why = self._left(output.name, scope.get(output.name))
+            if why is not None:
+                return why
+        return None
+
+    def _axis(self, name: str) -> int | None:
+        return 0 if self._axes is None else self._axes.get(name)
+
+    def _left(self, name: str, state: State | None) -> str | None:
+        """Why an output does not have one row for each row on its axis."""
+        axis = self._axis(name)
+        if state is None:
+            return f"nothing makes the output '{name}'"
+        if isinstance(state, Mixed):
+            return state.why
+        if state.place:
+            return f"output '{name}' numbers the rows"
+        if axis is None:
+            return f"output '{name}' varies with the rows" if state.varies else None
+        if state.axis is None:
+            return f"output '{name}' does not depend on the inputs row by row"
+        if state.axis != axis or state.outer != 1 or state.sizes[axis] != B:
+            return f"output '{name}' does not have one row for each row"
         return None
 
     # ---- what rules ask for
@@ -282,6 +306,10 @@ def _plain(domain: str) -> str:
 
 def _shape(kind: TypeProto) -> Sequence[TensorShapeProto.Dimension]:
     return list(kind.tensor_type.shape.dim)
+
+
+def _ordinal(axis: int) -> str:
+    return ("first", "second", "third", "fourth", "fifth")[axis] if axis < 5 else f"{axis + 1}th"
 
 
 def _certain(size: Size) -> bool:

@@ -231,3 +231,14 @@ def test_each_node_is_walked_once() -> None:
         nodes += [("MatMul", f"t{at} w", f"m{at}"), ("Add", f"m{at} t{at}", f"t{at + 1}")]
     walk = Walk(made([*nodes, ("Identity", "t500", "y")], [8], {"w": floats(8, 8)}))
     assert walk.why() is None and walk.nodes == 1002
+
+
+def test_another_axis_than_the_first() -> None:
+    """What lies along the second axis, each for itself; an output without that axis may not depend on it."""
+    model = made([("Softmax", "x", "y", {"axis": 0})], ["t"])
+    assert rows_mix(model, axes={"x": 1, "y": 1}) is None and rows_mix(model) is not None
+    assert rows_mix(model, axes={"x": 1}) == "output 'y' varies with the rows"
+    assert rows_mix(model, axes={"x": 1, "y": 0}) == "output 'y' does not have one row for each row"
+    summed = made([("ReduceSum", "x k", "y")], ["t"], {"k": ints(1)})
+    assert "reduces over" in str(rows_mix(summed, axes={"x": 1})) and rows_mix(summed) is None
+    assert "no second dimension that varies" in str(rows_mix(made([("Relu", "x", "y")], [4]), axes={"x": 1}))
