@@ -84,6 +84,7 @@ def module_of(path: Path) -> str:
     return ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def room(module: str) -> str | None:
     """The room that a module belongs to; None for what is not ours. `ox` itself, the façade, is a room of its own."""
     top, _, rest = module.partition(".")
@@ -106,6 +107,8 @@ def imports(path: Path) -> list[Import]:
     package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
 
     def visit(node: ast.AST, lazy: bool) -> None:
+        if isinstance(node, ast.expr):  # no import is in there
+            return
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             for child in node.orelse:
                 visit(child, lazy)
@@ -124,7 +127,7 @@ def imports(path: Path) -> list[Import]:
                 is_module = base == "ox" and (place.is_dir() or place.with_suffix(".py").exists())
                 if inner != "ox.__version__":  # a name that everybody may know
                     found.append(Import(file, node.lineno, inner if is_module else base, lazy))
-        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for child in ast.iter_child_nodes(node):
             visit(child, lazy)
 

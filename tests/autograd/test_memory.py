@@ -17,11 +17,13 @@ from ox.ops.node import Node
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what hundreds of tests before have left is neither walked nor counted
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def count() -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 from ranks import needs_mpi, run
 
 pytestmark = needs_mpi
-both = pytest.mark.parametrize("ranks", [2, 4])
 
-
-@both
-def test_reductions_of_every_type(ranks: int, tmp_path: Path) -> None:
-    code = """
+CHECKS = {
+    "reductions of every type": """
     Op = dist.ReduceOp
     floats, integers = (ox.float32, ox.float64, ox.float16, ox.bfloat16), (ox.int8, ox.uint8, ox.int32, ox.int64)
     for dtype in floats + integers:
@@ -35,27 +34,17 @@ def test_reductions_of_every_type(ranks: int, tmp_path: Path) -> None:
             dist.reduce(y, dst=1, op=op)
             if rank == 1:
                 assert np.array_equal(y.array, x.array), (dtype, op)
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_halves_are_rounded_once(ranks: int, tmp_path: Path) -> None:
-    """A sum in half precision would lose the small ones at every rank, or overflow before the average."""
-    code = """
+    """,
+    # A sum in half precision would lose the small ones at every rank, or overflow before the average.
+    "halves are rounded once": """
     x = ox.tensor([60000.0], dtype=ox.float16)
     dist.all_reduce(x, dist.ReduceOp.AVG)
     assert x.item() == 60000.0 or abs(x.item() - 60000) < 32, x
     y = ox.tensor([256.0 if rank == 0 else 0.5], dtype=ox.bfloat16)
     dist.all_reduce(y)
     assert y.item() == float(np.float32(256 + 0.5 * (world - 1)).astype(ox.bfloat16)), y
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_bools(ranks: int, tmp_path: Path) -> None:
-    code = """
+    """,
+    "bools": """
     Op = dist.ReduceOp
     mine = [rank == 0, True, False, rank < 2]
     expected = {Op.SUM: [True, True, False, True], Op.MAX: [True, True, False, True],
@@ -66,13 +55,8 @@ def test_bools(ranks: int, tmp_path: Path) -> None:
         x = ox.tensor(mine)
         dist.all_reduce(x, op)
         assert x.dtype == ox.bool and x.tolist() == value, (op, x)
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_memory_of_any_layout_is_written_where_it_is(ranks: int, tmp_path: Path) -> None:
-    code = """
+    """,
+    "memory of any layout is written where it is": """
     whole = ox.zeros(4, 6)
     part = whole[:, ::2].t()                      # neither contiguous nor in C's order
     part += rank + 1
@@ -93,14 +77,9 @@ def test_memory_of_any_layout_is_written_where_it_is(ranks: int, tmp_path: Path)
     x = ox.as_tensor(read_only)
     dist.all_reduce(x)
     assert x.tolist() == [world] * 3
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_a_write_is_counted(ranks: int, tmp_path: Path) -> None:
-    """What backward needs and a collective overwrites is an error, as with any write in place."""
-    code = """
+    """,
+    # What backward needs and a collective overwrites is an error, as with any write in place.
+    "a write is counted": """
     x = ox.ones(3).requires_grad_()
     y = x * 2
     z = (y * y).sum()
@@ -112,13 +91,8 @@ def test_a_write_is_counted(ranks: int, tmp_path: Path) -> None:
         assert "all_reduce" in str(error), error
     else:
         raise AssertionError("the write was not seen")
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_moving(ranks: int, tmp_path: Path) -> None:
-    code = """
+    """,
+    "moving": """
     rows = [[[r, 10 * r]] for r in range(world)]
     mine = ox.tensor(rows[rank], dtype=ox.bfloat16)
     got = [ox.zeros(1, 2, dtype=ox.bfloat16) for _ in range(world)]
@@ -146,13 +120,8 @@ def test_moving(ranks: int, tmp_path: Path) -> None:
     b = ox.zeros(world, 2, dtype=ox.int64)
     dist.all_to_all_single(b, ox.arange(world * 2).reshape(world, 2) + 100 * rank)
     assert b.tolist() == [[100 * r + 2 * rank, 100 * r + 2 * rank + 1] for r in range(world)]
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_many_at_once_in_any_order_of_waits(ranks: int, tmp_path: Path) -> None:
-    code = """
+    """,
+    "many at once in any order of waits": """
     total = sum(range(1, world + 1))
     tensors = [ox.ones(n) * (rank + 1) for n in (1, 1000, 300_000, 7, 50_000)]
     works = [dist.all_reduce(x, async_op=True) for x in tensors]
@@ -163,13 +132,8 @@ def test_many_at_once_in_any_order_of_waits(ranks: int, tmp_path: Path) -> None:
     for _ in range(200):                          # nobody waits: the thread brings them to their end
         dist.all_reduce(ox.ones(100), async_op=True)
     dist.barrier()
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_messages(ranks: int, tmp_path: Path) -> None:
-    code = """
+    """,
+    "messages": """
     after, before = (rank + 1) % world, (rank - 1) % world
     x, y = ox.ones(200_000) * rank, ox.zeros(200_000)
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, y, before)]):
@@ -194,13 +158,8 @@ def test_messages(ranks: int, tmp_path: Path) -> None:
         dist.recv(a, 0, tag=5)
         assert (a.item(), b.item()) == (1, 2)
     dist.monitored_barrier(timeout=20)
-    """
-    run(code, ranks, tmp_path)
-
-
-@both
-def test_values_without_pickling(ranks: int, tmp_path: Path) -> None:
-    code = """
+    """,
+    "values without pickling": """
     value = {"rank": rank, 2: (1.5, None, "ä", [True]), "x": ox.ones(2, dtype=ox.bfloat16) * rank,
              "a": np.arange(6).reshape(2, 3)[:, ::2], "n": np.float32(3), "b": b"xy" * rank, "big": 2**70}
     got = [None] * world
@@ -224,8 +183,35 @@ def test_values_without_pickling(ranks: int, tmp_path: Path) -> None:
         assert "builtin_function_or_method" in str(error)
     else:
         raise AssertionError
-    """
-    run(code, ranks, tmp_path)
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
+    """What so many ranks say that go through all checks, one after the other: to start them takes longest."""
+
+    @cache
+    def all_checks(ranks: int) -> str:
+        code = f"""
+        import textwrap
+        for name, check in {CHECKS!r}.items():
+            exec(compile(textwrap.dedent(check), name, "exec"), dict(globals()))
+            dist.barrier()
+            print(f"rank {{rank}}: {{name}}\\n", end="", flush=True)
+        """
+        return run(code, ranks, tmp_path_factory.mktemp("ranks"), check=False)
+
+    return all_checks
+
+
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_on_all_ranks(name: str, ranks: int, outputs: Callable[[int], str]) -> None:
+    """Who fails a check ends, and none of the checks behind it is reached."""
+    said = outputs(ranks)
+    assert all(f"rank {rank}: {name}\n" in said for rank in range(ranks)), said[-6000:]
+    assert all(f"rank {rank} is done" in said for rank in range(ranks)) or name != list(CHECKS)[-1], said[-6000:]
 
 
 def test_groups(tmp_path: Path) -> None:

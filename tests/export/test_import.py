@@ -15,6 +15,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 import ox
 from ox import nn
 from ox.errors import ArgumentError, LoadError, ShapeError
+from ox.graph.read import MOST_NODES
 
 R = np.random.default_rng(1)
 X = R.standard_normal((3, 4)).astype(np.float32)
@@ -340,11 +341,11 @@ def huge() -> onnx.ModelProto:
     return model
 
 
-def million() -> onnx.ModelProto:
+def many() -> onnx.ModelProto:
     """Made of bytes, for protobuf takes a field that comes again as one more."""
     model = file([helper.make_node("Relu", ["x"], ["y"])])
     node = model.graph.node[0].SerializeToString()
-    graph = model.graph.SerializeToString() + (b"\x0a" + bytes([len(node)]) + node) * 10**6
+    graph = model.graph.SerializeToString() + (b"\x0a" + bytes([len(node)]) + node) * MOST_NODES
     model.graph.ParseFromString(graph)
     return model
 
@@ -362,7 +363,7 @@ def deep(levels: int) -> onnx.ModelProto:
 
 HOSTILE: dict[str, tuple[Any, str]] = {
     "2^62 elements": (huge, "damaged"),
-    "a million nodes": (million, "more than"),
+    "more nodes than are read": (many, "more than"),
     "ten levels": (lambda: deep(10), "nested too deeply"),
     "a misspelled operator": (lambda: file([helper.make_node("Relux", ["x"], ["y"])]), "no operator Relux"),
     "another runtime's operator": (

@@ -42,6 +42,14 @@ def test_augmentation_shifts_by_at_most_a_pixel() -> None:
     assert np.array_equal(again.numpy(), shifted.numpy())
 
 
+def test_what_half_of_the_training_brings(tmp_path: Path) -> None:
+    run = train.train("digits", out=tmp_path, epochs=10)
+    assert run.result is not None
+    assert run.result["held_back"]["count"] == 360
+    assert run.result["held_back"]["accuracy"] >= 0.97
+
+
+@pytest.mark.slow
 def test_held_back_accuracy_of_one_seed(tmp_path: Path) -> None:
     """The median of five seeds is measured by benchmarks/bench_digits.py."""
     run = train.train("digits", out=tmp_path)

@@ -99,10 +99,10 @@ def test_trained_exported_served(page: str, three_commands: Callable[..., dict])
 
 @needs_data
 def test_what_little_training_brings(tmp_path: Path) -> None:
-    """A tenth of the images, once: far from the page's figure, and farther from guessing."""
-    run = ox.train.train("fashion_cnn", out=tmp_path, epochs=1, limit=5_000)
+    """Two thousand images, once: far from the page's figure, and farther from guessing."""
+    run = ox.train.train("fashion_cnn", out=tmp_path, epochs=1, limit=2_000, batch_size=32)
     assert run.result is not None
-    assert run.result["held_back"]["accuracy"] > 0.7
+    assert run.result["held_back"]["accuracy"] > 0.65
 
 
 @needs_data
