@@ -53,15 +53,21 @@ class Fit:
 
 
 def fit(
-    source: Source, engine: Engine, samples: Sequence[Sample], options: Options, through: np.dtype[Any] | None = None
+    source: Source,
+    engine: Engine,
+    samples: Sequence[Sample],
+    options: Options,
+    through: np.dtype[Any] | None = None,
+    max_rows_said: str | None = None,
 ) -> Fit:
-    """Proves and measures a model that has been loaded for one thread a run, or for as many as the options say."""
+    """Proves and measures a model that has been loaded for one thread a run, or for as many as the options say;
+    `max_rows_said` is which setting of theirs the most rows are from."""
     measured: set[str] = set()
     on_gpu = engine.device == "cuda"
     known = rows(engine, samples, 1)
     row = known[0][0] if known else None
     asked = options.max_rows is not None and options.max_rows > 1
-    max_rows, unwanted = options.max_rows, f"max_rows = {options.max_rows}"
+    max_rows, unwanted = options.max_rows, max_rows_said or f"max_rows is {options.max_rows}"
     impossible = promise(engine.inputs, engine.outputs, asked) or source.mixing
     if impossible is not None and (max_rows is None or asked):
         max_rows, unwanted = 1, impossible

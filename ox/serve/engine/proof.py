@@ -81,7 +81,7 @@ def prove(
     samples: Sequence[Sample],
     max_rows: int,
     through: np.dtype[Any] | None = None,
-    unwanted: str = "max_rows = 1",
+    unwanted: str = "max_rows is 1",
 ) -> Proof:
     """Decides by running whether requests may share a batch of up to `max_rows`; warms every bucket on the way. That
     their interface and their graph allow it has been found out before.

@@ -96,6 +96,7 @@ def _load(
         budget=budget,
         control=control,
         probe=tried,
+        max_rows_said=running.max_rows_said,
     )
     _check_limited(model, running.limited)
     return model

@@ -60,6 +60,7 @@ class Model:
         budget: what it shares with the other models of its server; without one it has its own.
         control: ends the load from another thread, and is told how far it is.
         probe: looks at the file before a runtime does; raises OxError if it may not be loaded here.
+        max_rows_said: which setting the most rows of a batch are from, as users read it where batching is off.
 
     Raises:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
@@ -80,6 +81,7 @@ class Model:
         budget: Budget | None = None,
         control: LoadControl | None = None,
         probe: Callable[[Source], None] | None = None,
+        max_rows_said: str | None = None,
     ) -> None:
         begun, control = perf_counter(), control or LoadControl()
         control.enter("reading the file")
@@ -103,7 +105,7 @@ class Model:
         self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
         if tensors is not None:
             self.samples = ()  # they hold what clients do not send
-        self.fit = fit(source, engine, contract.samples, options, contract.through)
+        self.fit = fit(source, engine, contract.samples, options, contract.through, max_rows_said)
         self.engine, self.proof = self.fit.engine, self.fit.proof
         if self.proof.row is None:
             check_smallest(self.name, self.engine)

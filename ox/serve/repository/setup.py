@@ -45,6 +45,7 @@ class Running:
     outputs: tuple[Declared, ...] = ()
     sequence: SequenceBatching | None = None
     limited: tuple[str, ...] = ()  # dimensions that its own settings limit
+    max_rows_said: str | None = None  # "max_rows is 8 (ox.toml)": which setting, and where
 
 
 @dataclass(frozen=True)

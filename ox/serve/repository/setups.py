@@ -25,7 +25,8 @@ class Setups:
     """
 
     def __init__(self, options: Options, workers: int = 1) -> None:
-        self._base, self._workers = Setup(Running(options)), workers
+        said = None if options.max_rows is None else f"max_rows is {options.max_rows} (--max-rows)"
+        self._base, self._workers = Setup(Running(options, max_rows_said=said)), workers
         self._stamps: Mapping[Path, Stamp] = {}
         self._files: dict[Path, Tables] = {}
 
@@ -67,11 +68,13 @@ class Setups:
             config, unknown = from_text(found.config.path)
         if config is not None:
             setup = merged(setup, config, found.name, where, unknown)
+        said = setup.running.max_rows_said
         for path, read in self._files.items():
             if found.name in read:
                 setup = told(setup, read[found.name], path, found.name)
                 break
         if config is not None and config.HasField("max_batch_size") and not config.max_batch_size:
             # It says what the tensors' first dimension is: no setting makes it the batch.
-            setup = replace(setup, running=replace(setup.running, options=replace(setup.running.options, max_rows=0)))
+            options = replace(setup.running.options, max_rows=0)
+            setup = replace(setup, running=replace(setup.running, options=options, max_rows_said=said))
         return setup

@@ -99,5 +99,8 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
     if sequence is not None and "sequence" in table and options.max_rows == 0:
         sequence = replace(sequence, batched=False)
     limited = tuple(options.max_dims) if "max_dims" in table else setup.running.limited
-    running = replace(setup.running, options=options, memory_mib=memory, sequence=sequence, limited=limited)
+    said = f"max_rows is {options.max_rows} ({path.name})" if "max_rows" in table else setup.running.max_rows_said
+    running = replace(
+        setup.running, options=options, memory_mib=memory, sequence=sequence, limited=limited, max_rows_said=said
+    )
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)

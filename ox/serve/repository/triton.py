@@ -80,6 +80,10 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
     except ArgumentError as error:
         raise LoadError(f"{name}: {error.what}", where=where, expected=error.expected, got=error.got) from None
     batched = config.max_batch_size > 0
+    said = setup.running.max_rows_said
+    if "max_rows" in changes:
+        setting = "max_batch_size" if changes["max_rows"] == config.max_batch_size else "preferred_batch_size"
+        said = f"{setting} is {changes['max_rows']} ({where.rsplit('/', 1)[-1]})"
     running = Running(
         options,
         file,
@@ -87,6 +91,7 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         tuple(_input(entry, batched, name, where) for entry in config.input),
         tuple(_output(entry, batched, name, where) for entry in config.output),
         sequence,
+        max_rows_said=said,
     )
     return replace(setup, running=running, policy=_policy(config, setup.policy), unmapped=tuple(unmapped))
 

@@ -59,12 +59,12 @@ def test_an_explicit_zero(spiky: Path, connect: Any, infer: Any) -> None:
     root = spiky.parents[2]
     (root / "spiky" / "config.pbtxt").write_text("max_batch_size: 0\ninput { name: 'x' dims: [-1, 4] }")
     with Server([root], options=Options(instances=1, max_wait_ms=2)) as server:
-        assert "batching off: max_rows = 0" in server.models[0].describe()
+        assert "batching off: max_batch_size is 0 (config.pbtxt)" in server.models[0].describe()
         assert wrong_answers(server, connect, infer) == 0
         assert server.models[0].stages.batch_rows.counts[0] == 400  # each alone
         told = server.service.model_config("spiky")
         assert told["max_batch_size"] == 0 and told["input"][0]["dims"] == [-1, 4]
-        assert told["parameters"]["ox_batching_off"] == {"string_value": "max_rows = 0"}
+        assert told["parameters"]["ox_batching_off"] == {"string_value": "max_batch_size is 0 (config.pbtxt)"}
 
 
 @pytest.mark.parametrize("asked", ["", "max_batch_size: 8"], ids=["nothing said", "asked for batches"])

@@ -61,7 +61,9 @@ def test_everything_that_is_followed(tmp_path: Path) -> None:
     )  # fmt: skip
     inputs, outputs = (Declared("x", "FP32", (-1, 4, -1)),), (Declared("y", "BYTES", (-1, 10), "labels.txt"),)
     assert setup == Setup(
-        Running(options, "net.onnx", None, inputs, outputs), Policy(None, frozenset({1, 3})), unmapped=()
+        Running(options, "net.onnx", None, inputs, outputs, max_rows_said="preferred_batch_size is 8 (config.pbtxt)"),
+        Policy(None, frozenset({1, 3})),
+        unmapped=(),
     )
 
 
