@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import stat
 import sys
 
 from ox.errors import ServeError
+
+log = logging.getLogger("ox.serve")
 
 MODE = 0o660  # the owner and the group: a proxy in front runs as another user
 LONGEST = 107 if sys.platform == "linux" else 103  # bytes that an address has for the path
@@ -51,12 +54,15 @@ class UnixSocket:
             raise _unavailable(path, str(error), hint) from error
 
     def remove(self) -> None:
-        """Takes the file away, unless another server has put its own there."""
+        """Takes the file away, unless another server has put its own there. Logs it where the system does not let us:
+        the rest of the stop is more important, and the next server at this path replaces the file."""
         try:
             if _identity(self.path) == self._file:
                 os.unlink(self.path)
         except FileNotFoundError:
             return
+        except OSError as error:
+            log.warning("the file of the Unix domain socket %s stays: %s", self.path, error)
 
 
 def _remove_stale(path: str) -> None:

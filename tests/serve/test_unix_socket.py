@@ -124,6 +124,20 @@ def test_the_file_of_the_next_server_stays(path: str) -> None:
     assert not os.path.exists(path)
 
 
+def test_a_file_that_cannot_be_removed_does_not_hinder_the_end(
+    mlp: Path, tmp_path: Path, path: str, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As root as well: the folder is a file now."""
+    folder = Path(path).parent
+    with Server([mlp], uds=path, port=None, options=QUICK), client() as connected:
+        assert connected.ask("GET", "/v2")[0] == 200
+        folder.rename(tmp_path / "moved")
+        folder.write_text("")
+    assert f"the file of the Unix domain socket {path} stays: [Errno 20]" in caplog.text
+    folder.unlink()
+    folder.mkdir()  # whoever made it takes it away
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_what_is_no_socket_is_left_alone(path: str, kind: str) -> None:
     if kind == "file":

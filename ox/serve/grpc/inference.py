@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from time import perf_counter
 
 from ox.errors import OxError, ServeError
@@ -130,7 +131,7 @@ class Inference:
         self._layouts.clear()
 
 
-class Pending(Job):
+class Pending(Job, ABC):
     """A job whose outcome answers a request that was `received` in a call."""
 
     __slots__ = ("_writer", "plan", "received", "rpc")
@@ -172,11 +173,13 @@ class Pending(Job):
         stages.failed(error, self.received, self.rpc.metadata)
         self.refuse(*failure(error))
 
+    @abstractmethod
     def answer(self, answer: Body) -> None:
-        raise NotImplementedError
+        """Sends the answer."""
 
+    @abstractmethod
     def refuse(self, code: int, text: str) -> None:
-        raise NotImplementedError
+        """Sends a status in place of an answer."""
 
 
 class Unary(Pending):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ox.serve.http.front import Front
 
 
-class Patience(asyncio.Protocol):
+class Patience(asyncio.Protocol, ABC):
     """What a connection does about a client that sends or reads slowly."""
 
     transport: asyncio.Transport
@@ -40,16 +41,17 @@ class Patience(asyncio.Protocol):
     in_head: bool
     write_paused: bool
 
+    @abstractmethod
     def drain(self) -> None:
         """See `Link`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self) -> None:
         """Writes and begins what may be."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _refuse(self, error: BaseException | None) -> None:
-        raise NotImplementedError
+        """Answers a request that cannot be read whole."""
 
     def pause_writing(self) -> None:
         self.write_paused = True

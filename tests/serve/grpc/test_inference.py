@@ -13,8 +13,9 @@ import pytest
 
 from ox.graph.contract import DTYPES, from_bytes, to_bytes
 from ox.serve import Limits, Server
-from ox.serve.grpc.inference import MOST_SEQUENCE_PLANS, Inference
+from ox.serve.grpc.inference import MOST_SEQUENCE_PLANS, Inference, Pending, Unary
 from ox.serve.grpc.proto import message
+from ox.serve.grpc.stream import Running
 from ox.serve.grpc.wire import split
 
 Code = grpc.StatusCode
@@ -319,3 +320,10 @@ def test_much_beside_the_tensors(wire: Any, ones: Any) -> None:
     assert code == Code.RESOURCE_EXHAUSTED and "raw_input_contents" in said
     code, said = wire.refused("ModelInfer", b"\x2a\x00" * 5000)
     assert code == Code.RESOURCE_EXHAUSTED and "too many parts" in said
+
+
+def test_a_job_that_cannot_answer_cannot_be_made() -> None:
+    assert Pending.__abstractmethods__ == {"answer", "refuse"}
+    with pytest.raises(TypeError, match="abstract"):
+        Pending(None, None, 0.0, None)  # type: ignore[abstract, arg-type]
+    assert not Unary.__abstractmethods__ and not Running.__abstractmethods__

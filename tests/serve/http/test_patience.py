@@ -13,6 +13,7 @@ import pytest
 from ox.serve import Limits
 from ox.serve.http import Exchange
 from ox.serve.http.connection import Connection
+from ox.serve.http.patience import Patience
 from ox.serve.limits import MIB, SLOWEST
 
 GET = b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -106,3 +107,10 @@ class Stubborn:
 
     def can_write_eof(self) -> bool:  # as of TLS
         return False
+
+
+def test_what_a_connection_has_to_add() -> None:
+    assert Patience.__abstractmethods__ == {"drain", "advance", "_refuse"}
+    with pytest.raises(TypeError, match="abstract"):
+        Patience()  # type: ignore[abstract]
+    assert not Connection.__abstractmethods__
