@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# ONNX Runtime 1.31.1 on the CPU; by case name, with * for anything
+# ONNX Runtime 1.31.1 and 1.32.0 on the CPU; by case name, with * for anything
 ONNXRUNTIME = {
     "test_attention_4d_with_past_and_present_qk_matmul_bias_*_mask_causal": "ONNX Runtime masks with its lowest float",
     "a mask shorter than the keys": "ONNX Runtime wants a mask as long as the keys",

@@ -52,6 +52,22 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 
 @pytest.fixture(scope="session")
+def loop_body() -> onnx.GraphProto:
+    """Of a Loop that carries floats `v` and changes nothing: it goes on as long as its condition was true."""
+    value = helper.make_tensor_value_info
+    return helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"])],
+        "body",
+        [
+            value("i", TensorProto.INT64, []),
+            value("c", TensorProto.BOOL, []),
+            value("v", TensorProto.FLOAT, None),
+        ],
+        [value("d", TensorProto.BOOL, []), value("w", TensorProto.FLOAT, None)],
+    )
+
+
+@pytest.fixture(scope="session")
 def mlp(build: Build) -> Path:
     """64-64-10: x [batch, 64] to y [batch, 10]."""
     random = np.random.default_rng(7)

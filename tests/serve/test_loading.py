@@ -159,7 +159,7 @@ def folder(path: Path, *models: Path) -> Path:
 @pytest.mark.parametrize("kind", ["endless", "heavy"])
 def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     stuck = request.getfixturevalue(kind)
-    with serving(folder(tmp_path / "models", good, stuck), "--load-timeout-s", 8) as server:
+    with serving(folder(tmp_path / "models", good, stuck), "--load-timeout-s", 5) as server:
         server.says(rf"loading version 1 of '{kind}': .+, \d+ s so far")
         until(lambda: server.infer("good")[0] == 200)
         if server.state(kind)[0] == "LOADING":  # on a very busy machine all of it may be over by now
@@ -168,7 +168,7 @@ def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, r
             assert re.search(r"s so far$", server.state(kind)[1])
         server.says("http://")
         state, reason = server.state(kind)
-        assert state == "UNAVAILABLE" and "takes too long to load" in reason and "at most 8 s" in reason
+        assert state == "UNAVAILABLE" and "takes too long to load" in reason and "at most 5 s" in reason
         assert server.ask("/v2/health/ready")[0] == 200 and server.infer("good")[0] == 200
         until(lambda: rests(server.process.pid))
         code, err = server.end()
@@ -178,7 +178,7 @@ def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, r
 @needs_proc
 def test_loaded_beside_what_serves(good: Path, endless: Path, tmp_path: Path) -> None:
     path = folder(tmp_path / "models", good)
-    with serving(path, "--load-timeout-s", 8) as server:
+    with serving(path, "--load-timeout-s", 5) as server:
         server.says("http://")
         os.replace(folder(tmp_path / "aside", endless) / "endless.onnx", path / "endless.onnx")
         server.says(r"loading version 1 of 'endless': .+, \d+ s so far")
@@ -302,7 +302,7 @@ def test_a_run_that_cannot_be_ended(build: Any, good: Path) -> None:
     ]
     weights |= {"thousand": np.array(1000, np.float32), "zero": np.array(0, np.float32)}
     model = build("sometimes", nodes, *ENDS, weights)
-    with serving(good, model, "--deadline-ms", 500) as server:
+    with serving(good, model, "--deadline-ms", 500, "--limit", "drain_s=2") as server:
         server.says("http://")
         assert server.infer("sometimes")[0] == 200
         assert server.infer("sometimes", 2000)[0] == 504

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ox.errors import ServeError
 from ox.serve import Options, Server
@@ -216,21 +216,15 @@ def test_a_model_that_slows_down_gets_a_thread(mlp: Any) -> None:
     assert not served.inline
 
 
-def endless(build: Any) -> Any:
+@pytest.fixture
+def endless(build: Any, loop_body: Any) -> Any:
     """A model that goes round `n` times."""
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"])],
-        "body",
-        [value("i", INT, []), value("c", TensorProto.BOOL, []), value("v", FLOAT, None)],
-        [value("d", TensorProto.BOOL, []), value("w", FLOAT, None)],
-    )
-    nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": body})]
+    nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": loop_body})]
     inputs = {"n": (INT, []), "x": (FLOAT, ["batch", 1])}
     return build("endless", nodes, inputs, {"y": (FLOAT, ["batch", 1])}, {"go": np.array(True)})
 
 
-def test_a_plain_close_frees_the_instance_within_the_longest_timeout(build: Any, connect: Any) -> None:
+def test_a_plain_close_frees_the_instance_within_the_longest_timeout(endless: Any, connect: Any) -> None:
     """It looks like a client that has only ended its sending, which still gets its answer."""
     options, limits = Options(instances=1, deadline_ms=100), Limits(timeout_s=0.3)
     inputs = [
@@ -239,7 +233,7 @@ def test_a_plain_close_frees_the_instance_within_the_longest_timeout(build: Any,
     ]
     body = json.dumps({"inputs": inputs, "parameters": {"timeout": 3_600_000_000}}).encode()
     head = b"POST /v2/models/endless/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
-    with Server([endless(build)], options=options, limits=limits) as server:
+    with Server([endless], options=options, limits=limits) as server:
         batcher = server.models[0].batcher
         with connect(server) as client:
             client.send(head + body)
@@ -257,8 +251,8 @@ def test_a_plain_close_frees_the_instance_within_the_longest_timeout(build: Any,
             assert status == 504 and b"--limit timeout_s" in reply
 
 
-def test_a_timeout_ends_a_run_that_would_never_end(build: Any, connect: Any) -> None:
-    path = endless(build)
+def test_a_timeout_ends_a_run_that_would_never_end(endless: Any, connect: Any) -> None:
+    path = endless
     with Server([path], options=Options(instances=1)) as server:
         for rounds, timeout, expected in ((1 << 60, 100_000, 504), (3, 0, 200)):
             request = {

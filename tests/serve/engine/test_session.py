@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ox.devices.probe import CUDA
 from ox.devices.runtime import onnxruntime
@@ -25,22 +25,16 @@ from ox.serve.repository.model import Model
 F = TensorProto.FLOAT
 
 
-def endless(build: Any) -> Path:
+@pytest.fixture
+def endless(build: Any, loop_body: Any) -> Path:
     """y = x after as many rounds of a loop as `n` says."""
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"])],
-        "body",
-        [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("v", F, None)],
-        [value("d", TensorProto.BOOL, []), value("w", F, None)],
-    )
-    nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": body})]
+    nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": loop_body})]
     inputs = {"n": (TensorProto.INT64, []), "x": (F, ["batch", 4])}
     return build("endless", nodes, inputs, {"y": (F, ["batch", 4])}, {"go": np.array(True)})  # type: ignore[no-any-return]
 
 
-def test_a_run_is_ended_from_another_thread(build: Any, capfd: Any) -> None:
-    instance = Engine(read(endless(build)), "cpu", 1, 1).instance(0)
+def test_a_run_is_ended_from_another_thread(endless: Path, capfd: Any) -> None:
+    instance = Engine(read(endless), "cpu", 1, 1).instance(0)
     control = instance.control()
 
     def stop() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from ox.errors import LoadError, ServeError
 from ox.serve import Limits, Options
@@ -146,15 +146,8 @@ def test_one_that_waits_for_its_turn_can_be_ended(watchdog: Watchdog[Any]) -> No
 
 
 @pytest.fixture
-def endless(build: Any) -> Path:
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["v"], ["w"])],
-        "body",
-        [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("v", F, None)],
-        [value("d", TensorProto.BOOL, []), value("w", F, None)],
-    )
-    nodes = [("Loop", ["", "go", "x"], ["y"], {"body": body})]
+def endless(build: Any, loop_body: Any) -> Path:
+    nodes = [("Loop", ["", "go", "x"], ["y"], {"body": loop_body})]
     return Path(build("endless", nodes, *ENDS, {"go": np.array(True)}))
 
 
