@@ -14,10 +14,21 @@ import pytest
 
 import ox
 from ox import tolerance
+from ox.data.datasets import FashionMNIST
+from ox.errors import LoadError
 from ox.serve import Options, Server
 from ox_cli.main import main
 
 DATATYPES = {"float32": "FP32", "int64": "INT64", "int32": "INT32", "uint8": "UINT8", "bool": "BOOL"}
+
+
+@pytest.fixture(scope="session")
+def fashion_images() -> None:
+    """Skips the test where Fashion-MNIST is not on this machine."""
+    try:
+        FashionMNIST(train=False)
+    except LoadError as error:
+        pytest.skip(error.one_line())
 
 
 @pytest.fixture

@@ -14,20 +14,7 @@ from ox_models import fashion, fashion_cnn
 from ox_models.fashion_data import LABELS, VALIDATION, arrays, split
 
 
-def missing() -> str | None:
-    from ox.data.datasets import FashionMNIST
-
-    try:
-        FashionMNIST(train=False)
-    except LoadError as error:
-        return error.one_line()
-    return None
-
-
-needs_data = pytest.mark.skipif(missing() is not None, reason=str(missing()))
-
-
-@needs_data
+@pytest.mark.usefixtures("fashion_images")
 def test_the_parts_are_those_of_the_paper() -> None:
     train, validation, held_back = split()
     assert [len(part) for part in (train, validation, held_back)] == [60_000 - VALIDATION, VALIDATION, 10_000]
@@ -90,14 +77,14 @@ def test_augmentation_mirrors_half_of_the_images() -> None:
     assert np.array_equal(again.numpy(), after)
 
 
-@needs_data
+@pytest.mark.usefixtures("fashion_images")
 @pytest.mark.parametrize("page", ["fashion", "fashion_cnn"])
 def test_trained_exported_served(page: str, three_commands: Callable[..., dict]) -> None:
     result = three_commands(page, limit=256)
     assert result["held_back"]["count"] == 256
 
 
-@needs_data
+@pytest.mark.usefixtures("fashion_images")
 def test_what_little_training_brings(tmp_path: Path) -> None:
     """Two thousand images, once: far from the page's figure, and farther from guessing."""
     run = ox.train.train("fashion_cnn", out=tmp_path, epochs=1, limit=2_000, batch_size=32)
@@ -105,14 +92,14 @@ def test_what_little_training_brings(tmp_path: Path) -> None:
     assert run.result["held_back"]["accuracy"] > 0.65
 
 
-@needs_data
+@pytest.mark.usefixtures("fashion_images")
 def test_arrays_are_ready_to_train_on() -> None:
     images, kinds = arrays(train=False)
     assert images.flags.c_contiguous
     assert (images.dtype, kinds.dtype) == (np.float32, np.int64)
 
 
-@needs_data
+@pytest.mark.usefixtures("fashion_images")
 @pytest.mark.slow
 def test_the_classic_network_gets_what_its_page_says(tmp_path: Path) -> None:
     run = ox.train.train("fashion", out=tmp_path)

@@ -11,23 +11,11 @@ import pytest
 
 import ox
 from ox.data import DataLoader
-from ox.errors import LoadError, RecipeError
+from ox.errors import RecipeError
 from ox_models import resnet18, resnet18_photos, vit
-from ox_models.fashion_data import split
 from ox_models.photos_data import SIDE, SURFACES, LeftHalves, crops, square
 from ox_models.resnet import BasicBlock
 from ox_models.resnet import resnet18 as network
-
-
-def no_fashion() -> str | None:
-    try:
-        split()
-    except LoadError as error:
-        return error.one_line()
-    return None
-
-
-needs_fashion = pytest.mark.skipif(no_fashion() is not None, reason=str(no_fashion()))
 
 
 def parameters(model: ox.nn.Module) -> int:
@@ -171,7 +159,7 @@ def test_pieces_of_photographs() -> None:
 # -- the three commands -----------------------------------------------------------------------------------------------
 
 
-@needs_fashion
+@pytest.mark.usefixtures("fashion_images")
 @pytest.mark.parametrize("page", ["resnet18", "vit"])
 @pytest.mark.slow
 def test_small_images_trained_exported_served(page: str, three_commands: Callable[..., dict]) -> None:
