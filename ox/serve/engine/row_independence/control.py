@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ox.serve.engine.row_independence.node import Node, axis_of, rule
 from ox.serve.engine.row_independence.size import Polynomial, Size, has_batch, is_exact, is_size
@@ -135,14 +136,14 @@ def _after(node: Node, state: State, local: set[Polynomial]) -> State:
         if any(changes(size) and has_batch(size) for size in dims):
             return Mixed("the rows cannot be followed through its turns")
         dims = tuple(node.symbols.fresh() if changes(size) else size for size in dims)
-    return Tensor(dims, state.axis, state.outer, integers, state.place, state.floats)
+    return replace(state, dims=dims, integers=integers)
 
 
 def _stacked(node: Node, state: State, axis: int, turns: bool) -> State:
     """What every turn gives, on a new axis. Unless there certainly is a turn, runtimes may make up the sizes."""
     if isinstance(state, Mixed):
         return state
-    if state.counts or state.place:
+    if state.counts or state.place or state.column:
         return Mixed("the number of rows becomes data")
     if not turns and state.axis is not None:
         return Mixed("collects rows in turns, of which there may be none")

@@ -73,7 +73,7 @@ def cast_like(node: Node) -> Tensor:
     return Tensor(x.dims, x.axis, x.outer)
 
 
-@rule("Identity", counts=True, places=True)
+@rule("Identity", counts=True, places=True, columns=True)
 def identity(node: Node) -> Tensor:
     return node[0]
 

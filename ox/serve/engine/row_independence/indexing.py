@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from ox.serve.engine.row_independence.node import Node, axis_of, rule
-from ox.serve.engine.row_independence.size import Size, is_exact
+from ox.serve.engine.row_independence.size import B, Size, is_exact
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
 
 PICKS = "picks rows out of the batch"
+OWN = "a row's own number becomes data"
 
 
-@rule("Gather", counts=True)
+def _in_order(tensor: Tensor, axis: int) -> bool:
+    """Whether its rows are all that it has on this axis."""
+    return tensor.axis == axis and tensor.outer == 1 and tensor.sizes[axis] == B
+
+
+@rule("Gather", counts=True, places=True)
 def gather(node: Node) -> Tensor:
     data, indices = node[0], node[1]
+    if data.place or indices.place:
+        return _own_rows(node, data, indices)
     if indices.counts:
         raise Mixes("the number of rows becomes data")
     if data.dims is None or indices.dims is None:
@@ -34,6 +42,16 @@ def gather(node: Node) -> Tensor:
     if indices.axis is not None:
         raise Mixes("picks by the rows of another tensor")
     return Tensor(dims, data.axis + (indices.rank - 1 if data.axis > axis else 0), data.outer)
+
+
+def _own_rows(node: Node, data: Tensor, indices: Tensor) -> Tensor:
+    """Each row by its own number: itself."""
+    axis = axis_of(node.integer("axis", 0), data.rank)
+    if data.place or data.axis != axis:
+        raise Mixes(OWN)
+    if not _in_order(data, axis) or not _in_order(indices, 0):
+        raise Mixes(PICKS)
+    return Tensor((*data.sizes[:axis], *indices.sizes, *data.sizes[axis + 1 :]), axis)
 
 
 @rule("GatherElements")
@@ -67,13 +85,18 @@ def scatter_elements(node: Node) -> Tensor:
     return data.with_dims(data.sizes)
 
 
-@rule("GatherND")
+@rule("GatherND", columns=True)
 def gather_nd(node: Node) -> Tensor:
     data, indices, batch = node[0], node[1], node.integer("batch_dims", 0)
     deep = _depth(indices)
     if not 0 <= batch < min(data.rank, indices.rank) or batch + deep > data.rank:
         raise Mixes("its indices do not fit")
     dims = (*indices.sizes[:-1], *data.sizes[batch + deep :])
+    if data.column or (indices.column and batch):
+        raise Mixes(OWN)
+    if indices.column:
+        _begins_with_own(data, indices)
+        return Tensor(dims, 0)
     if data.axis is None and indices.axis is None:
         return Tensor(dims)
     if indices.axis == indices.rank - 1:
@@ -93,6 +116,14 @@ def gather_nd(node: Node) -> Tensor:
     return Tensor(dims, data.axis - batch - deep + indices.rank - 1, data.outer)
 
 
+def _begins_with_own(data: Tensor, indices: Tensor) -> None:
+    """Raises Mixes unless indices that begin with a row's own number lead into that row."""
+    if data.axis is None:
+        raise Mixes(OWN)
+    if not _in_order(data, 0) or not _in_order(indices, 0):
+        raise Mixes(PICKS)
+
+
 def _depth(indices: Tensor) -> int:
     deep = indices.sizes[-1] if indices.rank else None
     if not isinstance(deep, int):
@@ -105,7 +136,7 @@ def _same_rows(one: Tensor, two: Tensor, axis: int) -> None:
         raise Mixes("rows meet other rows")
 
 
-@rule("ScatterND")
+@rule("ScatterND", columns=True)
 def scatter_nd(node: Node) -> Tensor:
     data, indices, updates = node[0], node[1], node[2]
     if not any(tensor.varies for tensor in node.given):
@@ -113,6 +144,13 @@ def scatter_nd(node: Node) -> Tensor:
     deep = _depth(indices)
     if data.axis is None or updates.axis is None:
         raise Mixes("places rows into something that is not there once for each")
+    if data.column or updates.column:
+        raise Mixes(OWN)
+    if indices.column:
+        _begins_with_own(data, indices)
+        if not _in_order(updates, 0):
+            raise Mixes("rows meet other rows")
+        return data.with_dims(data.sizes)
     if indices.axis is not None or data.axis < deep:
         raise Mixes("places rows within the batch")
     if updates.axis != data.axis - deep + indices.rank - 1:

@@ -249,8 +249,9 @@ def concat(node: Node) -> Tensor:
     axis = axis_of(node.integer("axis", 1), first.rank)
     if any(tensor.rank != first.rank for tensor in inputs):
         raise Mixes("tensors of several ranks")
-    if any(tensor.place for tensor in inputs):
-        raise Mixes("the row's own number becomes data")
+    column = first.place and axis == first.rank - 1 and first.sizes[axis] == 1
+    if any(tensor.place for tensor in inputs[1:]) or (first.place and not column):
+        raise Mixes("a row's own number becomes data")
     dims = list(first.sizes)
     for tensor in inputs[1:]:
         dims[axis] = dims[axis] + tensor.sizes[axis]
@@ -269,7 +270,7 @@ def concat(node: Node) -> Tensor:
             outer = outer + tensor.outer
     elif any((tensor.outer, tensor.sizes[lead.axis or 0]) != (outer, first.sizes[lead.axis or 0]) for tensor in inputs):
         raise Mixes("rows meet other rows")
-    return Tensor(tuple(dims), lead.axis, outer)
+    return Tensor(tuple(dims), lead.axis, outer, column=column)
 
 
 def _alike(inputs: Sequence[Tensor]) -> Tensor:

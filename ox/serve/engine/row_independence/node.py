@@ -145,15 +145,19 @@ RULES: dict[tuple[str, str], Rule] = {}
 REFUSED: dict[tuple[str, str], str] = {}
 REGARDLESS: set[tuple[str, str]] = set()  # refused, and also where no input depends on the rows
 COUNTING: set[tuple[str, str]] = set()  # whose rules know what to do with integers that hold B
+COLUMNS: set[tuple[str, str]] = set()  # whose rules know what to do with indices that begin with a row's own number
 PLACING: set[tuple[str, str]] = set()  # whose rules know what to do with rows that hold their own number
 
 
-def rule(*names: str, domain: str = ONNX, counts: bool = False, places: bool = False) -> Callable[[Entered], Entered]:
+def rule(
+    *names: str, domain: str = ONNX, counts: bool = False, places: bool = False, columns: bool = False
+) -> Callable[[Entered], Entered]:
     """Enters a rule for these operators.
 
     Args:
         counts: it takes integers that tell how many rows there are; to others they are refused.
         places: it takes rows that hold their own number; to others they are refused.
+        columns: it takes rows that begin with their own number; to others they are refused.
     """
 
     def enter(function: Entered) -> Entered:
@@ -163,6 +167,8 @@ def rule(*names: str, domain: str = ONNX, counts: bool = False, places: bool = F
                 COUNTING.add((domain, name))
             if places:
                 PLACING.add((domain, name))
+            if columns:
+                COLUMNS.add((domain, name))
         return function
 
     return enter

@@ -10,7 +10,7 @@ from ox.serve.engine.row_independence.size import B, batch_factor, has_batch, is
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
 
 
-@rule("Shape", counts=True, places=True)
+@rule("Shape", counts=True, places=True, columns=True)
 def shape(node: Node) -> Tensor:
     x = node[0]
     if x.dims is None:
@@ -21,7 +21,7 @@ def shape(node: Node) -> Tensor:
     return constant(array[slice(start, end)])
 
 
-@rule("Size", counts=True, places=True)
+@rule("Size", counts=True, places=True, columns=True)
 def size(node: Node) -> Tensor:
     return UNKNOWN if node[0].dims is None else constant(product(node[0].sizes))
 

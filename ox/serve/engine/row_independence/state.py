@@ -36,9 +36,10 @@ class Tensor:
         integers: its elements, as far as they follow from sizes and constants.
         place: each row holds its own number: 0, 1, 2, ...
         floats: its elements, if they are a few known floating-point numbers.
+        column: the first element of its last axis is the row's own number, as indices of GatherND have it.
 
-    A tensor with rows is, at row b, what it would be for that row alone; but for one of `place`. A tensor without
-    rows is the same for every batch; but for one whose `integers` hold B.
+    A tensor with rows is, at row b, what it would be for that row alone; but for one of `place` or `column`. A tensor
+    without rows is the same for every batch; but for one whose `integers` hold B.
     """
 
     dims: tuple[Size, ...] | None
@@ -47,6 +48,7 @@ class Tensor:
     integers: Integers | None = None
     place: bool = False
     floats: tuple[float, ...] | None = None
+    column: bool = False
 
     @property
     def rank(self) -> int:
@@ -99,7 +101,7 @@ def same(one: State, two: State) -> bool:
         return isinstance(one, Mixed) and isinstance(two, Mixed)
     if (one.dims, one.axis, one.outer, one.place) != (two.dims, two.axis, two.outer, two.place):
         return False
-    if one.floats != two.floats:
+    if (one.floats, one.column) != (two.floats, two.column):
         return False
     return _same_integers(one, two)
 
@@ -123,6 +125,8 @@ def join(one: State, two: State, symbols: Symbols, key: Hashable) -> State:
     if not equal and (one.counts or two.counts):
         return Mixed("the number of rows becomes data")
     elsewhere = Mixed("it has the rows in one place or another")
+    if one.column or two.column:
+        return Mixed("a row's own number becomes data")
     if (one.axis, one.outer, one.place) != (two.axis, two.outer, two.place):
         return elsewhere
     dims: tuple[Size, ...] | None = None

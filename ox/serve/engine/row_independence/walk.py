@@ -23,6 +23,7 @@ from onnx import (
 
 from ox.serve.engine.row_independence.control import CONTROL, JUDGED
 from ox.serve.engine.row_independence.node import (
+    COLUMNS,
     COUNTING,
     MOST_FLOATS,
     MOST_INTEGERS,
@@ -126,7 +127,7 @@ class Walk:
             return f"nothing makes the output '{name}'"
         if isinstance(state, Mixed):
             return state.why
-        if state.place:
+        if state.place or state.column:
             return f"output '{name}' numbers the rows"
         if axis is None:
             return f"output '{name}' varies with the rows" if state.varies else None
@@ -261,7 +262,9 @@ class Walk:
         for tensor in inputs:
             if tensor is not None and tensor.counts and key not in COUNTING:
                 raise Mixes("the number of rows becomes data")
-            if tensor is not None and tensor.place and key not in PLACING:
+            if tensor is None:
+                continue
+            if (tensor.place and key not in PLACING) or (tensor.column and key not in COLUMNS):
                 raise Mixes("a row's own number becomes data")
 
     def _version(self, domain: str) -> int:

@@ -238,6 +238,25 @@ def looped(g: Growing, t: str) -> str:
     return stacked if g.random.random() < 0.3 else final
 
 
+def own_rows(g: Growing, t: str) -> str:
+    """Picks by numbers of rows, and by another place or none: within the row, if it is the first number."""
+    length = scalar(g, part_of_shape(g, t) if g.random.random() < 0.3 else g.node("Shape", ["x"], start=0, end=1))
+    numbers = g.node("Range", [g.constant(0), length, g.constant(1)])
+    if g.random.random() < 0.3:
+        return g.node("Gather", [t, numbers], axis=g.axis(t))
+    other = g.node("ArgMax", [g.pick()], axis=int(g.random.integers(1, 3)), keepdims=0)
+    pair = [g.node("Unsqueeze", [name, g.constant([-1])]) for name in (numbers, other)]
+    if g.random.random() < 0.2:
+        pair.reverse()
+    at = g.node("Concat", pair, axis=int(g.random.choice([-1, 1])))
+    if g.random.random() < 0.2:
+        return g.node("Cast", [at], to=TensorProto.FLOAT)
+    if g.random.random() < 0.3:
+        values = g.node("GatherND", [g.pick(), at])
+        return g.node("ScatterND", [t, at, values])
+    return g.node("GatherND", [t, at])
+
+
 def with_length(g: Growing, t: str) -> str:
     """Something of the second input, whose length nothing else tells."""
     other = "l" if g.random.random() < 0.5 else g.node("Unsqueeze", ["l", g.constant([g.axis("l", 1)])])
@@ -261,6 +280,8 @@ MOVES = [
     cut, group, reshape_to_numbers, tile_by_numbers, split_by_numbers, pad_by_numbers, picked, matmul, pool, conv,
 ]  # fmt: skip
 SIZE_STEPS = [
+    own_rows,
+    own_rows,
     branch_by_what_is_left, branch_by_what_is_left, branch_by_what_is_left,
     branch_by_size, branch_by_size, branch_by_size, size_by_branch, cut, cut, cut, empty_beside, reshape_to_numbers,
     reshape_to_numbers, group, group, expand_to_numbers, tile_by_numbers, filled_by_numbers, split_by_numbers,

@@ -60,6 +60,14 @@ VIEW: Nodes = [
 ]  # fmt: skip
 VIEWS = {"zero": np.array(0), "one": ONE, "front": ints(0), "two": ints(2), "rest": ints(-1)}
 
+# The rows' own numbers r [batch] and r1 [batch, 1]; i and i1: where the first feature is highest.
+NUMBERS: Nodes = [
+    ("Shape", "x", "s"), ("Gather", "s zero", "n"), ("Range", "zero n one", "r"), ("Unsqueeze", "r last", "r1"),
+]  # fmt: skip
+LAST: Nodes = [("Gather", "x zero", "f", {"axis": 2}), ("ArgMax", "f", "i", {"axis": 1, "keepdims": 0}),
+               ("Unsqueeze", "i last", "i1")]  # fmt: skip
+PICKED = {"zero": np.array(0), "one": ONE, "last": ints(-1), "w": floats(8, 3)}
+
 KEPT: dict[str, tuple[Nodes, list[Any], dict[str, Any]]] = {
     "attention by hand": (
         [*VIEW, ("Transpose", "v", "q", {"perm": [0, 2, 1, 3]}), ("Transpose", "v", "k", {"perm": [0, 2, 3, 1]}),
@@ -73,6 +81,18 @@ KEPT: dict[str, tuple[Nodes, list[Any], dict[str, Any]]] = {
          ("Transpose", "f", "g", {"perm": [0, 2, 1]}), ("MatMul", "f g", "m"), ("Softmax", "m", "p"),
          ("MatMul", "p f", "o"), ("Concat", "b1 two t1 rest", "back", {"axis": 0}), ("Reshape", "o back", "y")],
         ["t", 8], VIEWS),
+    "each row's last token": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "at", {"axis": -1}), ("GatherND", "x at", "p"), ("MatMul", "p w", "y")],
+        ["t", 8], PICKED),
+    "each row's last token, as PyTorch's exporter broadcasts": (
+        [*NUMBERS, *LAST, ("Shape", "i", "si"), ("Expand", "r si", "re"), ("Unsqueeze", "re last", "r2"),
+         ("Concat", "r2 i1", "at", {"axis": 1}), ("Identity", "at", "id"), ("GatherND", "x id", "y")],
+        ["t", 8], PICKED),
+    "each row's own last token, set": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "at", {"axis": 1}), ("ReduceMax", "x one1", "u", {"keepdims": 0}),
+         ("ScatterND", "x at u", "y")],
+        ["t", 8], {**PICKED, "one1": ints(1)}),
+    "rows by their own numbers": ([*NUMBERS, ("Gather", "x r", "y")], ["t", 8], PICKED),
     "sequence first": (
         [("Transpose", "x", "s", {"perm": [1, 0, 2]}), ("Reshape", "s flat", "f"), ("MatMul", "f w", "m"),
          ("Shape", "s", "n"), ("Gather", "n firsts", "tb"), ("Concat", "tb rest", "back", {"axis": 0}),
@@ -173,6 +193,28 @@ MIXED: dict[str, tuple[Nodes, list[Any], dict[str, Any], str]] = {
         [("Shape", "x", "s", {"end": 1}), ("Squeeze", "s", "n"), ("Range", "z n o", "r"),
          ("Cast", "r", "f", {"to": FLOAT}), ("Unsqueeze", "f o1", "u"), ("Add", "x u", "y")],
         [4], {"z": np.array(0), "o": ONE, "o1": ints(1)}, "becomes data"),
+    "rows by the numbers of others": (
+        [*NUMBERS, *LAST, ("Concat", "i1 r1", "at", {"axis": 1}), ("GatherND", "x at", "y")], ["t", 8], PICKED,
+        "own number"),
+    "rows by their numbers on another axis": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "at", {"axis": 1}), ("Transpose", "x", "t", {"perm": [1, 0, 2]}),
+         ("GatherND", "t at", "y")], ["t", 8], PICKED, "picks rows"),
+    "numbers and places, as data": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "at", {"axis": 1}), ("Cast", "at", "y", {"to": FLOAT})], ["t", 8], PICKED,
+        "own number"),
+    "numbers and places, turned round": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "at", {"axis": 1}), ("Slice", "at m1 far last m1", "back"),
+         ("GatherND", "x back", "y")],
+        ["t", 8], {**PICKED, "m1": ints(-1), "far": ints(-1 << 40)}, "own number"),
+    "numbers and places, given": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "y", {"axis": 1})], ["t", 8], PICKED, "numbers the rows"),
+    "a table by row": ([*NUMBERS, ("Gather", "w r", "y")], ["t", 8], PICKED, "own number"),
+    "columns by row": ([*NUMBERS, ("Gather", "x r", "y", {"axis": 1})], ["t", 8], PICKED, "own number"),
+    "numbers of twice the rows": (
+        [("Concat", "x x", "d", {"axis": 0}), *NUMBERS, ("Gather", "d r", "y")], ["t", 8], PICKED, "picks rows"),
+    "a table by row and place": (
+        [*NUMBERS, *LAST, ("Concat", "r1 i1", "at", {"axis": 1}), ("GatherND", "w at", "y")], ["t", 8], PICKED,
+        "own number"),
     "filled with the batch": (
         [("Shape", "x", "s", {"end": 1}), ("Mul", "s k", "w"), ("Concat", "z1 z1 z1 w", "p", {"axis": 0}),
          ("Pad", "x p", "y")], [4], {"k": ints(1), "z1": ints(0)}, "Pad"),

@@ -10,10 +10,12 @@ import pytest
 from onnx import ModelProto
 
 from ox.serve.engine.row_independence import rows_mix
-from tests.serve.engine.row_independence.random_graph import STEPS, Array, Growing, session
+from tests.serve.engine.row_independence.random_graph import STEPS, Array, Growing, scan, session
 from tests.serve.engine.row_independence.random_sizes import SIZE_STEPS
 
 TAILS = [(4,), (3,), (2, 3), (3, 3), (2, 3, 3), (4, 2), (1, 4)]
+# A Scan over an empty axis that is not the first ends the process (ONNX Runtime 1.32).
+WITH_SIZES = [*(step for step in STEPS if step is not scan), *SIZE_STEPS, *SIZE_STEPS]
 LENGTHS = [1, 2, 3, 4, 7, 16]
 Feed = dict[str, Array]
 Run = Callable[[Feed], Array]
@@ -30,7 +32,7 @@ def grown(seed: int) -> Growing:
 def grown_with_sizes(seed: int) -> Growing:
     random = np.random.default_rng([seed, 1])
     tail, length = TAILS[int(random.integers(len(TAILS)))], int(random.choice(LENGTHS[:5]))
-    graph = Growing(random, tail, bool(random.integers(2)), [*STEPS, *SIZE_STEPS, *SIZE_STEPS], length)
+    graph = Growing(random, tail, bool(random.integers(2)), WITH_SIZES, length)
     for _ in range(int(random.integers(2, 12))):
         graph.grow()
     return graph
