@@ -41,7 +41,7 @@ def number(g: Growing, depth: int = 2) -> str:
     if draw < 0.7:
         op = str(g.random.choice(["Add", "Sub", "Mul", "Div", "Div", "Mod", "Min", "Max"]))
         two = number(g, depth - 1)
-        if op in ("Div", "Mod"):  # by zero ends the process
+        if op in ("Div", "Mod"):  # by something, so that most graphs run
             constant = g.constant([int(g.random.choice([-2, 2, 3, 4, 8]))])
             two = constant if g.random.random() < 0.6 else g.node("Max", [two, g.constant([1])])
         return g.node(op, [number(g, depth - 1), two])
