@@ -139,6 +139,7 @@ class Model:
         if tensors is not None:
             tensors.limit_dimensions(most)
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most)
+        self.signature.empty = "Scan" not in source.operators
         if padding is not None:
             self.signature.complete = padding.complete
         self.stages = Stages()

@@ -49,6 +49,7 @@ class Signature:
         self.places = {info.name: place for place, info in enumerate(outputs)}
         self.all = {binary: [Wanted(place, binary) for place in range(len(outputs))] for binary in (False, True)}
         self.complete: Callable[[dict[str, Array]], None] | None = None  # adds what clients may leave out: a mask
+        self.empty = True  # whether inputs may have no elements: a Scan over nothing ends ONNX Runtime's process
         # One varying size at most means that each input can be checked alone, and batches need no grouping.
         tails = [info.dims[1:] for info in inputs]
         self._named = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
@@ -71,13 +72,17 @@ class Signature:
         """Rows and grouping key of a whole feed.
 
         Raises:
-            ServeError: an input is missing, sizes of one name disagree, or there are too many rows.
+            ServeError: an input is missing or may not be empty, sizes of one name disagree, or there are too many rows.
         """
         if len(feed) != len(self.inputs) and self.complete is not None:
             self.complete(feed)
         if len(feed) != len(self.inputs):
             missing = ", ".join(f"'{name}'" for name in self.inputs if name not in feed)
             raise ServeError(f"input {missing} is missing", expected=self.names())
+        if not self.empty:
+            empty = next((name for name, array in feed.items() if 0 in array.shape), None)
+            if empty is not None:
+                raise ServeError(f"input '{empty}' is empty", expected="sizes of 1 or more: the model has a Scan")
         if self._named:
             sizes: dict[str, tuple[int, str]] = {}
             for name, array in feed.items():
