@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ox import train
+
 PAGE = '''
 """Two clouds of points."""
 
@@ -49,6 +51,16 @@ def page(tmp_path: Path) -> Path:
     path = tmp_path / "points.py"
     path.write_text(PAGE)
     return path
+
+
+@pytest.fixture(scope="session")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two runs of the recipe `points`, of 2 and of 3 epochs. To be copied, not changed."""
+    path = tmp_path_factory.mktemp("two") / "points.py"
+    path.write_text(PAGE)
+    train.train(path, out=path.parent / "runs", epochs=2)
+    train.train(path, out=path.parent / "runs", epochs=3, lr=0.01, seed=5)
+    return path.parent / "runs"
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,13 @@ def certificate(tmp_path_factory: Any) -> dict[str, str]:
 def both(request: Any, mlp: Any, server: Server, certificate: dict[str, str]) -> Iterator[tuple[Server, Server]]:
     """Two servers: one that waits as long as every server, one that soon loses its patience."""
     settings: dict[str, Any] = certificate if request.param == "tls" else {}
+    # TLS cannot be closed on one side, so whoever is refused sees the end only after all of it
+    patient = replace(server._front.limits, linger_s=0.4) if settings else server._front.limits
     hasty = Limits(request_s=0.5, idle_s=2.0)
     with ExitStack() as stack:
         usual, soon = (
             stack.enter_context(Server([mlp], options=Options(instances=1), limits=limits, **settings))
-            for limits in (server._front.limits, hasty)
+            for limits in (patient, hasty)
         )
         yield usual, soon
 
