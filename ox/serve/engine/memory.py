@@ -45,6 +45,11 @@ class RunMemory:
         self.arena: Arena = shared_arena(runtime, limit or default_limit())
         self.limit = self.arena.limit
 
+    def crowded(self) -> bool:
+        """Whether so much of the memory is held that runs have less than half of it, or its limit holds no more."""
+        self.arena.shrink()
+        return not 0 < self.arena.taken() <= self.limit // 2
+
     def refusal(self, error: Exception) -> ServeError | None:
         """What a client is told if memory is what a run failed for; frees what no run uses. None if it was not.
 

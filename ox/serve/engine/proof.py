@@ -23,6 +23,7 @@ from ox.tolerance import compare
 
 Alone = tuple[Feed, list[Array]]  # a row, and what came out of it alone
 
+MEMORY = (413, 503)  # statuses of runs for which memory was missing
 MOST_TRIED = 32  # rows; larger batches hold some of them more than once
 NONE: Mapping[str, int] = {}
 SIZES = (8, 32, 224, 1)  # tried in turn for sizes that the file leaves open
@@ -88,12 +89,14 @@ def prove(
 
     `unwanted` is why `max_rows` is 0 or 1, if it is.
     """
-    tried = rows(engine, samples, min(max(2, max_rows), MOST_TRIED))
+    scarce: list[str] = []
+    tried = rows(engine, samples, min(max(2, max_rows), MOST_TRIED), scarce)
     row = tried[0][0] if tried else None
     why = unwanted if max_rows < 2 else None
     if why is None and len(tried) < 2:
-        why = "no valid inputs to try it with; export with golden samples"
+        why = scarce[0] if scarce else "no valid inputs to try it with; export with golden samples"
     why = why or _try(engine.run, tried, max_rows, through)
+    del tried  # what came of the rows is memory of runs
     return Proof(1 if why else max_rows, why, row, _time(engine.run, row) if row else float("inf"))
 
 
@@ -136,7 +139,7 @@ def _try(run: Run, tried: Sequence[Alone], max_rows: int, through: np.dtype[Any]
                     if not difference.ok:
                         return f"a row in a batch of {size} differs from the same row alone by {difference.max_abs:.1e}"
     except ServeError as error:
-        return f"the rows tried do not run in a batch ({error.got})"
+        return _too_little(error) if error.status in MEMORY else f"the rows tried do not run in a batch ({error.got})"
     return None
 
 
@@ -148,14 +151,21 @@ def _tells(values: Sequence[Array]) -> bool:
     )
 
 
-def rows(engine: Engine, samples: Sequence[Sample], count: int) -> list[Alone]:
-    """Up to `count` valid rows of one shape, different from one another: golden ones first, then drawn ones."""
+def _too_little(error: ServeError) -> str:
+    error.__traceback__ = None  # its frames hold what came of other rows
+    return f"runs have too little memory to try it: {error.got} than {error.expected}"
+
+
+def rows(engine: Engine, samples: Sequence[Sample], count: int, scarce: list[str] | None = None) -> list[Alone]:
+    """Up to `count` valid rows of one shape, different from one another: golden ones first, then drawn ones. Where
+    others do not run for want of memory, `scarce` is told so."""
+    scarce = [] if scarce is None else scarce
     golden = [sample.inputs for sample in samples[:count] if _shapes(sample.inputs) == _shapes(samples[0].inputs)]
-    known = run_each(engine.run, golden) or []
+    known = run_each(engine.run, golden, scarce) or []
     for size in SIZES[:1] if golden else SIZES:
         random = np.random.default_rng(0)
         made = [draw(engine.inputs, golden, size, random) for _ in range(count - len(golden))]
-        drawn = run_each(engine.run, made)
+        drawn = run_each(engine.run, made, scarce)
         if drawn is not None:
             return known + drawn
     return known
@@ -165,11 +175,13 @@ def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in feed.items()}
 
 
-def run_each(run: Run, rows: Sequence[Feed]) -> list[Alone] | None:
-    """Every row alone, None if one of them does not run."""
+def run_each(run: Run, rows: Sequence[Feed], scarce: list[str]) -> list[Alone] | None:
+    """Every row alone, None if one of them does not run; `scarce` is told if memory is missing."""
     try:
         return [(row, run(row)) for row in rows]
-    except ServeError:
+    except ServeError as error:
+        if error.status in MEMORY:
+            scarce.append(_too_little(error))
         return None
 
 

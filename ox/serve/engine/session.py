@@ -76,7 +76,7 @@ class Engine:
         self.loading = control or LoadControl()
         self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
         begun = perf_counter()
-        sessions = [_session(runtime, source, self.providers, threads, self.loading) for _ in range(count)]
+        sessions = [self._make_session(runtime, source, threads) for _ in range(count)]
         self.load_s = perf_counter() - begun
         self.threads = threads
         self.provider: str = sessions[0].get_providers()[0]
@@ -101,6 +101,17 @@ class Engine:
         self._stop = partial(setattr, self._usual, "terminate", True)
         self.loading.stopped_by(self._stop)
         self._runs = [make(runtime, session, names, self.memory) for session in sessions]
+
+    def _make_session(self, runtime: ModuleType, source: Source, threads: int) -> Any:
+        """A session whose packed weights leave the runs their memory.
+
+        ONNX Runtime packs weights into the runs' arena without looking at its limit, and counts no more beyond it.
+        """
+        session = _session(runtime, source, self.providers, threads, self.loading)
+        if not self.memory.crowded():
+            return session
+        del session
+        return _session(runtime, source, self.providers, threads, self.loading, packed=False)
 
     @property
     def device(self) -> str:
@@ -164,12 +175,20 @@ def _providers(runtime: ModuleType, device: str) -> list[str]:
     return [CUDA, CPU]
 
 
-def _session(runtime: ModuleType, source: Source, providers: list[str], threads: int, control: LoadControl) -> Any:
+def _session(
+    runtime: ModuleType,
+    source: Source,
+    providers: list[str],
+    threads: int,
+    control: LoadControl,
+    packed: bool = True,
+) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what goes wrong is raised; the log would say it twice
     options.add_session_config_entry(*USE_ARENA)
+    options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
     options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(source.largest_fold))
     # A spinning pool takes the cores that the event loop and the other instances need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -15,6 +15,7 @@ from ox.devices.runtime import onnxruntime
 from ox.errors import ServeError
 from ox.serve.engine import memory
 from ox.serve.engine.memory import MIB, RunMemory, Trimmer
+from ox.serve.engine.proof import prove
 from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 
@@ -65,7 +66,35 @@ def test_weights_do_not_count(build: Any, engine: Any) -> None:
     large = Engine(read(path), "cpu", 1, 1, CAP)
     assert large.memory.arena is engine.memory.arena
     assert large.run({"x": np.ones((2, 3000), np.float32)})[0].shape == (2, 10_000)
-    assert engine.memory.arena.taken() < 10 * MIB
+    assert 0 < engine.memory.arena.taken() < 10 * MIB
+    for rows, other in ((20_000, large), (1, engine)):  # and the limit holds as before
+        feed = {"x": np.ones((rows, 3000), np.float32)} if other is large else {"s": np.array([4000 * MIB // 4])}
+        with pytest.raises(ServeError, match="needs more memory than a run may take"):
+            other.run(feed)
+
+
+def test_small_weights_are_packed_and_a_small_limit_holds(build: Any, engine: Any) -> None:
+    weights = {"w": np.ones((64, 64), np.float32)}
+    ends = {"x": (TensorProto.FLOAT, ["batch", 64])}, {"y": (TensorProto.FLOAT, ["batch", 64])}
+    path = build("small", [("MatMul", ["x", "w"], ["y"], {})], *ends, weights)
+    for limit, packed in ((CAP, True), (1024, False)):
+        arena._arenas.clear()
+        small = Engine(read(path), "cpu", 1, 1, limit)
+        options = small._sessions[0].get_session_options()
+        assert options.get_session_config_entry("session.disable_prepacking") == str(int(not packed))
+        with pytest.raises(ServeError, match="needs more memory than a run may take"):
+            small.run({"x": np.ones((1_000_000, 64), np.float32)})
+
+
+@pytest.mark.parametrize(("rows", "limit"), [(4000, 1024), (4000, 2 * MIB), (1000, 2 * MIB)])
+def test_why_there_are_no_batches(build: Any, engine: Any, rows: int, limit: int) -> None:
+    """It is the memory that is missing, not valid inputs."""
+    arena._arenas.clear()
+    ends = {"x": (TensorProto.FLOAT, ["batch", rows, 64])}, {"y": (TensorProto.FLOAT, ["batch", rows, 64])}
+    path = build("wide", [("Relu", ["x"], ["y"], {})], *ends)
+    why = prove(Engine(read(path), "cpu", 1, 1, limit), (), 8).why
+    assert why is not None and why.startswith("runs have too little memory to try it: ")
+    assert "(--limit memory)" in why
 
 
 def test_shrinking_gives_back_what_is_not_used(engine: Any) -> None:
