@@ -121,11 +121,17 @@ class Turn:
 class Running(Pending):
     """A request of a stream on its way."""
 
-    __slots__ = ("answer", "refuse")
+    __slots__ = ("_turn",)
 
     def __init__(self, writer: Writer, rpc: Rpc, received: float, request: Request, turn: Turn) -> None:
         super().__init__(writer, rpc, received, request)
-        self.answer, self.refuse = turn.answer, turn.refuse  # type: ignore[method-assign]
+        self._turn = turn
+
+    def answer(self, answer: Body) -> None:
+        self._turn.answer(answer)
+
+    def refuse(self, code: int, text: str) -> None:
+        self._turn.refuse(code, text)
 
 
 class Streams:
