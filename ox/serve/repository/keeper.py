@@ -214,7 +214,7 @@ class Keeper:
             self._steps.prepare(entry, found, brought.config)
             await self._steps.settle(entry, found)
             if entry.error is not None or any(slot.failed is not None for slot in entry.slots.values()):
-                raise _refused(reason(entry), ", ".join(str(slot.number) for slot in entry.running()))
+                raise _refused(reason(entry), ", ".join(str(slot.number) for slot in entry.running()), folder)
             taken = True
         except Cancelled as error:
             raise ServeError(f"the load of '{name}' was ended", got=str(error)) from error
@@ -354,6 +354,10 @@ def _unwanted(written: tuple[Found, Path]) -> None:
     shutil.rmtree(written[1], ignore_errors=True)
 
 
-def _refused(error: OxError, kept: str) -> ServeError:
-    fields = {name: getattr(error, name) for name in ("where", "expected", "got", "hint")}
-    return ServeError(error.what + (f"; version {kept} goes on" if kept else ""), **fields)
+def _refused(error: OxError, kept: str, folder: Path | None = None) -> ServeError:
+    """What whoever called is told: nothing of `folder`, in which lie the files that the call brought."""
+    fields = {name: getattr(error, name) for name in ("what", "where", "expected", "got", "hint")}
+    if folder is not None:
+        private = f"{folder / 'model'}/"
+        fields = {name: text and text.replace(private, "") for name, text in fields.items()}
+    return ServeError(fields.pop("what") + (f"; version {kept} goes on" if kept else ""), **fields)

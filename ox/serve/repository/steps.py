@@ -119,7 +119,9 @@ class Steps:
             there = ", ".join(map(str, sorted(found.versions)))
             entry.error = LoadError(f"the version policy of '{entry.name}' chooses none", got=f"versions {there}")
         if entry.error is not None:
-            self._failed(entry, f"{entry.name}: {entry.problem}")
+            problem = entry.problem
+            named = problem.startswith(f"{entry.name}: ")
+            self._failed(entry, problem if named else f"{entry.name}: {problem}")
 
     def settle_now(self, entry: Entry, found: Found) -> None:
         """Like `settle`, before there is a loop, and blocking."""

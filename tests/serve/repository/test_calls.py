@@ -126,7 +126,8 @@ def test_files(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
 def test_files_that_fail(server: Server, make: Any, caller: Any, tmp_path: Path) -> None:
     client = caller(server)
     error = refused(server, "load", "m", {"file:2/model.onnx": b"no model"})
-    assert error.status == 400 and "not an ONNX file" in error.what
+    assert error.status == 400 and error.what.startswith("2/model.onnx is not an ONNX file")
+    assert str(tmp_path) not in str(error)  # nothing of where the files are kept
     assert client.infer("m") == (200, (2, 2.0)) and not list((tmp_path / "temporary").iterdir())
     assert refused(server, "load", "m", {"file:1/other.onnx": b"no model"}).status == 400
     assert refused(server, "load", "m", {"file:1/a": b"", "file:1/a/b": b""}).status == 400
@@ -158,8 +159,14 @@ def test_parameters_that_are_wrong(server: Server, caller: Any, parameters: dict
     assert refused(server, "unload", "m", {"unload_dependents": "yes"}).status == 400
 
 
+def test_a_configuration_that_is_wrong_is_logged_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    refused(server, "load", "m", {"config": '{"default_model_filename": "../other.onnx"}'})
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.count("m: ") == 1 and line.startswith("m: ")
+
+
 NO_NAMES = ["", ".", "..", " ", "\t", "\u2003", " a", "a ", "a\u00a0", "a/b", "a\\b", "/", "a\0", "\n", "a\nb", "\x7f",
-            "\u202ea", "\ud800", "x" * 201]  # fmt: skip
+            "\u202ea", "\ud800", "a\ufffd", "x" * 201]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
@@ -170,7 +177,9 @@ def test_names_that_are_none(server: Server, name: str, parameters: dict[str, An
     assert set(server.service.repository.entries) == {"m", "n"}
 
 
-@pytest.mark.parametrize("name", ["..", "%2E%2e", "%20", "%2E", "a%2Fb", "%09", "a%20", "%00", "x" * 201])
+@pytest.mark.parametrize(
+    "name", ["..", "%2E%2e", "%20", "%2E", "%ff", "a%80", "a%2Fb", "%09", "a%20", "%00", "x" * 201]
+)
 def test_names_that_are_none_over_http(server: Server, caller: Any, name: str) -> None:
     for parameters in ({}, {"file:1/model.onnx": ""}):
         answer = caller(server).ask(f"/v2/repository/models/{name}/load", {"parameters": parameters})
