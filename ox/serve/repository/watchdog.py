@@ -26,7 +26,8 @@ class Watchdog(Generic[T]):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._turns = threading.Semaphore(AT_ONCE)
+        self._turns = AT_ONCE
+        self._news = threading.Condition()  # there is a turn, or a load that waits for one has been ended
 
     def run(self, call: Callable[[], T], control: LoadControl) -> T:
         """What `call` gives. Blocks, but never for longer than the limit and `GRACE_S`.
@@ -34,8 +35,7 @@ class Watchdog(Generic[T]):
         Raises:
             LoadError: it took too long. Exception: why it was ended; or what `call` raises.
         """
-        while not self._turns.acquire(timeout=0.1):
-            control.check()
+        self._take_turn(control)
         turn = True
         control.begin()
         attempt = _Attempt(call, control)
@@ -54,13 +54,32 @@ class Watchdog(Generic[T]):
                     self._say(f"loading {control.what}: {control.progress()}")
                 if turn and seconds >= SLOW_S:
                     turn = False
-                    self._turns.release()
+                    self._give_turn()
                 following = min(said, control.limit_s or said, SLOW_S if turn else said)
                 control.news.wait(max(0.01, following - seconds))
             return attempt.result()
         finally:
             if turn:
-                self._turns.release()
+                self._give_turn()
+
+    def _take_turn(self, control: LoadControl) -> None:
+        control.stopped_by(self._wake)
+        try:
+            with self._news:
+                self._news.wait_for(lambda: self._turns or control.error is not None)
+                control.check()
+                self._turns -= 1
+        finally:
+            control.forget(self._wake)
+
+    def _give_turn(self) -> None:
+        with self._news:
+            self._turns += 1
+            self._news.notify_all()
+
+    def _wake(self) -> None:
+        with self._news:
+            self._news.notify_all()
 
 
 class _Attempt(Generic[T]):

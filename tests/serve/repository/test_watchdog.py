@@ -205,3 +205,42 @@ def test_an_end_before_the_load_is_complete_counts(mlp: Path) -> None:
     control.end(Cancelled("now"))
     with pytest.raises(Cancelled, match="now"):
         engine.end_load()
+
+
+def test_who_waits_for_a_turn_sleeps(watchdog: Watchdog[Any]) -> None:
+    """Until there is one, or the load is ended."""
+
+    class Counting(LoadControl):
+        looks = 0
+
+        def check(self) -> None:
+            self.looks += 1
+            super().check()
+
+    go, outcome = threading.Event(), list[Any]()
+    busy = [threading.Thread(target=watchdog.run, args=(lambda: go.wait(60), LoadControl("b", 60))) for _ in range(2)]
+    for thread in busy:
+        thread.start()
+    while len(alive("b")) < AT_ONCE:
+        threading.Event().wait(0.01)
+    ended, taken = Counting("ended", 60), Counting("taken", 60)
+
+    def wait(control: LoadControl) -> None:
+        try:
+            outcome.append(watchdog.run(lambda: 7, control))
+        except Cancelled as error:
+            outcome.append(str(error))
+
+    waiting = [threading.Thread(target=wait, args=(control,)) for control in (ended, taken)]
+    for thread in waiting:
+        thread.start()
+    threading.Event().wait(0.5)
+    assert ended.looks == taken.looks == 0  # nobody looks again and again
+    ended.end(Cancelled("gone"))
+    waiting[0].join(60)
+    assert outcome == ["gone"]
+    go.set()
+    waiting[1].join(60)
+    assert outcome == ["gone", 7]
+    for thread in busy:
+        thread.join(60)
