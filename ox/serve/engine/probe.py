@@ -6,7 +6,6 @@ What grows past the limit, or brings the runtime down, does so there.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,10 +16,11 @@ from typing import Any
 from ox.errors import DeviceError, LoadError, OxError
 from ox.serve.engine.load_control import LoadControl
 from ox.serve.options import Options
+from ox.serve.subprocess_environment import subprocess_environment
 
 MIB = 1 << 20
 GRACE_S = 5.0
-COMMAND = (sys.executable, "-c", "from ox.serve.engine.probe import main; main()")
+COMMAND = (sys.executable, "-P", "-c", "from ox.serve.engine.probe import main; main()")
 
 
 def probe(path: Path, options: Options, memory_mib: int | None = None, control: LoadControl | None = None) -> None:
@@ -42,11 +42,9 @@ def probe(path: Path, options: Options, memory_mib: int | None = None, control: 
         memory_mib = _free() // 2 // MIB
         expected = f"at most {memory_mib} MiB, half of what is free"
     orders = json.dumps({"path": str(path), "options": asdict(options), "memory_mib": memory_mib})
-    # The child finds what this process has found, installed or not.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     pipe = subprocess.PIPE
     try:
-        child = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        child = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, env=subprocess_environment())
         with child:
             control.stopped_by(child.kill)
             out, err = child.communicate(orders.encode())

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ox.errors import OxError, ServeError
 from ox.serve.sockets import bind
+from ox.serve.subprocess_environment import subprocess_environment
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import Snapshot
 from ox.serve.unix_socket import UnixSocket
@@ -185,7 +184,7 @@ class Supervisor:
     async def _spawn(self, number: int) -> Worker:
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = {**os.environ, "PYTHONPATH": _path(), "OX_LOCAL_PROCESSES": str(self._count)}
+            environment = {**subprocess_environment(), "OX_LOCAL_PROCESSES": str(self._count)}
             shared = [theirs, *([] if self._unix is None else [self._unix.socket])]
             files = [each.fileno() for each in shared]
             command = [sys.executable, "-P", "-m", "ox.serve.workers.worker", *map(str, files)]
@@ -310,9 +309,3 @@ def _hold(host: str, port: int) -> list[socket.socket]:
 def _model(line: str) -> str:
     """Name and version, of a line that `Model.describe` has made."""
     return line.split(" · ")[0]
-
-
-def _path() -> str:
-    """Where the workers find the same `ox`."""
-    here = str(Path(__file__).parents[3])
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

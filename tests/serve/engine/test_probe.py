@@ -44,6 +44,15 @@ def test_what_fits_and_what_is_refused(mlp: Path, build: Any) -> None:
     assert "Frobnicate" in str(caught.value.got) and caught.value.hint is not None
 
 
+def test_files_of_a_page_hide_no_modules(mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ox train` has the folder of a page on sys.path; there, and where the server was started, may be anything."""
+    for name in ("types", "numbers", "numpy", "ctypes"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the one of the page')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    probe(mlp, Options("cpu", instances=1), 200)
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
