@@ -750,8 +750,9 @@ print(caught, seen == list(range(30)))
 @pytest.mark.slow
 def test_ctrl_c_ends_the_program_without_noise_of_workers() -> None:
     page = """
-import time
+import signal, time
 from ox.data import DataLoader, Dataset
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 class Slow(Dataset):
     def __len__(self): return 3000
     def __getitem__(self, i):

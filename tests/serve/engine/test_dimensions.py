@@ -62,7 +62,7 @@ def test_attention_is_bounded_by_its_square(attention: Path) -> None:
     assert "--max-dim tokens=SIZE" in str(caught.value.hint)
 
 
-def test_a_busy_machine_finds_the_same_limit(attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_finds_about_the_same_limit(attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts is the time of the processor: a machine that is busy with something else only takes longer."""
     model = Model(attention, Options("cpu", 1, instances=1, threads=1), Limits(memory=CAP))
     real = dimensions._taken
@@ -73,7 +73,8 @@ def test_a_busy_machine_finds_the_same_limit(attention: Path, monkeypatch: pytes
 
     monkeypatch.setattr(dimensions, "_taken", slowly)
     ((_, most, _),) = model.signature.inputs["x"].limits.axes
-    assert hopeless(model.engine, model.proof.row, {}) == {"tokens": most}
+    found = hopeless(model.engine, model.proof.row, {})["tokens"]
+    assert most / dimensions.DOUBT <= found <= most * dimensions.DOUBT
 
 
 def test_most_of_the_time_of_a_load_is_left(attention: Path) -> None:
