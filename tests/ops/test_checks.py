@@ -81,8 +81,8 @@ def test_a_rule_that_is_right_but_not_differentiable() -> None:
         return g * (1 - output * output).detach()
 
     assert not disagreements("Tanh", order=1)
-    assert all("second gradient" in line for line in disagreements("Tanh", order=2))
-    assert disagreements("Tanh", order=2)
+    found = disagreements("Tanh", order=2)
+    assert found and all("second gradient" in line for line in found)
 
 
 @pytest.mark.usefixtures("stand_in")
