@@ -136,6 +136,7 @@ class Runner:
         self.servers.append(server)
         assert server.stdout is not None
         watchdog = threading.Timer(300, server.kill)
+        watchdog.daemon = True  # a page that fails does not wait for it
         watchdog.start()
         for line in server.stdout:
             print(line, end="", flush=True)
