@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from ox.errors import ServeError
 from ox.graph.contract import Dim, TensorInfo
 
+# Requests with a size behind the rows of 0, or from here on, run alone: the proof that rows are independent needs it.
+LONGEST = 1 << 30
+
 Most = Mapping[str, tuple[int, str]]  # by dimension; those without a name are "None": the most, and what says so
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ox.devices.machine import available_memory
 from ox.errors import DeviceError, LoadError, OxError
 from ox.serve.engine.load_control import LoadControl
 from ox.serve.options import Options
@@ -29,7 +30,7 @@ def probe(path: Path, options: Options, memory_mib: int | None = None, control: 
     Args:
         path: the file.
         options: how it would be run here.
-        memory_mib: what it may take; half of what the machine has left if it is None.
+        memory_mib: what it may take; half of what the machine, or this process's control group, has left if it is None.
         control: ends it, and the process with it.
 
     Raises:
@@ -39,7 +40,7 @@ def probe(path: Path, options: Options, memory_mib: int | None = None, control: 
     control.enter("trying it in a process of its own")
     expected = f"at most {memory_mib} MiB (memory_mib)"
     if memory_mib is None:
-        memory_mib = _free() // 2 // MIB
+        memory_mib = available_memory() // 2 // MIB
         expected = f"at most {memory_mib} MiB, half of what is free"
     orders = json.dumps({"path": str(path), "options": asdict(options), "memory_mib": memory_mib})
     pipe = subprocess.PIPE
@@ -108,15 +109,6 @@ def _resident() -> int:
 
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
-
-
-def _free() -> int:
-    """The bytes of memory that the machine has left; a large number where it does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 1 << 40
 
 
 def _limit(room: int) -> None:

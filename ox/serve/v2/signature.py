@@ -8,14 +8,12 @@ from typing import Any
 
 from ox.errors import ServeError
 from ox.graph.contract import Array, TensorInfo
-from ox.serve.dimension_limits import DimensionLimits, Most
+from ox.serve.dimension_limits import LONGEST, DimensionLimits, Most
 from ox.serve.v2.classification import count_of
 from ox.serve.v2.document import nearest, quote
 from ox.serve.v2.inputs import LARGEST_DIM, InputCodec
 from ox.serve.v2.memory import REGION, SIZE, Regions
 from ox.serve.v2.request import Wanted
-
-LONGEST = 1 << 30  # `ox.serve.engine.row_independence` takes sizes behind the rows to be below this, and 1 or more
 
 
 class Signature:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ox.serve.engine.row_independence.node import MOST_FLOATS, MOST_INTEGERS, Node, axis_of, rule
 from ox.serve.engine.row_independence.size import (
-    MOST_ROWS,
     VALUE,
     B,
     Polynomial,
@@ -24,6 +23,7 @@ from ox.serve.engine.row_independence.size import (
     product,
 )
 from ox.serve.engine.row_independence.state import UNKNOWN, Mixes, Tensor, constant
+from ox.serve.options import MOST as MOST_ROWS
 
 FARTHEST = (1 << 31) - 1  # what exporters write for "to the end" is at least this
 

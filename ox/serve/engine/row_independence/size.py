@@ -7,12 +7,13 @@ from collections.abc import Hashable, Iterable
 from itertools import count
 from typing import TypeAlias
 
+from ox.serve.dimension_limits import LONGEST
+from ox.serve.options import MOST as MOST_ROWS
+
 # What a symbol stands for is told by its number modulo 4.
 # A size of an input, 1 or more; any number; a number that follows from B, nobody knows how; a size, perhaps 0.
 SIZE, VALUE, BATCHED, COUNT = 0, 1, 2, 3
 BATCH_SYMBOL = 2
-MOST_ROWS = 1 << 20  # as `ox.serve.options` bounds them
-LONGEST = 1 << 30  # every size of a request behind its rows is below this, or the request runs alone
 NARROW, WIDE = 1 << 31, 1 << 62  # numbers below these are what they seem in int32, in int64
 MOST_TERMS, MOST_FACTORS, LARGEST_FACTOR = 12, 16, 1 << 40
 
