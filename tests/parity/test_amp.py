@@ -187,7 +187,14 @@ def type_of(value: Any) -> str:
 @pytest.mark.parametrize("dtype", LOWER)
 @pytest.mark.parametrize("expression", split(SAME))
 def test_types_are_pytorchs_on_the_cpu(expression: str, dtype: str) -> None:
-    assert type_of(evaluated(expression, 0, dtype)) == type_of(evaluated(expression, 1, dtype))
+    ours = type_of(evaluated(expression, 0, dtype))
+    try:
+        theirs = type_of(evaluated(expression, 1, dtype))
+    except RuntimeError as error:
+        if "could not create a primitive descriptor" not in str(error):
+            raise
+        pytest.skip(f"PyTorch cannot run this in {dtype} on this processor")
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("expression", split(AS_CUDA))

@@ -50,11 +50,14 @@ def test_a_checkpoint_of_pytorch_gives_its_outputs_and_gradients(case: str, tmp_
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
-    ours.train()(ox.from_numpy(images)).square().mean().backward()
-    theirs.train()(torch.from_numpy(images)).square().mean().backward()
+    # In float64: a ReLU's input at a rounding error from 0 decides otherwise on other processors, and PyTorch's float32
+    # gradients of resnet18 are then 0.006 from its own in float64.
+    images = images.astype(np.float64)
+    ours.double().train()(ox.from_numpy(images)).square().mean().backward()
+    theirs.double().train()(torch.from_numpy(images)).square().mean().backward()
     for (key, one), (_, two) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
-        scale = max(1e-3, float(two.grad.abs().max()))
-        np.testing.assert_allclose(one.grad.numpy() / scale, two.grad.numpy() / scale, atol=2e-3, err_msg=key)
+        scale = max(1e-6, float(two.grad.abs().max()))
+        np.testing.assert_allclose(one.grad.numpy() / scale, two.grad.numpy() / scale, atol=1e-8, err_msg=key)
 
 
 def test_pytorchs_encoder_layers_are_the_vision_transformers() -> None:
