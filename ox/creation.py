@@ -115,24 +115,24 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     return _finish(array, None, requires_grad)
 
 
-def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """A tensor over the same memory. `torch.from_numpy`.
 
     Raises:
         DTypeError: no NumPy array, or of an element type or byte order that ox does not have.
     """
-    if not isinstance(array, np.ndarray):
+    if not isinstance(ndarray, np.ndarray):
         raise DTypeError(
-            "from_numpy takes a NumPy array", where=users_line(2), got=type(array).__name__, hint="ox.tensor(data)"
+            "from_numpy takes a NumPy array", where=users_line(2), got=type(ndarray).__name__, hint="ox.tensor(data)"
         )
-    if array.dtype not in _KNOWN:
+    if ndarray.dtype not in _KNOWN:
         raise DTypeError(
             "from_numpy cannot share this array",
             where=users_line(2),
-            got=f"the element type {array.dtype}",
+            got=f"the element type {ndarray.dtype}",
             hint="ox.tensor(array), which copies, where the values are numbers",
         )
-    return _finish(array, None, False)
+    return _finish(ndarray, None, False)
 
 
 def full(

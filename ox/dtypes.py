@@ -48,14 +48,14 @@ def get_default_dtype() -> DType:
     return _default
 
 
-def set_default_dtype(dtype: DType) -> None:
-    """Make Python floats become `dtype` from now on; `torch.set_default_dtype`.
+def set_default_dtype(d: DType) -> None:
+    """Make Python floats become `d` from now on; `torch.set_default_dtype`.
 
     Raises:
         DTypeError: no floating type.
     """
     global _default
-    chosen = np.dtype(dtype)
+    chosen = np.dtype(d)
     if chosen not in FLOATING:
         from ox.errors import DTypeError
         from ox.where import users_line

@@ -115,9 +115,12 @@ class Methods(
         """Fill with one number in place."""
         return self.assign(F.full_like(self, value), "fill_")  # type: ignore[no-any-return]
 
-    def copy_(self: Any, source: Any) -> Tensor:
-        """Overwrite with `source`, broadcast and cast to this shape and type; `torch.Tensor.copy_`."""
-        source = F.like(source, self) if not hasattr(source, "node") else source
+    def copy_(self: Any, other: Any, non_blocking: builtins.bool = False) -> Tensor:
+        """Overwrite with `other`, broadcast and cast to this shape and type; `torch.Tensor.copy_`.
+
+        `non_blocking` is taken for PyTorch's sake; a copy between devices is waited for.
+        """
+        source = other if hasattr(other, "node") else F.like(other, self)
         if source.array.shape != self.array.shape:
             source = F.broadcast_to(source, self.shape)
         return self.assign(cast(source, self.array.dtype), "copy_")  # type: ignore[no-any-return]

@@ -82,9 +82,9 @@ class MemoryMethods:
         """The address of the first element."""
         return address(self.array)
 
-    def is_set_to(self: Any, other: Tensor) -> bool:
+    def is_set_to(self: Any, tensor: Tensor) -> bool:
         """Whether both are element by element the same memory."""
-        return same_place(self.array, other.array)
+        return same_place(self.array, tensor.array)
 
     def _is_view(self: Any) -> bool:
         """Whether it shows the memory of another tensor, which is then `_base`."""

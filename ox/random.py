@@ -185,7 +185,7 @@ def _of_shape(draw: str, name: str, what: str) -> Any:
 
 def _of_another(draw: str, name: str, what: str) -> Any:
     def function(
-        x: Tensor,
+        input: Tensor,
         *,
         generator: Generator | None = None,
         dtype: DType | None = None,
@@ -193,7 +193,9 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         requires_grad: bool = False,
         memory_format: Any = None,
     ) -> Tensor:
-        return _placed(_draw(draw, x.shape, dtype or x.array.dtype, generator), device or x.device, requires_grad)
+        return _placed(
+            _draw(draw, input.shape, dtype or input.array.dtype, generator), device or input.device, requires_grad
+        )
 
     function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `x`. `torch.{name}`."
     return function
@@ -241,7 +243,7 @@ def randint(
 
 
 def randint_like(
-    x: Tensor,
+    input: Tensor,
     low: int,
     high: int | None = None,
     *,
@@ -251,11 +253,11 @@ def randint_like(
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """`randint` of the shape and type of `x`. `torch.randint_like`."""
+    """`randint` of the shape and type of `input`. `torch.randint_like`."""
     low, high = (0, low) if high is None else (low, high)
-    kind = dtype or x.array.dtype
-    drawn = randint(low, high, x.shape, generator=generator, dtype=kind)
-    return _placed(drawn, device or x.device, requires_grad)
+    kind = dtype or input.array.dtype
+    drawn = randint(low, high, input.shape, generator=generator, dtype=kind)
+    return _placed(drawn, device or input.device, requires_grad)
 
 
 def randperm(
@@ -280,15 +282,15 @@ def randperm(
     return _placed(operator.make_tensor(order), device, requires_grad)
 
 
-def bernoulli(x: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with probability `x` (or `p` everywhere), else 0, in the shape and type of `x`. `torch.bernoulli`.
+def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with probability `input` (or `p` everywhere), else 0, in the shape and type of `input`. `torch.bernoulli`.
 
     Raises:
         ArgumentError: a probability outside [0, 1].
     """
-    chance: Any = scalar(p, float32) if p is not None else cast(x, float32)
+    chance: Any = scalar(p, float32) if p is not None else cast(input, float32)
     if isinstance(chance.array, np.ndarray) and not ((chance.array >= 0) & (chance.array <= 1)).all():
         raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
-    drawn = _placed(uniform(x.shape, float32, generator), x.device, False)
+    drawn = _placed(uniform(input.shape, float32, generator), input.device, False)
     with no_grad():
-        return cast(OPS["Less"](drawn, chance), x.array.dtype)
+        return cast(OPS["Less"](drawn, chance), input.array.dtype)

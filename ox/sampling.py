@@ -64,34 +64,36 @@ def normal(
     return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
 
 
-def multinomial(x: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Tensor:
+def multinomial(
+    input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
     """int64 places drawn from each row of weights, with or without putting back. `torch.multinomial`.
 
     Raises:
         ArgumentError: negative, infinite or no weights, or fewer to draw from than are drawn.
     """
-    if x.array.ndim not in (1, 2):
-        raise ShapeError("multinomial takes weights in rows", where=users_line(2), got=str(list(x.array.shape)))
-    if not is_floating(x.array.dtype):
-        raise DTypeError("multinomial takes floats", where=users_line(2), got=str(x.array.dtype), hint="x.float()")
-    if num_samples < 1 or (not replacement and num_samples > x.array.shape[-1]):
+    if input.array.ndim not in (1, 2):
+        raise ShapeError("multinomial takes weights in rows", where=users_line(2), got=str(list(input.array.shape)))
+    if not is_floating(input.array.dtype):
+        raise DTypeError("multinomial takes floats", where=users_line(2), got=str(input.array.dtype), hint="x.float()")
+    if num_samples < 1 or (not replacement and num_samples > input.array.shape[-1]):
         raise ArgumentError(
-            f"multinomial cannot draw {num_samples} of {x.array.shape[-1]}",
+            f"multinomial cannot draw {num_samples} of {input.array.shape[-1]}",
             where=users_line(2),
             expected="1 or more, without putting back at most as many as there are",
         )
-    _weights(x.array, num_samples, replacement)
+    _weights(input.array, num_samples, replacement)
     with no_grad():
-        x = cast(x.detach(), float64)
+        input = cast(input.detach(), float64)
         if not replacement:
             # the largest of log p - log(-log u) is drawn with probability p (Gumbel), the next ones as if without it
-            drawn = beside(uniform(x.shape, float32, generator), x)
+            drawn = beside(uniform(input.shape, float32, generator), input)
             u = ops.Add(cast(drawn, float64), scalar(HALF_STEP, float64))
-            keys = ops.Sub(ops.Log(x), ops.Log(ops.Neg(ops.Log(u))))
+            keys = ops.Sub(ops.Log(input), ops.Log(ops.Neg(ops.Log(u))))
             return ops.TopK(keys, axes_tensor([num_samples]), outputs=2)[1]  # type: ignore[no-any-return]
-        lead = list(x.shape[:-1])
-        drawn = beside(uniform([*lead, num_samples], float32, generator), x)
-        running = ops.CumSum(x, scalar(-1, int64))
+        lead = list(input.shape[:-1])
+        drawn = beside(uniform([*lead, num_samples], float32, generator), input)
+        running = ops.CumSum(input, scalar(-1, int64))
         last = ops.Slice(running, axes_tensor([-1]), axes_tensor([2**62]), axes_tensor([-1]))
         rows = [ops.Div(running, last), cast(drawn, float64)]
         if not lead:
@@ -128,13 +130,14 @@ def _on_host(name: str, x: Any, generator: Generator | None) -> np.random.Genera
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
-def poisson(x: Any, generator: Generator | None = None) -> Tensor:
-    """Counts with the mean given for each element, in the type of `x`. `torch.poisson`; drawn by NumPy on the host."""
-    rates = x.detach().cpu().array.astype(np.float64)
+def poisson(input: Any, generator: Generator | None = None) -> Tensor:
+    """Counts with the mean given for each element, in the type of `input`. `torch.poisson`; drawn by NumPy on the
+    host."""
+    rates = input.detach().cpu().array.astype(np.float64)
     if (rates < 0).any():
         raise ArgumentError("a rate is not negative", where=users_line(2))
-    drawn = _on_host("poisson", x, generator).poisson(rates)
-    return beside(operator.as_input(np.asarray(drawn).astype(x.array.dtype)), x)  # type: ignore[no-any-return]
+    drawn = _on_host("poisson", input, generator).poisson(rates)
+    return beside(operator.as_input(np.asarray(drawn).astype(input.array.dtype)), input)  # type: ignore[no-any-return]
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:

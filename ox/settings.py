@@ -45,25 +45,25 @@ def get_num_threads() -> int:
     return machine.threads()
 
 
-def set_num_threads(count: int) -> None:
+def set_num_threads(num: int) -> None:
     """Let the kernels of large operators use this many threads. `torch.set_num_threads`.
 
     Raises:
         ArgumentError: not a positive int, or the pool has already started: it is one for the process.
     """
-    if not isinstance(count, int) or count < 1:
-        raise ArgumentError("the number of threads is a positive int", where=users_line(2), got=repr(count))
-    if count == machine.threads():
+    if not isinstance(num, int) or num < 1:
+        raise ArgumentError("the number of threads is a positive int", where=users_line(2), got=repr(num))
+    if num == machine.threads():
         return
     if single_node.started():
         raise ArgumentError(
             "the threads have started, and their number stays",
             where=users_line(2),
             expected=str(machine.threads()),
-            got=str(count),
-            hint=f"ox.set_num_threads({count}) before the first large operator",
+            got=str(num),
+            hint=f"ox.set_num_threads({num}) before the first large operator",
         )
-    machine.use(count)
+    machine.use(num)
 
 
 def set_default_device(device: Any) -> None:

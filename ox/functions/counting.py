@@ -68,32 +68,32 @@ def unique_consecutive(
     return _asked(ops.Compress(x, new, axis=dim), inverse, ops.Sub(ends, starts), return_inverse, return_counts)
 
 
-def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, ... comes in a vector, or the sum of its weights. `torch.bincount`.
 
     Raises:
         ArgumentError: negative values, no vector, or another number of weights.
     """
-    x = as_index(x, "bincount's input")
-    if x.array.ndim != 1 or (isinstance(x.array, np.ndarray) and (x.array < 0).any()) or minlength < 0:
+    input = as_index(input, "bincount's input")
+    if input.array.ndim != 1 or (isinstance(input.array, np.ndarray) and (input.array < 0).any()) or minlength < 0:
         raise ArgumentError("bincount takes a vector of whole numbers from 0 on, and a minlength", where=users_line(2))
-    if weights is not None and weights.array.shape != x.array.shape:
+    if weights is not None and weights.array.shape != input.array.shape:
         raise ArgumentError(
             "bincount needs a weight for each value",
             where=users_line(2),
-            expected=str(list(x.array.shape)),
+            expected=str(list(input.array.shape)),
             got=str(list(weights.array.shape)),
         )
     if weights is None:
-        weights = full_like_shape(x, (x.shape,), 1, int64)
+        weights = full_like_shape(input, (input.shape,), 1, int64)
     elif weights.array.dtype not in (float32, float64):
         weights = cast(weights, float64)
     least = scalar(minlength, int64)
     size = least
-    if x.array.size:
-        size = ops.Max(ops.Add(cast(ops.ReduceMax(x, keepdims=0), int64), scalar(1, int64)), least)
+    if input.array.size:
+        size = ops.Max(ops.Add(cast(ops.ReduceMax(input, keepdims=0), int64), scalar(1, int64)), least)
     start = ops.ConstantOfShape(reshape(size, 1), value=np.zeros(1, weights.array.dtype))
-    return ops.ScatterElements(start, x, weights, axis=0, reduction="add")
+    return ops.ScatterElements(start, input, weights, axis=0, reduction="add")
 
 
 def searchsorted(
@@ -184,29 +184,29 @@ def _limits(x: Any, low: Any, high: Any, what: str) -> tuple[Any, Any]:
     return ops.Where(same, ops.Sub(low, one), low), ops.Where(same, ops.Add(high, one), high)
 
 
-def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of `bins` equal parts of [min, max], by default from the smallest to the largest;
-    in the type of `x`. `torch.histc`.
+    in the type of `input`. `torch.histc`.
 
     Raises:
         DTypeError: no floats.
         ArgumentError: no bins, or no range.
     """
-    x = reshape(x, -1).detach()
-    dtype = x.array.dtype
+    input = reshape(input, -1).detach()
+    dtype = input.array.dtype
     if not is_floating(dtype):
         raise DTypeError("histc takes floats", where=users_line(2), got=str(dtype), hint="x.float()")
     if bins < 1:
         raise ArgumentError("histc needs 1 bin or more", where=users_line(2), got=str(bins))
-    low, high = _limits(x, min, max, "histc")
-    part = ops.Mul(ops.Div(ops.Sub(x, low), ops.Sub(high, low)), scalar(bins, dtype))
-    inside = ops.And(ops.GreaterOrEqual(x, low), ops.LessOrEqual(x, high))
+    low, high = _limits(input, min, max, "histc")
+    part = ops.Mul(ops.Div(ops.Sub(input, low), ops.Sub(high, low)), scalar(bins, dtype))
+    inside = ops.And(ops.GreaterOrEqual(input, low), ops.LessOrEqual(input, high))
     place = clamp(cast(ops.Where(inside, part, scalar(0, dtype)), int64), 0, bins - 1)
-    return ops.ScatterElements(full_like_shape(x, (bins,), 0), place, cast(inside, dtype), axis=0, reduction="add")
+    return ops.ScatterElements(full_like_shape(input, (bins,), 0), place, cast(inside, dtype), axis=0, reduction="add")
 
 
 def histogram(
-    x: Any,
+    input: Any,
     bins: Any,
     *,
     range: tuple[float, float] | None = None,
@@ -215,7 +215,7 @@ def histogram(
 ) -> Histogram:
     """(hist, bin_edges): how many elements, or what weight, between the edges; `bins` is a count of equal parts of
     `range` (by default of the extremes), or the edges. With `density` an area of 1. `torch.histogram`."""
-    flat = reshape(x, -1).detach()
+    flat = reshape(input, -1).detach()
     dtype = flat.array.dtype
     if not is_floating(dtype):
         raise DTypeError("histogram takes floats", where=users_line(2), got=str(dtype), hint="x.float()")

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def _triangle(upper: int) -> Any:
-    def function(x: Any, diagonal: int = 0) -> Tensor:
-        if x.array.ndim < 2:
+    def function(input: Any, diagonal: int = 0) -> Tensor:
+        if input.array.ndim < 2:
             raise ShapeError(
                 f"{function.__name__} takes matrices",
                 where=users_line(2),
                 expected="two dimensions or more",
-                got=str(list(x.array.shape)),
+                got=str(list(input.array.shape)),
             )
-        return ops.Trilu(x, operator.as_input(np.array(diagonal, np.int64)), upper=upper)
+        return ops.Trilu(input, operator.as_input(np.array(diagonal, np.int64)), upper=upper)
 
     function.__name__ = "triu" if upper else "tril"
     side = "below" if upper else "above"
@@ -115,43 +115,46 @@ def _as_rows(x: Any, rows: Any, offset: int) -> Tensor:
     return unsqueeze(pad_axes(x, {last: (before, rows - before - x.shape[last])}), -1)
 
 
-def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Matrices in dimensions `dim1` and `dim2` with the last dimension of `x` on their diagonal. `torch.diag_embed`."""
-    rank = x.array.ndim + 1
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices in dimensions `dim1` and `dim2` with the last dimension of `input` on their diagonal.
+    `torch.diag_embed`."""
+    rank = input.array.ndim + 1
     first, second = one_dim(dim1, rank), one_dim(dim2, rank)
     if rank < 2 or first == second:
         raise ArgumentError("diag_embed needs two different dimensions", where=users_line(2), got=f"{dim1}, {dim2}")
-    n = x.shape[-1] + abs(offset)
-    matrices = ops.Where(beside(_on_diagonal(n, n, offset), x), _as_rows(x, n, offset), scalar(0, x.array.dtype))
+    n = input.shape[-1] + abs(offset)
+    matrices = ops.Where(
+        beside(_on_diagonal(n, n, offset), input), _as_rows(input, n, offset), scalar(0, input.array.dtype)
+    )
     order = list(range(rank - 2))
     for place, source in sorted(((first, rank - 2), (second, rank - 1))):
         order.insert(place, source)
     return matrices if order == list(range(rank)) else permute(matrices, order)
 
 
-def diag(x: Any, diagonal: int = 0) -> Tensor:
+def diag(input: Any, diagonal: int = 0) -> Tensor:
     """A vector as a matrix with it on the diagonal, or a copy of the diagonal of a matrix. `torch.diag`."""
-    if x.array.ndim == 1:
-        return diag_embed(x, diagonal)
-    if x.array.ndim == 2:
-        return views.apart(_diagonal(x, diagonal), x)
-    raise ShapeError("diag takes a vector or a matrix", where=users_line(2), got=str(list(x.array.shape)))
+    if input.array.ndim == 1:
+        return diag_embed(input, diagonal)
+    if input.array.ndim == 2:
+        return views.apart(_diagonal(input, diagonal), input)
+    raise ShapeError("diag takes a vector or a matrix", where=users_line(2), got=str(list(input.array.shape)))
 
 
 _diagonal = diagonal
 
 
-def diagflat(x: Any, offset: int = 0) -> Tensor:
-    """A matrix with all elements of `x` on its diagonal. `torch.diagflat`."""
-    return diag_embed(flatten(x), offset)
+def diagflat(input: Any, offset: int = 0) -> Tensor:
+    """A matrix with all elements of `input` on its diagonal. `torch.diagflat`."""
+    return diag_embed(flatten(input), offset)
 
 
-def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """`x` with `src` on its diagonals. `torch.diagonal_scatter`."""
-    first, second = _two(x, dim1, dim2, "diagonal_scatter")
-    rest = [d for d in range(x.array.ndim) if d not in (first, second)]
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """`input` with `src` on its diagonals. `torch.diagonal_scatter`."""
+    first, second = _two(input, dim1, dim2, "diagonal_scatter")
+    rest = [d for d in range(input.array.ndim) if d not in (first, second)]
     order = [*rest, first, second]
-    expected = _diagonal(x.detach(), offset, first, second).array.shape
+    expected = _diagonal(input.detach(), offset, first, second).array.shape
     if src.array.shape != expected:
         raise ShapeError(
             "diagonal_scatter: the source is no such diagonal",
@@ -159,10 +162,10 @@ def diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int
             expected=str(list(expected)),
             got=str(list(src.array.shape)),
         )
-    n, m = x.shape[first], x.shape[second]
-    rows = _as_rows(cast(src, x.array.dtype), n, offset)
-    made = ops.Where(beside(_on_diagonal(n, m, offset), x), rows, permute(x, order))
-    back = [order.index(d) for d in range(x.array.ndim)]
+    n, m = input.shape[first], input.shape[second]
+    rows = _as_rows(cast(src, input.array.dtype), n, offset)
+    made = ops.Where(beside(_on_diagonal(n, m, offset), input), rows, permute(input, order))
+    back = [order.index(d) for d in range(input.array.ndim)]
     return permute(made, back)
 
 
@@ -184,9 +187,9 @@ def fill_diagonal(x: Any, fill_value: Any, wrap: bool = False) -> Tensor:
     return reshape(flat, x.shape)
 
 
-def trace(x: Any) -> Tensor:
+def trace(input: Any) -> Tensor:
     """The sum of a matrix's diagonal; of integers in int64. `torch.trace`."""
-    if x.array.ndim != 2:
-        raise ShapeError("trace takes a matrix", where=users_line(2), got=str(list(x.array.shape)))
-    line = _diagonal(x)
-    return ops.ReduceSum(line if is_floating(x.array.dtype) else cast(line, int64), keepdims=0)
+    if input.array.ndim != 2:
+        raise ShapeError("trace takes a matrix", where=users_line(2), got=str(list(input.array.shape)))
+    line = _diagonal(input)
+    return ops.ReduceSum(line if is_floating(input.array.dtype) else cast(line, int64), keepdims=0)

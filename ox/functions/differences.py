@@ -26,21 +26,21 @@ def _ends(x: Any, dim: int) -> tuple[Any, Any]:
     return narrow(x, dim, 1, n - 1), narrow(x, dim, 0, n - 1)
 
 
-def diff(x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """The n-th difference of neighbours along `dim`; of bools, whether they differ. `torch.diff`."""
-    if not x.array.ndim:
+    if not input.array.ndim:
         raise ShapeError("diff needs a dimension", where=users_line(2), got="[]")
     if n < 0:
         raise ArgumentError("diff needs an order of 0 or more", where=users_line(2), got=str(n))
-    dim = one_dim(dim, x.array.ndim)
-    parts = [p for p in (prepend, x, append) if p is not None]
-    x = cat(parts, dim) if len(parts) > 1 else x
+    dim = one_dim(dim, input.array.ndim)
+    parts = [p for p in (prepend, input, append) if p is not None]
+    input = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
-        if not x.array.shape[dim]:
+        if not input.array.shape[dim]:
             break
-        behind, before = _ends(x, dim)
-        x = ne(behind, before) if x.array.dtype == bool_ else ops.Sub(behind, before)
-    return x  # type: ignore[no-any-return]
+        behind, before = _ends(input, dim)
+        input = ne(behind, before) if input.array.dtype == bool_ else ops.Sub(behind, before)
+    return input  # type: ignore[no-any-return]
 
 
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
@@ -93,15 +93,15 @@ def _one_of(x: Any, dx: Any) -> None:
 trapz = trapezoid
 
 
-def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """The slope along each dimension by central differences, at the ends by one-sided ones of first or second order.
     `torch.gradient`.
 
     Args:
         spacing: the distance of neighbours, one for all or one a dimension, or vectors of places.
     """
-    dims = list(range(x.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    dims = [one_dim(d, x.array.ndim) for d in dims]
+    dims = list(range(input.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [one_dim(d, input.array.ndim) for d in dims]
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(steps) != len(dims) or edge_order not in (1, 2):
         raise ArgumentError(
@@ -109,8 +109,8 @@ def gradient(x: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) 
             where=users_line(2),
             got=f"{len(steps)} for {len(dims)}, {edge_order=}",
         )
-    x = x if is_floating(x.array.dtype) else x.float()
-    return tuple(_slope(x, d, step, edge_order) for d, step in zip(dims, steps, strict=True))
+    input = input if is_floating(input.array.dtype) else input.float()
+    return tuple(_slope(input, d, step, edge_order) for d, step in zip(dims, steps, strict=True))
 
 
 def _slope(x: Any, dim: int, step: Any, edge_order: int) -> Tensor:
@@ -152,7 +152,7 @@ def _at(x: Any, dim: int, place: int) -> Any:
     return narrow(x, dim, place, 1)
 
 
-def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
     """The covariance matrix of variables in rows, of observations in columns. `torch.cov`.
 
     Args:
@@ -160,41 +160,41 @@ def cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = No
         fweights: how often each observation comes.
         aweights: how much each observation weighs.
     """
-    if x.array.ndim > 2:
-        raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(x.array.shape)))
-    alone = x.array.ndim < 2
-    x = reshape(x, 1, -1) if alone else x
-    x = x if is_floating(x.array.dtype) else x.float()
+    if input.array.ndim > 2:
+        raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(input.array.shape)))
+    alone = input.array.ndim < 2
+    input = reshape(input, 1, -1) if alone else input
+    input = input if is_floating(input.array.dtype) else input.float()
     weights = None
     for given in (fweights, aweights):
         if given is not None:
-            if given.array.shape != (x.array.shape[1],):
+            if given.array.shape != (input.array.shape[1],):
                 raise ShapeError(
                     "cov needs a weight for each observation",
                     where=users_line(2),
-                    expected=f"[{x.array.shape[1]}]",
+                    expected=f"[{input.array.shape[1]}]",
                     got=str(list(given.array.shape)),
                 )
-            own = cast(given, x.array.dtype)
+            own = cast(given, input.array.dtype)
             weights = own if weights is None else weights * own
     if weights is None:
-        centred = x - mean(x, 1, True)
-        weighted, count = centred, scalar(x.shape[1] - correction, x.array.dtype)
+        centred = input - mean(input, 1, True)
+        weighted, count = centred, scalar(input.shape[1] - correction, input.array.dtype)
     else:
         total = sum(weights)
-        centred = x - sum(x * weights, 1, True) / total
+        centred = input - sum(input * weights, 1, True) / total
         weighted = centred * weights
         if aweights is None:
             count = total - correction
         else:
-            count = total - sum(weights * cast(aweights, x.array.dtype)) * correction / total
+            count = total - sum(weights * cast(aweights, input.array.dtype)) * correction / total
     matrix = div(ops.MatMul(centred, transpose(weighted, 0, 1)), clamp(count, min=0))
     return reshape(matrix, []) if alone else matrix
 
 
-def corrcoef(x: Any) -> Tensor:
+def corrcoef(input: Any) -> Tensor:
     """The correlations of variables in rows, between -1 and 1. `torch.corrcoef`."""
-    matrix = cov(x)
+    matrix = cov(input)
     if not matrix.array.ndim:
         return matrix / matrix  # type: ignore[no-any-return]
     from ox.functions.diagonals import diagonal

@@ -91,13 +91,13 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
 
 
 @by_policy
-def pdist(x: Any, p: float = 2) -> Tensor:
+def pdist(input: Any, p: float = 2) -> Tensor:
     """The p-norms of the differences of all pairs of rows [N, M], in order: [N(N - 1)/2]. `torch.pdist`."""
-    _floats("pdist", x)
-    if x.array.ndim != 2:
-        raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(x.array.shape)))
-    first, second = (beside(operator.as_input(i), x) for i in np.triu_indices(x.array.shape[0], 1))
-    return _length(ops.Sub(ops.Gather(x, first), ops.Gather(x, second)), _order(p), 1)
+    _floats("pdist", input)
+    if input.array.ndim != 2:
+        raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(input.array.shape)))
+    first, second = (beside(operator.as_input(i), input) for i in np.triu_indices(input.array.shape[0], 1))
+    return _length(ops.Sub(ops.Gather(input, first), ops.Gather(input, second)), _order(p), 1)
 
 
 @by_policy

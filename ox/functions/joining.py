@@ -81,42 +81,42 @@ def column_stack(tensors: Sequence[Any]) -> Tensor:
     return cat([reshape(x, -1, 1) if x.array.ndim < 2 else x for x in tensors], 1)
 
 
-def tensor_split(x: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """So many parts, the first ones one longer where they do not fit, or parts that end at the given places.
     `torch.tensor_split`."""
-    if not x.array.ndim:
+    if not input.array.ndim:
         raise ShapeError("tensor_split needs a dimension", where=users_line(2), got="[]")
-    dim = one_dim(dim, x.array.ndim)
+    dim = one_dim(dim, input.array.ndim)
     if hasattr(indices_or_sections, "node"):
         indices_or_sections = indices_or_sections.tolist()
-    size = x.array.shape[dim]
+    size = input.array.shape[dim]
     if isinstance(indices_or_sections, int):
         count = indices_or_sections
         if count < 1:
             raise ArgumentError("tensor_split needs 1 section or more", where=users_line(2), got=str(count))
-        return split(x, [size // count + (i < size % count) for i in range(count)], dim)
-    part: list[Any] = [slice(None)] * x.array.ndim
+        return split(input, [size // count + (i < size % count) for i in range(count)], dim)
+    part: list[Any] = [slice(None)] * input.array.ndim
     found, begin = [], 0
     for end in [*indices_or_sections, None]:
         part[dim] = slice(begin, end)
-        found.append(x[tuple(part)])
+        found.append(input[tuple(part)])
         begin = end
     return tuple(found)
 
 
 def _named_split(name: str, dim: int, least: int) -> Any:
-    def function(x: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        if x.array.ndim < least:
+    def function(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        if input.array.ndim < least:
             raise ShapeError(
-                f"{name} needs {least} dimensions or more", where=users_line(2), got=str(list(x.array.shape))
+                f"{name} needs {least} dimensions or more", where=users_line(2), got=str(list(input.array.shape))
             )
-        along = 0 if name == "hsplit" and x.array.ndim == 1 else dim
-        size = x.array.shape[along]
+        along = 0 if name == "hsplit" and input.array.ndim == 1 else dim
+        size = input.array.shape[along]
         if isinstance(indices_or_sections, int) and (indices_or_sections < 1 or size % indices_or_sections):
             raise ArgumentError(
                 f"{name} makes equal parts", where=users_line(2), got=f"{indices_or_sections} parts of {size}"
             )
-        return tensor_split(x, indices_or_sections, along)
+        return tensor_split(input, indices_or_sections, along)
 
     function.__name__ = name
     function.__doc__ = f"Equal parts, or parts that end at places, along dimension {dim}. `torch.{name}`."
@@ -167,15 +167,15 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return stack([reshape(grid, -1) for grid in meshgrid(*several)], 1)
 
 
-def combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of r elements of a vector in their order, one a row. `torch.combinations`."""
-    if x.array.ndim != 1 or r < 0:
+    if input.array.ndim != 1 or r < 0:
         raise ArgumentError("combinations takes a vector and a count", where=users_line(2))
     choose = combinations_with_replacement if with_replacement else itertools_combinations
-    chosen = np.array(list(choose(range(int(x.array.shape[0])), r)), np.int64).reshape(-1, r)
+    chosen = np.array(list(choose(range(int(input.array.shape[0])), r)), np.int64).reshape(-1, r)
     if not chosen.size:
-        return reshape(narrow(x, 0, 0, 0), 0, r) if r else narrow(x, 0, 0, 0)
-    return reshape(index_select(x, 0, beside(operator.as_input(chosen.reshape(-1)), x)), list(chosen.shape))
+        return reshape(narrow(input, 0, 0, 0), 0, r) if r else narrow(input, 0, 0, 0)
+    return reshape(index_select(input, 0, beside(operator.as_input(chosen.reshape(-1)), input)), list(chosen.shape))
 
 
 def block_diag(*tensors: Any) -> Tensor:
@@ -206,11 +206,11 @@ def _between(block: Any, before: Any, behind: Any) -> Any:
     return pad_axes(block, {1: (before, behind)})
 
 
-def unsafe_chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk`. `torch.unsafe_chunk`."""
     from ox.functions.shapes import chunk
 
-    return chunk(x, chunks, dim)
+    return chunk(input, chunks, dim)
 
 
 unsafe_split = split

@@ -36,7 +36,7 @@ def full_like_shape(
 
 
 def full_like(
-    x: Any,
+    input: Any,
     fill_value: Any,
     *,
     dtype: DType | None = None,
@@ -44,44 +44,44 @@ def full_like(
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """The shape of `x` full of one number. `torch.full_like`."""
-    return full_like_shape(x, (x.shape,), fill_value, dtype, device, requires_grad)
+    """The shape of `input` full of one number. `torch.full_like`."""
+    return full_like_shape(input, (input.shape,), fill_value, dtype, device, requires_grad)
 
 
 def zeros_like(
-    x: Any,
+    input: Any,
     *,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """The shape of `x` full of zeros. `torch.zeros_like`."""
-    return full_like_shape(x, (x.shape,), 0, dtype, device, requires_grad)
+    """The shape of `input` full of zeros. `torch.zeros_like`."""
+    return full_like_shape(input, (input.shape,), 0, dtype, device, requires_grad)
 
 
 def ones_like(
-    x: Any,
+    input: Any,
     *,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """The shape of `x` full of ones. `torch.ones_like`."""
-    return full_like_shape(x, (x.shape,), 1, dtype, device, requires_grad)
+    """The shape of `input` full of ones. `torch.ones_like`."""
+    return full_like_shape(input, (input.shape,), 1, dtype, device, requires_grad)
 
 
 def empty_like(
-    x: Any,
+    input: Any,
     *,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """The shape of `x`, with values not to be relied on (they are zeros). `torch.empty_like`."""
-    return full_like_shape(x, (x.shape,), 0, dtype, device, requires_grad)
+    """The shape of `input`, with values not to be relied on (they are zeros). `torch.empty_like`."""
+    return full_like_shape(input, (input.shape,), 0, dtype, device, requires_grad)
 
 
 def to_device(x: Any, device: str) -> Tensor:

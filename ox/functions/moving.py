@@ -31,7 +31,7 @@ def _listed(value: Any) -> list[int]:
     return [int(value)] if hasattr(value, "__index__") else [int(v) for v in value]
 
 
-def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     """Elements moved along dimensions, those that leave coming in at the other end; of the flattened tensor without
     `dims`. `torch.roll`.
 
@@ -41,13 +41,13 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
     if dims is None or dims == ():
         if len(_listed(shifts)) != 1:
             raise ArgumentError("roll of the flattened tensor takes one shift", where=users_line(2), got=str(shifts))
-        return reshape(roll(reshape(x, -1), shifts, 0), x.shape)
-    made, amounts, along = x, _listed(shifts), _listed(dims)
+        return reshape(roll(reshape(input, -1), shifts, 0), input.shape)
+    made, amounts, along = input, _listed(shifts), _listed(dims)
     if len(amounts) != len(along):
         raise ArgumentError("roll needs a shift for each dimension", where=users_line(2), got=f"{shifts}, {dims}")
     for amount, dim in zip(amounts, along, strict=True):
-        axis = one_dim(dim, x.array.ndim)
-        size = x.array.shape[axis] if x.array.ndim else 1
+        axis = one_dim(dim, input.array.ndim)
+        size = input.array.shape[axis] if input.array.ndim else 1
         if abs(amount) >= size:
             amount = amount % size if size else 0
         if amount:
@@ -57,46 +57,46 @@ def roll(x: Any, shifts: Any, dims: Any = None) -> Tensor:
                 for first, last in ((-amount, _END), (0, -amount))
             ]
             made = ops.Concat(*parts, axis=axis)
-    return apart(made, x)
+    return apart(made, input)
 
 
-def ravel(x: Any) -> Tensor:
+def ravel(input: Any) -> Tensor:
     """One dimension. `torch.ravel`."""
-    return reshape(x, -1)
+    return reshape(input, -1)
 
 
-def fliplr(x: Any) -> Tensor:
+def fliplr(input: Any) -> Tensor:
     """Columns backwards. `torch.fliplr`."""
-    if x.array.ndim < 2:
-        raise ShapeError("fliplr needs two dimensions or more", where=users_line(2), got=str(list(x.array.shape)))
-    return flip(x, 1)
+    if input.array.ndim < 2:
+        raise ShapeError("fliplr needs two dimensions or more", where=users_line(2), got=str(list(input.array.shape)))
+    return flip(input, 1)
 
 
-def flipud(x: Any) -> Tensor:
+def flipud(input: Any) -> Tensor:
     """Rows backwards. `torch.flipud`."""
-    if x.array.ndim < 1:
+    if input.array.ndim < 1:
         raise ShapeError("flipud needs a dimension", where=users_line(2), got="[]")
-    return flip(x, 0)
+    return flip(input, 0)
 
 
-def rot90(x: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned k times by a quarter, from the first of two dimensions to the second. `torch.rot90`."""
-    if len(dims) != 2 or x.array.ndim < 2:
-        raise ArgumentError("rot90 turns in two dimensions", where=users_line(2), got=f"{dims} of {x.array.ndim}")
-    a, b = (one_dim(d, x.array.ndim) for d in dims)
+    if len(dims) != 2 or input.array.ndim < 2:
+        raise ArgumentError("rot90 turns in two dimensions", where=users_line(2), got=f"{dims} of {input.array.ndim}")
+    a, b = (one_dim(d, input.array.ndim) for d in dims)
     if a == b:
         raise ArgumentError("rot90 needs two different dimensions", where=users_line(2), got=str(dims))
     quarter = k % 4
     if quarter == 2:
-        return flip(x, a, b)
+        return flip(input, a, b)
     if quarter == 1:
-        return transpose(flip(x, b), a, b)
-    return flip(transpose(x, a, b), b) if quarter else apart(x, x)
+        return transpose(flip(input, b), a, b)
+    return flip(transpose(input, a, b), b) if quarter else apart(input, input)
 
 
-def movedim(x: Any, source: Any, destination: Any) -> Tensor:
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Dimensions at other places, the rest in the order they had. `torch.movedim`."""
-    rank = x.array.ndim
+    rank = input.array.ndim
     here = [one_dim(d, rank) for d in _listed(source)]
     there = [one_dim(d, rank) for d in _listed(destination)]
     if len(here) != len(there) or len(set(here)) != len(here) or len(set(there)) != len(there):
@@ -108,14 +108,14 @@ def movedim(x: Any, source: Any, destination: Any) -> Tensor:
     order = [d for d in range(rank) if d not in here]
     for place, dim in sorted(zip(there, here, strict=True)):
         order.insert(place, dim)
-    return permute(x, order) if rank else x
+    return permute(input, order) if rank else input
 
 
 moveaxis = movedim
 swapaxes = swapdims = transpose
 
 
-def tile(x: Any, *dims: Any) -> Tensor:
+def tile(input: Any, *dims: Any) -> Tensor:
     """Copies side by side; counts speak of the last dimensions. `torch.tile`, ONNX Tile.
 
     Raises:
@@ -124,11 +124,11 @@ def tile(x: Any, *dims: Any) -> Tensor:
     times = sizes_of(dims)
     if any(n < 0 for n in times):
         raise ArgumentError("tile takes counts of 0 or more", where=users_line(2), got=str(times))
-    missing = x.array.ndim - len(times)
+    missing = input.array.ndim - len(times)
     times = [1] * missing + times
     if missing < 0:
-        x = reshape(x, [*[1] * -missing, *x.shape])
-    return ops.Tile(x, size_tensor(times)) if times else x
+        input = reshape(input, [*[1] * -missing, *input.shape])
+    return ops.Tile(input, size_tensor(times)) if times else input
 
 
 def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
@@ -201,22 +201,22 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Tensor:
     return movedim(windows, dim + 1, -1)
 
 
-def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
-    """The elements at a grid of places in the row-major memory of `x`. `torch.as_strided`; here a copy, with gradients
-    that add up where places repeat.
+def as_strided(input: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """The elements at a grid of places in the row-major memory of `input`. `torch.as_strided`; here a copy, with
+    gradients that add up where places repeat.
 
     Raises:
         BoundsError: a place outside the memory.
     """
-    places = _strided(x, size, stride, storage_offset or 0)
-    return ops.Gather(reshape(x, -1), places, axis=0)
+    places = _strided(input, size, stride, storage_offset or 0)
+    return ops.Gather(reshape(input, -1), places, axis=0)
 
 
 def as_strided_scatter(
-    x: Any, src: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    input: Any, src: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """`x` with `src` at a grid of places in its row-major memory. `torch.as_strided_scatter`."""
-    places = _strided(x, size, stride, storage_offset or 0)
+    """`input` with `src` at a grid of places in its row-major memory. `torch.as_strided_scatter`."""
+    places = _strided(input, size, stride, storage_offset or 0)
     if src.array.shape != places.array.shape:
         raise ShapeError(
             "as_strided_scatter: the source does not fit",
@@ -224,8 +224,8 @@ def as_strided_scatter(
             expected=str(list(places.array.shape)),
             got=str(list(src.array.shape)),
         )
-    flat = ops.ScatterElements(reshape(x, -1), reshape(places, -1), reshape(src, -1))
-    return reshape(flat, x.shape)
+    flat = ops.ScatterElements(reshape(input, -1), reshape(places, -1), reshape(src, -1))
+    return reshape(flat, input.shape)
 
 
 def _strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:

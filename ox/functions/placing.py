@@ -71,37 +71,41 @@ def _elements(x: Any, index: Any, source: Any, dim: int, reduction: str) -> Tens
     return ops.ScatterElements(x, index, source, axis=dim, reduction=reduction)
 
 
-def scatter(x: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
-    """`x` with `src` (a tensor of its type, or a number) written at `index` along `dim`; places should not repeat,
+def scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
+) -> Tensor:
+    """`input` with `src` (a tensor of its type, or a number) written at `index` along `dim`; places should not repeat,
     unless `reduce` is "add" or "multiply". `torch.scatter`, ONNX ScatterElements.
 
     Raises:
         BoundsError: an entry outside the dimension.
-        ShapeError: the index is no part of `x`, or the source is smaller than the index.
+        ShapeError: the index is no part of `input`, or the source is smaller than the index.
     """
     kinds = {None: "none", "add": "add", "multiply": "mul"}
     if reduce not in kinds:
         raise ArgumentError(f"scatter has no reduce {reduce!r}", where=users_line(2), expected="add or multiply")
-    return _scattered(x, dim, index, value if src is None else src, kinds[reduce], "scatter")
+    return _scattered(input, dim, index, value if src is None else src, kinds[reduce], "scatter")
 
 
 @by_policy
-def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Tensor:
-    """`x` with `src` added at `index` along `dim`; repeated places add up. `torch.scatter_add`."""
-    return _scattered(x, dim, index, src, "add", "scatter_add")
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Tensor:
+    """`input` with `src` added at `index` along `dim`; repeated places add up. `torch.scatter_add`."""
+    return _scattered(input, dim, index, src, "add", "scatter_add")
 
 
-def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """`x` with all of `src` that goes to one place reduced there: "sum", "prod", "mean", "amax" or "amin", together
+def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """`input` with all of `src` that goes to one place reduced there: "sum", "prod", "mean", "amax" or "amin", together
     with what stood there unless `include_self` is False. `torch.scatter_reduce`."""
-    dim = one_dim(dim, x.array.ndim)
-    if not x.array.ndim:
+    dim = one_dim(dim, input.array.ndim)
+    if not input.array.ndim:
         one = scatter_reduce(
-            reshape(x, 1), 0, at_least_one(index), at_least_one(src), reduce, include_self=include_self
+            reshape(input, 1), 0, at_least_one(index), at_least_one(src), reduce, include_self=include_self
         )
         return reshape(one, [])
-    src = _source(x, dim, index, src, "scatter_reduce")
-    return _reduced(x, dim, inside(index, x.array.shape[dim], "scatter_reduce's index"), src, reduce, include_self)
+    src = _source(input, dim, index, src, "scatter_reduce")
+    return _reduced(
+        input, dim, inside(index, input.array.shape[dim], "scatter_reduce's index"), src, reduce, include_self
+    )
 
 
 def _reduced(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Tensor:
@@ -157,28 +161,28 @@ def spread(index: Any, dim: int, shape: Any) -> Tensor:
     return broadcast_to(column, shape)
 
 
-def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
-    """`x` with the slices of `source`, times alpha, added at the places `index` [k] along `dim`; repeated places add
-    up. `torch.index_add`."""
-    if not x.array.ndim:
-        return reshape(index_add(reshape(x, 1), dim, index, at_least_one(source), alpha=alpha), [])
-    dim, index, source = _rows(x, dim, index, source, "index_add")
-    return _elements(x, index, source if alpha == 1 else source * alpha, dim, "add")
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Tensor:
+    """`input` with the slices of `source`, times alpha, added at the places `index` [k] along `dim`; repeated places
+    add up. `torch.index_add`."""
+    if not input.array.ndim:
+        return reshape(index_add(reshape(input, 1), dim, index, at_least_one(source), alpha=alpha), [])
+    dim, index, source = _rows(input, dim, index, source, "index_add")
+    return _elements(input, index, source if alpha == 1 else source * alpha, dim, "add")
 
 
 @by_policy
-def index_copy(x: Any, dim: int, index: Any, source: Any) -> Tensor:
-    """`x` with the slices of `source` in the places `index` [k] along `dim`. `torch.index_copy`."""
-    if not x.array.ndim:
-        return reshape(index_copy(reshape(x, 1), dim, index, at_least_one(source)), [])
-    dim, index, source = _rows(x, dim, index, source, "index_copy")
-    return ops.ScatterElements(x, index, source, axis=dim)
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
+    """`input` with the slices of `source` in the places `index` [k] along `dim`. `torch.index_copy`."""
+    if not input.array.ndim:
+        return reshape(index_copy(reshape(input, 1), dim, index, at_least_one(source)), [])
+    dim, index, source = _rows(input, dim, index, source, "index_copy")
+    return ops.ScatterElements(input, index, source, axis=dim)
 
 
-def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
     """`scatter_reduce` of whole slices ("prod", "mean", "amax", "amin"). `torch.index_reduce`."""
-    dim, index, source = _rows(x, dim, index, source, "index_reduce")
-    return _reduced(x, dim, index, source, reduce, include_self)
+    dim, index, source = _rows(input, dim, index, source, "index_reduce")
+    return _reduced(input, dim, index, source, reduce, include_self)
 
 
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Tensor:
@@ -260,10 +264,10 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Tensor:
     return ops.Where(mask, reshape(taken, x.shape), x)
 
 
-def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
-    """`x` with `src` as the slice at `index` along `dim`. `torch.select_scatter`."""
-    dim = one_dim(dim, x.array.ndim)
-    expected = [*x.array.shape[:dim], *x.array.shape[dim + 1 :]]
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
+    """`input` with `src` as the slice at `index` along `dim`. `torch.select_scatter`."""
+    dim = one_dim(dim, input.array.ndim)
+    expected = [*input.array.shape[:dim], *input.array.shape[dim + 1 :]]
     if list(src.array.shape) != expected:
         raise ShapeError(
             "select_scatter: the source is no such slice",
@@ -271,18 +275,18 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Tensor:
             expected=str(expected),
             got=str(list(src.array.shape)),
         )
-    inside(np.asarray(int(index)), x.array.shape[dim], "select_scatter's index", negative=True)
+    inside(np.asarray(int(index)), input.array.shape[dim], "select_scatter's index", negative=True)
     end = None if index == -1 else index + 1
-    return slice_scatter(x, unsqueeze(src, dim), dim, index, end)
+    return slice_scatter(input, unsqueeze(src, dim), dim, index, end)
 
 
-def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """`x` with `src` as the slice start:end:step along `dim`. `torch.slice_scatter`."""
+def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """`input` with `src` as the slice start:end:step along `dim`. `torch.slice_scatter`."""
     from ox.creation import arange
 
-    dim = one_dim(dim, x.array.ndim)
+    dim = one_dim(dim, input.array.ndim)
     part = (*[slice(None)] * dim, slice(start, end, step))
-    expected = x.array[part].shape
+    expected = input.array[part].shape
     if src.array.shape != expected:
         raise ShapeError(
             "slice_scatter: the source is no such slice",
@@ -290,13 +294,13 @@ def slice_scatter(x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = 
             expected=str(list(expected)),
             got=str(list(src.array.shape)),
         )
-    if step == 1 and not isinstance(x.shape[dim], Dim):
-        first, last, _ = slice(start, end).indices(x.array.shape[dim])
-        size = x.array.shape[dim]
-        pieces = [narrow(x, dim, 0, first), src, narrow(x, dim, max(last, first), size - max(last, first))]
-        return cat([p for p in pieces if p.array.shape[dim]] or [x], dim)
-    places = beside(arange(x.shape[dim])[slice(start, end, step)], x)
-    return ops.ScatterElements(x, spread(places, dim, src.shape), cast(src, x.array.dtype), axis=dim)
+    if step == 1 and not isinstance(input.shape[dim], Dim):
+        first, last, _ = slice(start, end).indices(input.array.shape[dim])
+        size = input.array.shape[dim]
+        pieces = [narrow(input, dim, 0, first), src, narrow(input, dim, max(last, first), size - max(last, first))]
+        return cat([p for p in pieces if p.array.shape[dim]] or [input], dim)
+    places = beside(arange(input.shape[dim])[slice(start, end, step)], input)
+    return ops.ScatterElements(input, spread(places, dim, src.shape), cast(src, input.array.dtype), axis=dim)
 
 
 def fill(x: Any, value: Any) -> Tensor:

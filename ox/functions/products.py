@@ -42,15 +42,15 @@ def _ranks(what: str, tensors: Sequence[Any], ranks: Sequence[int]) -> None:
 
 
 def _product(what: str, *ranks: int) -> Any:
-    def function(a: Any, b: Any) -> Tensor:
-        _ranks(what, (a, b), ranks)
-        if what == "bmm" and a.array.shape[0] != b.array.shape[0]:
+    def function(input: Any, other: Any) -> Tensor:
+        _ranks(what, (input, other), ranks)
+        if what == "bmm" and input.array.shape[0] != other.array.shape[0]:
             raise ShapeError(
                 "bmm needs batches of one size",
                 where=users_line(2),
-                got=f"{list(a.array.shape)} and {list(b.array.shape)}",
+                got=f"{list(input.array.shape)} and {list(other.array.shape)}",
             )
-        return ops.MatMul(a, b)
+        return ops.MatMul(input, other)
 
     shapes = {1: "a vector", 2: "a matrix", 3: "a batch of matrices"}
     function.__name__ = what
@@ -129,51 +129,53 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     return ops.Einsum(a, b, equation=f"{names},{''.join(others)}->{''.join(kept)}")
 
 
-def inner(a: Any, b: Any) -> Tensor:
+def inner(input: Any, other: Any) -> Tensor:
     """Summed over the last dimension of both; a number multiplies. `torch.inner`."""
-    if not a.array.ndim or not b.array.ndim:
-        return mul(a, b)
-    return tensordot(a, b, ([-1], [-1]))
+    if not input.array.ndim or not other.array.ndim:
+        return mul(input, other)
+    return tensordot(input, other, ([-1], [-1]))
 
 
-def outer(a: Any, b: Any) -> Tensor:
+def outer(input: Any, vec2: Any) -> Tensor:
     """Each element of a vector times each of another. `torch.outer`."""
-    if a.array.ndim != 1 or b.array.ndim != 1:
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
         raise ShapeError(
-            "outer takes two vectors", where=users_line(2), got=f"{list(a.array.shape)}, {list(b.array.shape)}"
+            "outer takes two vectors", where=users_line(2), got=f"{list(input.array.shape)}, {list(vec2.array.shape)}"
         )
-    return mul(unsqueeze(a, 1), b)
+    return mul(unsqueeze(input, 1), vec2)
 
 
 ger = outer
 
 
-def kron(a: Any, b: Any) -> Tensor:
-    """Each element of `a` replaced by itself times `b`. `torch.kron`."""
-    rank = max(a.array.ndim, b.array.ndim)
-    first, second = ([1] * (rank - x.array.ndim) + list(x.shape) for x in (a, b))
-    wide = reshape(a, [n for size in first for n in (size, 1)])
-    tall = reshape(b, [n for size in second for n in (1, size)])
+def kron(input: Any, other: Any) -> Tensor:
+    """Each element of `input` replaced by itself times `other`. `torch.kron`."""
+    rank = max(input.array.ndim, other.array.ndim)
+    first, second = ([1] * (rank - x.array.ndim) + list(x.shape) for x in (input, other))
+    wide = reshape(input, [n for size in first for n in (size, 1)])
+    tall = reshape(other, [n for size in second for n in (1, size)])
     return reshape(mul(wide, tall), [n * m for n, m in zip(first, second, strict=True)])
 
 
-def cross(a: Any, b: Any, dim: int | None = None) -> Tensor:
+def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
     """The cross product along a dimension of size 3, by default the first such one. `torch.cross`."""
-    a, b = together(*meet(a, b))
+    input, other = together(*meet(input, other))
     if dim is None:
-        sizes = [d for d, n in enumerate(a.array.shape) if n == 3]
+        sizes = [d for d, n in enumerate(input.array.shape) if n == 3]
         if not sizes:
-            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(a.array.shape)))
+            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(input.array.shape)))
         dim = sizes[0]
-    dim = one_dim(dim, a.array.ndim)
-    if a.array.shape[dim] != 3:
-        raise ShapeError(f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(a.array.shape)))
-    on, further = (beside(operator.as_input(order), a) for order in ([1, 2, 0], [2, 0, 1]))
+    dim = one_dim(dim, input.array.ndim)
+    if input.array.shape[dim] != 3:
+        raise ShapeError(
+            f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(input.array.shape))
+        )
+    on, further = (beside(operator.as_input(order), input) for order in ([1, 2, 0], [2, 0, 1]))
 
     def at(x: Any, places: Any) -> Tensor:
         return ops.Gather(x, places, axis=dim)
 
-    return ops.Sub(ops.Mul(at(a, on), at(b, further)), ops.Mul(at(a, further), at(b, on)))
+    return ops.Sub(ops.Mul(at(input, on), at(other, further)), ops.Mul(at(input, further), at(other, on)))
 
 
 def chain_matmul(*matrices: Any) -> Tensor:
@@ -222,41 +224,41 @@ def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
 
 
 @by_policy
-def addmm(x: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat1 @ mat2). `torch.addmm`, ONNX Gemm."""
     _ranks("addmm", (mat1, mat2), (2, 2))
-    _fits("addmm", x, [mat1.array.shape[0], mat2.array.shape[1]])
+    _fits("addmm", input, [mat1.array.shape[0], mat2.array.shape[1]])
     if is_floating(mat1.array.dtype):
-        return ops.Gemm(mat1, mat2, x if beta else None, alpha=float(alpha), beta=float(beta))
-    return _added(x, ops.MatMul(mat1, mat2), beta, alpha)
+        return ops.Gemm(mat1, mat2, input if beta else None, alpha=float(alpha), beta=float(beta))
+    return _added(input, ops.MatMul(mat1, mat2), beta, alpha)
 
 
 @by_policy
-def addmv(x: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat @ vec). `torch.addmv`."""
     _ranks("addmv", (mat, vec), (2, 1))
-    _fits("addmv", x, mat.array.shape[:1])
-    return _added(x, ops.MatMul(mat, vec), beta, alpha)
+    _fits("addmv", input, mat.array.shape[:1])
+    return _added(input, ops.MatMul(mat, vec), beta, alpha)
 
 
 @by_policy
-def addr(x: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the outer product of two vectors). `torch.addr`."""
     _ranks("addr", (vec1, vec2), (1, 1))
-    _fits("addr", x, [vec1.array.shape[0], vec2.array.shape[0]])
-    return _added(x, outer(vec1, vec2), beta, alpha)
+    _fits("addr", input, [vec1.array.shape[0], vec2.array.shape[0]])
+    return _added(input, outer(vec1, vec2), beta, alpha)
 
 
 @by_policy
-def baddbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(batch1 @ batch2), matrix by matrix. `torch.baddbmm`."""
     product = bmm(batch1, batch2)
-    _fits("baddbmm", x, product.array.shape)
-    return _added(x, product, beta, alpha)
+    _fits("baddbmm", input, product.array.shape)
+    return _added(input, product, beta, alpha)
 
 
 @by_policy
-def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the sum of the products of the matrices of two batches). `torch.addbmm`."""
     _ranks("addbmm", (batch1, batch2), (3, 3))
     if batch1.array.shape[0] != batch2.array.shape[0]:
@@ -268,5 +270,5 @@ def addbmm(x: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 
     b, n, k = batch1.shape
     rows = reshape(permute(batch1, 1, 0, 2), n, b * k)
     product = matmul(rows, reshape(batch2, b * k, batch2.shape[2]))
-    _fits("addbmm", x, product.array.shape)
-    return _added(x, product, beta, alpha)
+    _fits("addbmm", input, product.array.shape)
+    return _added(input, product, beta, alpha)

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def reshape(x: Any, *shape: Any) -> Tensor:
+def reshape(input: Any, *shape: Any) -> Tensor:
     """The same elements in another shape; one size may be -1. `torch.reshape`; a view where memory allows.
 
     Raises:
         ShapeError: the sizes do not multiply to the number of elements.
     """
     sizes = sizes_of(shape)
-    if -1 in sizes and not x.array.size:
-        sizes = _settled(x, sizes)
+    if -1 in sizes and not input.array.size:
+        sizes = _settled(input, sizes)
     elif -1 in sizes and 0 in sizes:
         raise ShapeError(
             "a size of 0 leaves nothing for -1 to divide",
             where=users_line(2),
-            got=f"{sizes} for {list(x.array.shape)}",
+            got=f"{sizes} for {list(input.array.shape)}",
             hint="x.shape[0] for a size to keep",
         )
     elif sizes and builtins.min(sizes) < -1:
         raise ShapeError("a size is 0 or more, or -1 for what is left", where=users_line(2), got=str(sizes))
-    return ops.Reshape(x, size_tensor(sizes), allowzero=int(-1 not in sizes))
+    return ops.Reshape(input, size_tensor(sizes), allowzero=int(-1 not in sizes))
 
 
 def _settled(x: Any, sizes: list[Any]) -> list[Any]:
@@ -55,29 +55,29 @@ def _settled(x: Any, sizes: list[Any]) -> list[Any]:
     return [0 if s == -1 else s for s in sizes]
 
 
-def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions `start_dim` to `end_dim` as one. `torch.flatten`.
 
     Raises:
         BoundsError: no such dimension.
         ArgumentError: the start comes after the end.
     """
-    rank = x.array.ndim
+    rank = input.array.ndim
     start, end = one_dim(start_dim, rank), one_dim(end_dim, rank)
     if start > end:
         raise ArgumentError("flatten's start_dim comes after its end_dim", where=users_line(2), got=f"{start}, {end}")
     if start == 1 and end == rank - 1 and rank > 1:
-        return ops.Flatten(x, axis=1)
-    shape = x.shape
-    if not x.array.size:
-        return reshape(x, [*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]])
+        return ops.Flatten(input, axis=1)
+    shape = input.shape
+    if not input.array.size:
+        return reshape(input, [*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :]])
     # only one size may be left open (-1): the merged one, so the others stay what they are at any batch size
-    return reshape(x, [*shape[:start], -1, *shape[end + 1 :]])
+    return reshape(input, [*shape[:start], -1, *shape[end + 1 :]])
 
 
-def unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     """One dimension as several, of which one may be -1. `torch.unflatten`."""
-    shape, dim = x.shape, one_dim(dim, x.array.ndim)
+    shape, dim = input.shape, one_dim(dim, input.array.ndim)
     if -1 not in sizes and prod(sizes) != shape[dim]:
         raise ShapeError(
             f"unflatten does not use dimension {dim} up",
@@ -85,32 +85,32 @@ def unflatten(x: Any, dim: int, sizes: Sequence[int]) -> Tensor:
             expected=f"sizes that multiply to {shape[dim]}",
             got=str(list(sizes)),
         )
-    return reshape(x, [*shape[:dim], *sizes, *shape[dim + 1 :]])
+    return reshape(input, [*shape[:dim], *sizes, *shape[dim + 1 :]])
 
 
-def transpose(x: Any, dim0: int, dim1: int) -> Tensor:
+def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged. `torch.transpose`."""
-    rank = x.array.ndim
+    rank = input.array.ndim
     dim0, dim1 = one_dim(dim0, rank), one_dim(dim1, rank)
     if not rank:
-        return x  # type: ignore[no-any-return]
+        return input  # type: ignore[no-any-return]
     perm = list(range(rank))
     perm[dim0], perm[dim1] = dim1, dim0
-    return ops.Transpose(x, perm=perm)
+    return ops.Transpose(input, perm=perm)
 
 
-def t(x: Any) -> Tensor:
+def t(input: Any) -> Tensor:
     """A matrix with rows and columns exchanged; fewer dimensions stay. `torch.t`."""
-    if x.array.ndim > 2:
+    if input.array.ndim > 2:
         raise ShapeError(
-            "t() is for at most two dimensions", where=users_line(2), got=str(list(x.array.shape)), hint="x.mT"
+            "t() is for at most two dimensions", where=users_line(2), got=str(list(input.array.shape)), hint="x.mT"
         )
-    return ops.Transpose(x)
+    return ops.Transpose(input)
 
 
-def permute(x: Any, *dims: Any) -> Tensor:
+def permute(input: Any, *dims: Any) -> Tensor:
     """The dimensions in another order. `torch.permute`."""
-    rank = x.array.ndim
+    rank = input.array.ndim
     perm = [one_dim(d, rank) for d in sizes_of(dims)]
     if sorted(perm) != list(range(rank)):
         raise ArgumentError(
@@ -119,28 +119,28 @@ def permute(x: Any, *dims: Any) -> Tensor:
             expected=f"the numbers 0 to {rank - 1}",
             got=str(perm),
         )
-    return ops.Transpose(x, perm=perm)
+    return ops.Transpose(input, perm=perm)
 
 
-def squeeze(x: Any, dim: Dims = None) -> Tensor:
+def squeeze(input: Any, dim: Dims = None) -> Tensor:
     """Without dimensions of size 1: all of them, or those of `dim` that are 1. `torch.squeeze`."""
-    shape = x.array.shape
+    shape = input.array.shape
     chosen = [d for d in some_dims(dim, len(shape)) if shape and shape[d] == 1] if dim != () else []
-    return ops.Squeeze(x, axes_tensor(chosen)) if chosen else x
+    return ops.Squeeze(input, axes_tensor(chosen)) if chosen else input
 
 
-def unsqueeze(x: Any, dim: int) -> Tensor:
+def unsqueeze(input: Any, dim: int) -> Tensor:
     """With a new dimension of size 1 at `dim`. `torch.unsqueeze`."""
-    return ops.Unsqueeze(x, axes_tensor([one_dim(dim, x.array.ndim + 1)]))
+    return ops.Unsqueeze(input, axes_tensor([one_dim(dim, input.array.ndim + 1)]))
 
 
-def broadcast_to(x: Any, *shape: Any) -> Tensor:
+def broadcast_to(input: Any, *shape: Any) -> Tensor:
     """Repeated along dimensions of size 1, without a copy where possible. `torch.broadcast_to`, ONNX Expand.
 
     Raises:
         ShapeError: a size that is neither 1 nor the one wanted, or fewer dimensions.
     """
-    sizes, own = sizes_of(shape), x.array.shape
+    sizes, own = sizes_of(shape), input.array.shape
     extra = len(sizes) - len(own)
     if extra < 0 or builtins.any(have not in (1, want) for have, want in zip(own, sizes[extra:], strict=True)):
         raise ShapeError(
@@ -148,7 +148,7 @@ def broadcast_to(x: Any, *shape: Any) -> Tensor:
             where=users_line(2),
             expected="sizes that are equal, or 1 where they are to be repeated, counted from the last dimension",
         )
-    return ops.Expand(x, size_tensor(sizes))
+    return ops.Expand(input, size_tensor(sizes))
 
 
 def expand(x: Any, *shape: Any) -> Tensor:
@@ -240,22 +240,22 @@ def split(x: Any, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]
     return ops.Split(x, size_tensor(size), axis=dim, outputs=len(size))  # type: ignore[no-any-return]
 
 
-def chunk(x: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunks` parts as equal as can be, or fewer where there is less. `torch.chunk`."""
     if chunks < 1:
         raise ArgumentError("chunk needs 1 chunk or more", where=users_line(2), got=str(chunks))
-    total = x.array.shape[one_dim(dim, x.array.ndim)]
-    return split(x, -(-total // chunks), dim) if total else split(x, [0] * chunks, dim)
+    total = input.array.shape[one_dim(dim, input.array.ndim)]
+    return split(input, -(-total // chunks), dim) if total else split(input, [0] * chunks, dim)
 
 
-def narrow(x: Any, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     """`length` elements along `dim` from `start`. `torch.narrow`.
 
     Raises:
         BoundsError: some of them are outside.
     """
-    dim = one_dim(dim, x.array.ndim)
-    total = x.array.shape[dim]
+    dim = one_dim(dim, input.array.ndim)
+    total = input.array.shape[dim]
     if start < -total or length < 0 or (start + total if start < 0 else start) + length > total:
         raise BoundsError(
             f"narrow reaches outside dimension {dim} of size {total}",
@@ -263,19 +263,19 @@ def narrow(x: Any, dim: int, start: int, length: int) -> Tensor:
             got=f"start {int(start)}, length {int(length)}",
         )
     if start < 0:
-        start = x.shape[dim] + start
-    return ops.Slice(x, size_tensor([start]), size_tensor([start + length]), axes_tensor([dim]))
+        start = input.shape[dim] + start
+    return ops.Slice(input, size_tensor([start]), size_tensor([start + length]), axes_tensor([dim]))
 
 
-def unbind(x: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without it. `torch.unbind`."""
-    dim = one_dim(dim, x.array.ndim)
-    return tuple(squeeze(part, dim) for part in split(x, 1, dim)) if x.array.shape[dim] else ()
+    dim = one_dim(dim, input.array.ndim)
+    return tuple(squeeze(part, dim) for part in split(input, 1, dim)) if input.array.shape[dim] else ()
 
 
-def flip(x: Any, *dims: Any) -> Tensor:
+def flip(input: Any, *dims: Any) -> Tensor:
     """Backwards along dimensions, a copy. `torch.flip`, ONNX Slice with steps of -1."""
-    chosen = some_dims(sizes_of(dims), x.array.ndim)
+    chosen = some_dims(sizes_of(dims), input.array.ndim)
     last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
-    turned = ops.Slice(x, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
-    return apart(turned, x)
+    turned = ops.Slice(input, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
+    return apart(turned, input)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
     """The `k` largest (or smallest) along `dim` and their places, in order. `torch.topk`, ONNX TopK.
 
     Of equal values those that stand first; NaN counts as the greatest.
@@ -26,16 +26,16 @@ def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tru
     Raises:
         BoundsError: `k` is below 0 or more than there are, or no such dimension.
     """
-    dim = one_dim(dim, x.array.ndim)
-    have = x.array.shape[dim] if x.array.ndim else 1
+    dim = one_dim(dim, input.array.ndim)
+    have = input.array.shape[dim] if input.array.ndim else 1
     if not 0 <= k <= have:
         raise BoundsError(
             f"topk cannot choose {int(k)} of {have}",
             where=users_line(2),
             expected=f"k from 0 to {have}",
-            got=f"k={int(k)}, dim={dim}, shape {list(x.array.shape)}",
+            got=f"k={int(k)}, dim={dim}, shape {list(input.array.shape)}",
         )
-    return _ranked(x, k, dim, largest)
+    return _ranked(input, k, dim, largest)
 
 
 def _ranked(x: Any, k: int, dim: int, largest: bool) -> ValuesIndices:
@@ -48,42 +48,42 @@ def _ranked(x: Any, k: int, dim: int, largest: bool) -> ValuesIndices:
     return ValuesIndices(*ops.TopK(x, size_tensor([k]), axis=dim, largest=int(largest), outputs=2))
 
 
-def sort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:
+def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> ValuesIndices:
     """The values in order along `dim`, and where each stood. `torch.sort`, ONNX TopK of all.
 
     Always stable, NaN counts as the greatest.
     """
-    dim = one_dim(dim, x.array.ndim)
-    return _ranked(x, x.shape[dim] if x.array.ndim else 1, dim, descending)
+    dim = one_dim(dim, input.array.ndim)
+    return _ranked(input, input.shape[dim] if input.array.ndim else 1, dim, descending)
 
 
-def argsort(x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-    """The int64 places that put `x` in order along `dim`. `torch.argsort`."""
-    return sort(x, dim, descending, stable).indices
+def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The int64 places that put `input` in order along `dim`. `torch.argsort`."""
+    return sort(input, dim, descending, stable).indices
 
 
-def msort(x: Any) -> Tensor:
+def msort(input: Any) -> Tensor:
     """Sorted along the first dimension. `torch.msort`."""
-    return sort(x, 0).values
+    return sort(input, 0).values
 
 
-def kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The k-th smallest along `dim`, counted from 1, and its place. `torch.kthvalue`.
 
     Raises:
         BoundsError: `k` is below 1 or more than there are.
     """
-    dim = one_dim(dim, x.array.ndim)
-    have = x.array.shape[dim] if x.array.ndim else 1
+    dim = one_dim(dim, input.array.ndim)
+    have = input.array.shape[dim] if input.array.ndim else 1
     if not 1 <= k <= have:
         raise BoundsError(
             f"kthvalue cannot choose the {int(k)}th of {have}",
             where=users_line(2),
             expected=f"k from 1 to {have}",
-            got=f"k={int(k)}, dim={dim}, shape {list(x.array.shape)}",
+            got=f"k={int(k)}, dim={dim}, shape {list(input.array.shape)}",
         )
-    found = _ranked(x, k, dim, False)
-    if not x.array.ndim:
+    found = _ranked(input, k, dim, False)
+    if not input.array.ndim:
         return found
     values, indices = (narrow(part, dim, k - 1, 1) for part in found)
     return ValuesIndices(values, indices) if keepdim else ValuesIndices(squeeze(values, dim), squeeze(indices, dim))

@@ -51,32 +51,32 @@ def svdvals(A: Any, *, driver: str | None = None) -> Tensor:
     return values
 
 
-def eigh(A: Any, UPLO: str = "L") -> shapes.EighResult:
+def eigh(input: Any, UPLO: str = "L") -> shapes.EighResult:
     """Eigenvalues [..., n] from the least and orthonormal eigenvectors, as columns, of symmetric A, of which the lower
     ("L") or upper ("U") triangle is read. `torch.linalg.eigh`."""
     if UPLO.upper() not in ("L", "U"):
         raise ArgumentError(f"eigh has no triangle {UPLO!r}", where=users_line(2), expected="'L' or 'U'")
-    return shapes.EighResult(*factor.Eigh(matrices(A, "eigh", square=True), upper=int(UPLO.upper() == "U")))
+    return shapes.EighResult(*factor.Eigh(matrices(input, "eigh", square=True), upper=int(UPLO.upper() == "U")))
 
 
-def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
+def eigvalsh(input: Any, UPLO: str = "L") -> Tensor:
     """The eigenvalues [..., n] of symmetric A from the least. `torch.linalg.eigvalsh`."""
-    return eigh(A, UPLO).eigenvalues
+    return eigh(input, UPLO).eigenvalues
 
 
-def matrix_exp(A: Any) -> Tensor:
+def matrix_exp(input: Any) -> Tensor:
     """The exponential of each square matrix. `torch.linalg.matrix_exp`."""
-    made: Tensor = factor.MatrixExp(matrices(A, "matrix_exp", square=True))
+    made: Tensor = factor.MatrixExp(matrices(input, "matrix_exp", square=True))
     return made
 
 
 @by_policy
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+def matrix_rank(input: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """How many singular values, int64 [...], are above max(atol, rtol times the greatest).
     `torch.linalg.matrix_rank`."""
-    matrices(A, "matrix_rank", square=hermitian)
-    least, relative = tolerances(A, tol if atol is None else atol, rtol)
-    values = svdvals(A.detach())
+    matrices(input, "matrix_rank", square=hermitian)
+    least, relative = tolerances(input, tol if atol is None else atol, rtol)
+    values = svdvals(input.detach())
     bound = amax(values, -1, True) * relative if values.array.size else values
     if least:
         bound = ops.Max(bound, cast(bound * 0 + least, bound.array.dtype))
@@ -90,23 +90,23 @@ def _ints(*values: int) -> Tensor:
 
 
 def matrix_norm(
-    A: Any, ord: float | str = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
+    input: Any, ord: float | str = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """A norm of matrices over two dimensions: "fro", "nuc", inf, -inf, 1, -1, 2 or -2. `torch.linalg.matrix_norm`."""
-    A = A if dtype is None else cast(A, dtype)
-    matrices(A, "matrix_norm")
-    rank = A.array.ndim
+    input = input if dtype is None else cast(input, dtype)
+    matrices(input, "matrix_norm")
+    rank = input.array.ndim
     dims = [one_dim(d, rank) for d in dim]
     if len(dims) != 2 or dims[0] == dims[1]:
         raise ArgumentError("matrix_norm works over two dimensions", where=users_line(2), got=str(dim))
     if ord == "fro":
-        return vector_norm(A, 2, dims, keepdim)
+        return vector_norm(input, 2, dims, keepdim)
     if ord in (1, -1, inf, -inf):
         first, second = dims if abs(ord) == 1 else dims[::-1]
-        sums = ops.ReduceL1(A, _ints(first), keepdims=1)
+        sums = ops.ReduceL1(input, _ints(first), keepdims=1)
         made = (amax if ord > 0 else amin)(sums, second, True)
     elif ord in ("nuc", 2, -2):
-        values = svdvals(movedim(A, dims, (-2, -1)))
+        values = svdvals(movedim(input, dims, (-2, -1)))
         made = values.sum(-1) if ord == "nuc" else (amax if ord == 2 else amin)(values, -1)
         for d in sorted(dims):
             made = made.unsqueeze(d)
@@ -117,27 +117,27 @@ def matrix_norm(
     return made if keepdim else ops.Squeeze(made, _ints(*dims))
 
 
-def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`matrix_norm` for a word, for two dimensions or for a matrix with an order; else `vector_norm`; of all elements
     without `ord` and `dim`. `torch.linalg.norm`."""
     if ord is None:
-        return vector_norm(A, 2, dim, keepdim, dtype=dtype)
+        return vector_norm(input, 2, dim, keepdim, dtype=dtype)
     dims = None if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    if isinstance(ord, str) or (dims is None and A.array.ndim == 2) or (dims is not None and len(dims) == 2):
-        if dims is None and A.array.ndim != 2:
+    if isinstance(ord, str) or (dims is None and input.array.ndim == 2) or (dims is not None and len(dims) == 2):
+        if dims is None and input.array.ndim != 2:
             raise ShapeError("norm of this order takes a matrix, or two dimensions", where=users_line(2))
-        return matrix_norm(A, ord, dims or (-2, -1), keepdim, dtype=dtype)
-    if dims is None and A.array.ndim != 1:
+        return matrix_norm(input, ord, dims or (-2, -1), keepdim, dtype=dtype)
+    if dims is None and input.array.ndim != 1:
         raise ShapeError("norm with an order takes a vector or a matrix, or dimensions", where=users_line(2))
-    return vector_norm(A, ord, dims, keepdim, dtype=dtype)
+    return vector_norm(input, ord, dims, keepdim, dtype=dtype)
 
 
-def cond(A: Any, p: Any = None) -> Tensor:
+def cond(input: Any, p: Any = None) -> Tensor:
     """How much A amplifies errors: the norm of order p times that of the inverse; by default the greatest singular
     value by the least. `torch.linalg.cond`."""
-    matrices(A, "cond", square=p not in (None, 2, -2))
+    matrices(input, "cond", square=p not in (None, 2, -2))
     if p in (None, 2, -2):
-        values = svdvals(A)
+        values = svdvals(input)
         first, last = values[..., 0], values[..., -1]
         return ops.Div(last, first) if p == -2 else ops.Div(first, last)
-    return ops.Mul(matrix_norm(A, p), matrix_norm(inv(A), p))
+    return ops.Mul(matrix_norm(input, p), matrix_norm(inv(input), p))

@@ -38,9 +38,9 @@ def slogdet(A: Any) -> shapes.SlogdetResult:
     return shapes.SlogdetResult(*matrix.LogDet(matrices(A, "slogdet", square=True)))
 
 
-def logdet(A: Any) -> Tensor:
+def logdet(input: Any) -> Tensor:
     """The logarithm of the determinants, NaN where one is negative. `torch.logdet`."""
-    sign, log = slogdet(A)
+    sign, log = slogdet(input)
     made: Tensor = where(sign < 0, float("nan"), log)
     return made
 
@@ -131,48 +131,48 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     return shapes.SolveResult(solve(_sound(A, info) if info.array.any() else A, B, left=left), info)
 
 
-def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+def solve_triangular(input: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """`solve` with one triangle of A, the other one not being read, nor the diagonal if `unitriangular`.
     `torch.linalg.solve_triangular`."""
-    matrices(A, "solve_triangular", square=True)
+    matrices(input, "solve_triangular", square=True)
     matrices(B, "solve_triangular")
     if unitriangular:
-        A = (triu if upper else tril)(A, 1 if upper else -1) + matrix.identity_like(A)
+        input = (triu if upper else tril)(input, 1 if upper else -1) + matrix.identity_like(input)
     else:
-        A = (triu if upper else tril)(A)
-    if B.array.ndim + 1 == A.array.ndim:
+        input = (triu if upper else tril)(input)
+    if B.array.ndim + 1 == input.array.ndim:
         B = unsqueeze(B, 0)  # a batch that broadcasts, never vectors
-    return solve(A, B, left=left)
+    return solve(input, B, left=left)
 
 
-def cholesky(A: Any, *, upper: bool = False) -> Tensor:
+def cholesky(input: Any, *, upper: bool = False) -> Tensor:
     """L [..., n, n], a lower triangle, with L Lᵀ = A, or its transpose if `upper`; records. `torch.linalg.cholesky`.
 
     Raises:
         LinAlgError: a matrix is not positive-definite.
     """
-    L: Tensor = matrix.Cholesky(matrices(A, "cholesky", square=True))
+    L: Tensor = matrix.Cholesky(matrices(input, "cholesky", square=True))
     return turned(L) if upper else L
 
 
-def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> shapes.CholeskyResult:
+def cholesky_ex(input: Any, *, upper: bool = False, check_errors: bool = False) -> shapes.CholeskyResult:
     """`cholesky`, and int32 [...] that is not 0 where a matrix is not positive-definite. `torch.linalg.cholesky_ex`."""
-    info = _info(matrices(A, "cholesky_ex", square=True), np.linalg.cholesky)
+    info = _info(matrices(input, "cholesky_ex", square=True), np.linalg.cholesky)
     _checked(info, check_errors, "not positive-definite")
-    return shapes.CholeskyResult(cholesky(_sound(A, info) if info.array.any() else A, upper=upper), info)
+    return shapes.CholeskyResult(cholesky(_sound(input, info) if info.array.any() else input, upper=upper), info)
 
 
-def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Tensor:
+def cholesky_solve(input: Any, input2: Any, upper: bool = False) -> Tensor:
     """The X with L Lᵀ X = B, or Lᵀ L X = B if `upper`. `torch.cholesky_solve`."""
-    matrices(B, "cholesky_solve")
-    matrices(L, "cholesky_solve", square=True)
-    first = solve_triangular(turned(L) if upper else L, B, upper=False)
-    return solve_triangular(L if upper else turned(L), first, upper=True)
+    matrices(input, "cholesky_solve")
+    matrices(input2, "cholesky_solve", square=True)
+    first = solve_triangular(turned(input2) if upper else input2, input, upper=False)
+    return solve_triangular(input2 if upper else turned(input2), first, upper=True)
 
 
-def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
+def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     """The inverse of the matrix whose Cholesky factor is L. `torch.cholesky_inverse`."""
-    return cholesky_solve(_identity(matrices(L, "cholesky_inverse", square=True)), L, upper)
+    return cholesky_solve(_identity(matrices(input, "cholesky_inverse", square=True)), input, upper)
 
 
 def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[float, float]:
@@ -183,82 +183,84 @@ def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[float, float]:
 
 
 @by_policy
-def pinv(A: Any, rcond: float | None = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
-    """Moore and Penrose's inverse [..., n, m] of A [..., m, n]; singular values up to max(atol, rtol times the
+def pinv(
+    input: Any, rcond: float | None = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """Moore and Penrose's inverse [..., n, m] of `input` [..., m, n]; singular values up to max(atol, rtol times the
     greatest) count as 0. The gradient is that for a rank that does not change. `torch.linalg.pinv`."""
-    matrices(A, "pinv", square=hermitian)
-    least, relative = tolerances(A, atol, rcond if rtol is None else rtol)
-    made: Tensor = PseudoInverse(A, atol=least, rtol=relative, hermitian=int(hermitian))
+    matrices(input, "pinv", square=hermitian)
+    least, relative = tolerances(input, atol, rcond if rtol is None else rtol)
+    made: Tensor = PseudoInverse(input, atol=least, rtol=relative, hermitian=int(hermitian))
     return made
 
 
 @by_policy
-def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> shapes.LstsqResult:
-    """The X [..., n, k] with the least |A X - B|, of those the shortest: A [..., m, n], B [..., m, k]. Also the squared
-    residuals [..., k] (empty unless m > n and every rank is full), the ranks [...], and nothing. `torch.linalg.lstsq`;
-    by singular values whatever the `driver`."""
-    matrices(A, "lstsq")
-    matrices(B, "lstsq")
-    if A.array.shape[-2] != B.array.shape[-2]:
+def lstsq(input: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> shapes.LstsqResult:
+    """The X [..., n, k] with the least |`input` X - `b`|, of those the shortest: `input` [..., m, n], `b` [..., m, k].
+    Also the squared residuals [..., k] (empty unless m > n and every rank is full), the ranks [...], and nothing.
+    `torch.linalg.lstsq`; by singular values whatever the `driver`."""
+    matrices(input, "lstsq")
+    matrices(b, "lstsq")
+    if input.array.shape[-2] != b.array.shape[-2]:
         raise ShapeError(
             "lstsq: the two sides do not fit",
             where=users_line(2),
-            expected=f"B [..., {A.array.shape[-2]}, k]",
-            got=f"B {list(B.array.shape)}",
+            expected=f"B [..., {input.array.shape[-2]}, k]",
+            got=f"B {list(b.array.shape)}",
         )
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ArgumentError(f"lstsq has no driver {driver!r}", where=users_line(2))
-    A, B = together(A, B, "lstsq")
-    X = ops.MatMul(pinv(A, rcond), B)
+    input, b = together(input, b, "lstsq")
+    X = ops.MatMul(pinv(input, rcond), b)
     from ox.linalg.factors import matrix_rank
 
-    rank = matrix_rank(A.detach(), rtol=rcond)
-    m, n = A.array.shape[-2:]
-    empty: Tensor = operator.as_input(np.zeros(0, A.array.dtype))
+    rank = matrix_rank(input.detach(), rtol=rcond)
+    m, n = input.array.shape[-2:]
+    empty: Tensor = operator.as_input(np.zeros(0, input.array.dtype))
     residuals = empty
     if m > n and bool((rank.array == n).all()):
-        left = ops.MatMul(A, X) - B
+        left = ops.MatMul(input, X) - b
         residuals = (left * left).sum(-2)
     return shapes.LstsqResult(X, residuals, rank, empty)
 
 
-def tensorinv(A: Any, ind: int = 2) -> Tensor:
+def tensorinv(input: Any, ind: int = 2) -> Tensor:
     """The inverse for `tensordot` over the last `ind` dimensions. `torch.linalg.tensorinv`."""
-    front, back = A.array.shape[:ind], A.array.shape[ind:]
+    front, back = input.array.shape[:ind], input.array.shape[ind:]
     if ind < 1 or prod(front) != prod(back):
         raise ShapeError(
             "tensorinv takes as many elements before as behind", where=users_line(2), got=f"{list(front)}, {list(back)}"
         )
-    return reshape(inv(reshape(A, [prod(front), prod(back)])), [*back, *front])
+    return reshape(inv(reshape(input, [prod(front), prod(back)])), [*back, *front])
 
 
-def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
+def tensorsolve(input: Any, other: Any, dims: Any = None) -> Tensor:
     """The X with tensordot(A, X, X.ndim) = B. `torch.linalg.tensorsolve`."""
     if dims is not None:
         from ox.functions import permute
 
-        moved = [d % A.array.ndim for d in dims]
-        A = permute(A, [*(d for d in range(A.array.ndim) if d not in moved), *moved])
-    rest = A.array.shape[B.array.ndim :]
-    if prod(rest) != B.array.size or prod(A.array.shape[: B.array.ndim]) != B.array.size:
+        moved = [d % input.array.ndim for d in dims]
+        input = permute(input, [*(d for d in range(input.array.ndim) if d not in moved), *moved])
+    rest = input.array.shape[other.array.ndim :]
+    if prod(rest) != other.array.size or prod(input.array.shape[: other.array.ndim]) != other.array.size:
         raise ShapeError(
             "tensorsolve: the shapes do not fit",
             where=users_line(2),
-            got=f"A {list(A.array.shape)}, B {list(B.array.shape)}",
+            got=f"A {list(input.array.shape)}, B {list(other.array.shape)}",
         )
-    return reshape(solve(reshape(A, [B.array.size, prod(rest)]), reshape(B, [-1])), list(rest))
+    return reshape(solve(reshape(input, [other.array.size, prod(rest)]), reshape(other, [-1])), list(rest))
 
 
-def matrix_power(A: Any, n: int) -> Tensor:
+def matrix_power(input: Any, n: int) -> Tensor:
     """A multiplied n times with itself; a negative n is of the inverse. `torch.linalg.matrix_power`."""
-    matrices(A, "matrix_power", square=True)
+    matrices(input, "matrix_power", square=True)
     if n < 0:
-        return matrix_power(inv(A), -n)
+        return matrix_power(inv(input), -n)
     result = None
     while n:
         if n & 1:
-            result = A if result is None else ops.MatMul(result, A)
+            result = input if result is None else ops.MatMul(result, input)
         n >>= 1
         if n:
-            A = ops.MatMul(A, A)
-    return _identity(A) if result is None else result
+            input = ops.MatMul(input, input)
+    return _identity(input) if result is None else result

@@ -205,7 +205,7 @@ def _gathered(rows: Tensor, which: Tensor | None, bags: Any, start: float) -> Te
 
 
 @takes_tensors
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """int64 [..., classes], 1 at the place that each index names; as many classes as the largest index asks for when
     -1. `torch.nn.functional.one_hot`, ONNX OneHot.
 
@@ -214,7 +214,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         BoundsError: an index below 0, or not below `num_classes`.
         ArgumentError: no indices and no `num_classes`.
     """
-    indices = tensor.array
+    indices = input.array
     if indices.dtype != int64:
         raise DTypeError("one_hot takes int64 indices", where=place(), got=str(indices.dtype), hint="x.long()")
     if num_classes < 1 and (num_classes != -1 or not indices.size):
@@ -229,10 +229,10 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
                 got=str(low if low < 0 else high),
             )
     if num_classes == -1:
-        depth = ops.Add(ops.ReduceMax(tensor, keepdims=0), scalar(1, int64))
+        depth = ops.Add(ops.ReduceMax(input, keepdims=0), scalar(1, int64))
     else:
         depth = scalar(num_classes, int64)
-    return ops.OneHot(tensor, depth, ints(0, 1))
+    return ops.OneHot(input, depth, ints(0, 1))
 
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]
