@@ -66,6 +66,7 @@ from ox.dtypes import bool_ as bool
 from ox.dtypes import float32 as float
 from ox.dtypes import int16 as short
 from ox.dtypes import int32 as int
+from ox.einops.registration import register as _register_einops
 from ox.errors import OxError
 from ox.files import load, save
 from ox.functions import *  # noqa: F403
@@ -251,9 +252,9 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "export", "fft", "func",
-    "graph", "linalg", "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train", "utils",
-    "version",
+    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "einops", "export", "fft",
+    "func", "graph", "linalg", "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train",
+    "utils", "version",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (
@@ -299,3 +300,4 @@ _ELSEWHERE = {
     **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
 }
 __getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)
+_register_einops()

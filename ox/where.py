@@ -14,8 +14,8 @@ _LIBRARY = ("<frozen ", f"{os.sep}contextlib.py", f"{os.sep}functools.py", f"{os
 
 
 def _between() -> tuple[str, ...]:
-    """The folders of what lies between the shell and the user's page, as far as it is loaded."""
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in ("ox_cli", "typer", "click"))
+    """The folders of what lies between the user's line and ox, or the shell and that line, as far as it is loaded."""
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in ("ox_cli", "typer", "click", "einops"))
     return (_HERE, *(os.path.dirname(os.path.abspath(file)) + os.sep for file in files if file))
 
 

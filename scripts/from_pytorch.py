@@ -153,6 +153,8 @@ differences run through everything:
   work number by number: the modulus is `x.square().sum(-1).sqrt()`. `ox.fft.fft` takes a real tensor whose last size
   is 2 for pairs.
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.
+
+What scripts bring along, einops, checkpoints in `.pt` files, sparse matrices: [other libraries](interoperability.md).
 """
 
 
