@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
+from zlib import crc32
 
 import numpy as np
 
 from ox.dtypes import ALL, DType, bfloat16
 from ox.errors import ArgumentError, LoadError, WriteError
+from ox.safetensors_file import chunks, raw
+from ox.temporary import close, file_beside, lock
 
 _KEY = "ox.tree"
+_CHECKSUM = "ox.crc32"
 # the element types of safetensors that tensors can have; a bool is a byte
 _TYPES: dict[str, DType] = {
     **{f"{letter}{8 * t.itemsize}": t for t in ALL for letter in t.kind.upper() if letter in "FIU"},
@@ -28,10 +31,16 @@ _TYPES: dict[str, DType] = {
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+def write_whole(
+    path: str | os.PathLike[str], write: Callable[[Path], None], before: Callable[[], None] | None = None
+) -> None:
     """Call `write` with a temporary name beside `path`, make it durable, and rename it into place.
 
-    Whatever goes wrong, a file that was at `path` stays as it was.
+    Whatever goes wrong, a file that was at `path` stays as it was. What a killed process left of an earlier try is
+    removed.
+
+    Args:
+        before: called when the new file is durable, and about to take its name.
 
     Raises:
         WriteError: the system refuses, as the folder is not there or not writable, or the disk is full.
@@ -39,22 +48,25 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
     path = Path(path).resolve()  # a link stays, and what it points to is written
     if path.exists() and not path.is_file():
         raise WriteError(f"{path} was not written", got="it is there, and no regular file", hint="the name of a file")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        # made here and not by `write`, so that a name that exists is never taken
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        mode = os.fstat(handle).st_mode
-        os.close(handle)
-        write(temporary)
-        with open(temporary, "rb+") as f:
-            os.fsync(f.fileno())
-        temporary.chmod(mode & 0o777)  # `write` may have put a file of its own there
-        os.replace(temporary, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)  # the rename itself
-        finally:
-            os.close(directory)
+        with file_beside(path) as temporary:
+            mode = temporary.stat().st_mode
+            write(temporary)
+            handle = os.open(temporary, os.O_RDWR)
+            try:
+                lock(handle)  # `write` may have put a file of its own there
+                os.fsync(handle)
+                temporary.chmod(mode & 0o777)
+                if before is not None:
+                    before()
+                os.replace(temporary, path)
+            finally:
+                close(handle)
+            directory = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)  # the rename itself
+            finally:
+                os.close(directory)
     except WriteError:
         raise
     except OSError as error:
@@ -63,8 +75,6 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
             got=error.strerror or str(error),
             hint="a folder that exists and can be written, with space left",
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
@@ -77,26 +87,40 @@ def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
         ArgumentError: something else is inside, or it contains itself; the message says where.
         WriteError: the file cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save as serialize
-    from safetensors.numpy import save_file
+    if isinstance(f, (str, os.PathLike)):
+        write_whole(f, writer(obj))
+    else:
+        f.writelines(_pieces(obj))
 
+
+def writer(obj: Any) -> Callable[[Path], None]:
+    """What `write_whole` calls to write the file of `save`."""
+    pieces = _pieces(obj)
+
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+
+    return write
+
+
+def _pieces(obj: Any) -> Iterator[bytes | memoryview]:
+    """The bytes of the file that `obj` becomes."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     try:
         tree = json.dumps(_flatten(obj, arrays, "value"))
     except RecursionError:
         raise ArgumentError("ox.save cannot write a value that is nested too deep, or contains itself") from None
+    return chunks(arrays, {_CHECKSUM: _checksum(tree, arrays.values()), _KEY: tree})
 
-    def write(temporary: Path) -> None:
-        try:
-            save_file(arrays, temporary, metadata={_KEY: tree})
-        except SafetensorError as error:  # a full disk, among others
-            raise OSError(str(error)) from error
 
-    if isinstance(f, (str, os.PathLike)):
-        write_whole(f, write)
-    else:
-        f.write(serialize(arrays, metadata={_KEY: tree}))
+def _checksum(tree: str, arrays: Iterable[np.ndarray[Any, Any]]) -> str:
+    """Of everything that a file holds, in the order of its tree."""
+    value = crc32(tree.encode())
+    for array in arrays:
+        value = crc32(raw(array), value)
+    return f"{value:08x}"
 
 
 def load(
@@ -131,12 +155,16 @@ def _read(path: str, device: str | None) -> Any:
 
     try:
         with safe_open(path, framework="numpy") as f:
-            tree = (f.metadata() or {}).get(_KEY)
-            return _plain(path, f, device) if tree is None else _unflatten(json.loads(tree), f, device)
+            about = f.metadata() or {}
+            if _KEY not in about and _CHECKSUM not in about:
+                return _plain(path, list(f.keys()), device)
+            return _own(path, about, device)
     except LoadError:
         raise
     except OSError as error:
         raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+    except MemoryError as error:
+        raise LoadError(f"{path} does not fit into memory", got=str(error) or None) from error
     except (SafetensorError, *_DAMAGE) as error:
         raise LoadError(
             f"{path} cannot be read",
@@ -148,33 +176,60 @@ def _read(path: str, device: str | None) -> Any:
         ) from error
 
 
+class _Arrays:
+    """The arrays of a file whose header has been checked, and the checksum of those that were read.
+
+    The library's NumPy reader knows no bfloat16, and panics where memory is too small: the bytes are read here.
+    """
+
+    def __init__(self, path: str, tree: str = "") -> None:
+        self._path, self.sum = path, crc32(tree.encode())
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self._entries = json.loads(file.read(length))
+        self._data = 8 + length
+
+    def read(self, name: str) -> np.ndarray[Any, Any]:
+        entry = self._entries[name]
+        if entry["dtype"] not in _TYPES:
+            raise LoadError(
+                f"{self._path} has tensors of a type that ox has not",
+                where=name,
+                expected=", ".join(_TYPES),
+                got=entry["dtype"],
+            )
+        begin, shape = self._data + entry["data_offsets"][0], entry["shape"]
+        array = np.fromfile(self._path, _TYPES[entry["dtype"]], prod(shape), offset=begin).reshape(shape)
+        self.sum = crc32(raw(array), self.sum)
+        return array != 0 if entry["dtype"] == "BOOL" else array
+
+
+def _own(path: str, about: dict[str, str], device: str | None) -> Any:
+    """What `save` wrote; files of earlier versions have no checksum."""
+    arrays = _Arrays(path, about[_KEY])
+    value = _unflatten(json.loads(about[_KEY]), arrays, device)
+    if about.get(_CHECKSUM, f"{arrays.sum:08x}") != f"{arrays.sum:08x}":
+        raise LoadError(
+            f"{path} is damaged",
+            expected=f"the checksum {about[_CHECKSUM]}, which was noted when it was written",
+            got=f"{arrays.sum:08x}",
+            hint="an earlier checkpoint, or another copy",
+        )
+    return value
+
+
 def _is_pickle(path: str) -> bool:
     """Whether the file is what torch.save writes: a zip archive, or before 1.6 a bare pickle."""
     with open(path, "rb") as f:
         return f.read(4).startswith((b"PK\x03\x04", b"\x80\x02"))
 
 
-def _plain(path: str, f: Any, device: str | None) -> dict[str, Any]:
-    """The tensors of a file that another program wrote, by name. `f` has checked that the header speaks the truth
-    about the file; its own NumPy reader knows no bfloat16, so the bytes are read here."""
+def _plain(path: str, names: list[str], device: str | None) -> dict[str, Any]:
+    """The tensors of a file that another program wrote, by name."""
     from ox.tensor import make_tensor
 
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    tensors = {}
-    for name in f.keys():  # noqa: SIM118  a handle, no dict
-        entry = header[name]
-        if entry["dtype"] not in _TYPES:
-            raise LoadError(
-                f"{path} has tensors of a type that ox has not",
-                where=name,
-                expected=", ".join(_TYPES),
-                got=entry["dtype"],
-            )
-        begin, shape = entry["data_offsets"][0], entry["shape"]
-        array = np.fromfile(path, _TYPES[entry["dtype"]], prod(shape), offset=8 + length + begin).reshape(shape)
-        tensors[name] = make_tensor(array != 0 if entry["dtype"] == "BOOL" else array)
+    arrays = _Arrays(path)
+    tensors = {name: make_tensor(arrays.read(name)) for name in names}
     return tensors if device is None else {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
@@ -219,21 +274,21 @@ def _name(where: str, taken: dict[str, Any]) -> str:
     return name if name not in taken and name != "__metadata__" else f"{name}#{len(taken)}"
 
 
-def _unflatten(tree: Any, f: Any, device: str | None) -> Any:
+def _unflatten(tree: Any, arrays: _Arrays, device: str | None) -> Any:
     if tree is None or isinstance(tree, (bool, int, str)):
         return tree
     ((kind, content),) = tree.items()
     if kind == "float":
         return float.fromhex(content)
     if kind in ("list", "tuple"):
-        values = [_unflatten(v, f, device) for v in content]
+        values = [_unflatten(v, arrays, device) for v in content]
         return values if kind == "list" else tuple(values)
     if kind == "dict":
-        return {_unflatten(k, f, device): _unflatten(v, f, device) for k, v in content}
+        return {_unflatten(k, arrays, device): _unflatten(v, arrays, device) for k, v in content}
     if kind not in ("tensor", "array"):
         raise ValueError(f"an unknown kind '{kind}'")
     name, dtype, shape = content
-    array = f.get_tensor(name)
+    array = arrays.read(name)
     array = array.view(bfloat16) if dtype == "bfloat16" and array.dtype == np.uint16 else array
     if array.dtype != dtype or array.size != prod(shape):
         raise ValueError(f"tensor {name} is {array.dtype} {list(array.shape)}, not {dtype} {shape}")

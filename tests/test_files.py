@@ -299,3 +299,99 @@ def test_an_open_file_serves_as_well(tmp_path: Path) -> None:
         ox.save(value, file)
     assert same(ox.load(tmp_path / "x.pt", map_location=ox.device("cpu")), value)
     assert same(ox.load(tmp_path / "x.pt", "cpu"), value)
+
+
+# -- checksums --------------------------------------------------------------------------------------------------------
+
+
+def test_any_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
+    """Each bit of a file: what is read is what was written, or one error."""
+    value = {"w": ox.tensor([1.0, 2.0, 3.0]), "m": [ox.tensor([True]), ox.ones(2, dtype=ox.bfloat16)], "step": 3}
+    ox.save(value, tmp_path / "x")
+    data, found = (tmp_path / "x").read_bytes(), 0
+    for place in range(len(data)):
+        for bit in range(8):
+            torn = bytearray(data)
+            torn[place] ^= 1 << bit
+            (tmp_path / "torn").write_bytes(torn)
+            try:
+                read = ox.load(tmp_path / "torn")
+            except LoadError:
+                found += 1
+            else:
+                assert same(read, value) or "ox.tree" not in str(torn), (place, bit)
+    assert found > 7 * len(data)  # harmless are the spaces after the header, and the checksum's own name
+
+
+def test_any_truncation_is_found(tmp_path: Path) -> None:
+    ox.save({"w": ox.tensor([1.0, 2.0, 3.0])}, tmp_path / "x")
+    data = (tmp_path / "x").read_bytes()
+    for length in range(len(data)):
+        (tmp_path / "torn").write_bytes(data[:length])
+        with pytest.raises(LoadError):
+            ox.load(tmp_path / "torn")
+
+
+def test_a_file_without_a_checksum(tmp_path: Path) -> None:
+    """As versions before wrote them."""
+    from safetensors.numpy import save_file
+
+    tree = '{"dict": [["w", {"tensor": ["w", "float32", [2]]}]]}'
+    save_file({"w": np.array([1, 2], np.float32)}, tmp_path / "x", metadata={"ox.tree": tree})
+    assert ox.load(tmp_path / "x")["w"].tolist() == [1, 2]
+
+
+def test_a_tensor_that_another_program_changed_is_damage(tmp_path: Path) -> None:
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    ox.save({"w": ox.tensor([1.0, 2.0])}, tmp_path / "x")
+    with safe_open(tmp_path / "x", framework="numpy") as f:
+        about = f.metadata()
+    save_file(load_file(tmp_path / "x"), tmp_path / "same", metadata=about)
+    assert ox.load(tmp_path / "same")["w"].tolist() == [1, 2]
+    save_file({"w": np.array([1, 3], np.float32)}, tmp_path / "other", metadata=about)
+    with pytest.raises(LoadError, match="damaged") as caught:
+        ox.load(tmp_path / "other")
+    assert about["ox.crc32"] in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[2**62, 2**62], [2**63], [-1], [0, 2**64], [0] * 100, [1e300], ["a"], [None], [[1]], [True], "4", {}, 2**70, None],
+    ids=str,
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_an_absurd_shape(tmp_path: Path, shape: Any, own: bool) -> None:
+    from safetensors.numpy import save
+
+    path = tmp_path / "x"
+    if own:
+        tree = json.dumps({"dict": [["w", {"tensor": ["w", "float32", shape]}]]})
+        path.write_bytes(save({"w": np.ones(4, np.float32)}, metadata={"ox.tree": tree}))
+    else:
+        header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 16]}}).encode()
+        path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    with pytest.raises(LoadError, match=r"cannot be read|damaged"):
+        ox.load(path)
+    empty = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(empty)) + empty)
+    with pytest.raises(LoadError, match=r"cannot be read|damaged"):
+        ox.load(path)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_tensors_that_no_memory_holds(tmp_path: Path, own: bool) -> None:
+    """A sparse file is as large as its header says, and costs nothing."""
+    count = 2**41
+    about = {"ox.tree": json.dumps({"tensor": ["w", "float32", [count]]})} if own else {}
+    entry = {"dtype": "F32", "shape": [count], "data_offsets": [0, 4 * count]}
+    header = json.dumps({"__metadata__": about, "w": entry}).encode()
+    with open(tmp_path / "x", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        try:
+            file.truncate(8 + len(header) + 4 * count)
+        except OSError:
+            pytest.skip("this disk has no files of that size")
+    with pytest.raises(LoadError, match="does not fit into memory"):
+        ox.load(tmp_path / "x")

@@ -15,6 +15,7 @@ from typing import Any
 
 from ox import files
 from ox.errors import LoadError
+from ox.temporary import remove_abandoned
 from ox.train import disk
 from ox.train.run import Run
 from ox.train.snapshot import size
@@ -30,13 +31,11 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False) -> None:
     Raises:
         TrainError: the disk refuses, and how much was missing; the earlier checkpoint is still there.
     """
-    from safetensors import SafetensorError
-
     try:
         files.save({"format": FORMAT, **state}, run.last)
         if best:
             _name_too(run.last, run.best)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         again = f"make room, then ox train --resume {run.folder}; the checkpoint before this one is whole"
         raise disk.refused("the checkpoint could not be written", run.last, error, size(state), again) from error
 
@@ -61,7 +60,9 @@ def load(path: Path) -> dict[str, Any]:
 
 def mend(run: Run, best: dict[str, Any] | None, step: int) -> None:
     """Finish what a killed process began: name `last` the best if it is, and remove files that were never whole."""
-    for leftover in run.last.parent.glob(".*.tmp"):
+    remove_abandoned(run.folder)
+    remove_abandoned(run.last.parent)
+    for leftover in run.last.parent.glob(".tmp??????"):  # of safetensors' own writer, which versions before used
         leftover.unlink(missing_ok=True)
     if best is not None and best["step"] == step:
         _name_too(run.last, run.best)

@@ -136,8 +136,9 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
 
 def _go(trainer: Trainer, run: Run, show: Silent | None, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
     show, changed = show or Silent(), []
-    if run.last.is_file() and trainer.team.first:
+    if trainer.team.first:
         checkpoint.mend(run, trainer.progress.best, trainer.progress.step)
+    if run.last.is_file() and trainer.team.first:
         changed = differences(run)
     if not trainer.team.first:
         show = Silent()

@@ -75,19 +75,19 @@ SLOWLY = """
 import os
 import time
 
-import safetensors.numpy
+from ox import files
+
+chunks = files.chunks
 
 
-def slowly(arrays, path, metadata):
-    data = safetensors.numpy.save(arrays, metadata)
-    for part in range(10):
-        with open(path, "ab") as file:
-            file.write(data[part * len(data) // 10 : (part + 1) * len(data) // 10])
-        time.sleep(0.003)
+def slowly(arrays, metadata):
+    for piece in chunks(arrays, metadata):
+        time.sleep(0.001)
+        yield piece
 
 
 if "OX_TEST_SLOWLY" in os.environ:
-    safetensors.numpy.save_file = slowly
+    files.chunks = slowly
 
 
 def augment(batch, generator):
@@ -129,7 +129,10 @@ def test_killed_at_random_moments(variant, tmp_path: Path) -> None:
     assert weights(run) == weights(whole)
     assert weights(run, "best") == weights(whole, "best")
     assert lines(run) == lines(whole)
-    assert not list(folder.glob("checkpoints/.*"))
+    assert not list(folder.rglob(".*"))
+    names = {path.relative_to(folder) for path in folder.rglob("*")}
+    clean = {path.relative_to(whole.folder) for path in whole.folder.rglob("*")}
+    assert {n for n in names ^ clean if "tfevents" not in n.name} == set()
 
 
 def _stamp(folder: Path) -> int:
@@ -211,6 +214,18 @@ def refused(folder: Path, kind: type[Exception]) -> str:
         train.resume(folder)
     assert snapshot(folder) == before
     return str(caught.value)
+
+
+def test_what_killed_processes_left_is_removed(page: Path, tmp_path: Path) -> None:
+    """Also what versions before left, whose checkpoints were written by safetensors itself."""
+    folder = stopped(page, tmp_path / "runs")
+    for name in (".last.safetensors.01234567.tmp", ".tmpA1b2C3", ".best.safetensors.89abcdef.tmp"):
+        (folder / "checkpoints" / name).write_bytes(b"half")
+    for name in (".curves.png.01234567.tmp", ".metrics.jsonl.01234567.tmp", ".result.json.01234567.tmp", ".training"):
+        (folder / name).write_bytes(b"half")
+    (folder / ".tmpA1b2C3").write_bytes(b"not ours")
+    run = train.resume(folder)
+    assert [path.name for path in run.folder.rglob(".*")] == [".tmpA1b2C3"]
 
 
 def test_killed_before_the_first_checkpoint(page: Path, tmp_path: Path) -> None:
