@@ -65,10 +65,14 @@ class MultiheadAttention(Module):
         for name in ("bias_k", "bias_v"):
             self.register_parameter(name, empty(1, 1, embed_dim, dtype=dtype) if add_bias_kv else None)
         self.add_zero_attn = add_zero_attn
-        self.reset_parameters()
+        self._qkv_same_embed_dim = joint
+        self._reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
         for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
             if weight is not None:
                 init.xavier_uniform_(weight)

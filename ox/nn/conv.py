@@ -19,15 +19,15 @@ from ox.tensor import Tensor
 _SPATIAL = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
-class Convolution(Module):
-    """What the convolutions and their transposes share: arguments, parameters, explanations, repr."""
+class _ConvNd(Module):
+    """What the convolutions and their transposes share: arguments, parameters, explanations, repr. For layers of one's
+    own: `torch.nn.modules.conv._ConvNd`; the rank is that of the class, or that of `kernel_size`."""
 
-    rank: int
-    transposed = False
+    rank: int = 0
     weight: Parameter
     bias: Parameter | None
 
-    def _set(
+    def __init__(
         self,
         in_channels: int,
         out_channels: int,
@@ -35,26 +35,40 @@ class Convolution(Module):
         stride: Size,
         padding: Size | str,
         dilation: Size,
+        transposed: bool,
+        output_padding: Size,
         groups: int,
         bias: bool,
-        padding_mode: str,
-        output_padding: Size,
-        dtype: DType | None,
+        padding_mode: str = "zeros",
+        *,
+        dtype: DType | None = None,
     ) -> None:
+        super().__init__()
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 "groups must divide in_channels and out_channels", got=f"{in_channels}, {out_channels}, groups={groups}"
             )
+        if not self.rank:
+            self.rank = 1 if isinstance(kernel_size, int) else len(kernel_size)
         rank = self.rank
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = several(kernel_size, rank, "kernel_size", 1)
         self.stride, self.dilation = several(stride, rank, "stride", 1), several(dilation, rank, "dilation", 1)
         self.padding = padding if isinstance(padding, str) else several(padding, rank, "padding", 0)
+        self.transposed = transposed
         self.output_padding = several(output_padding, rank, "output_padding", 0)
         self.padding_mode = one_of(padding_mode, "padding_mode", ("zeros", "reflect", "replicate", "circular"))
+        self._reversed_padding_repeated_twice = self._pads()
         self.weight = empty(*self._weight_shape(), dtype=dtype)
         self.register_parameter("bias", empty(out_channels, dtype=dtype) if bias else None)
         self.reset_parameters()
+
+    def _pads(self) -> list[int]:
+        """The padding as `F.pad` takes it: the last dimension first, both ends of each."""
+        pads = conv_attributes(self.stride, self.padding, self.dilation, self.groups, self.kernel_size).get("pads")
+        pads = pads or [0] * (2 * self.rank)
+        ends = zip(reversed(pads[: self.rank]), reversed(pads[self.rank :]), strict=True)
+        return [p for both in ends for p in both]
 
     def _weight_shape(self) -> tuple[int, ...]:
         first, second = self.out_channels, self.in_channels // self.groups
@@ -97,7 +111,7 @@ class Convolution(Module):
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
-class _Conv(Convolution):
+class _Conv(_ConvNd):
     def __init__(
         self,
         in_channels: int,
@@ -112,22 +126,25 @@ class _Conv(Convolution):
         *,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__()
-        self._set(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, 0, dtype
-        )
-        self._attributes = conv_attributes(self.stride, self.padding, self.dilation, groups, self.kernel_size)
-        pads = self._attributes.get("pads")
-        self._pads: tuple[int, ...] | None = None
-        if pads and padding_mode != "zeros":
-            ends = zip(reversed(pads[: self.rank]), reversed(pads[self.rank :]), strict=True)
-            self._pads = tuple(p for both in ends for p in both)
-            del self._attributes["pads"]
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, False, 0, groups, bias, padding_mode,
+            dtype=dtype,
+        )  # fmt: skip
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution of this layer with a weight and a bias that need not be its own."""
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, tuple(self._reversed_padding_repeated_twice), self.padding_mode)
+            padding = 0
+        said = (self.stride, padding, self.dilation, self.groups, weight.array.shape)
+        if self.__dict__.get("_said") != said:  # attributes of the operator, made again where the layer's have changed
+            attributes = conv_attributes(*said[:4], weight.array.shape[2:])
+            self.__dict__.update(_said=said, _attributes=attributes)
+        return run_conv(input, weight, bias, self.__dict__["_attributes"])
 
     def forward(self, input: Tensor) -> Tensor:
-        if self._pads is not None:
-            input = F.pad(input, self._pads, self.padding_mode)
-        return run_conv(input, self.weight, self.bias, self._attributes)
+        return self._conv_forward(input, self.weight, self.bias)
 
 
 class Conv1d(_Conv):

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.conv import Convolution
+from ox.nn.conv import _ConvNd
 from ox.nn.functional.conv import Size, run_conv, transposed_attributes
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
 
-class _ConvTranspose(Convolution):
-    transposed = True
+class _ConvTransposeNd(_ConvNd):
+    def _output_padding(
+        self,
+        input: Tensor,
+        output_size: Sequence[int] | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        kernel_size: Sequence[int],
+        num_spatial_dims: int,
+        dilation: Sequence[int] | None = None,
+    ) -> Sequence[int]:
+        """How much longer the output is at one side: that of the layer, or what gives `output_size`."""
+        if output_size is None:
+            return self.output_padding
+        rank, sizes = num_spatial_dims, input.array.shape[-num_spatial_dims:]
+        wanted = [int(n) for n in output_size]
+        if len(wanted) == input.array.ndim:
+            wanted = wanted[-rank:]
+        least = [
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, s, p, d, k in zip(sizes, stride, padding, dilation or [1] * rank, kernel_size, strict=True)
+        ]
+        if len(wanted) != rank or not all(0 <= w - low < s for w, low, s in zip(wanted, least, stride, strict=True)):
+            most = [low + s - 1 for low, s in zip(least, stride, strict=True)]
+            raise ShapeError(
+                "output_size is not one that this convolution can make",
+                where=place(),
+                expected=f"{least} to {most}",
+                got=str(list(output_size)),
+            )
+        return tuple(w - low for w, low in zip(wanted, least, strict=True))
 
+
+class _ConvTranspose(_ConvTransposeNd):
     def __init__(
         self,
         in_channels: int,
@@ -31,50 +62,21 @@ class _ConvTranspose(Convolution):
         *,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__()
         if padding_mode != "zeros":
             raise ArgumentError(f"a transposed convolution pads with zeros only, not {padding_mode!r}")
-        self._set(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            output_padding,
-            dtype,
-        )
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, True, output_padding, groups, bias,
+            padding_mode, dtype=dtype,
+        )  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`: which of the sizes that the stride leaves open comes out."""
-        extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
         pads: Any = self.padding
+        extra = self._output_padding(
+            input, output_size, self.stride, pads, self.kernel_size, self.rank, self.dilation
+        )
         attributes = transposed_attributes(self.stride, pads, extra, self.groups, self.dilation, self.kernel_size)
         return run_conv(input, self.weight, self.bias, attributes, transposed=True)
-
-    def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        rank, sizes, pads = self.rank, input.array.shape[-self.rank :], cast("tuple[int, ...]", self.padding)
-        wanted = [int(n) for n in output_size]
-        if len(wanted) == input.array.ndim:
-            wanted = wanted[-rank:]
-        least = [
-            (n - 1) * s - 2 * p + d * (k - 1) + 1
-            for n, s, p, d, k in zip(sizes, self.stride, pads, self.dilation, self.kernel_size, strict=True)
-        ]
-        if len(wanted) != rank or not all(
-            0 <= w - low < s for w, low, s in zip(wanted, least, self.stride, strict=True)
-        ):
-            most = [low + s - 1 for low, s in zip(least, self.stride, strict=True)]
-            raise ShapeError(
-                "output_size is not one that this convolution can make",
-                where=place(),
-                expected=f"{least} to {most}",
-                got=str(list(output_size)),
-            )
-        return tuple(w - low for w, low in zip(wanted, least, strict=True))
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -53,6 +53,7 @@ class Hooks:
             raise
 
     def _run(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], called: list[Any]) -> Any:
+        forward = module.forward  # that of before the hooks: the first call of a lazy module changes its class
         for hook, with_kwargs in self.all("pre"):
             changed = hook(module, args, kwargs) if with_kwargs else hook(module, args)
             if changed is not None and with_kwargs:
@@ -63,12 +64,22 @@ class Hooks:
         watch = Watch(self, module) if watched else None
         if watch is not None:
             args = watch.inputs(args)
-        result = module.forward(*args, **kwargs)
+        result = forward(*args, **kwargs)
         for hook, with_kwargs in self.all("post"):
             called.append(hook)
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             result = result if changed is None else changed
         return result if watch is None else watch.outputs(result)
+
+
+class WithModule:
+    """A hook that is told which module it is of; a deep copy of the module has one of the copy."""
+
+    def __init__(self, hook: Callable[..., Any], module: Any) -> None:
+        self.hook, self.module = hook, module
+
+    def __call__(self, *args: Any) -> Any:
+        return self.hook(self.module, *args)
 
 
 class HookRegistry:
@@ -121,13 +132,22 @@ class HookRegistry:
         return self._hook("state_pre", hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, state_dict, prefix, {})`` when the module is in the dict; it may change the dict."""
+        """Call ``hook(module, state_dict, prefix, metadata)`` when the module is in the dict; it may change the
+        dict."""
+        return self._register_state_dict_hook(hook)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
+        """The same; what the hook of the outermost module returns, if not None, is the dict."""
         return self._hook("state_post", hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, error_msgs)`` before
+        """Call ``hook(module, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys, error_msgs)`` before
         `load_state_dict` looks at a dict, a copy that the hook may change; what it adds to `error_msgs` is an error."""
-        return self._hook("load_pre", hook)
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> Handle:
+        """The same; without the module as first argument unless `with_module`."""
+        return self._hook("load_pre", WithModule(hook, self) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(module, incompatible_keys)`` after `load_state_dict`; names that it takes out of the lists are

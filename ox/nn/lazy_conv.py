@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox.errors import ShapeError
-from ox.nn.conv import Conv1d, Conv2d, Conv3d, Convolution
+from ox.nn.conv import Conv1d, Conv2d, Conv3d, _ConvNd
 from ox.nn.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from ox.nn.lazy import LazyModuleMixin
 from ox.nn.uninitialized import UninitializedParameter
@@ -13,7 +13,7 @@ from ox.ops.explain import place
 from ox.tensor import Tensor
 
 
-class _LazyConvolution(LazyModuleMixin, Convolution):
+class _LazyConvolution(LazyModuleMixin, _ConvNd):
     """The arguments of `cls_to_become` without `in_channels`."""
 
     def __init__(self, out_channels: int, kernel_size: Any, *args: Any, **kwargs: Any) -> None:

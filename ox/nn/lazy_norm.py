@@ -16,14 +16,14 @@ from ox.nn.running_norm import (
     InstanceNorm1d,
     InstanceNorm2d,
     InstanceNorm3d,
-    RunningNorm,
+    _NormBase,
 )
 from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
 
-class _LazyNorm(LazyModuleMixin, RunningNorm):
+class _LazyNorm(LazyModuleMixin, _NormBase):
     """The arguments of BatchNorm without `num_features`, with its defaults for InstanceNorm too, as in PyTorch."""
 
     def __init__(

@@ -25,15 +25,18 @@ class Module(Moving, Stateful):
     """
 
     training: bool = True
-    _transient: set[str]  # buffers that state_dict leaves out
+    _non_persistent_buffers_set: set[str]  # buffers that state_dict leaves out
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "_call_impl" in vars(cls) and "__call__" not in vars(cls):
+            cls.__call__ = cls._call_impl  # type: ignore[method-assign]
         if cls.__module__.startswith("ox.nn.") and "__init__" in vars(cls):
             cls.__init__ = placed(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, training=True)
+        self.__dict__["_non_persistent_buffers_set"] = set()
 
     # -- calling -----------------------------------------------------------------------------------------------
 
@@ -67,6 +70,8 @@ class Module(Moving, Stateful):
             raise told from None
         finally:
             MODE.reset(token)
+
+    _call_impl = __call__  # what PyTorch's __call__ calls, for those who put something around it
 
     def _explained(self, error: OxError, args: tuple[Any, ...]) -> OxError:
         """The innermost module that an error passes says, if it can, what it expected."""
@@ -102,8 +107,11 @@ class Module(Moving, Stateful):
                 )
             self._forget(name, but=fields[kind])
             fields.pop(name, None)
+            if kind == "_parameters" and type(self).register_parameter is not Module.register_parameter:
+                self.register_parameter(name, value)
+                return
             if kind == "_buffers" and not value.persistent:
-                fields["_transient"].add(name)
+                fields["_non_persistent_buffers_set"].add(name)
             fields[kind][name] = value
             return
         for kind in ("_parameters", "_modules", "_buffers"):
@@ -133,6 +141,10 @@ class Module(Moving, Stateful):
         if not self._forget(name):
             object.__delattr__(self, name)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes that `copy` or `pickle` kept."""
+        self.__dict__.update(state)
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
 
@@ -143,7 +155,7 @@ class Module(Moving, Stateful):
         for d in held:
             if d is not but:
                 del d[name]
-        self._transient.discard(name)
+        self._non_persistent_buffers_set.discard(name)
         return bool(held)
 
     def _free_name(self, name: str) -> None:
@@ -164,7 +176,7 @@ class Module(Moving, Stateful):
         self._forget(name, but=self._buffers)
         self._buffers[name] = tensor
         if not persistent:
-            self._transient.add(name)
+            self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule under a name."""

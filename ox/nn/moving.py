@@ -21,17 +21,20 @@ Self = TypeVar("Self", bound="Moving")
 class Moving(Tree):
     """Mixed into Module."""
 
-    def _apply(self: Self, move: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Give every parameter, gradient and buffer the memory that `move` makes of it; the tensors stay the same
-        objects, so optimizers keep theirs."""
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Give every parameter, gradient and buffer the memory of what `fn` makes of it, by their own `_apply` in the
+        modules below; the tensors stay the same objects, so optimizers keep theirs."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
         with switched(grad=False):
-            for _, tensor in [*self.named_parameters(recurse=recurse), *self.named_buffers(recurse=recurse)]:
-                moved = move(tensor)
+            for tensor in [*self._parameters.values(), *self._buffers.values()]:
+                moved = tensor if tensor is None else fn(tensor)
                 if moved is not tensor:
                     tensor._shared_version()[0] += 1  # a backward that needs the old memory is an error
                     tensor.array = moved.array
                     if tensor.grad is not None:
-                        tensor.grad = move(tensor.grad)
+                        tensor.grad = fn(tensor.grad)
         return self
 
     @overload

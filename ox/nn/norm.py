@@ -53,6 +53,7 @@ class LayerNorm(Module):
         kind = dtype or get_default_dtype()
         self.register_parameter("weight", Parameter(np.ones(shape, kind)) if elementwise_affine else None)
         self.register_parameter("bias", Parameter(np.zeros(shape, kind)) if elementwise_affine and bias else None)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Back to weight 1 and bias 0."""
@@ -99,6 +100,7 @@ class RMSNorm(Module):
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         ones = np.ones(shape, dtype or get_default_dtype())
         self.register_parameter("weight", Parameter(ones) if elementwise_affine else None)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Back to weight 1."""
@@ -137,6 +139,7 @@ class GroupNorm(Module):
         kind = dtype or get_default_dtype()
         self.register_parameter("weight", Parameter(np.ones(num_channels, kind)) if affine else None)
         self.register_parameter("bias", Parameter(np.zeros(num_channels, kind)) if affine and bias else None)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Back to weight 1 and bias 0."""

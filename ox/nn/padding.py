@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ox.errors import ShapeError
 from ox.nn import functional as F
 from ox.nn.functional.common import several
 from ox.nn.module import Module
+from ox.ops.explain import place
 from ox.tensor import Tensor
 
 
@@ -27,7 +29,7 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     mode = "constant"
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
@@ -41,7 +43,7 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_ConstantPad):
+class _ZeroPad(_ConstantPadNd):
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__(padding, 0.0)
 
@@ -49,19 +51,19 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPadNd):
     """[N, C, L] with a constant around it, by one amount or 2. `torch.nn.ConstantPad1d`."""
 
     rank = 1
 
 
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPadNd):
     """[N, C, H, W] with a constant around it, by one amount or 4. `torch.nn.ConstantPad2d`."""
 
     rank = 2
 
 
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPadNd):
     """[N, C, D, H, W] with a constant around it, by one amount or 6. `torch.nn.ConstantPad3d`."""
 
     rank = 3
@@ -85,64 +87,81 @@ class ZeroPad3d(_ZeroPad):
     rank = 3
 
 
-class ReflectionPad1d(_Pad):
+class _ReflectionPadNd(_Pad):
+    mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPadNd):
     """[N, C, L] with what lies inside, mirrored around it, by one amount or 2. `torch.nn.ReflectionPad1d`."""
 
     rank = 1
-    mode = "reflect"
 
 
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_ReflectionPadNd):
     """[N, C, H, W] with what lies inside, mirrored around it, by one amount or 4. `torch.nn.ReflectionPad2d`."""
 
     rank = 2
-    mode = "reflect"
 
 
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_ReflectionPadNd):
     """[N, C, D, H, W] with what lies inside, mirrored around it, by one amount or 6. `torch.nn.ReflectionPad3d`."""
 
     rank = 3
-    mode = "reflect"
 
 
-class ReplicationPad1d(_Pad):
+class _ReplicationPadNd(_Pad):
+    mode = "replicate"
+
+
+class ReplicationPad1d(_ReplicationPadNd):
     """[N, C, L] with copies of the border around it, by one amount or 2. `torch.nn.ReplicationPad1d`."""
 
     rank = 1
-    mode = "replicate"
 
 
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_ReplicationPadNd):
     """[N, C, H, W] with copies of the border around it, by one amount or 4. `torch.nn.ReplicationPad2d`."""
 
     rank = 2
-    mode = "replicate"
 
 
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_ReplicationPadNd):
     """[N, C, D, H, W] with copies of the border around it, by one amount or 6. `torch.nn.ReplicationPad3d`."""
 
     rank = 3
-    mode = "replicate"
 
 
-class CircularPad1d(_Pad):
+class _CircularPadNd(_Pad):
+    mode = "circular"
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Raise ShapeError for an input of other dimensions than the layer takes."""
+        if input.array.ndim not in (self.rank + 1, self.rank + 2):
+            raise ShapeError(
+                f"{type(self).__name__} does not take {input.array.ndim} dimensions",
+                where=place(),
+                expected=f"{self.rank + 2}, or {self.rank + 1} without a batch",
+                got=f"input {list(input.array.shape)}",
+            )
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        return super().forward(input)
+
+
+class CircularPad1d(_CircularPadNd):
     """[N, C, L] with what lies at the other end around it, by one amount or 2. `torch.nn.CircularPad1d`."""
 
     rank = 1
-    mode = "circular"
 
 
-class CircularPad2d(_Pad):
+class CircularPad2d(_CircularPadNd):
     """[N, C, H, W] with what lies at the other end around it, by one amount or 4. `torch.nn.CircularPad2d`."""
 
     rank = 2
-    mode = "circular"
 
 
-class CircularPad3d(_Pad):
+class CircularPad3d(_CircularPadNd):
     """[N, C, D, H, W] with what lies at the other end around it, by one amount or 6. `torch.nn.CircularPad3d`."""
 
     rank = 3
-    mode = "circular"

@@ -62,6 +62,7 @@ class PReLU(Module):
         self.num_parameters, self.init = num_parameters, init
         weight = full((num_parameters,), float(init), dtype=dtype)
         self.weight = Parameter(weight if device is None else weight.to(device))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """The slopes as at the start."""

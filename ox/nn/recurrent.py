@@ -19,9 +19,14 @@ from ox.nn.parameter import Parameter
 from ox.nn.projected import projected_lstm
 from ox.nn.utils.rnn import PackedSequence, lengths_of, packed_places, padded_places
 from ox.ops import operator
+from ox.ops.broadcast import zeros
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
+# what a subclass replaces to look at inputs and states
+_CHECKS = (
+    "check_forward_args", "check_hidden_size", "get_expected_hidden_size", "get_expected_cell_size", "permute_hidden",
+)  # fmt: skip
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
@@ -97,33 +102,68 @@ class RNNBase(Module):
         """The parameters of each layer and direction."""
         return [[getattr(self, kind + suffix) for kind in self._kinds] for suffix in self._suffixes]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [kind + suffix for suffix in self._suffixes for kind in self._kinds]
+
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     # -- running -----------------------------------------------------------------------------------------------
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """`hx` are the first states [layers·directions, N, H] (for LSTM a pair with the first cells), else zeros."""
-        states = (hx,) if self.mode != "LSTM" and hx is not None else hx
         if isinstance(input, PackedSequence):
-            return self._packed(input, states)
+            return self._packed(input, hx)
         rank = input.array.ndim
         if rank not in (2, 3):
             raise self._wrong(input, f"[T, N, {self.input_size}], or [T, {self.input_size}] without a batch")
-        if input.array.shape[-1] != self.input_size:
-            raise self._wrong(input, f"input_size {self.input_size}")
-        x = input
-        if rank == 2:
-            x = ops.Unsqueeze(x, ints(1))
-            states = None if states is None else tuple(self._batched(s) for s in states)
-        elif self.batch_first:
-            x = ops.Transpose(x, perm=[1, 0, 2])
+        batched = input if rank == 3 else ops.Unsqueeze(input, ints(0 if self.batch_first else 1))
+        if rank == 2 and hx is not None:
+            self._check_kind(hx)
+            hx = tuple(self._batched(s) for s in hx) if self.mode == "LSTM" else self._batched(hx)
+        states = self._started(batched, hx, None, None)
+        x = ops.Transpose(batched, perm=[1, 0, 2]) if self.batch_first else batched
         if not x.array.shape[0]:
             raise self._wrong(input, "at least one step")
-        self._check(states, x.array.shape[1])
         y, last = self._run(x, states, None)
         if rank == 2:
             y, last = ops.Squeeze(y, ints(1)), tuple(ops.Squeeze(s, ints(1)) for s in last)
         elif self.batch_first:
             y = ops.Transpose(y, perm=[1, 0, 2])
-        return y, last if self.mode == "LSTM" else last[0]
+        return y, self.permute_hidden(last if self.mode == "LSTM" else last[0], None)
+
+    def _started(self, input: Tensor, hx: Any, batch_sizes: Tensor | None, order: Tensor | None) -> Any:
+        """The first states, checked, in the order of the sequences of a PackedSequence; None for zeros."""
+        if hx is None:
+            self._check_zeros(input, batch_sizes)
+            return None
+        self._check_kind(hx)
+        hx = self.permute_hidden(hx, order)
+        self.check_forward_args(input, hx, batch_sizes)
+        return hx if self.mode == "LSTM" else (hx,)
+
+    def _check_zeros(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """`check_forward_args` where the states are zeros: as they are only made for a subclass that looks at them, for
+        an operator starts with zeros by itself."""
+        if all(getattr(type(self), name) is getattr(RNNBase, name) for name in _CHECKS):
+            self.check_input(input, batch_sizes)
+            return
+        h = zeros(self.get_expected_hidden_size(input, batch_sizes), input)
+        if self.mode == "LSTM":
+            cells = zeros(self.get_expected_cell_size(input, batch_sizes), input)
+            self.check_forward_args(input, self.permute_hidden((h, cells), None), batch_sizes)
+        else:
+            self.check_forward_args(input, self.permute_hidden(h, None), batch_sizes)
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """States (for LSTM the pair) with the sequences in another order; as they are for None."""
+        if permutation is None:
+            return hx
+        if self.mode == "LSTM":
+            return tuple(ops.Gather(s, permutation, axis=1) for s in hx)
+        return ops.Gather(hx, permutation, axis=1)
 
     def _batched(self, state: Tensor) -> Tensor:
         if state.array.ndim != 2:
@@ -135,22 +175,17 @@ class RNNBase(Module):
             )
         return ops.Unsqueeze(state, ints(1))
 
-    def _packed(self, input: PackedSequence, states: Any) -> Any:
+    def _packed(self, input: PackedSequence, hx: Any) -> Any:
         """By the padded form, which knows the lengths."""
         lengths = lengths_of(input)
-        if input.data.array.shape[-1] != self.input_size:
-            raise self._wrong(input.data, f"input_size {self.input_size}")
-        self._check(states, len(lengths))
-        if states is not None and input.sorted_indices is not None:
-            states = tuple(ops.Gather(s, input.sorted_indices, axis=1) for s in states)
+        states = self._started(input.data, hx, input.batch_sizes, input.sorted_indices)
         places = padded_places(lengths)
         x = ops.Gather(input.data, operator.as_input(places), axis=0)
         y, last = self._run(x, states, lengths.astype(np.int32))
         flat = ops.Reshape(y, ints(-1, y.array.shape[-1]))
         data = ops.Gather(flat, operator.as_input(packed_places(lengths)), axis=0)
-        if input.unsorted_indices is not None:
-            last = tuple(ops.Gather(s, input.unsorted_indices, axis=1) for s in last)
-        return input._replace(data=data), last if self.mode == "LSTM" else last[0]
+        ends = self.permute_hidden(last if self.mode == "LSTM" else last[0], input.unsorted_indices)
+        return input._replace(data=data), ends
 
     def _run(self, x: Tensor, states: Any, lens: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
         """[T, N, I] through all layers."""
@@ -217,25 +252,52 @@ class RNNBase(Module):
 
     # -- errors ------------------------------------------------------------------------------------------------
 
-    def _check(self, states: Any, batch: int) -> None:
-        """Raise unless the first states have the shapes of this layer."""
-        if states is None:
-            return
-        if self.mode == "LSTM" and (not isinstance(states, (tuple, list)) or len(states) != 2):
-            raise ArgumentError(
-                "an LSTM takes its states as a pair (h_0, c_0)", where=place(), got=type(states).__name__
+    def _check_kind(self, hx: Any) -> None:
+        if self.mode == "LSTM" and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
+            raise ArgumentError("an LSTM takes its states as a pair (h_0, c_0)", where=place(), got=type(hx).__name__)
+
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """Raise ShapeError unless the input has the features of this layer; `batch_sizes` are those of a
+        PackedSequence, whose data has no steps of its own."""
+        wanted = 3 if batch_sizes is None else 2
+        if input.array.ndim != wanted:
+            raise self._wrong(input, f"{wanted} dimensions")
+        if input.array.shape[-1] != self.input_size:
+            raise self._wrong(input, f"input_size {self.input_size}")
+
+    def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+        """The shape of the states: [layers·directions, N, H]."""
+        return self._state_size(input, batch_sizes, self.proj_size or self.hidden_size)
+
+    def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+        """The shape of an LSTM's cells: [layers·directions, N, H]."""
+        return self._state_size(input, batch_sizes, self.hidden_size)
+
+    def _state_size(self, input: Tensor, batch_sizes: Tensor | None, size: int) -> tuple[int, int, int]:
+        batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes.array[0])
+        return self.num_layers * (1 + self.bidirectional), batch, size
+
+    def check_hidden_size(
+        self, hx: Tensor, expected_hidden_size: tuple[int, int, int], msg: str = "h_0"
+    ) -> None:
+        """Raise ShapeError unless states have the expected shape."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise ShapeError(
+                f"{type(self).__name__} does not take this {msg}",
+                where=place(),
+                expected=f"{msg} {list(expected_hidden_size)}",
+                got=f"{msg} {list(hx.shape)}",
             )
-        for name, state, size in zip(
-            ("h_0", "c_0"), states, (self.proj_size or self.hidden_size, self.hidden_size), strict=False
-        ):
-            wanted = (self.num_layers * (1 + self.bidirectional), batch, size)
-            if state.array.shape != wanted:
-                raise ShapeError(
-                    f"{type(self).__name__} does not take this {name}",
-                    where=place(),
-                    expected=f"{name} {list(wanted)}",
-                    got=f"{name} {list(state.array.shape)}",
-                )
+
+    def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
+        """Raise an error for an input or for first states (for LSTM the pair) that do not fit this layer."""
+        self.check_input(input, batch_sizes)
+        expected = self.get_expected_hidden_size(input, batch_sizes)
+        if self.mode == "LSTM":
+            self.check_hidden_size(hidden[0], expected, "h_0")
+            self.check_hidden_size(hidden[1], self.get_expected_cell_size(input, batch_sizes), "c_0")
+        else:
+            self.check_hidden_size(hidden, expected, "h_0")
 
     def _wrong(self, input: Tensor, expected: str) -> ShapeError:
         return ShapeError(

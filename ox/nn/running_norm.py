@@ -19,8 +19,10 @@ from ox.ops.mode import switched
 from ox.tensor import Tensor, make_tensor
 
 
-class RunningNorm(Module):
-    """What they share: parameters, running statistics, explanations."""
+class _NormBase(Module):
+    """What they share: parameters, running statistics, explanations. `torch.nn.modules.batchnorm._NormBase`."""
+
+    _version = 2  # 2: with num_batches_tracked
 
     ranks: tuple[int, ...] = ()
     layout = ""
@@ -52,12 +54,14 @@ class RunningNorm(Module):
         self.register_buffer("running_mean", make_tensor(np.zeros(num_features, kind)) if track else None)
         self.register_buffer("running_var", make_tensor(np.ones(num_features, kind)) if track else None)
         self.register_buffer("num_batches_tracked", make_tensor(np.zeros((), np.int64)) if track else None)
+        self.reset_parameters()
 
     def _axis(self, rank: int) -> int:
         """Where the channels are."""
         return 1
 
-    def _check_rank(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Raise an error for an input of other dimensions than the layer takes."""
         if input.array.ndim not in self.ranks:
             raise ShapeError(
                 f"{type(self).__name__} does not take {input.array.ndim} dimensions",
@@ -67,8 +71,8 @@ class RunningNorm(Module):
 
     def _count(self) -> float | Tensor:
         """Count this batch, and say which part of the running statistics it becomes."""
-        if self.num_batches_tracked is None:
-            return 0.0
+        if self.num_batches_tracked is None or not self.track_running_stats:
+            return 0.0 if self.momentum is None else self.momentum
         with switched(grad=False):
             count = self.num_batches_tracked
             count.assign(ops.Add(count, scalar(1, count.array.dtype)), "num_batches_tracked")
@@ -92,13 +96,16 @@ class RunningNorm(Module):
                 with switched(grad=False):
                     held.fill_(value)
 
+    def _may_lack(self, version: int | None) -> tuple[str, ...]:
+        return ("num_batches_tracked",) if version is None or version < 2 else ()
+
     def explain(self, error: OxError, *args: Any) -> None:
         (x,) = args
         shape = x.array.shape
         if self.weight is not None and explain_types(error, x, self.weight):
             return
         axis = self._axis(len(shape))
-        if len(shape) not in self.ranks or shape[axis] != self.num_features:
+        if self.ranks and (len(shape) not in self.ranks or shape[axis] != self.num_features):
             error.expected, error.got = f"input {self.layout.format(self.num_features)}", f"input {list(shape)}"
             if len(shape) in self.ranks:
                 error.hint = f"nn.{type(self).__name__}({shape[axis]}), or check what comes before it"
@@ -110,12 +117,20 @@ class RunningNorm(Module):
         )
 
 
-class _BatchNorm(RunningNorm):
+class _BatchNorm(_NormBase):
+    """`torch.nn.modules.batchnorm._BatchNorm`; a subclass says in `_check_input_dim` which inputs it takes."""
+
+    def _statistics(self) -> tuple[Tensor | None, Tensor | None]:
+        """Those to use or to update: none while training with `track_running_stats` switched off."""
+        if self.training and not self.track_running_stats:
+            return None, None
+        return self.running_mean, self.running_var
+
     def forward(self, input: Tensor) -> Tensor:
-        self._check_rank(input)
-        mean, var = self.running_mean, self.running_var
-        training = self.training or mean is None
+        self._check_input_dim(input)
+        training = self.training or (self.running_mean is None and self.running_var is None)
         part = self._count() if self.training else 0.0
+        mean, var = self._statistics()
         return F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
 
 
@@ -149,7 +164,10 @@ class BatchNorm3d(_BatchNorm):
     ranks, layout = (5,), "[batch, {0}, depth, height, width]"
 
 
-class _InstanceNorm(RunningNorm):
+class _InstanceNorm(_NormBase):
+    """`torch.nn.modules.instancenorm._InstanceNorm`; a subclass says in `_check_input_dim` which inputs it takes, and
+    in `_get_no_batch_dim` which of them has no batch."""
+
     def __init__(
         self,
         num_features: int,
@@ -166,14 +184,23 @@ class _InstanceNorm(RunningNorm):
     def _axis(self, rank: int) -> int:
         return int(rank == self.ranks[-1])
 
-    def forward(self, input: Tensor) -> Tensor:
-        self._check_rank(input)
-        batched = self._axis(input.array.ndim) == 1
-        x = input if batched else ops.Unsqueeze(input, ints(0))
+    def _get_no_batch_dim(self) -> int:
+        """How many dimensions an input without a batch has."""
+        return self.ranks[0]
+
+    def _handle_no_batch_input(self, input: Tensor) -> Tensor:
+        return ops.Squeeze(self._apply_instance_norm(ops.Unsqueeze(input, ints(0))), ints(0))
+
+    def _apply_instance_norm(self, input: Tensor) -> Tensor:
         own = self.training or not self.track_running_stats
         part = 0.0 if self.momentum is None else self.momentum
-        y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, part, self.eps)
-        return y if batched else ops.Squeeze(y, ints(0))
+        return F.instance_norm(input, self.running_mean, self.running_var, self.weight, self.bias, own, part, self.eps)
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        if input.array.ndim == self._get_no_batch_dim():
+            return self._handle_no_batch_input(input)
+        return self._apply_instance_norm(input)
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ox.errors import ArgumentError, LoadError
 from ox.nn.hooks import HookRegistry
@@ -14,9 +14,6 @@ from ox.ops.mode import switched
 from ox.ops.operator import as_input
 from ox.tensor import Tensor
 from ox.where import users_line
-
-if TYPE_CHECKING:
-    pass
 
 EXTRA = "_extra_state"
 
@@ -34,10 +31,19 @@ class IncompatibleKeys(NamedTuple):
         return f"IncompatibleKeys(missing_keys={missing}, unexpected_keys={unexpected})"
 
 
+class StateDict(dict[str, Any]):
+    """A `state_dict`: a dict, and what each module said about its part."""
+
+    def __init__(self, *entries: Any, **named: Any) -> None:
+        super().__init__(*entries, **named)
+        self._metadata: dict[str, dict[str, Any]] = {}
+
+
 class Stateful(Tree, HookRegistry):
     """Mixed into Module."""
 
-    _transient: set[str]
+    _version: int = 1  # of the layout of its state; `_load_from_state_dict` is told that of what it loads
+    _non_persistent_buffers_set: set[str]
 
     def get_extra_state(self) -> Any:
         """What else belongs into `state_dict`; a module that defines this defines `set_extra_state` too."""
@@ -50,26 +56,74 @@ class Stateful(Tree, HookRegistry):
     def _has_extra_state(self) -> bool:
         return type(self).get_extra_state is not Stateful.get_extra_state
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Put this module's own parameters, persistent buffers and extra state into the dict, not those below."""
+        for name, held in [*self._parameters.items(), *self._buffers.items()]:
+            if held is not None and name not in self._non_persistent_buffers_set:
+                destination[prefix + name] = held if keep_vars or is_lazy(held) else held.detach()
+        if self._has_extra_state():
+            destination[prefix + EXTRA] = self.get_extra_state()
+
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
         """Every parameter and persistent buffer by dotted name, sharing memory; `keep_vars` keeps them attached.
-        `destination` is a dict to add them to."""
-        given: dict[str, Any] = {} if destination is None else destination
+        `destination` is a dict to add them to. Its `_metadata` has the `_version` of each module's class."""
+        given = StateDict() if destination is None else destination
+        metadata = {"version": self._version}
+        if hasattr(given, "_metadata"):
+            given._metadata[prefix[:-1]] = metadata
         for hook in self._hooks_of("state_pre"):
             hook(self, prefix, keep_vars)
-        for name, held in [*self._parameters.items(), *self._buffers.items()]:
-            if held is not None and name not in self._transient:
-                given[prefix + name] = held if keep_vars or is_lazy(held) else held.detach()
-        if self._has_extra_state():
-            given[prefix + EXTRA] = self.get_extra_state()
+        self._save_to_state_dict(given, prefix, keep_vars)
         for name, child in self._modules.items():
             if child is not None:
                 child.state_dict(destination=given, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook in self._hooks_of("state_post"):
-            changed = hook(self, given, prefix, {})
+            changed = hook(self, given, prefix, metadata)
             given = given if changed is None else changed
         return given
+
+    def _may_lack(self, version: int | None) -> tuple[str, ...]:
+        """The names of its own that a state which a class of this version wrote (None: not known) need not have."""
+        return ()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Take this module's own state, not that below, out of the dict.
+
+        Args:
+            state_dict: a copy of the part that belongs to this module and those below, which may be changed.
+            prefix: of the module's names in it.
+            local_metadata: what `state_dict` wrote about this module: its `version`.
+            strict: whether names go into `missing_keys` and `unexpected_keys`.
+            error_msgs: what keeps the state from being loaded.
+        """
+        for hook in self._hooks_of("load_pre"):
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        slots = {prefix + name: (self, kind, name) for kind, name in _slots(self)}
+        wrong = {line.split(" ")[0]: line for line in _misfits(slots, state_dict)}
+        error_msgs.extend(wrong.values())
+        with switched(grad=False):
+            for name in [name for name in slots if name in state_dict and name not in wrong]:
+                _put(*slots[name], state_dict[name], bool(local_metadata.get("assign_to_params_buffers")))
+        if strict:
+            below = tuple(f"{prefix}{name}." for name in self._modules)
+            lacking = [prefix + name for name in self._may_lack(local_metadata.get("version"))]
+            missing_keys.extend(name for name in slots if name not in state_dict and name not in lacking)
+            unexpected_keys.extend(
+                name
+                for name in state_dict
+                if name not in slots and name.startswith(prefix) and not name.startswith(below)
+            )
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -84,39 +138,64 @@ class Stateful(Tree, HookRegistry):
             (missing_keys, unexpected_keys).
 
         Raises:
-            LoadError: names or shapes do not fit; nothing was changed (but where post hooks have a say in the names).
+            LoadError: names or shapes do not fit; nothing was changed, but where hooks or a module's own
+                `_load_from_state_dict` have a say.
         """
-        given = dict(state_dict)
-        refused: list[str] = []
-        modules = [(f"{path}." if path else "", m) for path, m in self.named_modules(remove_duplicate=False)]
-        keys = IncompatibleKeys([], [])
-        for prefix, module in modules:
-            for hook in module._hooks_of("load_pre"):
-                hook(module, given, prefix, {}, strict, *keys, refused)
-        slots = {prefix + name: (module, kind, name) for prefix, module in modules for kind, name in _slots(module)}
-        keys.missing_keys.extend(name for name in slots if name not in given)
-        keys.unexpected_keys.extend(name for name in given if name not in slots)
-        wrong = list(_misfits(slots, given))
-        listening = any(module._hooks_of("load_post") for _, module in modules)
-        if wrong or refused or (strict and not listening and any(keys)):
-            raise _unfit(self, keys if strict else None, wrong, refused, len(slots), len(given))
-        with switched(grad=False):
-            for name in [name for name in slots if name in given]:
-                _put(*slots[name], given[name], assign)
-        for _, module in reversed(modules):
-            for hook in module._hooks_of("load_post"):
-                if hook(module, keys) is not None:
-                    raise ArgumentError("a hook after load_state_dict returns nothing", hint="change keys in place")
-        if strict and any(keys):
-            raise _unfit(self, keys, [], [], len(slots), len(given))
+        keys, errors = IncompatibleKeys([], []), list[str]()
+        metadata, slots, lacking = getattr(state_dict, "_metadata", {}), {}, set[str]()
+        for path, module in self.named_modules(remove_duplicate=False):
+            prefix = f"{path}." if path else ""
+            slots.update({prefix + name: (module, kind, name) for kind, name in _slots(module)})
+            lacking.update(prefix + name for name in module._may_lack(metadata.get(path, {}).get("version")))
+        if all(_loads_as_all_do(module) for module in self.modules()):  # then what fits is known beforehand
+            missing = [name for name in slots if name not in state_dict and name not in lacking]
+            unexpected = [name for name in state_dict if name not in slots]
+            wrong = list(_misfits(slots, state_dict))
+            if wrong or (strict and (missing or unexpected)):
+                found = IncompatibleKeys(missing, unexpected) if strict else None
+                raise _unfit(self, found, wrong, [], len(slots), len(state_dict))
+        _load(self, dict(state_dict), "", {"assign_to_params_buffers": True} if assign else {}, metadata, keys, errors)
+        if errors or (strict and any(keys)):
+            raise _unfit(self, keys if strict else None, [], errors, len(slots), len(state_dict))
         return keys
+
+
+def _load(
+    module: Any,
+    state_dict: dict[str, Any],
+    prefix: str,
+    options: dict[str, Any],
+    metadata: Mapping[str, Any],
+    keys: IncompatibleKeys,
+    errors: list[str],
+) -> None:
+    """A module's state and that of those below, each by its own `_load_from_state_dict`."""
+    about = {**metadata.get(prefix[:-1], {}), **options}
+    module._load_from_state_dict(state_dict, prefix, about, True, *keys, errors)
+    for name, child in module._modules.items():
+        if child is not None:
+            below = f"{prefix}{name}."
+            part = {key: value for key, value in state_dict.items() if key.startswith(below)}
+            _load(child, part, below, options, metadata, keys, errors)
+    for hook in module._hooks_of("load_post"):
+        if hook(module, keys) is not None:
+            raise ArgumentError("a hook after load_state_dict returns nothing", hint="change keys in place")
+
+
+def _loads_as_all_do(module: Any) -> bool:
+    """Whether nothing has a say in how the state of a module is loaded."""
+    return (
+        getattr(module._load_from_state_dict, "__func__", None) is Stateful._load_from_state_dict
+        and not module._hooks_of("load_pre")
+        and not module._hooks_of("load_post")
+    )
 
 
 def _slots(module: Any) -> Iterator[tuple[str, str]]:
     """The kind and the name of everything that a module's own state has."""
     for kind in ("_parameters", "_buffers"):
         for name, held in getattr(module, kind).items():
-            if held is not None and name not in module._transient:
+            if held is not None and name not in module._non_persistent_buffers_set:
                 yield kind, name
     if module._has_extra_state():
         yield EXTRA, EXTRA

@@ -54,7 +54,7 @@ class SyncBatchNorm(_BatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype=dtype, bias=bias)
         self.process_group = process_group
 
-    def _check_rank(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.array.ndim < 2:
             raise ShapeError(
                 "SyncBatchNorm takes two dimensions or more",
@@ -63,9 +63,9 @@ class SyncBatchNorm(_BatchNorm):
             )
 
     def forward(self, input: Tensor) -> Tensor:
-        self._check_rank(input)
-        mean, var = self.running_mean, self.running_var
-        training = self.training or mean is None
+        self._check_input_dim(input)
+        training = self.training or (self.running_mean is None and self.running_var is None)
+        mean, var = self._statistics()
         # as in PyTorch, statistics that are not kept are in evaluation each rank's own
         if not (self.training and dist.is_initialized() and dist.get_world_size(self.process_group) > 1):
             part = self._count() if self.training else 0.0

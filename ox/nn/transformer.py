@@ -68,14 +68,19 @@ class _Layer(Module):
         """A block with its residual and its norm, before or after."""
         return x + block(norm(x)) if self.norm_first else norm(x + block(x))
 
-    def _attention(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Any:
+    def _sa_block(
+        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+    ) -> Tensor:
+        """Attention of `x` to itself, and dropout."""
         out, _ = self.self_attn(
-            x, x, x, key_padding_mask=padding, need_weights=False, attn_mask=mask, is_causal=is_causal
+            x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False, is_causal=is_causal
         )
-        return self.dropout1(out)
+        return self.dropout1(out)  # type: ignore[no-any-return]
 
-    def _feed_forward(self, x: Tensor, last: Module) -> Any:
-        return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """The feed-forward block, and dropout."""
+        last = self.dropout3 if self.decodes else self.dropout2
+        return last(self.linear2(self.dropout(self.activation(self.linear1(x)))))  # type: ignore[no-any-return]
 
 
 class TransformerEncoderLayer(_Layer):
@@ -95,8 +100,10 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Tensor:
         """Masks as in `MultiheadAttention`; `is_causal` may stand for a `src_mask` that says the same."""
-        x = self._around(src, self.norm1, lambda x: self._attention(x, src_mask, src_key_padding_mask, is_causal))
-        return self._around(x, self.norm2, lambda x: self._feed_forward(x, self.dropout2))  # type: ignore[no-any-return]
+        x = self._around(
+            src, self.norm1, lambda x: self._sa_block(x, src_mask, src_key_padding_mask, is_causal=is_causal)
+        )
+        return self._around(x, self.norm2, self._ff_block)  # type: ignore[no-any-return]
 
 
 class TransformerDecoderLayer(_Layer):
@@ -104,6 +111,21 @@ class TransformerDecoderLayer(_Layer):
     layer norm. `torch.nn.TransformerDecoderLayer`; arguments as for the encoder's layer."""
 
     decodes = True
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attention of `x` to the encoder's output, and dropout."""
+        out, _ = self.multihead_attn(
+            x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False,
+            is_causal=is_causal,
+        )  # fmt: skip
+        return self.dropout2(out)  # type: ignore[no-any-return]
 
     def forward(
         self,
@@ -117,22 +139,13 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """memory is what the encoder gave; masks as in `MultiheadAttention`."""
-
-        def across(x: Tensor) -> Any:
-            out, _ = self.multihead_attn(
-                x,
-                memory,
-                memory,
-                key_padding_mask=memory_key_padding_mask,
-                need_weights=False,
-                attn_mask=memory_mask,
-                is_causal=memory_is_causal,
-            )
-            return self.dropout2(out)
-
-        x = self._around(tgt, self.norm1, lambda x: self._attention(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
-        x = self._around(x, self.norm2, across)
-        return self._around(x, self.norm3, lambda x: self._feed_forward(x, self.dropout3))  # type: ignore[no-any-return]
+        x = self._around(tgt, self.norm1, lambda x: self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
+        x = self._around(
+            x,
+            self.norm2,
+            lambda x: self._mha_block(x, memory, memory_mask, memory_key_padding_mask, memory_is_causal),
+        )
+        return self._around(x, self.norm3, self._ff_block)  # type: ignore[no-any-return]
 
 
 class TransformerEncoder(Module):

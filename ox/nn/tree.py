@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ox.errors import ArgumentError
@@ -53,11 +53,18 @@ class Tree:
     def children(self) -> Iterator[Module]:
         return (module for _, module in self.named_children())
 
-    def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _named_members(
+        self,
+        get_members_fn: Callable[[Any], Iterable[tuple[str, Any]]],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Any]]:
+        """What `get_members_fn(module)` gives of each module, with dotted names."""
         seen: set[int] = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
-            for name, held in getattr(module, kind).items():
+            for name, held in get_members_fn(module):
                 if held is not None and not (remove_duplicate and id(held) in seen):
                     seen.add(id(held))
                     yield f"{path}.{name}" if path else name, held
@@ -66,7 +73,7 @@ class Tree:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """Parameters with dotted names; one that is shared comes once, under its first name."""
-        return self._named("_parameters", prefix, recurse, remove_duplicate)
+        return self._named_members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         return (p for _, p in self.named_parameters(recurse=recurse))
@@ -74,7 +81,7 @@ class Tree:
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
+        return self._named_members(lambda module: module._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         return (b for _, b in self.named_buffers(recurse=recurse))
@@ -118,9 +125,13 @@ class Tree:
         return found
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Switch dropout, batch statistics and the like on or off, here and below."""
-        for module in self.modules():
-            object.__setattr__(module, "training", mode)
+        """Switch dropout, batch statistics and the like on or off here, and by their own `train` in the modules below.
+        Raises ArgumentError for a mode that is no bool."""
+        if not isinstance(mode, bool):
+            raise ArgumentError("a module trains or it does not", expected="a bool", got=repr(mode))
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
         return self
 
     def eval(self: Self) -> Self:

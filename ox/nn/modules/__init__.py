@@ -5,11 +5,14 @@ import sys
 from ox.doors import doors
 from ox.nn import *  # noqa: F403
 from ox.nn import __all__ as __all__
-from ox.nn.conv import Convolution as _ConvNd  # noqa: F401
+from ox.nn.conv import _ConvNd as _ConvNd
+from ox.nn.conv_transpose import _ConvTransposeNd as _ConvTransposeNd
 from ox.nn.dropout import Dropout as _DropoutNd  # noqa: F401
 from ox.nn.loss import Loss as _Loss  # noqa: F401
 from ox.nn.loss import WeightedLoss as _WeightedLoss  # noqa: F401
 from ox.nn.running_norm import _BatchNorm as _BatchNorm
+from ox.nn.running_norm import _InstanceNorm as _InstanceNorm
+from ox.nn.running_norm import _NormBase as _NormBase
 
 # PyTorch spreads its classes over these files; each has them all here
 for _file in (
