@@ -31,6 +31,14 @@ _TYPES: dict[str, DType] = {
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
+class StateDict(dict[str, Any]):
+    """The `state_dict` of a module: a dict, and in `_metadata` what each module in it said about its part."""
+
+    def __init__(self, *entries: Any, **named: Any) -> None:
+        super().__init__(*entries, **named)
+        self._metadata: dict[str, dict[str, Any]] = {}
+
+
 def write_whole(
     path: str | os.PathLike[str], write: Callable[[Path], None], before: Callable[[], None] | None = None
 ) -> None:
@@ -248,9 +256,10 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
             ]
         }
     if isinstance(value, dict):
-        return {
-            "dict": [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]
-        }
+        entries = [[_flatten(k, arrays, where), _flatten(v, arrays, f"{where}[{k!r}]")] for k, v in value.items()]
+        if isinstance(value, StateDict):
+            return {"state_dict": [entries, _flatten(value._metadata, arrays, where)]}
+        return {"dict": entries}
     kind = "tensor" if hasattr(value, "node") else "array"
     array = value.detach().cpu().array if kind == "tensor" else value
     if not isinstance(array, np.ndarray) or array.dtype not in ALL:
@@ -285,6 +294,11 @@ def _unflatten(tree: Any, arrays: _Arrays, device: str | None) -> Any:
         return values if kind == "list" else tuple(values)
     if kind == "dict":
         return {_unflatten(k, arrays, device): _unflatten(v, arrays, device) for k, v in content}
+    if kind == "state_dict":
+        entries, metadata = content
+        state = StateDict(_unflatten({"dict": entries}, arrays, device))
+        state._metadata = _unflatten(metadata, arrays, device)
+        return state
     if kind not in ("tensor", "array"):
         raise ValueError(f"an unknown kind '{kind}'")
     name, dtype, shape = content

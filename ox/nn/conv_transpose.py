@@ -72,9 +72,7 @@ class _ConvTranspose(_ConvTransposeNd):
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """`output_size`: which of the sizes that the stride leaves open comes out."""
         pads: Any = self.padding
-        extra = self._output_padding(
-            input, output_size, self.stride, pads, self.kernel_size, self.rank, self.dilation
-        )
+        extra = self._output_padding(input, output_size, self.stride, pads, self.kernel_size, self.rank, self.dilation)
         attributes = transposed_attributes(self.stride, pads, extra, self.groups, self.dilation, self.kernel_size)
         return run_conv(input, self.weight, self.bias, attributes, transposed=True)
 

@@ -29,8 +29,7 @@ class Moving(Tree):
                 module._apply(fn)
         with switched(grad=False):
             for tensor in [*self._parameters.values(), *self._buffers.values()]:
-                moved = tensor if tensor is None else fn(tensor)
-                if moved is not tensor:
+                if tensor is not None and (moved := fn(tensor)) is not tensor:
                     tensor._shared_version()[0] += 1  # a backward that needs the old memory is an error
                     tensor.array = moved.array
                     if tensor.grad is not None:

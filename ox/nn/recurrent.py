@@ -277,9 +277,7 @@ class RNNBase(Module):
         batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes.array[0])
         return self.num_layers * (1 + self.bidirectional), batch, size
 
-    def check_hidden_size(
-        self, hx: Tensor, expected_hidden_size: tuple[int, int, int], msg: str = "h_0"
-    ) -> None:
+    def check_hidden_size(self, hx: Tensor, expected_hidden_size: tuple[int, int, int], msg: str = "h_0") -> None:
         """Raise ShapeError unless states have the expected shape."""
         if tuple(hx.shape) != tuple(expected_hidden_size):
             raise ShapeError(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ox.errors import ArgumentError, LoadError
+from ox.files import StateDict
 from ox.nn.hooks import HookRegistry
 from ox.nn.parameter import Parameter
 from ox.nn.tree import Tree
@@ -29,14 +30,6 @@ class IncompatibleKeys(NamedTuple):
         if not missing and not unexpected:
             return "<All keys matched successfully>"
         return f"IncompatibleKeys(missing_keys={missing}, unexpected_keys={unexpected})"
-
-
-class StateDict(dict[str, Any]):
-    """A `state_dict`: a dict, and what each module said about its part."""
-
-    def __init__(self, *entries: Any, **named: Any) -> None:
-        super().__init__(*entries, **named)
-        self._metadata: dict[str, dict[str, Any]] = {}
 
 
 class Stateful(Tree, HookRegistry):

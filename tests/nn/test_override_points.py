@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ox.nn.modules.batchnorm import _BatchNorm
+from ox.nn.modules.conv import _ConvNd
+from ox.nn.modules.instancenorm import _InstanceNorm
 
 import ox
 import ox.nn.functional as F
 from ox import nn, optim
 from ox.errors import ArgumentError, LoadError, ShapeError
-from ox.nn.modules.batchnorm import _BatchNorm
-from ox.nn.modules.conv import _ConvNd
-from ox.nn.modules.instancenorm import _InstanceNorm
 
 
 class FrozenBackbone(nn.Sequential):

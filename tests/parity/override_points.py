@@ -1,4 +1,4 @@
-"""What PyTorch's classes call through `self`, read from PyTorch's own source: the methods that a subclass can replace."""
+"""What PyTorch's classes call through `self`, read from its source: the methods that a subclass can replace."""
 
 from __future__ import annotations
 

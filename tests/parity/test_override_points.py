@@ -14,7 +14,7 @@ import ox
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
 
-from override_points import counted, override_points
+from override_points import counted, override_points  # noqa: E402
 
 # PyTorch's own machinery, which no subclass can mean to replace: compilers, memory formats, warnings, fast paths
 MACHINERY = {
@@ -59,8 +59,9 @@ BY_ENDING: dict[str, tuple[Any, ...]] = {
     "CircularPad": (1,),
 }  # fmt: skip
 SHAPES: dict[str, list[tuple[int, ...]]] = {
-    "PixelShuffle": [IMAGE], "PixelUnshuffle": [IMAGE], "ChannelShuffle": [IMAGE], "Unfold": [IMAGE], "Upsample": [IMAGE],
-    "UpsamplingNearest2d": [IMAGE], "UpsamplingBilinear2d": [IMAGE], "Softmax2d": [IMAGE], "LocalResponseNorm": [IMAGE],
+    "PixelShuffle": [IMAGE], "PixelUnshuffle": [IMAGE], "ChannelShuffle": [IMAGE], "Unfold": [IMAGE],
+    "Upsample": [IMAGE], "UpsamplingNearest2d": [IMAGE], "UpsamplingBilinear2d": [IMAGE],
+    "Softmax2d": [IMAGE], "LocalResponseNorm": [IMAGE],
     "CrossMapLRN2d": [IMAGE], "RNN": [(5, 2, 4)], "LSTM": [(5, 2, 4)], "GRU": [(5, 2, 4)],
     "TransformerEncoderLayer": [(5, 2, 4)], "TransformerDecoderLayer": [(5, 2, 4), (6, 2, 4)],
     "MultiheadAttention": [(5, 2, 4)] * 3, "Bilinear": [ROWS, ROWS], "CosineSimilarity": [ROWS, ROWS],
