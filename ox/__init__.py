@@ -254,7 +254,7 @@ __all__ = [
 _ROOMS = (
     "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "einops", "export", "fft",
     "func", "graph", "linalg", "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train",
-    "utils", "version",
+    "utils", "version", "vision",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (

@@ -20,6 +20,7 @@ SPACES: dict[str, list[str]] = STORED["spaces"]
 def test_the_page_is_current() -> None:
     page = from_pytorch.page(SPACES, STORED["version"])
     assert from_pytorch.PAGE.read_text() == page, "python scripts/from_pytorch.py"
+    assert from_pytorch.LEFT_OUT.read_text() == from_pytorch.left_out(SPACES), "python scripts/from_pytorch.py"
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -20,9 +20,11 @@ FLOORS = {
     "ox.export": 7,
     "ox.serve": 7,
     "ox.bench": 7,
+    "ox.porting": 7,
     "ox_models": 6,
     "ox.einops": 6,
     "ox.utils": 6,
+    "ox.vision": 6,
     "ox.func": 5,
     "ox.nn": 5,
     "ox.optim": 5,
@@ -46,7 +48,13 @@ FLOORS = {
     "ox.ground": 0,
 }
 GROUND = {"errors", "dtypes", "tolerance", "where"}
-APART = {"ox.train", "ox.export", "ox.serve", "ox.bench"}  # rooms of one floor that do not know each other
+APART = {
+    "ox.train",
+    "ox.export",
+    "ox.serve",
+    "ox.bench",
+    "ox.porting",
+}  # rooms of one floor that do not know each other
 NOWHERE: frozenset[str] = frozenset()
 FOREIGN = {
     "onnx": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},

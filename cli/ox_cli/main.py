@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("keys", "Make, list and revoke API keys of `ox serve`."),
     "tune": ("tune", "Measure how a model is best served on this machine."),
     "bench": ("bench", "Load a V2 server, over HTTP or gRPC, and say how it took it."),
+    "port": ("port", "Rewrite the imports of PyTorch scripts, and list what has no counterpart."),
     "doctor": ("doctor", "Say what this machine really has: threads, runtimes, devices."),
 }
 

@@ -1,0 +1,175 @@
+"""`ox port`: PyTorch scripts with their imports rewritten, and a list of what has no counterpart."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ox.errors import OxError
+    from ox.porting import Ported
+
+SKIPPED = {"__pycache__", "node_modules", "site-packages"}
+
+
+@dataclass
+class Job:
+    """One script: where it is read, where its result goes (None for nowhere), and what came of it."""
+
+    path: Path
+    target: Path | None
+    ported: Ported | None = None
+    error: OxError | None = None
+
+
+def port(
+    paths: Annotated[list[Path], typer.Argument(help="Python files, or folders of them.", metavar="PATH...")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write: a file, or a folder for several.")
+    ] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write each file over itself.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit code 1 if something has no counterpart.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The list as one JSON object on stdout.")] = False,
+) -> None:
+    """Rewrite the imports of PyTorch scripts, and list what has no counterpart in ox.
+
+    Only imports change, and no script is run. A single file goes to stdout if no place is named, and the list to
+    stderr. Names behind `hasattr` or in a `try` are listed as guarded.
+    """
+    jobs = _jobs(paths, output, in_place, check or as_json)
+    if sum((output is not None, in_place, check)) > 1:
+        raise _usage("-o, --in-place and --check exclude each other", "one of them")
+    for job in jobs:
+        _work(job)
+    if len(jobs) == 1 and jobs[0].error:
+        raise jobs[0].error
+    to_stdout = not (output or in_place or check or as_json)
+    if to_stdout and jobs[0].ported:
+        _print(jobs[0].ported.data)
+    for job in jobs:
+        if job.error:
+            typer.echo(job.error.one_line(), err=True)
+        elif not as_json:
+            _list(job, sys.stderr if to_stdout else sys.stdout)
+    if as_json:
+        typer.echo(json.dumps({"files": [_entry(job) for job in jobs]}))
+    if any(job.error or (check and _lacking(job)) for job in jobs):
+        raise typer.Exit(1)
+
+
+def _jobs(paths: list[Path], output: Path | None, in_place: bool, only_list: bool) -> list[Job]:
+    """What is to be read, and where each result goes; refused before anything is written."""
+    several = len(paths) > 1 or paths[0].is_dir()
+    files = [each for path in paths for each in _files(path)]
+    if output is None:
+        if several and not in_place and not only_list:
+            raise _usage("several files do not go to stdout together", "-o FOLDER, --in-place or --check")
+        return [Job(path, path if in_place else None) for path, _ in files]
+    if several and output.exists() and not output.is_dir():
+        raise _usage(f"{output} is a file, and there are {len(files)} to write", "-o FOLDER")
+    targets = [output / below if several or output.is_dir() else output for _, below in files]
+    if len(set(targets)) < len(targets):
+        raise _usage("two of the files have the same name", "one folder at a time, or --in-place")
+    return [Job(path, target) for (path, _), target in zip(files, targets, strict=True)]
+
+
+def _usage(what: str, hint: str) -> OxError:
+    from ox_cli.errors import UsageError
+
+    return UsageError(what, hint=hint)
+
+
+def _files(path: Path) -> list[tuple[Path, Path]]:
+    """Each file, and its place below the folder that was named."""
+    from ox.errors import LoadError
+
+    if path.suffix == ".ipynb":
+        raise LoadError(f"{path} is a notebook", hint=f"jupyter nbconvert --to script {path}")
+    if not path.is_dir():
+        return [(path, Path(path.name))]
+    found = sorted(_scripts(path))
+    if not found:
+        raise LoadError(f"{path} holds no Python file", expected="a folder with *.py files in it")
+    return [(each, each.relative_to(path)) for each in found]
+
+
+def _scripts(folder: Path) -> Iterator[Path]:
+    for name, folders, files in os.walk(folder):
+        here = Path(name)
+        folders[:] = [
+            each for each in folders
+            if not each.startswith(".") and each not in SKIPPED and not (here / each / "pyvenv.cfg").exists()
+        ]  # fmt: skip
+        yield from (here / each for each in files if each.endswith(".py"))
+
+
+def _work(job: Job) -> None:
+    """Port one script and write it; what goes wrong stays with it."""
+    from ox.errors import LoadError, OxError
+    from ox.porting import port as ported
+
+    try:
+        job.ported = ported(job.path.read_bytes(), str(job.path))
+        if job.target and (job.ported.imports or job.target != job.path):
+            _write(job.path, job.target, job.ported.data)
+    except OxError as error:
+        job.error = error
+    except (OSError, ValueError) as error:  # a ValueError is a name with a null character
+        reason = str(getattr(error, "strerror", None) or error)
+        job.error = LoadError(f"{job.path} cannot be read", got=reason, hint="a Python file that is there")
+
+
+def _write(path: Path, target: Path, data: bytes) -> None:
+    """Writes the whole file or nothing. It keeps its rights, or has those of the script."""
+    from ox.errors import WriteError
+    from ox.files import write_whole
+
+    if target.exists() and not os.access(target, os.W_OK):
+        raise WriteError(f"{target} was not written", got="it is read-only", hint=f"chmod u+w {target}, or -o FILE")
+    mode = (target if target.exists() else path).stat().st_mode & 0o777
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{target.parent} was not made", got=error.strerror, hint="-o FOLDER") from None
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(data)
+
+    write_whole(target, write)
+    target.chmod(mode | 0o200)
+
+
+def _print(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _lacking(job: Job) -> int:
+    """How many uses have no counterpart, and the script goes wrong there."""
+    return sum(not each.guarded for each in job.ported.missing) if job.ported else 0
+
+
+def _list(job: Job, stream: IO[str]) -> None:
+    assert job.ported is not None
+    for each in job.ported.missing:
+        typer.echo(f"{job.path}:{each}", file=stream)
+    imports, lacking = job.ported.imports, _lacking(job)
+    statements = f"{imports or 'no'} import{'' if imports == 1 else 's'} to rewrite"
+    typer.echo(f"{job.path}: {statements}, {lacking or 'nothing'} without a counterpart", file=stream)
+
+
+def _entry(job: Job) -> dict[str, object]:
+    if job.ported is None:
+        return {"path": str(job.path), "error": job.error.one_line() if job.error else None}
+    missing = [asdict(each) for each in job.ported.missing]
+    return {"path": str(job.path), "imports": job.ported.imports, "missing": missing}

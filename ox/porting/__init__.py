@@ -1,0 +1,44 @@
+"""PyTorch scripts brought to ox: their imports rewritten, and a list of what has no counterpart (`ox port`).
+
+A script is read, never run. All of its text but the imports stays as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ox.porting.imports import rewrite
+from ox.porting.source import Source
+from ox.porting.uses import Missing, find_missing
+
+__all__ = ["Missing", "Ported", "Source", "find_missing", "port", "rewrite"]
+
+
+@dataclass(frozen=True)
+class Ported:
+    """What became of a script.
+
+    Attributes:
+        data: its bytes, with the imports rewritten.
+        imports: how many import statements changed.
+        missing: what has no counterpart, in the order of the lines.
+    """
+
+    data: bytes
+    imports: int
+    missing: list[Missing]
+
+
+def port(data: bytes, name: str = "<script>") -> Ported:
+    """A PyTorch script, given as its bytes, with its imports rewritten.
+
+    Args:
+        data: the file's bytes, in the encoding that its first lines name, or UTF-8.
+        name: the file's name, for errors.
+
+    Raises:
+        LoadError: no Python 3, or bytes that its encoding does not know.
+    """
+    source = Source(data, name)
+    edits = rewrite(source)
+    return Ported(source.edited(edits), len({edit.statement for edit in edits}), find_missing(source))

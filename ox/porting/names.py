@@ -1,0 +1,115 @@
+"""Names of PyTorch: where they are in ox, and the way out where they are not."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import json
+from functools import cache
+from importlib import resources
+
+from ox.doors import ELSEWHERE
+
+# the packages whose imports are rewritten, and what stands for them
+PACKAGES = {"torch": "ox", "torchvision": "ox.vision", "functorch": "ox.func"}
+ROOTS = {**PACKAGES, "ox": "ox"}  # so that a script can be checked again once its imports are rewritten
+
+_OF_PYTORCH = "it works on PyTorch's own tensors"
+# packages that a script may import beside PyTorch, and that need PyTorch itself
+NEED_PYTORCH = {
+    "accelerate": "a plain loop, and `ox launch` for several processes",
+    "apex": "ox.amp for mixed precision, ox.nn.parallel.DistributedDataParallel for several processes",
+    "bitsandbytes": _OF_PYTORCH,
+    "deepspeed": "ox.nn.parallel.DistributedDataParallel and `ox launch`",
+    "detectron2": _OF_PYTORCH,
+    "diffusers": _OF_PYTORCH,
+    "fastai": _OF_PYTORCH,
+    "flash_attn": "F.scaled_dot_product_attention",
+    "fvcore": _OF_PYTORCH,
+    "gpytorch": _OF_PYTORCH,
+    "horovod": "ox.nn.parallel.DistributedDataParallel and `ox launch`",
+    "ignite": "ox.train.Trainer, or a plain loop",
+    "kornia": "ox.vision.transforms",
+    "lightning": "ox.train.Trainer, or a plain loop",
+    "lightning_fabric": "ox.train.Trainer, or a plain loop",
+    "mmcv": _OF_PYTORCH,
+    "pytorch_lightning": "ox.train.Trainer, or a plain loop",
+    "pytorch3d": _OF_PYTORCH,
+    "segmentation_models_pytorch": _OF_PYTORCH,
+    "stable_baselines3": _OF_PYTORCH,
+    "timm": _OF_PYTORCH,
+    "torch_cluster": _OF_PYTORCH,
+    "torch_geometric": "index_add and scatter_reduce over an edge list",
+    "torch_optimizer": _OF_PYTORCH,
+    "torch_scatter": "Tensor.scatter_reduce and Tensor.index_add",
+    "torch_sparse": "ox.sparse",
+    "torch_xla": "ox runs on cpu and cuda",
+    "torchaudio": "ox.stft, and the functions of ox.signal",
+    "torchdata": "ox.data",
+    "torchinfo": "`ox inspect` shows an exported file",
+    "torchmetrics": "ox.train.metrics, or a few lines of tensors",
+    "torchsummary": "`ox inspect` shows an exported file",
+    "torchtext": "ox.data.datasets has text; its tokenizers are those of the package tokenizers",
+    "triton": "an operator is written in Python; see ox.ops.operator",
+    "xformers": "F.scaled_dot_product_attention",
+}
+
+
+@cache
+def left_out() -> dict[str, str]:
+    """Documented names of PyTorch that ox leaves out, and why: the tables of docs/from-pytorch.md."""
+    text = resources.files("ox.porting").joinpath("left_out.json").read_text(encoding="utf-8")
+    table: dict[str, str] = json.loads(text)
+    return table
+
+
+def counterpart(path: str) -> str:
+    """The path in ox of a path of PyTorch: ``torch.nn.ReLU`` is ``ox.nn.ReLU``."""
+    root, dot, rest = path.partition(".")
+    return ROOTS[root] + dot + rest
+
+
+def found(path: str) -> str:
+    """As much of a path of PyTorch, from its start, as ox has; all of it if nothing is missing."""
+    parts = path.split(".")
+    thing: object = importlib.import_module(ROOTS[parts[0]])
+    for count, part in enumerate(parts[1:], start=1):
+        try:
+            thing = getattr(thing, part)
+        except AttributeError:
+            if inspect.isclass(thing):
+                if any(part in vars(base).get("__annotations__", ()) for base in thing.__mro__):
+                    break  # what its instances have
+                return ".".join(parts[:count])
+            if not inspect.ismodule(thing):
+                break  # what a value has
+            try:
+                thing = importlib.import_module(counterpart(".".join(parts[: count + 1])))
+            except ImportError:
+                return ".".join(parts[:count])
+    return path
+
+
+def way_out(path: str) -> str:
+    """What to do about a name of PyTorch, given by its whole path, that ox has not."""
+    parts = path.split(".")
+    if parts[0] in NEED_PYTORCH:
+        return f"{NEED_PYTORCH[parts[0]]}; the package itself needs PyTorch"
+    for count in range(len(parts), 1, -1):
+        prefix = ".".join(parts[:count])
+        if hint := ELSEWHERE.get(counterpart(prefix)) or left_out().get(prefix.replace("ox.", "torch.", 1)):
+            return hint
+    if any(part.startswith("_") for part in parts):
+        return "part of PyTorch's own machinery"
+    owner = found(path)
+    near = difflib.get_close_matches(path[len(owner) + 1 :].partition(".")[0], dir(_thing(owner)), 1, 0.8)
+    return f"perhaps {owner}.{near[0]}" if near else "nothing in ox stands for it; an expression of what is there"
+
+
+def _thing(path: str) -> object:
+    root, *parts = path.split(".")
+    thing: object = importlib.import_module(ROOTS[root])
+    for part in parts:
+        thing = getattr(thing, part)
+    return thing

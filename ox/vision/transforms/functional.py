@@ -1,0 +1,4 @@
+"""`torchvision.transforms.functional`."""
+
+from ox.data.transforms.functional import *  # noqa: F403
+from ox.data.transforms.functional import __all__ as __all__
