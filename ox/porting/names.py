@@ -11,9 +11,9 @@ from importlib import resources
 
 from ox.doors import ELSEWHERE
 
-# the packages whose imports are rewritten, and what stands for them
-PACKAGES = {"torch": "ox", "torchvision": "ox.vision", "functorch": "ox.func"}
-ROOTS = {**PACKAGES, "ox": "ox"}  # so that a script can be checked again once its imports are rewritten
+# the modules whose imports are rewritten, and what stands for them
+MODULES = {"torch": "ox", "torchvision": "ox.vision", "functorch": "ox.func", "einops.layers.torch": "ox.einops"}
+_KNOWN = {**MODULES, "ox": "ox"}  # so that a script can be checked again once its imports are rewritten
 
 _OF_PYTORCH = "it works on PyTorch's own tensors"
 # packages that a script may import beside PyTorch, and that need PyTorch itself
@@ -64,30 +64,39 @@ def left_out() -> dict[str, str]:
     return table
 
 
+def module_of(path: str) -> str | None:
+    """The module of PyTorch, or of ox, that a path starts with: ``torch`` of ``torch.nn``; None for all others."""
+    return next((name for name in _KNOWN if f"{path}.".startswith(f"{name}.")), None)
+
+
 def counterpart(path: str) -> str:
     """The path in ox of a path of PyTorch: ``torch.nn.ReLU`` is ``ox.nn.ReLU``."""
-    root, dot, rest = path.partition(".")
-    return ROOTS[root] + dot + rest
+    module = module_of(path)
+    return path if module is None else _KNOWN[module] + path.removeprefix(module)
 
 
 def found(path: str) -> str:
     """As much of a path of PyTorch, from its start, as ox has; all of it if nothing is missing."""
-    parts = path.split(".")
-    thing: object = importlib.import_module(ROOTS[parts[0]])
-    for count, part in enumerate(parts[1:], start=1):
+    known = module_of(path)
+    assert known is not None, path
+    thing: object = importlib.import_module(_KNOWN[known])
+    for part in path.removeprefix(known).split(".")[1:]:
+        inner = f"{known}.{part}"
         try:
             thing = getattr(thing, part)
+        except ImportError:  # a room whose library is not installed
+            return path
         except AttributeError:
             if inspect.isclass(thing):
-                if any(part in vars(base).get("__annotations__", ()) for base in thing.__mro__):
-                    break  # what its instances have
-                return ".".join(parts[:count])
+                in_instances = any(part in vars(base).get("__annotations__", ()) for base in thing.__mro__)
+                return path if in_instances else known
             if not inspect.ismodule(thing):
-                break  # what a value has
+                return path  # what a value has is known when it runs
             try:
-                thing = importlib.import_module(counterpart(".".join(parts[: count + 1])))
+                thing = importlib.import_module(counterpart(inner))
             except ImportError:
-                return ".".join(parts[:count])
+                return known
+        known = inner
     return path
 
 
@@ -108,8 +117,8 @@ def way_out(path: str) -> str:
 
 
 def _thing(path: str) -> object:
-    root, *parts = path.split(".")
-    thing: object = importlib.import_module(ROOTS[root])
-    for part in parts:
+    module = module_of(path) or path
+    thing: object = importlib.import_module(_KNOWN[module])
+    for part in path.removeprefix(module).split(".")[1:]:
         thing = getattr(thing, part)
     return thing

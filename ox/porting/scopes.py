@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from ox.porting.names import ROOTS
+from ox.porting.names import module_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -48,7 +48,7 @@ class Scopes:
         """The path that a name stands for; None where it is something else, or may be."""
         paths = self.lookup(name)
         path = next(iter(paths)) if paths and len(paths) == 1 else None
-        return path if path and path.partition(".")[0] in ROOTS else None
+        return path if path and module_of(path) else None
 
     def lookup(self, name: str) -> set[str | None] | None:
         """All that a name may stand for, of whatever package; None if no scope of the script binds it."""

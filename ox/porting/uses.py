@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from ox.porting.names import NEED_PYTORCH, ROOTS, found, left_out, way_out
+from ox.porting.names import NEED_PYTORCH, found, left_out, module_of, way_out
 from ox.porting.scopes import Comprehension, Function, Scopes, parameters
 from ox.porting.source import Source
 
@@ -89,10 +89,11 @@ class _Visitor(ast.NodeVisitor):
         if root in NEED_PYTORCH:
             self.note(node, root, self.imports_guarded)
             return False
-        if root in ROOTS and found(path) != path:
+        ours = module_of(path) is not None
+        if ours and found(path) != path:
             self.note(node, path, self.imports_guarded)
             return False
-        return root in ROOTS
+        return ours
 
     # uses
 

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from ox.porting import Source, find_missing
-from ox.porting.names import PACKAGES, found, left_out, way_out
+from ox.porting.names import MODULES, found, left_out, way_out
 
 
 def names(text: str) -> list[str]:
@@ -126,7 +126,7 @@ def test_the_way_out() -> None:
 
 
 def test_every_package_has_a_room_and_every_left_out_name_is_none() -> None:
-    for package in PACKAGES:
+    for package in MODULES:
         assert found(package) == package
     assert len(left_out()) > 200 and all(name.startswith("torch") and why for name, why in left_out().items())
     assert found("torch.nn.functional.relu.__name__.x") == "torch.nn.functional.relu.__name__.x"
