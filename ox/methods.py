@@ -185,34 +185,44 @@ class Methods(
     def type_as(self: Any, other: Any) -> Tensor:
         return self.to(other)  # type: ignore[no-any-return]
 
-    def float(self: Any) -> Tensor:
+    def float(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, float32)
 
-    def double(self: Any) -> Tensor:
+    def double(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, float64)
 
-    def half(self: Any) -> Tensor:
+    def half(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, float16)
 
-    def bfloat16(self: Any) -> Tensor:
+    def bfloat16(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, bfloat16)
 
-    def int(self: Any) -> Tensor:
+    def int(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, int32)
 
-    def long(self: Any) -> Tensor:
+    def long(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, int64)
 
-    def short(self: Any) -> Tensor:
+    def short(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, int16)
 
-    def char(self: Any) -> Tensor:
+    def char(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, int8)
 
-    def byte(self: Any) -> Tensor:
+    def byte(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, uint8)
 
-    def bool(self: Any) -> Tensor:
+    def bool(self: Any, memory_format: Any = None) -> Tensor:
+        take_format(memory_format)
         return cast(self, bool_)
 
     def cpu(self: Any) -> Tensor:

@@ -23,4 +23,5 @@ class MatrixMethods:
     det, slogdet, inverse = (_later("ox.linalg", name) for name in ("det", "slogdet", "inv"))
     cholesky, pinverse, logdet = (_later("ox.linalg", name) for name in ("cholesky", "pinv", "logdet"))
     matrix_exp, matrix_power = _later("ox.linalg", "matrix_exp"), _later("ox.linalg", "matrix_power")
+    cholesky_inverse, cholesky_solve = (_later("ox.linalg", name) for name in ("cholesky_inverse", "cholesky_solve"))
     stft, istft = _later("ox.spectrum", "stft"), _later("ox.spectrum", "istft")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import functions as F
+from ox.dtypes import int64, is_floating
 from ox.method import function, in_place
+from ox.operands import cast
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
@@ -61,6 +63,8 @@ class ShapeMethods:
             raise ShapeError(
                 f"{list(map(int, own))} was not broadcast from {sizes}", expected="equal sizes, or 1", got=str(sizes)
             )
+        if not is_floating(self.array.dtype) and (not sizes or list(sizes) != list(own)):
+            return sum_to(cast(self, int64), sizes)  # as `sum` does
         return sum_to(self, sizes)
 
     def new_tensor(

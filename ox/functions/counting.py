@@ -121,6 +121,8 @@ def searchsorted(
     values = like(input, sequence)
     sequence, values = _alike(sequence, values)
     shape = values.shape
+    if not sequence.array.size or not values.array.size:
+        return full_like_shape(values, (shape,), 0, int32 if out_int32 else int64)
     if sequence.array.ndim == 1:
         rows = ops.Unsqueeze(sequence, axes_tensor([0])), reshape(values, 1, -1)
     else:
@@ -166,8 +168,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     return ops.Not(found) if invert else found
 
 
-def _limits(x: Any, low: Any, high: Any, what: str) -> tuple[Any, Any]:
-    """The ends of a range as numbers of the type of `x`: its own extremes where both ends are equal."""
+def _limits(x: Any, low: Any, high: Any, what: str, margin: float) -> tuple[Any, Any]:
+    """The ends of a range as numbers of the type of `x`: its own extremes where both ends are equal, with a margin if
+    these are, too."""
     dtype = x.array.dtype
     if low == high and x.array.size:
         low, high = ops.Neg(ops.ReduceMax(ops.Neg(x), keepdims=0)), ops.ReduceMax(x, keepdims=0)
@@ -180,7 +183,7 @@ def _limits(x: Any, low: Any, high: Any, what: str) -> tuple[Any, Any]:
             f"{what} needs a range that ascends", where=users_line(3), got=f"{low.array} to {high.array}"
         )
     same = ops.Equal(low, high)
-    one = scalar(1, dtype)
+    one = scalar(margin, dtype)
     return ops.Where(same, ops.Sub(low, one), low), ops.Where(same, ops.Add(high, one), high)
 
 
@@ -198,7 +201,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
         raise DTypeError("histc takes floats", where=users_line(2), got=str(dtype), hint="x.float()")
     if bins < 1:
         raise ArgumentError("histc needs 1 bin or more", where=users_line(2), got=str(bins))
-    low, high = _limits(input, min, max, "histc")
+    low, high = _limits(input, min, max, "histc", 1)
     part = ops.Mul(ops.Div(ops.Sub(input, low), ops.Sub(high, low)), scalar(bins, dtype))
     inside = ops.And(ops.GreaterOrEqual(input, low), ops.LessOrEqual(input, high))
     place = clamp(cast(ops.Where(inside, part, scalar(0, dtype)), int64), 0, bins - 1)
@@ -225,7 +228,9 @@ def histogram(
         if bins < 1:
             raise ArgumentError("histogram needs 1 bin or more", where=users_line(2), got=str(bins))
         first, last = range or (0, 0)
-        low, high = _limits(flat, first, last, "histogram")
+        if first == last and not flat.array.size:
+            last = first + 1
+        low, high = _limits(flat, first, last, "histogram", 0.5)
         steps = cast(ops.Range(scalar(0, int64), scalar(bins + 1, int64), scalar(1, int64)), dtype)
         edges = ops.Add(low, ops.Mul(ops.Div(steps, scalar(bins, dtype)), ops.Sub(high, low)))
         edges = cat([narrow(edges, 0, 0, bins), reshape(high, 1)])

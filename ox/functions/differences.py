@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.dtypes import bool_, int64, is_floating
-from ox.errors import ArgumentError, ShapeError
+from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.comparing import ne
 from ox.functions.dims import one_dim
+from ox.functions.operand import floating
 from ox.functions.pointwise import clamp, div
 from ox.functions.reductions import mean, sum
 from ox.functions.shapes import cat, narrow, reshape, transpose, unsqueeze
-from ox.operands import cast, scalar
+from ox.operands import cast, meet, scalar
 from ox.ops.operator import OPS
 from ox.where import users_line
 
@@ -33,7 +34,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     if n < 0:
         raise ArgumentError("diff needs an order of 0 or more", where=users_line(2), got=str(n))
     dim = one_dim(dim, input.array.ndim)
-    parts = [p for p in (prepend, input, append) if p is not None]
+    parts = [p for p in (prepend, input, append) if p is not None] if n else [input]
     input = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         if not input.array.shape[dim]:
@@ -102,6 +103,7 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
     """
     dims = list(range(input.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     dims = [one_dim(d, input.array.ndim) for d in dims]
+    spacing = 1 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(steps) != len(dims) or edge_order not in (1, 2):
         raise ArgumentError(
@@ -162,9 +164,11 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     """
     if input.array.ndim > 2:
         raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(input.array.shape)))
-    alone = input.array.ndim < 2
-    input = reshape(input, 1, -1) if alone else input
-    input = input if is_floating(input.array.dtype) else input.float()
+    input = floating(reshape(input, 1, -1) if input.array.ndim < 2 else input)
+    if fweights is not None and is_floating(fweights.array.dtype):
+        raise DTypeError(
+            "cov's fweights count", where=users_line(2), expected="integers", got=str(fweights.array.dtype)
+        )
     weights = None
     for given in (fweights, aweights):
         if given is not None:
@@ -175,21 +179,20 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
                     expected=f"[{input.array.shape[1]}]",
                     got=str(list(given.array.shape)),
                 )
-            own = cast(given, input.array.dtype)
-            weights = own if weights is None else weights * own
+            weights = given if weights is None else weights * given
     if weights is None:
         centred = input - mean(input, 1, True)
         weighted, count = centred, scalar(input.shape[1] - correction, input.array.dtype)
     else:
         total = sum(weights)
         centred = input - sum(input * weights, 1, True) / total
-        weighted = centred * weights
+        weighted, centred = meet(centred * weights, centred)
         if aweights is None:
             count = total - correction
         else:
-            count = total - sum(weights * cast(aweights, input.array.dtype)) * correction / total
+            count = total - sum(weights * aweights) * correction / total
     matrix = div(ops.MatMul(centred, transpose(weighted, 0, 1)), clamp(count, min=0))
-    return reshape(matrix, []) if alone else matrix
+    return reshape(matrix, []) if input.array.shape[0] == 1 else matrix
 
 
 def corrcoef(input: Any) -> Tensor:

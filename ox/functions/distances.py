@@ -12,6 +12,7 @@ from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.indices import together
+from ox.functions.operand import floating
 from ox.functions.pointwise import maximum, where
 from ox.functions.reductions import amax, sum
 from ox.functions.shapes import transpose, unsqueeze
@@ -103,8 +104,7 @@ def pdist(input: Any, p: float = 2) -> Tensor:
 @by_policy
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension. `torch.nn.functional.pairwise_distance`."""
-    _floats("pairwise_distance", x1, x2)
-    x1, x2 = meet(x1, x2)
+    x1, x2 = meet(floating(x1), floating(x2))
     return _length(x1 - x2 + eps, float(p), -1, keepdim)
 
 

@@ -13,7 +13,7 @@ from ox.errors import ArgumentError, BoundsError, ShapeError
 from ox.functions.dims import one_dim, sizes_of
 from ox.functions.indices import as_index
 from ox.functions.shapes import expand, flip, permute, reshape, transpose, unsqueeze
-from ox.operands import scalar
+from ox.operands import cast, scalar
 from ox.ops import operator
 from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.dim import Dim, size_tensor
@@ -185,6 +185,8 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Tensor:
         ArgumentError: a size above the dimension's, or a step below 1.
     """
     dim = one_dim(dimension, x.array.ndim)
+    if not x.array.ndim and size in (0, 1):
+        return x.reshape(-1)[:size]  # type: ignore[no-any-return]
     x = x if x.array.ndim else reshape(x, 1)
     have = x.array.shape[dim]
     if not 0 <= size <= have or step < 1:
@@ -251,7 +253,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
     """The coordinates of flat places in a shape, one tensor a dimension. `torch.unravel_index`."""
     from ox.functions.pointwise import floor_divide, remainder
 
-    left = as_index(indices, "unravel_index's indices")
+    left = cast(as_index(indices, "unravel_index's indices"), int64)
     found = []
     for n in reversed(sizes_of((shape,))):
         found.append(remainder(left, n))

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.dtypes import DType
+from ox.dtypes import DType, float32
 from ox.errors import ArgumentError
 from ox.functions.dims import Dims, one_dim
 from ox.functions.operand import numpy_names, only_floats
 from ox.functions.pointwise import pow, where
 from ox.functions.reductions import amax, amin, axes_of, sum
 from ox.operands import cast, scalar
+from ox.ops.numeric import HALVES
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -41,10 +42,14 @@ def vector_norm(
         return ops.ReduceL1(input, axes_of(input, dim), keepdims=int(keepdim))
     size = ops.Abs(input)
     if ord in (inf, -inf):
+        if ord > 0 and not input.array.size:  # of nothing 0, as of other norms
+            return sum(size, dim, keepdim)
         return (amax if ord > 0 else amin)(size, dim, keepdim)
     if ord == 0:
         # not a Cast, which no gradient follows: this one's is 0
         return sum(ops.Where(size != 0, scalar(1, input.array.dtype), size), dim, keepdim)
+    if input.array.dtype in HALVES:  # whose powers soon are infinite
+        return cast(vector_norm(cast(input, float32), ord, dim, keepdim), input.array.dtype)
     if input.node is None:
         return pow(sum(pow(size, ord), dim, keepdim), 1 / ord)
     # the power of 0 has a slope of 0 or infinity; where it is infinite PyTorch's gradient is 0, too

@@ -193,9 +193,10 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Tensor:
     index = inside(vector(index, "index_fill's index"), x.array.shape[dim], "index_fill's index", negative=True)
     if hasattr(value, "node") and value.array.ndim:
         raise ShapeError("index_fill fills with one number", where=users_line(2), got=str(list(value.array.shape)))
-    shape = [*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]]
-    filled = broadcast_to(cast(like(value, x), x.array.dtype), shape)
-    return ops.ScatterElements(x, spread(index, dim, shape), filled, axis=dim)
+    count = x.shape[dim]
+    named = ops.ScatterElements(full_like_shape(index, (count,), 0), index, ones_like(index))
+    column = reshape(named, [count if d == dim else 1 for d in range(x.array.ndim)])
+    return ops.Where(cast(column, bool_), cast(like(value, x), x.array.dtype), x)
 
 
 @by_policy

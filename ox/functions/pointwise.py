@@ -38,6 +38,8 @@ def relu(input: Any) -> Tensor:
 def sign(input: Any) -> Tensor:
     """-1, 0 or 1; 0 of NaN. `torch.sign`, ONNX Sign, which leaves NaN."""
     dtype = input.array.dtype
+    if dtype == bool_:
+        return ops.Identity(input)
     if not is_floating(dtype):
         return ops.Sign(input)
     return ops.Where(ops.IsNaN(input), scalar(0, dtype), ops.Sign(input))

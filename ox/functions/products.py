@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.dtypes import int64, is_floating
+from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.indices import together
 from ox.functions.pointwise import matmul, mul
 from ox.functions.shapes import permute, reshape, unsqueeze
-from ox.operands import cast, meet
+from ox.operands import cast, meet, scalar
 from ox.ops import operator
-from ox.ops.broadcast import beside
+from ox.ops.broadcast import axes_tensor, beside
 from ox.ops.einsum import letters_of
 from ox.taken import takes_tensors
 from ox.where import users_line
@@ -50,7 +50,7 @@ def _product(what: str, *ranks: int) -> Any:
                 where=users_line(2),
                 got=f"{list(input.array.shape)} and {list(other.array.shape)}",
             )
-        return ops.MatMul(input, other)
+        return matmul(input, other)
 
     shapes = {1: "a vector", 2: "a matrix", 3: "a batch of matrices"}
     function.__name__ = what
@@ -88,7 +88,15 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
             error.where = users_line(2)
             raise
         equation = f"{','.join(terms)}->{output}"
+    if len(operands) == 1 and not is_floating(operands[0].array.dtype) and _sums(equation):
+        operands = (cast(operands[0], int64),)  # as `sum` does
     return ops.Einsum(*operands, equation=equation)
+
+
+def _sums(equation: str) -> bool:
+    """Whether an equation of one term leaves a letter out."""
+    term, arrow, output = equation.replace(" ", "").partition("->")
+    return any(c not in output for c in term) if arrow else any(term.count(c) > 1 for c in term)
 
 
 def _from_numbers(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
@@ -115,6 +123,12 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     else:
         left = [one_dim(d, a.array.ndim) for d in dims[0]]
         right = [one_dim(d, b.array.ndim) for d in dims[1]]
+    for i, j in zip(left, right, strict=False):  # a size of 1 goes with any, as in PyTorch
+        one, other = a.array.shape[i], b.array.shape[j]
+        if one == 1 != other:
+            b = ops.ReduceSum(b, axes_tensor([j]), keepdims=1)
+        elif other == 1 != one:
+            a = ops.ReduceSum(a, axes_tensor([i]), keepdims=1)
     if [a.array.shape[d] for d in left] != [b.array.shape[d] for d in right]:
         raise ShapeError(
             "tensordot sums over dimensions of one size",
@@ -202,13 +216,18 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
 
 
 def _scaled(x: Any, factor: Any) -> Any:
-    return x if factor == 1 else mul(x, factor)
+    """The product with a number in the type of `x`: of whole numbers with its whole part, of bools with whether it
+    is 0."""
+    if factor == 1:
+        return x
+    dtype = x.array.dtype
+    return mul(x, factor if is_floating(dtype) else scalar(bool(factor) if dtype == bool_ else int(factor), dtype))
 
 
 def _added(start: Any, product: Any, beta: Any, alpha: Any) -> Tensor:
     """beta·start + alpha·product; a beta of 0 leaves out even what is NaN."""
     product = _scaled(product, alpha)
-    return product if beta == 0 else ops.Add(_scaled(start, beta), product)
+    return product if beta == 0 else _scaled(start, beta) + product  # type: ignore[no-any-return]
 
 
 def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
@@ -230,7 +249,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
     _fits("addmm", input, [mat1.array.shape[0], mat2.array.shape[1]])
     if is_floating(mat1.array.dtype):
         return ops.Gemm(mat1, mat2, input if beta else None, alpha=float(alpha), beta=float(beta))
-    return _added(input, ops.MatMul(mat1, mat2), beta, alpha)
+    return _added(input, matmul(mat1, mat2), beta, alpha)
 
 
 @by_policy
@@ -238,7 +257,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) 
     """beta·x + alpha·(mat @ vec). `torch.addmv`."""
     _ranks("addmv", (mat, vec), (2, 1))
     _fits("addmv", input, mat.array.shape[:1])
-    return _added(input, ops.MatMul(mat, vec), beta, alpha)
+    return _added(input, matmul(mat, vec), beta, alpha)
 
 
 @by_policy

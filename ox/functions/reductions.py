@@ -35,6 +35,9 @@ def sum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | N
     if dtype is None and not is_floating(input.array.dtype):
         dtype = int64
     input = input if dtype is None else cast(input, dtype)
+    kind = input.array.dtype
+    if kind.itemsize < 4 and not is_floating(kind):  # ONNX adds up wider ones only
+        return cast(ops.ReduceSum(cast(input, int64), axes_of(input, dim), keepdims=int(keepdim)), kind)
     return ops.ReduceSum(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
@@ -160,7 +163,10 @@ def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | 
     if dtype is None and not is_floating(input.array.dtype):
         dtype = int64
     input = input if dtype is None else cast(input, dtype)
-    return ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim))
+    kind = input.array.dtype
+    if kind.itemsize < 4 and not is_floating(kind):  # ONNX multiplies wider ones only
+        input = cast(input, int64)
+    return cast(ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim)), kind)
 
 
 @numpy_names

@@ -26,6 +26,8 @@ def _running(op: Any, input: Any, dim: int, dtype: DType | None) -> Tensor:
     dim = one_dim(dim, x.array.ndim)
     if not x.array.ndim:
         return x
+    if x.array.dtype.itemsize < 4 and not is_floating(x.array.dtype):  # ONNX adds up wider ones only
+        return cast(op(cast(x, int64), operator.as_input(np.array(dim, np.int64))), x.array.dtype)
     return op(x, operator.as_input(np.array(dim, np.int64)))  # type: ignore[no-any-return]
 
 

@@ -200,6 +200,8 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
             )
         if not one.array.ndim:
             raise ShapeError(f"cat's tensor {i} has no dimensions", where=users_line(2), hint="ox.stack(tensors)")
+    if builtins.any(one.array.ndim > 1 for one in tensors):  # an empty vector goes with anything, as in PyTorch
+        tensors = [one for one in tensors if one.array.shape != (0,)]
     first = tensors[0]
     if builtins.any(one.array.dtype != first.array.dtype for one in tensors):
         dtype = first.array.dtype

@@ -32,7 +32,12 @@ METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 @by_policy
 @numpy_names
 def var(
-    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any,
+    dim: Dims | bool = None,
+    correction: float | None = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
 ) -> Tensor:
     """Variance; divides by the count less `correction` (`unbiased=False` is a correction of 0). `torch.var`.
 
@@ -45,7 +50,12 @@ def var(
 @by_policy
 @numpy_names
 def std(
-    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any,
+    dim: Dims | bool = None,
+    correction: float | None = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
 ) -> Tensor:
     """Standard deviation; arguments as `var`. Its gradient at 0 is 0. `torch.std`."""
     return std_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
@@ -54,14 +64,19 @@ def std(
 @by_policy
 @numpy_names
 def var_mean(
-    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any,
+    dim: Dims | bool = None,
+    correction: float | None = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean; arguments as `var`. `torch.var_mean`."""
     only_floats("var", input)
     if isinstance(dim, bool):  # as in x.var(False)
         dim, unbiased = None, dim
-    if unbiased is not None:
-        correction = int(unbiased)
+    if unbiased is not None or correction is None:
+        correction = int(unbiased is not False)
     middle = mean(input, dim, True)
     centred = ops.Sub(input, middle)
     total = sum(ops.Mul(centred, centred), dim, keepdim)
@@ -76,7 +91,12 @@ def var_mean(
 @by_policy
 @numpy_names
 def std_mean(
-    input: Any, dim: Dims | bool = None, correction: float = 1, keepdim: bool = False, *, unbiased: bool | None = None
+    input: Any,
+    dim: Dims | bool = None,
+    correction: float | None = 1,
+    keepdim: bool = False,
+    *,
+    unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean; arguments as `var`. `torch.std_mean`."""
     spread, middle = var_mean(input, dim, correction, keepdim, unbiased=unbiased)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
+from ox.dtypes import float64
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.common import batched, ints, several
+from ox.operands import cast
 from ox.ops.explain import place
 from ox.ops.operator import OPS
 from ox.taken import takes_tensors
@@ -48,7 +50,12 @@ def conv_attributes(stride: Size, padding: Size | str, dilation: Size, groups: i
 def run_conv(
     input: Tensor, weight: Tensor, bias: Tensor | None, attributes: dict[str, Any], transposed: bool = False
 ) -> Tensor:
-    """ONNX Conv or ConvTranspose of an input with or without a batch."""
+    """ONNX Conv or ConvTranspose of an input with or without a batch; whole numbers, which ONNX does not take, go
+    through float64."""
+    dtype = input.array.dtype
+    if dtype.kind in "iu":
+        wide = [None if x is None else cast(x, float64) for x in (input, weight, bias)]
+        return cast(run_conv(wide[0], wide[1], wide[2], attributes, transposed), dtype)  # type: ignore[arg-type]
     rank = weight.array.ndim - 2
     name = f"Conv{'Transpose' if transposed else ''}{rank}d"
     one = batched(input, name, rank)

@@ -119,6 +119,9 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Any = None
 ) -> Tensor:
     """`alpha_dropout` of whole channels of [N, C, ...]. `torch.nn.functional.feature_alpha_dropout`."""
-    if input.array.ndim < 2:
-        raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.array.shape)}")
-    return _alpha(input, _channels(input, 2), p, training, inplace, generator)
+    shape = input.shape
+    if training:
+        if input.array.ndim < 2:
+            raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.array.shape)}")
+        shape = _channels(input, 2)
+    return _alpha(input, shape, p, training, inplace, generator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.errors import ShapeError
+from ox.functions import matmul
 from ox.nn.functional.common import ints, shaped
 from ox.ops.explain import place
 from ox.taken import not_tensors
@@ -26,6 +27,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             expected=f"input [..., {features}]",
             got=f"input {list(x.shape)}",
         )
+    if x.dtype.kind in "iu":
+        product = matmul(input, ops.Transpose(weight))
+        return product if bias is None else ops.Add(product, bias)
     if x.ndim == 2:
         return ops.Gemm(input, weight, bias, transB=1)
     out, features = weight.array.shape

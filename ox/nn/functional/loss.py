@@ -7,6 +7,7 @@ import math
 from ox import ops
 from ox.amp.policy import by_policy
 from ox.errors import ArgumentError, ShapeError
+from ox.functions.operand import floating as floats
 from ox.nn.functional.common import number, one_of
 from ox.nn.functional.reduction import REDUCTIONS, floating, legacy, reduced, same_shape
 from ox.operands import meet
@@ -216,8 +217,7 @@ def poisson_nll_loss(
     """exp(x) - t·x, or without `log_input` x - t·log(x + eps); `full` adds Stirling's term where t > 1.
     `torch.nn.functional.poisson_nll_loss`."""
     reduction = legacy(size_average, reduce, reduction)
-    x, t = meet(input, target)
-    floating("poisson_nll_loss", x)
+    x, t = meet(floats(input), floats(target))
     if log_input:
         loss = ops.Sub(ops.Exp(x), ops.Mul(t, x))
     else:

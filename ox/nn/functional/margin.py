@@ -12,6 +12,7 @@ from ox.amp.policy import by_policy
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import pairwise_distance
+from ox.functions.operand import floating as floats
 from ox.nn.functional.activation import logsigmoid
 from ox.nn.functional.common import ints, number
 from ox.nn.functional.reduction import classes, floating, legacy, reduced, same_shape
@@ -63,7 +64,7 @@ def cosine_embedding_loss(
             where=place(),
             got=", ".join(str(list(x.array.shape)) for x in (input1, input2, target)),
         )
-    a, b = meet(input1, input2)
+    a, b = meet(floats(input1), floats(input2))
     last, tiny = ints(-1), number(1e-12, a)
     products = [ops.ReduceSum(ops.Mul(x, y), last, keepdims=0) for x, y in ((a, b), (a, a), (b, b))]
     lengths = ops.Sqrt(ops.Mul(ops.Add(products[1], tiny), ops.Add(products[2], tiny)))
@@ -94,6 +95,7 @@ def margin_ranking_loss(
         )
     difference = ops.Sub(*meet(input1, input2))
     product = ops.Mul(*meet(ops.Neg(difference), target))
+    product = floats(product)
     loss = _positive_part(ops.Add(product, number(margin, product)))
     return reduced(loss, legacy(size_average, reduce, reduction))
 

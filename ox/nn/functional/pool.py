@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
+from ox.dtypes import float64
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.common import batched, ints, number, product, several, shaped, with_indices
+from ox.operands import cast
 from ox.ops.broadcast import zeros
 from ox.ops.dim import Dim
 from ox.ops.explain import place
@@ -49,10 +51,13 @@ def _max_pool(
     attributes = _attributes(rank, kernel_size, stride, padding, dilation, ceil_mode)
     one = batched(input, f"MaxPool{rank}d", rank)
     x = input if one is None else one
+    dtype = x.array.dtype
+    x = cast(x, float64) if dtype.kind in "iu" else x  # ONNX takes floats
     if not return_indices:
-        y = ops.MaxPool(x, **attributes)
+        y = cast(ops.MaxPool(x, **attributes), dtype)
         return y if one is None else ops.Squeeze(y, ints(0))
     y, flat = ops.MaxPool(x, **attributes, outputs=2)
+    y = cast(y, dtype)
     where = ops.Mod(flat, number(product(x.shape[2:]), flat))
     return (y, where) if one is None else (ops.Squeeze(y, ints(0)), ops.Squeeze(where, ints(0)))
 
@@ -115,6 +120,12 @@ def _avg_pool(
     count_include_pad: bool,
     divisor_override: int | None = None,
 ) -> Tensor:
+    dtype = input.array.dtype
+    if dtype.kind in "iu":  # ONNX takes floats; the means of whole numbers lose their fractions
+        whole = cast(input, float64)
+        return cast(
+            _avg_pool(rank, whole, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override), dtype
+        )
     attributes = _attributes(rank, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise ArgumentError("divisor_override is not 0", where=place())
@@ -122,7 +133,7 @@ def _avg_pool(
     x = input if one is None else one
     if divisor_override is not None:
         y = _sums(x, attributes) if ceil_mode else ops.AveragePool(x, **attributes, count_include_pad=1)
-        y = ops.Mul(y, number(product(attributes["kernel_shape"]) / divisor_override, y))
+        y = ops.Div(ops.Mul(y, number(product(attributes["kernel_shape"]), y)), number(divisor_override, y))
     else:
         if "pads" in attributes and count_include_pad:
             attributes["count_include_pad"] = 1

@@ -1,0 +1,241 @@
+"""PyTorch's OpInfo database held against ox: every operation on PyTorch's own sample inputs, in every form and type.
+
+An operation is checked as a function, as a method, in place, under its other names and by its gradients; each check has
+a name, such as ``in place int64``, and says what is different, if anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from opinfo_sides import Ours, OutsideError, Theirs, difference, gradients, rebound
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
+
+import ox
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+# Compared by shape and type only: what they give is drawn, or whatever lay in memory.
+UNDETERMINED = frozenset(
+    {
+        "bernoulli", "cauchy", "empty", "empty_like", "exponential", "geometric", "log_normal", "multinomial", "new_empty", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu", "normal", "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform",
+    }
+)  # fmt: skip
+# Of these PyTorch's function takes real numbers for complex ones; ox's takes pairs.
+OF_PAIRS = frozenset(f"fft.{name}{n}" for name in ("fft", "ifft", "hfft", "irfft") for n in ("", "2", "n"))
+# What they give is free to a sign or a rotation; the database says what of it is not.
+UP_TO_SIGN = frozenset(("linalg.eigh", "linalg.svd", "svd_lowrank", "pca_lowrank"))
+# Of equal values, any one's place may be given; where dimension of the place stands among the arguments.
+ANY_PLACE = {"argsort": 0, "kthvalue": 1, "median": 0, "mode": 0, "nanmedian": 0, "sort": 0, "topk": 1}
+Failures = dict[str, list[str]]
+
+
+def resolve(root: Any, path: str) -> Any:
+    """What stands at a dotted path; None where there is nothing."""
+    return functools.reduce(lambda x, part: getattr(x, part, None), path.split("."), root)
+
+
+def counterpart(op: OpInfo) -> Callable[..., Any] | None:
+    """ox's function for an operation; None where it has none."""
+    function = op.op
+    if isinstance(function, functools.partial) and resolve(ox, op.name):
+        return functools.partial(resolve(ox, op.name), *function.args, **function.keywords)
+    if isinstance(function, types.FunctionType) and function.__module__.startswith("torch.testing"):
+        names = (op.name, f"{op.name}_")
+        there = resolve(ox, op.name) or any(hasattr(ox.Tensor, name) for name in names)
+        return rebound(function) if there else None
+    found = resolve(ox, op.name)
+    if op.name in OF_PAIRS and found:
+        return of_pairs(found)
+    return found or (getattr(ox.Tensor, op.name, None) if "." not in op.name else None)
+
+
+def of_pairs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of pairs as one of real numbers."""
+
+    def of_reals(x: ox.Tensor, *args: Any, **kwargs: Any) -> Any:
+        x = x if x.is_floating_point() else x.float()
+        return function(ox.stack([x, ox.zeros_like(x)], -1), *args, **kwargs)
+
+    return of_reals
+
+
+@cache
+def operations() -> dict[str, OpInfo]:
+    """The entries of the database that ox has, by PyTorch's name for each."""
+    return {op.formatted_name: op for op in op_db if counterpart(op)}
+
+
+@cache
+def missing() -> list[str]:
+    return [op.formatted_name for op in op_db if not counterpart(op)]
+
+
+def method(op: OpInfo, form: str) -> tuple[Any, Any] | None:
+    """A method of PyTorch's Tensor, and ox's of the same name."""
+    theirs = getattr(op, form)
+    name = getattr(theirs, "__name__", "")
+    if theirs is None or not hasattr(torch.Tensor, name):
+        return None
+    return theirs, getattr(ox.Tensor, name, None)
+
+
+def samples(op: OpInfo, dtype: str, requires_grad: bool, limit: int | None) -> list[Any]:
+    """The sample inputs of a type; with a limit that many, evenly spread over all."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    found = list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=requires_grad))
+    if limit is None or len(found) <= limit:
+        return found
+    return [found[round(i)] for i in np.linspace(0, len(found) - 1, limit)]
+
+
+def check(op: OpInfo, limit: int | None = None) -> Failures:
+    """What differs from PyTorch, by check; a name with an empty list is a check that agrees."""
+    found: Failures = {}
+    ours = counterpart(op)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for dtype in DTYPES:
+            if getattr(torch, dtype) not in op.supported_dtypes("cpu"):
+                continue
+            grad = dtype == "float64" and op.supports_autograd
+            forms = [("up to sign" if op.name in UP_TO_SIGN else "function", op.op, ours), *other_forms(op, dtype)]
+            for sample in samples(op, dtype, grad, limit):
+                for form, theirs, own in forms:
+                    if form == "in place" and sample.broadcasts_input:
+                        continue
+                    found.setdefault(f"{form} {dtype}", []).extend(compare(op, sample, theirs, own, form))
+                    if grad and form in ("function", "up to sign"):
+                        found.setdefault("gradient", []).extend(compare(op, sample, theirs, own, "gradient"))
+    return found
+
+
+def other_forms(op: OpInfo, dtype: str) -> Iterator[tuple[str, Any, Any]]:
+    """Methods of a type, and other names, which one type is enough for."""
+    for form, pair in (("method", method(op, "method_variant")), ("in place", method(op, "inplace_variant"))):
+        if pair is not None:
+            yield form, *pair
+    if dtype != "float32":
+        return
+    for alias in op.aliases:
+        own = resolve(ox, alias.name)
+        if own is not None and alias.op is not None:
+            yield f"alias {alias.name}", alias.op, own
+
+
+def compare(op: OpInfo, sample: Any, theirs: Any, ours: Any, form: str) -> Iterator[str]:
+    """What differs on one sample: at most one text."""
+    sides = Theirs(), Ours()
+    try:
+        given = [(side(sample.input), side(sample.args), side(sample.kwargs)) for side in sides]
+    except OutsideError:
+        return
+    try:
+        expected = apply(torch, op, theirs, given[0], sample, form, sides[0])
+    except Exception:  # this form of PyTorch's does not take the sample
+        return
+    label = sample.summary() if hasattr(sample, "summary") else repr(sample)
+    if ours is None:
+        yield f"no such method: {getattr(theirs, '__name__', theirs)}"
+        return
+    try:
+        got = apply(ox, op, ours, given[1], sample, form, sides[1])
+        if op.name in ANY_PLACE and form != "gradient":
+            expected, got = with_values(op, given, expected, got)
+        told = difference(got, expected, determined(op, sample))
+    except Exception as error:  # whatever ox raises is a difference
+        told = f"{type(error).__name__}: {error}"
+    if told:
+        yield f"{told} | {label}"
+
+
+def apply(
+    package: Any, op: OpInfo, function: Any, given: tuple[Any, Any, Any], sample: Any, form: str, side: Any
+) -> Any:
+    """The result of one side; of the form in place with what was written, of a gradient the gradients."""
+    first, args, kwargs = given
+    if form == "in place":
+        with package.no_grad():
+            result = function(first, *args, **kwargs)
+        return [result, first]
+    process = sample.output_process_fn_grad or (lambda x: x)
+    process = process if package is torch else rebound(process)
+    if form == "gradient":
+        wrapper = op.gradcheck_wrapper if package is torch else rebound(op.gradcheck_wrapper)
+        return gradients(package, process(wrapper(function, first, *args, **kwargs)), side.leaves)
+    with package.no_grad():
+        result = function(first, *args, **kwargs)
+        return process(result) if form == "up to sign" else result
+
+
+def determined(op: OpInfo, sample: Any) -> bool:
+    """Whether two calls give the same values."""
+    rate = sample.args[9] if op.name == "nn.functional.multi_head_attention_forward" else sample.kwargs.get("dropout_p")
+    return op.name not in UNDETERMINED and not rate
+
+
+def with_values(op: OpInfo, given: list[Any], expected: Any, got: Any) -> tuple[Any, Any]:
+    """Places of ox's that show PyTorch's values are PyTorch's places."""
+    (x, args, kwargs), place = given[0], ANY_PLACE[op.name]
+    theirs = expected if op.name == "argsort" else expected[1] if isinstance(expected, tuple) else None
+    ours = got if op.name == "argsort" else got[1] if isinstance(got, tuple) else None
+    if theirs is None or ours is None or tuple(ours.shape) != tuple(theirs.shape) or not x.ndim:
+        return expected, got
+    dim = kwargs.get("dim", args[place] if len(args) > place else -1)
+    if theirs.ndim < x.ndim:
+        theirs, ours = theirs.unsqueeze(dim), ours.unsqueeze(dim)
+    at = [x.detach().gather(dim, torch.from_numpy(np.array(i.numpy()))) for i in (theirs, ours)]
+    if not torch.equal(torch.nan_to_num(at[0]), torch.nan_to_num(at[1])):
+        return expected, got
+    return ([], []) if op.name == "argsort" else (expected[:1], got[:1])
+
+
+def errors(op: OpInfo) -> Iterator[tuple[str, str | None]]:
+    """Each input that PyTorch refuses: what it is, and what ox does that is no refusal of its own."""
+    ours: Any = counterpart(op)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        for error in op.error_inputs("cpu") if op.error_inputs_func else ():
+            sample, sides = error.sample_input, (Theirs(), Ours())
+            if "out" in sample.kwargs:  # ox writes into nothing that is given
+                continue
+            try:
+                given = [(side(sample.input), side(sample.args), side(sample.kwargs)) for side in sides]
+            except OutsideError:
+                continue
+            try:
+                op.op(given[0][0], *given[0][1], **given[0][2])
+                continue  # not refused here
+            except Exception as refusal:
+                text = str(refusal).splitlines()[0] if str(refusal) else ""
+            try:
+                got = ours(given[1][0], *given[1][1], **given[1][2])
+                told = f"took it, where PyTorch says: {text}; gave {got}"
+            except ox.OxError:
+                told = None
+            except Exception as other:
+                told = f"{type(other).__name__} ({other}) where PyTorch says: {text}"
+            yield f"{sample.summary()}", told
+
+
+def first(failures: Failures) -> Iterator[tuple[str, int, str]]:
+    """Checks that fail: name, how often, and the first text."""
+    for name, texts in failures.items():
+        if texts:
+            yield name, len(texts), texts[0]
+
+
+def spread(names: list[str], parts: int) -> Iterator[list[str]]:
+    yield from (list(itertools.islice(names, i, None, parts)) for i in range(parts))
