@@ -88,15 +88,19 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
             error.where = users_line(2)
             raise
         equation = f"{','.join(terms)}->{output}"
-    if len(operands) == 1 and not is_floating(operands[0].array.dtype) and _sums(equation):
-        operands = (cast(operands[0], int64),)  # as `sum` does
+    if not is_floating(operands[0].array.dtype) and _sums(equation):
+        operands = tuple(x if is_floating(x.array.dtype) else cast(x, int64) for x in operands)  # as `sum` does
     return ops.Einsum(*operands, equation=equation)
 
 
 def _sums(equation: str) -> bool:
-    """Whether an equation of one term leaves a letter out."""
-    term, arrow, output = equation.replace(" ", "").partition("->")
-    return any(c not in output for c in term) if arrow else any(term.count(c) > 1 for c in term)
+    """Whether an equation sums over a letter of just one term."""
+    terms, arrow, output = equation.replace(" ", "").partition("->")
+    return bool(arrow) and any(
+        c not in output and c not in "".join(terms.split(",")[:i] + terms.split(",")[i + 1 :])
+        for i, term in enumerate(terms.split(","))
+        for c in term
+    )
 
 
 def _from_numbers(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

@@ -12,6 +12,7 @@ from ox.errors import ArgumentError, ShapeError
 from ox.functions import amax, amin, movedim
 from ox.functions.dims import one_dim
 from ox.functions.norms import vector_norm
+from ox.functions.operand import in_single
 from ox.linalg import shapes
 from ox.linalg.shapes import matrices
 from ox.linalg.solving import inv, tolerances
@@ -66,7 +67,7 @@ def eigvalsh(input: Any, UPLO: str = "L") -> Tensor:
 
 def matrix_exp(input: Any) -> Tensor:
     """The exponential of each square matrix. `torch.linalg.matrix_exp`."""
-    made: Tensor = factor.MatrixExp(matrices(input, "matrix_exp", square=True))
+    made: Tensor = in_single(factor.MatrixExp, matrices(input, "matrix_exp", square=True))
     return made
 
 
@@ -77,10 +78,17 @@ def matrix_rank(input: Any, tol: Any = None, hermitian: bool = False, *, atol: A
     matrices(input, "matrix_rank", square=hermitian)
     least, relative = tolerances(input, tol if atol is None else atol, rtol)
     values = svdvals(input.detach())
-    bound = amax(values, -1, True) * relative if values.array.size else values
-    if least:
-        bound = ops.Max(bound, cast(bound * 0 + least, bound.array.dtype))
+    if not values.array.size:
+        return ops.ReduceSum(ops.Cast(values, to=7), _ints(-1), keepdims=0)
+    bound = amax(values, -1, True) * _column(relative)
+    if hasattr(least, "node") or least:
+        bound = ops.Max(bound, cast(bound * 0 + _column(least), bound.array.dtype))
     return ops.ReduceSum(ops.Cast(values > bound, to=7), _ints(-1), keepdims=0)
+
+
+def _column(bound: Any) -> Any:
+    """A bound for each matrix, beside its values."""
+    return bound.unsqueeze(-1) if hasattr(bound, "node") else bound
 
 
 def _ints(*values: int) -> Tensor:
@@ -100,6 +108,8 @@ def matrix_norm(
     if len(dims) != 2 or dims[0] == dims[1]:
         raise ArgumentError("matrix_norm works over two dimensions", where=users_line(2), got=str(dim))
     if ord == "fro":
+        return vector_norm(input, 2, dims, keepdim)
+    if ord in (1, 2, inf) and not input.array.size:  # of nothing 0, as of other norms
         return vector_norm(input, 2, dims, keepdim)
     if ord in (1, -1, inf, -inf):
         first, second = dims if abs(ord) == 1 else dims[::-1]

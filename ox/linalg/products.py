@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ox import functions, ops
+from ox import functions
+from ox.dtypes import int64, is_floating
 from ox.errors import ArgumentError, ShapeError
+from ox.operands import cast
 from ox.tensor import Tensor
 from ox.where import users_line
 
@@ -73,13 +75,15 @@ def _product(factors: list[Any], split: dict[tuple[int, int], int], i: int, j: i
     if i == j:
         return factors[i]
     k = split[i, j]
-    return ops.MatMul(_product(factors, split, i, k), _product(factors, split, k + 1, j))
+    return matmul(_product(factors, split, i, k), _product(factors, split, k + 1, j))
 
 
 def vander(x: Any, *, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last dimension. `torch.linalg.vander`."""
+    x = x if x.array.ndim else functions.reshape(x, 1)
+    x = x if is_floating(x.array.dtype) else cast(x, int64)
     count = x.array.shape[-1] if N is None else N
-    if count < 1 or not x.array.ndim:
+    if count < 1:
         raise ArgumentError("vander takes a vector and one power or more", where=users_line(2), got=f"N={count}")
     powers = [functions.ones_like(x)]
     for _ in range(count - 1):

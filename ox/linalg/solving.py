@@ -11,7 +11,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.dtypes import DType, float32, int32
 from ox.errors import ArgumentError, LinAlgError, ShapeError
-from ox.functions import reshape, squeeze, tril, triu, unsqueeze, where
+from ox.functions import ones_like, reshape, squeeze, tril, triu, unsqueeze, where
 from ox.linalg import shapes
 from ox.linalg.shapes import matrices, together, turned
 from ox.ops import matrix, operator
@@ -27,6 +27,8 @@ def det(A: Any) -> Tensor:
     """The determinants [...] of A [..., n, n]. Above 6 rows the gradient is of matrices that are not singular.
     `torch.linalg.det`, ONNX Det."""
     matrices(A, "det", square=True)
+    if not A.array.size and A.node is not None:  # of no rows 1, whatever follows it
+        return ones_like(A.sum((-2, -1))) + A.sum((-2, -1)) if not A.array.shape[-1] else ops.Det(A)
     if A.node is None or A.array.shape[-1] <= SMALL or MODE.get().recording is not None:
         return ops.Det(A)
     sign, log = matrix.LogDet(A)
@@ -93,7 +95,7 @@ def _tested(A: Any) -> DType:
 def _info(A: Any, test: Any) -> Tensor:
     """int32 [...]: 1 where a matrix does not stand the test."""
     n = A.array.shape[-1]
-    flat = np.asarray(A.array, _tested(A)).reshape(-1, n, n)
+    flat = np.asarray(A.array, _tested(A)).reshape(prod(A.array.shape[:-2]), n, n)
     found = np.zeros(len(flat), int32)
     for i, one in enumerate(flat):
         try:
@@ -175,11 +177,11 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     return cholesky_solve(_identity(matrices(input, "cholesky_inverse", square=True)), input, upper)
 
 
-def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[float, float]:
+def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
     """Below which a singular value counts as 0; by default, relative, the element type's step times the longer side."""
     if atol is None and rtol is None:
         return 0.0, max(A.array.shape[-2:]) * float(np.finfo(_tested(A)).eps)
-    return float(atol or 0.0), float(rtol or 0.0)
+    return tuple(t if hasattr(t, "node") else float(t or 0.0) for t in (atol, rtol))  # type: ignore[return-value]
 
 
 @by_policy
@@ -197,8 +199,9 @@ def pinv(
 @by_policy
 def lstsq(input: Any, b: Any, rcond: float | None = None, *, driver: str | None = None) -> shapes.LstsqResult:
     """The X [..., n, k] with the least |`input` X - `b`|, of those the shortest: `input` [..., m, n], `b` [..., m, k].
-    Also the squared residuals [..., k] (empty unless m > n and every rank is full), the ranks [...], and nothing.
-    `torch.linalg.lstsq`; by singular values whatever the `driver`."""
+    `torch.linalg.lstsq`; by singular values whatever the `driver`, which says what else is given: the squared residuals
+    [..., k] where m > n and every rank is full (not with "gelsy", the default), the ranks [...] (not with "gels"), the
+    singular values ("gelsd", "gelss"); what is not given is empty."""
     matrices(input, "lstsq")
     matrices(b, "lstsq")
     if input.array.shape[-2] != b.array.shape[-2]:
@@ -212,16 +215,19 @@ def lstsq(input: Any, b: Any, rcond: float | None = None, *, driver: str | None 
         raise ArgumentError(f"lstsq has no driver {driver!r}", where=users_line(2))
     input, b = together(input, b, "lstsq")
     X = ops.MatMul(pinv(input, rcond), b)
-    from ox.linalg.factors import matrix_rank
+    from ox.linalg.factors import matrix_rank, svdvals
 
     rank = matrix_rank(input.detach(), rtol=rcond)
     m, n = input.array.shape[-2:]
     empty: Tensor = operator.as_input(np.zeros(0, input.array.dtype))
     residuals = empty
-    if m > n and bool((rank.array == n).all()):
+    if m > n and driver not in (None, "gelsy") and bool((rank.array == n).all()):
         left = ops.MatMul(input, X) - b
         residuals = (left * left).sum(-2)
-    return shapes.LstsqResult(X, residuals, rank, empty)
+    if driver == "gels":  # which takes every rank to be full, and looks for none
+        rank = operator.as_input(np.zeros(0, np.int64))
+    values = svdvals(input.detach()) if driver in ("gelsd", "gelss") else empty
+    return shapes.LstsqResult(X, residuals, rank, values)
 
 
 def tensorinv(input: Any, ind: int = 2) -> Tensor:

@@ -69,7 +69,7 @@ SMOOTH: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "svd wide": (WIDE, lambda x: tuple(y.abs() for y in L.svd(x, full_matrices=False))),
     "exp": (A * 0.5, L.matrix_exp),
     "cond": (A, L.cond),
-    "lstsq": (TALL, lambda x: L.lstsq(x, x[:, :1] * x[:, 1:2])[:2]),
+    "lstsq": (TALL, lambda x: L.lstsq(x, x[:, :1] * x[:, 1:2], driver="gelsd")[:2]),
 }
 
 

@@ -25,11 +25,12 @@ import ox
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 # Compared by shape and type only: what they give is drawn, or whatever lay in memory.
-UNDETERMINED = frozenset(
-    {
-        "bernoulli", "cauchy", "empty", "empty_like", "exponential", "geometric", "log_normal", "multinomial", "new_empty", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu", "normal", "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform",
-    }
-)  # fmt: skip
+UNDETERMINED = """
+bernoulli cauchy empty empty_like exponential geometric log_normal multinomial new_empty nn.functional.alpha_dropout
+nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d nn.functional.feature_alpha_dropout
+nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d nn.functional.rrelu normal rand_like randint
+randint_like randn randn_like uniform
+""".split()  # noqa: SIM905
 # Of these PyTorch's function takes real numbers for complex ones; ox's takes pairs.
 OF_PAIRS = frozenset(f"fft.{name}{n}" for name in ("fft", "ifft", "hfft", "irfft") for n in ("", "2", "n"))
 # What they give is free to a sign or a rotation; the database says what of it is not.

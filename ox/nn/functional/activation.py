@@ -8,7 +8,7 @@ from ox.errors import ArgumentError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.operand import floating
 from ox.nn.functional.common import number, one_of
-from ox.nn.functional.rectify import hardtanh, written
+from ox.nn.functional.rectify import written
 from ox.ops.explain import place
 from ox.tensor import Tensor
 
@@ -37,11 +37,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """x/6 + 1/2 held between 0 and 1. `torch.nn.functional.hardsigmoid`, ONNX HardSigmoid."""
-    if input.array.dtype == float64:  # whose sixth is finer than the attribute's
-        result = ops.Div(hardtanh(ops.Add(input, number(3, input)), 0, 6), number(6, input))
-    else:
-        result = ops.HardSigmoid(input, alpha=1 / 6)
-    return written(input, result, inplace, "hardsigmoid_")
+    return written(input, ops.HardSigmoid(input, alpha=1 / 6), inplace, "hardsigmoid_")
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
