@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.dtypes import ALL, DType, get_default_dtype, int64
+from ox.dtypes import ALL, DType, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from ox.where import users_line
 
@@ -220,12 +220,17 @@ def arange(
         return move(
             scalar(start, dtype), OPS["Range"](*(scalar(v, dtype) for v in (0, span, step if step > 0 else -step)))
         )
+    if dtype.kind in "iu":  # PyTorch drops the fractions first; of types but int64 after it has counted
+        count = None if dtype == int64 else len(np.arange(start, end, step))
+        start, end, step = (int(v) for v in (start, end, step))
+        values = np.arange(start, end, step) if count is None else start + step * np.arange(count)
+        return _finish(values.astype(dtype), device, requires_grad)
     return _finish(np.arange(start, end, step).astype(dtype), device, requires_grad)
 
 
 def linspace(
-    start: float,
-    end: float,
+    start: Any,
+    end: Any,
     steps: int,
     *,
     dtype: DType | None = None,
@@ -236,12 +241,23 @@ def linspace(
     if steps < 0:
         raise ArgumentError("linspace needs 0 steps or more", where=users_line(2), got=str(steps))
     dtype = get_default_dtype() if dtype is None else _element_type(dtype)
-    return _finish(np.linspace(start, end, steps).astype(dtype), device, requires_grad)
+    return _finish(_between(start, end, steps, dtype).astype(dtype), device, requires_grad)
+
+
+def _between(start: Any, end: Any, steps: int, dtype: DType) -> Any:
+    """Evenly spaced numbers in float64; of whole numbers from both ends to the middle, as in PyTorch, for their
+    fractions will be dropped."""
+    start, end = (v.item() if hasattr(v, "node") else v for v in (start, end))
+    if is_floating(dtype) or steps < 2:
+        return np.linspace(start, end, steps)
+    first, last, places = int(start), int(end), np.arange(steps)
+    step = (last - first) / (steps - 1)
+    return np.where(places < steps // 2, first + step * places, last - step * (steps - 1 - places))
 
 
 def logspace(
-    start: float,
-    end: float,
+    start: Any,
+    end: Any,
     steps: int,
     base: float = 10.0,
     *,
@@ -257,7 +273,8 @@ def logspace(
     if steps < 0:
         raise ArgumentError("logspace needs 0 steps or more", where=users_line(2), got=str(steps))
     dtype = get_default_dtype() if dtype is None else _element_type(dtype)
-    return _finish(np.power(float(base), np.linspace(start, end, steps)).astype(dtype), device, requires_grad)
+    exponents = _between(start, end, steps, dtype)
+    return _finish(np.power(float(base), exponents).astype(dtype), device, requires_grad)
 
 
 def scalar_tensor(

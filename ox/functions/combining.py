@@ -85,12 +85,12 @@ def nan_to_num(
 
 def clamp_min(input: Any, min: Any) -> Tensor:
     """At least `min`. `torch.clamp_min`."""
-    return maximum(input, min) if input.array.dtype == bool_ else clamp(input, min=min)  # type: ignore[no-any-return]
+    return maximum(input, min) if input.array.dtype == bool_ else clamp(input, min=min)
 
 
 def clamp_max(input: Any, max: Any) -> Tensor:
     """At most `max`. `torch.clamp_max`."""
-    return minimum(input, max) if input.array.dtype == bool_ else clamp(input, max=max)  # type: ignore[no-any-return]
+    return minimum(input, max) if input.array.dtype == bool_ else clamp(input, max=max)
 
 
 def heaviside(input: Any, values: Any) -> Tensor:

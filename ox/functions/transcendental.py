@@ -147,7 +147,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 def polygamma(n: int, input: Any) -> Tensor:
-    """The n-th derivative of the digamma function, for an input above -2 (n = 1: anywhere). `torch.polygamma`.
+    """The n-th derivative of the digamma function. `torch.polygamma`.
 
     Raises:
         ArgumentError: n below 0.

@@ -92,11 +92,12 @@ def _(g: "Tensor", X: "Tensor") -> "Tensor":
 
 @function("Y", T=WIDE)
 def Polygamma(X: T, *, n: int) -> T:
-    """The n-th derivative (n from 1) of the digamma function, for X above -2; of n = 1 for every X."""
+    """The n-th derivative (n from 1) of the digamma function; below 1/2 by reflection, with the n-th derivative of the
+    cotangent."""
     if n < 1:
         raise ArgumentError("polygamma's order counts from 1", got=str(n), hint="digamma for 0")
     reflected = Less(X, constant(0.5, X))
-    z = Where(reflected, Sub(constant(1, X), X), X) if n == 1 else X
+    z = Where(reflected, Sub(constant(1, X), X), X)
     s = n + 1
     y = Pow(z, constant(-s, X))
     for k in range(1, RAISED + 2):
@@ -109,10 +110,20 @@ def Polygamma(X: T, *, n: int) -> T:
         rising *= (s + 2 * j - 1) * (s + 2 * j)
     tail = Add(constant(0.5, X), Add(Div(w, constant(s - 1, X)), Mul(polynomial(terms[::-1], Mul(u, u)), u)))
     y = Add(y, Mul(Pow(w, constant(-s, X)), tail))
-    if n == 1:
-        ratio = Div(constant(pi, X), Sin(_turn(X)))
-        y = Where(reflected, Sub(Mul(ratio, ratio), y), y)
-    return Mul(y, constant(factorial(n), X)) if n % 2 else Neg(Mul(y, constant(factorial(n), X)))
+    y = Mul(y, constant(factorial(n), X))  # of 1 - X where reflected, with the sign of odd orders
+    angle = _turn(X)
+    slope = polynomial(_cotangent_slope(n)[::-1], Div(Cos(angle), Sin(angle)))
+    turned = Sub(Neg(y), Mul(slope, constant(pi ** (n + 1), X)))
+    return Where(reflected, turned, y if n % 2 else Neg(y))
+
+
+def _cotangent_slope(n: int) -> list[float]:
+    """The n-th derivative of cot x as a polynomial in cot x, from the constant on: c' = -(1 + c²)."""
+    terms = [0.0, 1.0]
+    for _ in range(n):
+        slope = [i * t for i, t in enumerate(terms)][1:]
+        terms = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope], strict=True)]
+    return terms
 
 
 @Polygamma.gradient("X")

@@ -53,7 +53,7 @@ def run_conv(
     """ONNX Conv or ConvTranspose of an input with or without a batch; whole numbers, which ONNX does not take, go
     through float64."""
     dtype = input.array.dtype
-    if dtype.kind in "iu":
+    if dtype.kind in "iu" and all(x is None or x.array.dtype == dtype for x in (weight, bias)):
         wide = [None if x is None else cast(x, float64) for x in (input, weight, bias)]
         return cast(run_conv(wide[0], wide[1], wide[2], attributes, transposed), dtype)  # type: ignore[arg-type]
     rank = weight.array.ndim - 2

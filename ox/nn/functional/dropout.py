@@ -119,7 +119,7 @@ def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *, generator: Any = None
 ) -> Tensor:
     """`alpha_dropout` of whole channels of [N, C, ...]. `torch.nn.functional.feature_alpha_dropout`."""
-    shape = input.shape
+    shape: Sequence[int] = input.shape
     if training:
         if input.array.ndim < 2:
             raise ShapeError("feature dropout takes [N, C, ...]", where=place(), got=f"input {list(input.array.shape)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox import functions, ops, random
+from ox import ops, random
 from ox.dtypes import float32
 from ox.errors import ArgumentError
 from ox.functions.operand import only_floats
@@ -24,7 +24,8 @@ def written(input: Tensor, result: Tensor, inplace: bool, name: str) -> Tensor:
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0). `torch.nn.functional.relu`, ONNX Relu."""
-    return written(input, functions.relu(input), inplace, "relu_")
+    unsigned = isinstance(input, Tensor) and input.array.dtype.kind == "u"  # which ONNX does not take, nor needs
+    return written(input, ops.Identity(input) if unsigned else ops.Relu(input), inplace, "relu_")
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
