@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ox.serve.engine import tune
 from ox.serve.engine.curve import check, draw
 from ox.serve.engine.tune import Point, Setting, Tuning, layouts, recommend
 from ox.serve.options import Options
+from ox.serve.repository.model import Model
 
 FLOAT = TensorProto.FLOAT
 
@@ -62,6 +64,22 @@ def test_measured_and_drawn(mlp: Path, tmp_path: Path, monkeypatch: pytest.Monke
         draw(tuning, tmp_path / "nowhere" / "c.png")
     with pytest.raises(ArgumentError):
         check(tmp_path / "c.txt")
+
+
+def test_runs_longer_than_their_time_are_measured(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second of time for 8 settings and 2 loads, with runs of 0.3 s each: none is said to answer nothing."""
+    submit = Model.submit
+
+    def slow(self: Model, job: Any) -> None:
+        asyncio.get_running_loop().call_later(0.3, submit, self, job)
+
+    monkeypatch.setattr(Model, "submit", slow)
+    monkeypatch.setattr(tune, "SIZES", (1, 8))
+    monkeypatch.setattr(tune, "CLIENTS", (1,))
+    monkeypatch.setattr(tune, "usable_threads", lambda: 1)
+    heard: list[Point] = []
+    tune.tune(mlp, seconds=1.0, clients=1, tell=heard.append)
+    assert heard and all(p.rate > 0 and 0 < p.p50 < 10 for p in heard)
 
 
 def test_too_little_time(mlp: Path) -> None:
