@@ -4,6 +4,7 @@
     ├── ShapeError          (ValueError)     shapes that do not fit
     ├── DTypeError          (TypeError)      element types that do not fit
     ├── ArgumentError       (ValueError)     an argument out of range or of the wrong kind
+    │   └── CallError       (TypeError)      an argument that the function does not have, or a missing one
     ├── BoundsError         (IndexError)     an index outside a dimension
     ├── GradientError       (RuntimeError)   autograd: freed graphs, in-place changes, missing gradients
     ├── LinAlgError         (RuntimeError)   a matrix that is singular or not positive-definite
@@ -85,6 +86,10 @@ class DTypeError(OxError, TypeError):
 
 class ArgumentError(OxError, ValueError):
     """An argument that is out of range or of the wrong kind."""
+
+
+class CallError(ArgumentError, TypeError):
+    """A call that does not fit the function: an argument that it does not have, one given twice, or a missing one."""
 
 
 class BoundsError(OxError, IndexError):

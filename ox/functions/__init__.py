@@ -1,5 +1,6 @@
 """PyTorch's functions on tensors, as compositions of operators; most are Tensor methods too."""
 
+from ox.functions.call_forms import with_keywords as _with_keywords
 from ox.functions.combining import (
     addcdiv,
     addcmul,
@@ -337,3 +338,5 @@ __all__ = [
     "unflatten", "unique", "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split", "unsqueeze", "vander",
     "var", "var_mean", "vdot", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros_like",
 ]  # fmt: skip
+
+_with_keywords(globals(), __all__)

@@ -10,6 +10,7 @@ from ox import ops
 from ox.dtypes import UNSIGNED, bool_, float32, float64, int32, int64, is_floating
 from ox.errors import DTypeError
 from ox.functions.operand import like, named
+from ox.functions.out import write
 from ox.operands import cast, meet, scalar
 from ox.where import users_line
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def _comparison(op: Any, name: str) -> Any:
-    def function(input: Any, other: Any) -> Tensor:
+    def function(input: Any, other: Any, *, out: Any = None) -> Tensor:
+        if out is not None:
+            return write(function(input, other), out, name)  # type: ignore[no-any-return]
         a, b = meet(input, other)
         if a.array.dtype == bool_:  # ONNX does not order bools
             a, b = cast(a, int32), cast(b, int32)
@@ -27,8 +30,10 @@ def _comparison(op: Any, name: str) -> Any:
     return named(function, name, op.__doc__)
 
 
-def eq(input: Any, other: Any) -> Tensor:
+def eq(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Equal, element by element. `torch.eq`."""
+    if out is not None:
+        return write(eq(input, other), out, "eq")  # type: ignore[no-any-return]
     return ops.Equal(*meet(input, other))
 
 
@@ -36,28 +41,38 @@ lt, gt = _comparison(ops.Less, "lt"), _comparison(ops.Greater, "gt")
 le, ge = _comparison(ops.LessOrEqual, "le"), _comparison(ops.GreaterOrEqual, "ge")
 
 
-def ne(input: Any, other: Any) -> Tensor:
+def ne(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Not equal, element by element."""
+    if out is not None:
+        return write(ne(input, other), out, "ne")  # type: ignore[no-any-return]
     return ops.Not(ops.Equal(*meet(input, other)))
 
 
-def logical_not(input: Any) -> Tensor:
+def logical_not(input: Any, *, out: Any = None) -> Tensor:
     """True where zero or false."""
+    if out is not None:
+        return write(logical_not(input), out, "logical_not")  # type: ignore[no-any-return]
     return ops.Not(cast(input, bool_))
 
 
-def logical_and(input: Any, other: Any) -> Tensor:
+def logical_and(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """True where both are true or not zero."""
+    if out is not None:
+        return write(logical_and(input, other), out, "logical_and")  # type: ignore[no-any-return]
     return ops.And(cast(input, bool_), cast(like(other, input), bool_))
 
 
-def logical_or(input: Any, other: Any) -> Tensor:
+def logical_or(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """True where one is true or not zero."""
+    if out is not None:
+        return write(logical_or(input, other), out, "logical_or")  # type: ignore[no-any-return]
     return ops.Or(cast(input, bool_), cast(like(other, input), bool_))
 
 
-def logical_xor(input: Any, other: Any) -> Tensor:
+def logical_xor(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """True where just one is true or not zero."""
+    if out is not None:
+        return write(logical_xor(input, other), out, "logical_xor")  # type: ignore[no-any-return]
     return ne(cast(input, bool_), cast(like(other, input), bool_))
 
 
@@ -69,26 +84,34 @@ def _bitwise(name: str, x: Any) -> Any:
     return x.array.dtype
 
 
-def bitwise_not(input: Any) -> Tensor:
+def bitwise_not(input: Any, *, out: Any = None) -> Tensor:
     """`~x`: every bit turned; of bools, not. `torch.bitwise_not`."""
+    if out is not None:
+        return write(bitwise_not(input), out, "bitwise_not")  # type: ignore[no-any-return]
     dtype = _bitwise("~", input)
     return ops.Not(input) if dtype == bool_ else ops.BitwiseNot(input)
 
 
-def bitwise_and(input: Any, other: Any) -> Tensor:
+def bitwise_and(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """`a & b`: bits set in both; of bools, and. `torch.bitwise_and`."""
+    if out is not None:
+        return write(bitwise_and(input, other), out, "bitwise_and")  # type: ignore[no-any-return]
     input, other = meet(input, other)
     return (ops.And if _bitwise("&", input) == bool_ else ops.BitwiseAnd)(input, other)
 
 
-def bitwise_xor(input: Any, other: Any) -> Tensor:
+def bitwise_xor(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """`a ^ b`: bits set in just one; of bools, unequal. `torch.bitwise_xor`."""
+    if out is not None:
+        return write(bitwise_xor(input, other), out, "bitwise_xor")  # type: ignore[no-any-return]
     input, other = meet(input, other)
     return ne(input, other) if _bitwise("^", input) == bool_ else ops.BitwiseXor(input, other)
 
 
-def bitwise_or(input: Any, other: Any) -> Tensor:
+def bitwise_or(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """`a | b`: bits set in one or both; of bools, or. `torch.bitwise_or`."""
+    if out is not None:
+        return write(bitwise_or(input, other), out, "bitwise_or")  # type: ignore[no-any-return]
     input, other = meet(input, other)
     return (ops.Or if _bitwise("|", input) == bool_ else ops.BitwiseOr)(input, other)
 

@@ -10,7 +10,7 @@ from ox.amp.policy import by_policy
 from ox.dtypes import DType, float32
 from ox.errors import ArgumentError
 from ox.functions.dims import Dims, one_dim
-from ox.functions.operand import numpy_names, only_floats
+from ox.functions.operand import only_floats
 from ox.functions.pointwise import pow, where
 from ox.functions.reductions import amax, amin, axes_of, sum
 from ox.operands import cast, scalar
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-@numpy_names
 def vector_norm(
     input: Any, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -61,7 +60,6 @@ def vector_norm(
     return root
 
 
-@numpy_names
 def norm(
     input: Any, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox.amp.policy import by_policy
 from ox.dtypes import float32, get_default_dtype, is_floating
 from ox.errors import DTypeError
+from ox.functions.out import write
 from ox.operands import cast, scalar, scalar_type
 from ox.ops import operator
 from ox.ops.numeric import HALVES
-from ox.taken import not_tensors
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -58,7 +56,9 @@ def only_floats(name: str, *tensors: Any) -> None:
 def unary(op: Any, name: str | None = None) -> Any:
     """An operator of one input as a function."""
 
-    def function(input: Any) -> Tensor:
+    def function(input: Any, *, out: Any = None) -> Tensor:
+        if out is not None:
+            return write(function(input), out, function.__name__)  # type: ignore[no-any-return]
         return op(input)  # type: ignore[no-any-return]
 
     return named(function, name or op.name.lower(), op.__doc__)
@@ -67,7 +67,9 @@ def unary(op: Any, name: str | None = None) -> Any:
 def unary_float(op: Any, name: str | None = None) -> Any:
     """An operator for floats only: integers become the default float type first, as in PyTorch."""
 
-    def function(input: Any) -> Tensor:
+    def function(input: Any, *, out: Any = None) -> Tensor:
+        if out is not None:
+            return write(function(input), out, function.__name__)  # type: ignore[no-any-return]
         return op(floating(input))  # type: ignore[no-any-return]
 
     return named(function, name or op.name.lower(), op.__doc__)
@@ -76,7 +78,9 @@ def unary_float(op: Any, name: str | None = None) -> Any:
 def unary_wide(op: Any, name: str | None = None) -> Any:
     """The same for an operator that wants float32 or float64: half floats are rounded once, at the end."""
 
-    def function(input: Any) -> Tensor:
+    def function(input: Any, *, out: Any = None) -> Tensor:
+        if out is not None:
+            return write(function(input), out, function.__name__)  # type: ignore[no-any-return]
         return in_single(op, floating(input))
 
     return by_policy(named(function, name or op.name.lower(), op.__doc__))
@@ -93,28 +97,3 @@ def named(function: Any, name: str, doc: str | None) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
-
-
-Named = TypeVar("Named", bound=Callable[..., Any])
-
-
-def numpy_names(function: Named) -> Named:
-    """A function over dimensions that takes NumPy's names for `dim` and `keepdim`, too, as PyTorch's do; of what is no
-    tensor it says so."""
-
-    @wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            if "axis" in kwargs:
-                kwargs["dim"] = kwargs.pop("axis")
-            if "keepdims" in kwargs:
-                kwargs["keepdim"] = kwargs.pop("keepdims")
-        try:
-            return function(*args, **kwargs)
-        except AttributeError as error:
-            told = not_tensors(function.__name__, error)
-            if told is None:
-                raise
-            raise told from None
-
-    return renamed  # type: ignore[return-value]

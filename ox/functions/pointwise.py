@@ -12,6 +12,7 @@ from ox.dtypes import UNSIGNED, bool_, int32, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.comparing import ne
 from ox.functions.operand import floating, like, unary, unary_float
+from ox.functions.out import write
 from ox.operands import cast, meet, scalar, scalar_type
 from ox.ops.dim import Dim
 from ox.where import users_line
@@ -24,8 +25,10 @@ abs = unary(ops.Abs)
 reciprocal = unary_float(ops.Reciprocal)
 
 
-def neg(input: Any) -> Tensor:
+def neg(input: Any, *, out: Any = None) -> Tensor:
     """-input; of unsigned numbers around the end of their type. `torch.neg`, ONNX Neg."""
+    if out is not None:
+        return write(neg(input), out, "neg")  # type: ignore[no-any-return]
     dtype = input.array.dtype
     return ops.Sub(scalar(0, dtype), input) if dtype in UNSIGNED else ops.Neg(input)
 
@@ -35,8 +38,10 @@ def relu(input: Any) -> Tensor:
     return ops.Identity(input) if input.array.dtype in UNSIGNED else ops.Relu(input)
 
 
-def sign(input: Any) -> Tensor:
+def sign(input: Any, *, out: Any = None) -> Tensor:
     """-1, 0 or 1; 0 of NaN. `torch.sign`, ONNX Sign, which leaves NaN."""
+    if out is not None:
+        return write(sign(input), out, "sign")  # type: ignore[no-any-return]
     dtype = input.array.dtype
     if dtype == bool_:
         return ops.Identity(input)
@@ -45,18 +50,24 @@ def sign(input: Any) -> Tensor:
     return ops.Where(ops.IsNaN(input), scalar(0, dtype), ops.Sign(input))
 
 
-def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+def add(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Tensor:
     """input + alpha · other. `torch.add`."""
+    if out is not None:
+        return write(add(input, other, alpha=alpha), out, "add")  # type: ignore[no-any-return]
     return input + other if alpha == 1 else input + other * alpha  # type: ignore[no-any-return]
 
 
-def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Tensor:
     """input - alpha · other. `torch.sub`."""
+    if out is not None:
+        return write(sub(input, other, alpha=alpha), out, "sub")  # type: ignore[no-any-return]
     return input - other if alpha == 1 else input - other * alpha  # type: ignore[no-any-return]
 
 
-def mul(input: Any, other: Any) -> Tensor:
+def mul(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Product element by element. `torch.mul`."""
+    if out is not None:
+        return write(mul(input, other), out, "mul")  # type: ignore[no-any-return]
     return input * other  # type: ignore[no-any-return]
 
 
@@ -66,7 +77,7 @@ def _rounding(op: Any, mode: str | None) -> ArgumentError:
     )
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
     """True division: integers become the default float type first. `torch.div`.
 
     Args:
@@ -75,6 +86,8 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     Raises:
         ArgumentError: integers divided by zero with a rounding mode, or another mode.
     """
+    if out is not None:
+        return write(div(input, other, rounding_mode=rounding_mode), out, "div")  # type: ignore[no-any-return]
     if rounding_mode == "floor":
         return floor_divide(input, other)
     input, other = meet(input, other)
@@ -135,12 +148,14 @@ def remainder(input: Any, other: Any) -> Tensor:
 
 
 @by_policy
-def pow(input: Any, exponent: Any) -> Tensor:
+def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
     """input to the power of the exponent. `torch.pow`.
 
     Raises:
         ArgumentError: integers to a negative number.
     """
+    if out is not None:
+        return write(pow(input, exponent), out, "pow")  # type: ignore[no-any-return]
     whole = isinstance(exponent, (int, np.integer)) and not isinstance(exponent, Dim)
     if (whole or isinstance(exponent, (float, np.floating))) and hasattr(input, "node"):
         dtype = input.array.dtype
@@ -167,13 +182,17 @@ def pow(input: Any, exponent: Any) -> Tensor:
 _POWERS = (np.dtype(np.int32), int64)
 
 
-def square(input: Any) -> Tensor:
+def square(input: Any, *, out: Any = None) -> Tensor:
     """input · input. `torch.square`."""
+    if out is not None:
+        return write(square(input), out, "square")  # type: ignore[no-any-return]
     return pow(input, 2)
 
 
-def matmul(input: Any, other: Any) -> Tensor:
+def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Matrix product of the last two dimensions, the others broadcast. `torch.matmul`, ONNX MatMul."""
+    if out is not None:
+        return write(matmul(input, other), out, "matmul")  # type: ignore[no-any-return]
     other = like(other, input)
     dtype = input.array.dtype
     if dtype.itemsize < 4 and dtype.kind in "iu" and other.array.dtype == dtype:  # ONNX multiplies wider ones only
@@ -182,7 +201,9 @@ def matmul(input: Any, other: Any) -> Tensor:
 
 
 def _extreme(op: Any, on_bools: Any) -> Any:
-    def function(input: Any, other: Any) -> Tensor:
+    def function(input: Any, other: Any, *, out: Any = None) -> Tensor:
+        if out is not None:
+            return write(function(input, other), out, function.__name__)  # type: ignore[no-any-return]
         input, other = meet(input, other)
         return on_bools(input, other) if input.array.dtype == bool_ else op(input, other)  # type: ignore[no-any-return]
 
@@ -227,13 +248,15 @@ def all_plain(*bounds: Any) -> bool:
     return not [b for b in bounds if b is not None and (b.array.ndim or b.node is not None)]
 
 
-def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where `condition`, else `other`; they meet in one type. Without them the places where it holds, one
     tensor a dimension. `torch.where`, ONNX Where, NonZero.
 
     Raises:
         DTypeError: a condition of numbers (uint8, the bools of old, is taken).
     """
+    if out is not None:
+        return write(where(condition, input, other), out, "where")  # type: ignore[no-any-return]
     if input is None and other is None:
         from ox.functions.picking import nonzero
 

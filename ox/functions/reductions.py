@@ -9,7 +9,7 @@ from ox.dtypes import DType, bool_, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError
 from ox.functions.comparing import isclose, isnan
 from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.operand import floating, numpy_names
+from ox.functions.operand import floating
 from ox.functions.pointwise import maximum, minimum, where
 from ox.functions.shapes import reshape, squeeze
 from ox.operands import cast
@@ -29,7 +29,6 @@ def axes_of(input: Any, dim: Dims) -> Tensor | None:
     return None if dim is None or not (chosen := some_dims(dim, rank)) or not rank else axes_tensor(chosen)
 
 
-@numpy_names
 def sum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sum over dimensions, all when None; integers and bools sum in int64. `torch.sum`, ONNX ReduceSum."""
     if dtype is None and not is_floating(input.array.dtype):
@@ -52,7 +51,6 @@ def _refuse_integers(name: str, x: Any) -> None:
         )
 
 
-@numpy_names
 def mean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Mean over dimensions, all when None. `torch.mean`, ONNX ReduceMean.
 
@@ -74,7 +72,6 @@ def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
     return op(x, axes, keepdims=int(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def amax(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Largest over dimensions; equal maxima share the gradient. `torch.amax`, ONNX ReduceMax.
 
@@ -84,13 +81,11 @@ def amax(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return _extreme_over(ops.ReduceMax, input, dim, keepdim)
 
 
-@numpy_names
 def amin(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Smallest over dimensions; as `amax`. `torch.amin`, ONNX ReduceMin."""
     return _extreme_over(ops.ReduceMin, input, dim, keepdim)
 
 
-@numpy_names
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
     """Smallest and largest, of all or along one dimension. `torch.aminmax`."""
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
@@ -113,7 +108,6 @@ def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
     return op(x, axis=dim, keepdims=int(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """int64 position of the largest; of the flattened tensor when `dim` is None. `torch.argmax`, ONNX ArgMax.
 
@@ -123,14 +117,12 @@ def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _position(ops.ArgMax, input, dim, keepdim)
 
 
-@numpy_names
 def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """int64 position of the smallest; as `argmax`. `torch.argmin`, ONNX ArgMin."""
     return _position(ops.ArgMin, input, dim, keepdim)
 
 
 def _extreme(position: Any, largest: bool) -> Any:
-    @numpy_names
     def function(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if hasattr(dim, "node"):
             return (maximum if largest else minimum)(input, dim)
@@ -157,7 +149,6 @@ def _extreme(position: Any, largest: bool) -> Any:
 max, min = _extreme(argmax, True), _extreme(argmin, False)
 
 
-@numpy_names
 def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Product over dimensions, all when None; integers and bools in int64. `torch.prod`, ONNX ReduceProd."""
     if dtype is None and not is_floating(input.array.dtype):
@@ -169,7 +160,6 @@ def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | 
     return cast(ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim)), kind)
 
 
-@numpy_names
 def logsumexp(input: Any, dim: Dims, keepdim: bool = False) -> Tensor:
     """Logarithm of the sum of exponentials over dimensions, without overflow. `torch.logsumexp`,
     ONNX ReduceLogSumExp."""
@@ -177,13 +167,11 @@ def logsumexp(input: Any, dim: Dims, keepdim: bool = False) -> Tensor:
     return ops.ReduceLogSumExp(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
-@numpy_names
 def nansum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`sum`, NaN counted as 0. `torch.nansum`."""
     return sum(where(isnan(input), 0.0, input) if is_floating(input.array.dtype) else input, dim, keepdim, dtype=dtype)
 
 
-@numpy_names
 def nanmean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """`mean` of what is not NaN. `torch.nanmean`. Raises DTypeError for integers or bools."""
     _refuse_integers("nanmean", input)
@@ -191,20 +179,17 @@ def nanmean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType
     return ops.Div(total, cast(sum(ops.Not(isnan(input)), dim, keepdim), total.array.dtype))
 
 
-@numpy_names
 def count_nonzero(input: Any, dim: Dims = None) -> Tensor:
     """How many elements over dimensions are not zero, int64. `torch.count_nonzero`."""
     return sum(cast(input, bool_), dim)
 
 
-@numpy_names
 def all(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether every element is true or not zero; uint8 answers in uint8. `torch.all`."""
     found = ops.Not(_some(ops.Not(cast(input, bool_)), dim, keepdim))
     return cast(found, uint8) if input.array.dtype == uint8 else found
 
 
-@numpy_names
 def any(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether some element is true or not zero; uint8 answers in uint8. `torch.any`."""
     found = _some(cast(input, bool_), dim, keepdim)
@@ -215,13 +200,11 @@ def _some(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     return cast(sum(cast(truth, int64), dim, keepdim), bool_)
 
 
-@numpy_names
 def softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
     """Softmax along one dimension. `torch.softmax`, ONNX Softmax."""
     return _normal(ops.Softmax, input, dim, dtype)
 
 
-@numpy_names
 def log_softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
     """Logarithm of softmax along one dimension. `torch.log_softmax`, ONNX LogSoftmax."""
     return _normal(ops.LogSoftmax, input, dim, dtype)

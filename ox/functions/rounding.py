@@ -8,6 +8,7 @@ from ox import ops
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError
 from ox.functions.operand import only_floats
+from ox.functions.out import write
 from ox.functions.pointwise import no_zeros
 from ox.operands import meet, scalar
 from ox.where import users_line
@@ -23,18 +24,24 @@ def _rounded(op: Any, input: Any) -> Tensor:
     return op(input) if is_floating(input.array.dtype) else input  # type: ignore[no-any-return]
 
 
-def floor(input: Any) -> Tensor:
+def floor(input: Any, *, out: Any = None) -> Tensor:
     """The greatest whole number that is not above. `torch.floor`, ONNX Floor."""
+    if out is not None:
+        return write(floor(input), out, "floor")  # type: ignore[no-any-return]
     return _rounded(ops.Floor, input)
 
 
-def ceil(input: Any) -> Tensor:
+def ceil(input: Any, *, out: Any = None) -> Tensor:
     """The smallest whole number that is not below. `torch.ceil`, ONNX Ceil."""
+    if out is not None:
+        return write(ceil(input), out, "ceil")  # type: ignore[no-any-return]
     return _rounded(ops.Ceil, input)
 
 
-def round(input: Any, *, decimals: int = 0) -> Tensor:
+def round(input: Any, *, decimals: int = 0, out: Any = None) -> Tensor:
     """The nearest whole number, the even one of two; or the nearest of so many decimals. `torch.round`, ONNX Round."""
+    if out is not None:
+        return write(round(input, decimals=decimals), out, "round")  # type: ignore[no-any-return]
     if decimals == 0:
         return _rounded(ops.Round, input)
     only_floats("round to decimals", input)

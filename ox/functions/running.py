@@ -10,7 +10,7 @@ from ox import ops
 from ox.dtypes import DType, bool_, int64, is_floating
 from ox.functions.comparing import bitwise_not
 from ox.functions.dims import one_dim
-from ox.functions.operand import in_single, numpy_names, only_floats
+from ox.functions.operand import in_single, only_floats
 from ox.operands import cast
 from ox.ops import operator
 from ox.results import ValuesIndices
@@ -31,13 +31,11 @@ def _running(op: Any, input: Any, dim: int, dtype: DType | None) -> Tensor:
     return op(x, operator.as_input(np.array(dim, np.int64)))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def cumsum(input: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Running sum along `dim`; integers and bools sum in int64. `torch.cumsum`, ONNX CumSum."""
     return _running(ops.CumSum, input, dim, dtype)
 
 
-@numpy_names
 def cumprod(input: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Running product along `dim`; integers and bools in int64. `torch.cumprod`, ONNX CumProd."""
     return _running(ops.CumProd, input, dim, dtype)
@@ -56,19 +54,16 @@ def _picked(input: Any, dim: int, ordered: Any) -> ValuesIndices:
     return ValuesIndices(ops.GatherElements(input, indices, axis=dim), indices)
 
 
-@numpy_names
 def cummax(input: Any, dim: int) -> ValuesIndices:
     """The greatest so far along `dim` and its place, the last of equals. `torch.cummax`."""
     return _picked(input, dim, lambda x: x)
 
 
-@numpy_names
 def cummin(input: Any, dim: int) -> ValuesIndices:
     """The smallest so far along `dim` and its place, the last of equals. `torch.cummin`."""
     return _picked(input, dim, lambda x: ops.Neg(x) if is_floating(x.array.dtype) else bitwise_not(x))
 
 
-@numpy_names
 def logcumsumexp(input: Any, dim: int) -> Tensor:
     """Logarithm of the running sum of exponentials. `torch.logcumsumexp`. Raises DTypeError for whole numbers."""
     only_floats("logcumsumexp", input)

@@ -12,7 +12,7 @@ from ox.dtypes import bool_, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
 from ox.functions.comparing import isnan, logical_not
 from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.operand import numpy_names, only_floats
+from ox.functions.operand import only_floats
 from ox.functions.picking import gather
 from ox.functions.pointwise import div, maximum, where
 from ox.functions.reductions import all, any, argmax, count_nonzero, mean, sum
@@ -30,7 +30,6 @@ METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 @by_policy
-@numpy_names
 def var(
     input: Any,
     dim: Dims | bool = None,
@@ -48,7 +47,6 @@ def var(
 
 
 @by_policy
-@numpy_names
 def std(
     input: Any,
     dim: Dims | bool = None,
@@ -62,7 +60,6 @@ def std(
 
 
 @by_policy
-@numpy_names
 def var_mean(
     input: Any,
     dim: Dims | bool = None,
@@ -89,7 +86,6 @@ def var_mean(
 
 
 @by_policy
-@numpy_names
 def std_mean(
     input: Any,
     dim: Dims | bool = None,
@@ -151,14 +147,12 @@ def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
     return values if given is None else ValuesIndices(values, indices)
 
 
-@numpy_names
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of the two middle values: of all, or along `dim` with its place; NaN where there is one.
     `torch.median`."""
     return _median(input, dim, keepdim, False)
 
 
-@numpy_names
 def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the values that are not NaN. `torch.nanmedian`."""
     return _median(input, dim, keepdim, True)
@@ -223,7 +217,6 @@ def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
     return ops.Where(ops.Equal(low, high), low, ops.Add(low, ops.Mul(share, ops.Sub(high, low))))  # also infinities
 
 
-@numpy_names
 @by_policy
 def quantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -238,7 +231,6 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
 
 
-@numpy_names
 @by_policy
 def nanquantile(
     input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
@@ -247,7 +239,6 @@ def nanquantile(
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
 
 
-@numpy_names
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The most frequent value along `dim`, of equally frequent ones the smallest, and its last place. Compares each
     element with each other. `torch.mode`."""
