@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.dtypes import ALL, DType, get_default_dtype, int64, is_floating
-from ox.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ox.errors import ArgumentError, CallError, DeviceError, DTypeError, ShapeError
+from ox.functions.keywords import factory, factory_without_out
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -86,12 +87,13 @@ def _finish(array: Any, device: str | None, requires_grad: bool) -> Tensor:
     return t  # type: ignore[no-any-return]
 
 
+@factory_without_out
 def tensor(data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A copy of `data` as a tensor. `torch.tensor`."""
     return _finish(as_array(data, dtype).copy(), device, requires_grad)
 
 
-def as_tensor(data: Any, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+def as_tensor(data: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:
     """`data` itself if it is such a tensor, else a tensor that shares memory where it can. `torch.as_tensor`."""
     if hasattr(data, "node") and (dtype is None or data.dtype == dtype) and device in (None, data.device):
         return data  # type: ignore[no-any-return]
@@ -135,6 +137,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     return _finish(ndarray, None, False)
 
 
+@factory
 def full(
     size: Any,
     fill_value: Any,
@@ -170,23 +173,27 @@ def _filled(shape: Sequence[Any], value: Any, dtype: DType | None, device: str |
     return _finish(array, device, requires_grad)
 
 
-def zeros(*shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+@factory
+def zeros(*size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """``zeros(2, 3)`` or ``zeros((2, 3))``. `torch.zeros`."""
-    return _filled(shape, 0, dtype or get_default_dtype(), device, requires_grad)
+    return _filled(size, 0, dtype or get_default_dtype(), device, requires_grad)
 
 
-def ones(*shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+@factory
+def ones(*size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """``ones(2, 3)`` or ``ones((2, 3))``. `torch.ones`."""
-    return _filled(shape, 1, dtype or get_default_dtype(), device, requires_grad)
+    return _filled(size, 1, dtype or get_default_dtype(), device, requires_grad)
 
 
-def empty(*shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+@factory
+def empty(*size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A shape whose values are not to be relied on (they are zeros). `torch.empty`."""
-    return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+    return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@factory
 def arange(
-    start: Any,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -204,7 +211,10 @@ def arange(
     from ox.ops.operator import OPS
 
     if end is None:
-        start, end = 0, start
+        start, end = None, start
+    if end is None:
+        raise CallError("arange needs an end", where=users_line(2), expected="arange(end) or arange(start, end)")
+    start, end, step = (_number(0 if x is None else x, "arange") for x in (start, end, step))
     if step == 0 or (end > start if step < 0 else end < start):
         raise ArgumentError(
             "arange cannot reach its end", where=users_line(2), got=f"from {start} to {end} in steps of {step}"
@@ -228,6 +238,20 @@ def arange(
     return _finish(np.arange(start, end, step).astype(dtype), device, requires_grad)
 
 
+def _number(value: Any, name: str) -> Any:
+    """A number from a number or from a tensor of no dimensions; an `ox.Dim` stays one."""
+    if not hasattr(value, "node"):
+        return value
+    if value.array.ndim:
+        raise ShapeError(
+            f"{name} takes numbers, or tensors of no dimensions",
+            where=users_line(3),
+            got=f"a tensor of shape {list(value.array.shape)}",
+        )
+    return value.item()
+
+
+@factory
 def linspace(
     start: Any,
     end: Any,
@@ -240,6 +264,7 @@ def linspace(
     """`steps` values from start to end, both included. `torch.linspace`. Raises ArgumentError for negative `steps`."""
     if steps < 0:
         raise ArgumentError("linspace needs 0 steps or more", where=users_line(2), got=str(steps))
+    start, end = _number(start, "linspace"), _number(end, "linspace")
     dtype = get_default_dtype() if dtype is None else _element_type(dtype)
     return _finish(_between(start, end, steps, dtype).astype(dtype), device, requires_grad)
 
@@ -247,7 +272,6 @@ def linspace(
 def _between(start: Any, end: Any, steps: int, dtype: DType) -> Any:
     """Evenly spaced numbers in float64; of whole numbers from both ends to the middle, as in PyTorch, for their
     fractions will be dropped."""
-    start, end = (v.item() if hasattr(v, "node") else v for v in (start, end))
     if is_floating(dtype) or steps < 2:
         return np.linspace(start, end, steps)
     first, last, places = int(start), int(end), np.arange(steps)
@@ -255,6 +279,7 @@ def _between(start: Any, end: Any, steps: int, dtype: DType) -> Any:
     return np.where(places < steps // 2, first + step * places, last - step * (steps - 1 - places))
 
 
+@factory
 def logspace(
     start: Any,
     end: Any,
@@ -272,11 +297,13 @@ def logspace(
     """
     if steps < 0:
         raise ArgumentError("logspace needs 0 steps or more", where=users_line(2), got=str(steps))
+    start, end = _number(start, "logspace"), _number(end, "logspace")
     dtype = get_default_dtype() if dtype is None else _element_type(dtype)
     exponents = _between(start, end, steps, dtype)
     return _finish(np.power(float(base), exponents).astype(dtype), device, requires_grad)
 
 
+@factory_without_out
 def scalar_tensor(
     value: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -303,6 +330,7 @@ def asarray(
     return made.requires_grad_() if requires_grad else made
 
 
+@factory
 def eye(
     n: int, m: int | None = None, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:

@@ -18,6 +18,7 @@ from ox.creation import arange
 from ox.dtypes import DType, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions import cat, roll, zeros_like
+from ox.functions.call_forms import with_keywords
 from ox.functions.dims import one_dim
 from ox.operands import cast, scalar
 from ox.ops import operator
@@ -260,18 +261,22 @@ def irfft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = No
     return irfftn(input, s, dim, norm)
 
 
-def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None) -> Tensor:
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """The frequency of each of n places of `fft`, for samples at a distance d. `torch.fft.fftfreq`."""
-    k = arange(0, n, dtype=dtype or get_default_dtype())
+    k = arange(0, n, dtype=dtype or get_default_dtype(), device=device)
     half = (n + 1) // 2
     made: Tensor = cat([k[:half], k[half:] - n]) / (n * d) if n > 1 else k / (n * d)
-    return made
+    return made.requires_grad_(requires_grad)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None) -> Tensor:
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """The frequency of each of the n / 2 + 1 places of `rfft`. `torch.fft.rfftfreq`."""
-    made: Tensor = arange(0, n // 2 + 1, dtype=dtype or get_default_dtype()) / (n * d)
-    return made
+    made: Tensor = arange(0, n // 2 + 1, dtype=dtype or get_default_dtype(), device=device) / (n * d)
+    return made.requires_grad_(requires_grad)
 
 
 def _rolled(input: Any, dim: Dim, back: bool) -> Tensor:
@@ -291,3 +296,14 @@ def fftshift(input: Any, dim: Dim = None) -> Tensor:
 def ifftshift(input: Any, dim: Dim = None) -> Tensor:
     """The inverse of `fftshift`. `torch.fft.ifftshift`."""
     return _rolled(input, dim, True)
+
+
+with_keywords(
+    globals(),
+    (
+        "fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn", "hfftn",
+        "ihfftn", "hfft2", "ihfft2", "fft2", "ifft2", "rfft2", "irfft2", "fftfreq", "rfftfreq", "fftshift",
+        "ifftshift",
+    ),
+    frozenset(("fftshift", "ifftshift")),
+)  # fmt: skip

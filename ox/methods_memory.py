@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class MemoryMethods:
     """Mixed into `ox.Tensor`."""
 
-    def view(self: Any, *shape: Any) -> Tensor:
+    def view(self: Any, *sizes: Any, size: Any = None) -> Tensor:
         """The same memory in another shape; one size may be -1. `torch.Tensor.view`.
 
         Raises:
@@ -30,7 +30,7 @@ class MemoryMethods:
                 or cut tensor) does not allow that shape without a copy.
             ArgumentError: an element type instead of a shape.
         """
-        if len(shape) == 1 and isinstance(shape[0], (np.dtype, type)):
+        if len(sizes) == 1 and isinstance(sizes[0], (np.dtype, type)):
             raise ArgumentError(
                 "view gives another shape, not another element type",
                 where=users_line(2),
@@ -39,7 +39,7 @@ class MemoryMethods:
         if not self.array.flags.c_contiguous and self._base is None and not views.alive(self):
             # an operator left its result in another order; nobody else sees this memory
             self.array = self.array.copy(order="C")
-        made = F.reshape(self, *shape)
+        made = F.reshape(self, *sizes) if size is None else F.reshape(self, *sizes, shape=size)
         if made._base is None and made.array.size:
             raise ShapeError(
                 f"a view of shape {list(made.array.shape)} does not fit the memory of this tensor without a copy",

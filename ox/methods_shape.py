@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox import functions as F
 from ox.dtypes import int64, is_floating
+from ox.functions.keywords import factory_without_out, method
 from ox.method import function, in_place
 from ox.operands import cast
 
@@ -51,6 +52,7 @@ class ShapeMethods:
         """`expand` to the shape of another."""
         return F.expand(self, other.shape)
 
+    @method
     def sum_to_size(self: Any, *size: Any) -> Tensor:
         """Summed over what was broadcast, so that this shape is left. `torch.Tensor.sum_to_size`."""
         from ox.errors import ShapeError
@@ -67,6 +69,7 @@ class ShapeMethods:
             return sum_to(cast(self, int64), sizes)  # as `sum` does
         return sum_to(self, sizes)
 
+    @factory_without_out
     def new_tensor(
         self: Any, data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> Tensor:
@@ -76,24 +79,28 @@ class ShapeMethods:
         dtype = self.array.dtype if dtype is None else dtype
         return tensor(data, dtype=dtype, device=device or self.device, requires_grad=requires_grad)
 
+    @factory_without_out
     def new_empty(
         self: Any, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> Tensor:
         """A shape whose values are not to be relied on, in the type and on the device of this tensor."""
         return F.full_like_shape(self, size, 0, dtype, device, requires_grad)
 
+    @factory_without_out
     def new_zeros(
         self: Any, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> Tensor:
         """Zeros in the type and on the device of this tensor."""
         return F.full_like_shape(self, size, 0, dtype, device, requires_grad)
 
+    @factory_without_out
     def new_ones(
         self: Any, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> Tensor:
         """Ones in the type and on the device of this tensor."""
         return F.full_like_shape(self, size, 1, dtype, device, requires_grad)
 
+    @factory_without_out
     def new_full(
         self: Any, size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None,
         requires_grad: bool = False,

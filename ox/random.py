@@ -15,6 +15,7 @@ from ox.device_type import device as Device
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import sizes_of
+from ox.functions.keywords import factory, factory_without_out, keywords
 from ox.operands import cast, scalar
 from ox.ops import chance, operator
 from ox.ops.dim import size_tensor
@@ -180,7 +181,7 @@ def _of_shape(draw: str, name: str, what: str) -> Any:
         return _placed(_draw(draw, sizes_of(size), dtype, generator), device, requires_grad)
 
     function.__name__, function.__doc__ = name, f"{what}, of the sizes given. `torch.{name}`."
-    return function
+    return factory(function)
 
 
 def _of_another(draw: str, name: str, what: str) -> Any:
@@ -197,8 +198,8 @@ def _of_another(draw: str, name: str, what: str) -> Any:
             _draw(draw, input.shape, dtype or input.array.dtype, generator), device or input.device, requires_grad
         )
 
-    function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `x`. `torch.{name}`."
-    return function
+    function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `input`. `torch.{name}`."
+    return factory_without_out(function)
 
 
 rand = _of_shape("ox.RandomUniform", "rand", "Uniform in [0, 1)")
@@ -207,6 +208,7 @@ rand_like = _of_another("ox.RandomUniform", "rand_like", "Uniform in [0, 1)")
 randn_like = _of_another("ox.RandomNormal", "randn_like", "Standard normal")
 
 
+@factory
 def randint(
     low: int = 0,
     high: Any = None,
@@ -242,6 +244,7 @@ def randint(
     return _placed(cast(OPS["Add"](whole, scalar(low, int64)), np.dtype(dtype)), device, requires_grad)
 
 
+@factory_without_out
 def randint_like(
     input: Tensor,
     low: int,
@@ -260,6 +263,7 @@ def randint_like(
     return _placed(drawn, device or input.device, requires_grad)
 
 
+@factory
 def randperm(
     n: int,
     *,
@@ -282,6 +286,7 @@ def randperm(
     return _placed(operator.make_tensor(order), device, requires_grad)
 
 
+@keywords
 def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
     """1 with probability `input` (or `p` everywhere), else 0, in the shape and type of `input`. `torch.bernoulli`.
 

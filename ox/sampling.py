@@ -11,6 +11,7 @@ from ox.autograd.modes import no_grad
 from ox.dtypes import DType, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
 from ox.functions.indices import together
+from ox.functions.keywords import factory, keywords
 from ox.functions.likes import to_device
 from ox.operands import cast, scalar
 from ox.ops import operator
@@ -31,6 +32,7 @@ def beside(drawn: Any, x: Any) -> Any:
     return drawn if drawn.device == x.device else to_device(drawn, x.device)
 
 
+@factory
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -64,6 +66,7 @@ def normal(
     return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]
 
 
+@keywords
 def multinomial(
     input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

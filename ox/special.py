@@ -26,6 +26,7 @@ from ox.functions import (
     softmax,
     xlogy,
 )
+from ox.functions.call_forms import with_keywords
 from ox.functions.operand import floating, unary_wide
 from ox.functions.transcendental import xlog1py
 from ox.operands import scalar
@@ -86,3 +87,6 @@ def log_ndtr(input: Any) -> Tensor:
     below, above = ops.Where(left, x, ops.Neg(one)), ops.Where(left, ops.Neg(one), x)
     far = ops.Log(erfcx(below * -sqrt(0.5)) * 0.5) - below * below * 0.5
     return ops.Where(left, far, log1p(erfc(above * sqrt(0.5)) * -0.5))
+
+
+with_keywords(globals(), __all__)

@@ -12,6 +12,7 @@ from ox.dtypes import DType, int64
 from ox.errors import ArgumentError, ShapeError
 from ox.fft import ifft, irfft
 from ox.functions import narrow, squeeze, unsqueeze
+from ox.functions.keywords import factory_without_out
 from ox.operands import scalar
 from ox.ops import operator
 from ox.ops.dim import size_tensor
@@ -21,13 +22,20 @@ from ox.tensor import Tensor
 from ox.where import users_line
 
 
+@factory_without_out
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, requires_grad: bool = False
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """1/2 - 1/2 cos(2πk/n). `torch.hann_window`."""
-    return windows.hann(window_length, sym=not periodic, dtype=dtype, requires_grad=requires_grad)
+    return windows.hann(window_length, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@factory_without_out
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -35,38 +43,55 @@ def hamming_window(
     beta: float = 0.46,
     *,
     dtype: DType | None = None,
+    device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """alpha - beta cos(2πk/n). `torch.hamming_window`."""
     return windows.general_cosine(
-        window_length, a=(alpha, beta), sym=not periodic, dtype=dtype, requires_grad=requires_grad
+        window_length, a=(alpha, beta), sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad
     )
 
 
+@factory_without_out
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, requires_grad: bool = False
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """0.42 - 0.5 cos(2πk/n) + 0.08 cos(4πk/n). `torch.blackman_window`."""
-    return windows.blackman(window_length, sym=not periodic, dtype=dtype, requires_grad=requires_grad)
+    return windows.blackman(window_length, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@factory_without_out
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, requires_grad: bool = False
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """A triangle. `torch.bartlett_window`."""
-    return windows.bartlett(window_length, sym=not periodic, dtype=dtype, requires_grad=requires_grad)
+    return windows.bartlett(window_length, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@factory_without_out
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
     beta: float = 12.0,
     *,
     dtype: DType | None = None,
+    device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Kaiser's window, of Bessel functions. `torch.kaiser_window`."""
-    return windows.kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, requires_grad=requires_grad)
+    return windows.kaiser(
+        window_length, beta=beta, sym=not periodic, dtype=dtype, device=device, requires_grad=requires_grad
+    )
 
 
 def _ints(*values: int) -> Tensor:

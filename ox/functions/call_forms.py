@@ -13,13 +13,13 @@ SINGLE = frozenset(
     (
         "abs", "absolute", "acos", "acosh", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh",
         "asin", "asinh", "atan", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil",
-        "clone", "conj", "cos", "cosh", "div", "divide", "eq", "erf", "exp", "expand", "expm1", "floor", "ge",
+        "clone", "conj", "cos", "cosh", "div", "divide", "eq", "erf", "exp", "expm1", "floor", "ge",
         "greater", "greater_equal", "gt", "is_complex", "is_floating_point", "is_tensor", "isfinite", "isinf",
         "isnan", "le", "less", "less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or",
         "logical_xor", "lt", "masked_fill", "matmul", "maximum", "minimum", "mul", "multiply", "ne", "neg",
         "negative", "not_equal", "numel", "permute", "positive", "pow", "real", "reciprocal", "relu", "reshape",
         "resolve_conj", "resolve_neg", "round", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
-        "squeeze", "sub", "subtract", "swapaxes", "swapdims", "t", "tan", "tanh", "transpose", "true_divide",
+        "sub", "subtract", "t", "tan", "tanh", "transpose", "true_divide",
         "where",
     )
 )  # fmt: skip
@@ -42,15 +42,17 @@ WITHOUT_OUT = frozenset(
 )  # fmt: skip
 
 
-def with_keywords(namespace: dict[str, Any], names: Iterable[str]) -> None:
+def with_keywords(namespace: dict[str, Any], names: Iterable[str], without_out: frozenset[str] = WITHOUT_OUT) -> None:
     """Put the functions of a namespace under their names again, with PyTorch's other keywords; one for each function,
     whatever its names."""
     made: dict[int, Any] = {}
     for name in names:
         function = namespace[name]
-        if name in SINGLE or isinstance(function, type):
+        if name in SINGLE or isinstance(function, type) or hasattr(function, "call_form"):
             continue
-        of_another = name.endswith(("_like", "_indices"))
+        of_another = name.endswith(("_like", "_indices", "freq"))
         if id(function) not in made:
-            made[id(function)] = keywords(function, out=name not in WITHOUT_OUT, without_effect=of_another)
+            new = keywords(function, out=name not in without_out, without_effect=of_another)
+            new.__module__, new.__qualname__ = namespace["__name__"], name  # where pickle finds it
+            made[id(function)] = new
         namespace[name] = made[id(function)]

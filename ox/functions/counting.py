@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def unique(
-    x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The different values in ascending order, or the different slices along `dim`; on request which of them each
     element is, and how often each comes. `torch.unique`, ONNX Unique."""
     if dim is not None:
-        dim = one_dim(dim, x.array.ndim)
-    y, _, inverse, counts = ops.Unique(x, axis=dim, outputs=4)
-    inverse = reshape(inverse, x.shape) if dim is None else inverse
+        dim = one_dim(dim, input.array.ndim)
+    y, _, inverse, counts = ops.Unique(input, axis=dim, outputs=4)
+    inverse = reshape(inverse, input.shape) if dim is None else inverse
     return _asked(y, inverse, counts, return_inverse, return_counts)
 
 
@@ -44,20 +44,20 @@ def _asked(y: Any, inverse: Any, counts: Any, return_inverse: bool, return_count
 
 
 def unique_consecutive(
-    x: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """Without values (or slices along `dim`) that equal the one before. `torch.unique_consecutive`."""
-    shape = x.shape
+    shape = input.shape
     if dim is None:
-        x, dim = reshape(x, -1), 0
+        input, dim = reshape(input, -1), 0
     else:
-        dim, shape = one_dim(dim, x.array.ndim), None
-    n = x.shape[dim]
-    if not x.array.shape[dim]:
-        none = full_like_shape(x, (0,), 0, int64)
-        return _asked(x, none, none, return_inverse, return_counts)
-    others = [d for d in range(x.array.ndim) if d != dim]
-    changes = cast(ne(narrow(x, dim, 1, n - 1), narrow(x, dim, 0, n - 1)), int64)
+        dim, shape = one_dim(dim, input.array.ndim), None
+    n = input.shape[dim]
+    if not input.array.shape[dim]:
+        none = full_like_shape(input, (0,), 0, int64)
+        return _asked(input, none, none, return_inverse, return_counts)
+    others = [d for d in range(input.array.ndim) if d != dim]
+    changes = cast(ne(narrow(input, dim, 1, n - 1), narrow(input, dim, 0, n - 1)), int64)
     if others:
         changes = ops.ReduceSum(changes, axes_tensor(others), keepdims=0)
     new = cat([broadcast_to(scalar(True, bool_), [1]), cast(changes, bool_)])
@@ -65,7 +65,7 @@ def unique_consecutive(
     starts = reshape(ops.NonZero(new), -1)
     ends = cat([narrow(starts, 0, 1, starts.shape[0] - 1), reshape(scalar(n, int64), 1)])
     inverse = inverse if shape is None else reshape(inverse, shape)
-    return _asked(ops.Compress(x, new, axis=dim), inverse, ops.Sub(ends, starts), return_inverse, return_counts)
+    return _asked(ops.Compress(input, new, axis=dim), inverse, ops.Sub(ends, starts), return_inverse, return_counts)
 
 
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:

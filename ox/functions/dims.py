@@ -6,7 +6,7 @@ import operator as python
 from collections.abc import Sequence
 from typing import Any
 
-from ox.errors import ArgumentError, BoundsError, ShapeError
+from ox.errors import ArgumentError, BoundsError, CallError, ShapeError
 from ox.ops.dim import Dim
 from ox.where import users_line
 
@@ -63,3 +63,10 @@ def sizes_of(shape: tuple[Any, ...]) -> list[Any]:
         raise ShapeError(
             "sizes are whole numbers", where=users_line(3), expected="ints, or one tuple of ints", got=repr(several)
         ) from None
+
+
+def sizes_by_name(function: str, name: str, by_place: tuple[Any, ...], value: Any) -> list[Any]:
+    """The sizes in ``f(name=(2, 3))``. Raises CallError where some came by position, too."""
+    if by_place:
+        raise CallError(f"{function} got {name!r} twice", where=users_line(3), got=f"{by_place} and {name}={value}")
+    return sizes_of((value,))

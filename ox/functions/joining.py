@@ -213,9 +213,11 @@ def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return chunk(input, chunks, dim)
 
 
-unsafe_split = split
+def unsafe_split(input: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split`. `torch.unsafe_split`."""
+    return split(input, split_size, dim)
 
 
-def split_with_sizes(x: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """`split` into parts of the sizes given. `torch.Tensor.split_with_sizes`."""
-    return split(x, split_sizes, dim)
+    return split(input, split_sizes, dim)

@@ -1,13 +1,14 @@
 """The keywords that PyTorch's functions take besides the names of their parameters: NumPy's names, `out=`, sizes by
 name, and `layout=`, `pin_memory=` and the like, which change nothing here.
 
-A call whose keywords are a function's own runs as it is: what Python cannot bind is looked at after the fact.
+A function with them is called by its own positions and names as before; only what else comes by name is looked at.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, wraps
 from types import TracebackType
@@ -33,6 +34,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "element": ("elements",),
     "test_element": ("test_elements",),
     "split_size": ("split_size_or_sections",),
+    "split_sizes": ("split_size_or_sections",),
 }
 # What changes nothing here -> the values that may be given; any, where there are none.
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
@@ -46,6 +48,8 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 def keywords(function: F, out: bool = True, without_effect: bool = False) -> F:
     """The function with PyTorch's other keywords.
 
+    A call by the function's own positions and names goes through at the cost of one more Python call.
+
     Args:
         out: whether `out=` is one: a tensor, or a tuple of them for a tuple, into which the result goes.
         without_effect: whether `layout=`, `pin_memory=` and `memory_format=` are.
@@ -54,24 +58,143 @@ def keywords(function: F, out: bool = True, without_effect: bool = False) -> F:
         CallError: a keyword that it does not have, one that is given twice, or a missing argument.
         DTypeError: an array or list where it takes tensors.
     """
-    body = getattr(inspect.unwrap(function), "__code__", None)
+    form = _form(function, out, without_effect)
+    made = _of_sizes(form) if form.star is not None else _of_places(form)
+    wraps(function)(made)
+    made.call_form = form
+    return made  # type: ignore[no-any-return]
 
-    @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+
+def factory(function: F) -> F:
+    """`keywords` of a function that makes a tensor, which takes ``layout=`` and the like."""
+    return keywords(function, without_effect=True)
+
+
+def factory_without_out(function: F) -> F:
+    """The same, without ``out=``."""
+    return keywords(function, out=False, without_effect=True)
+
+
+def method(function: F) -> F:
+    """`keywords` of a method, which has no ``out=``."""
+    return keywords(function, out=False)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A function, and how it is called."""
+
+    function: Any
+    signature: inspect.Signature
+    places: tuple[inspect.Parameter, ...]  # by position, those that must be given first
+    star: str | None  # the name of the parameter that takes all further positions
+    out: bool
+    without_effect: bool
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__  # type: ignore[no-any-return]
+
+
+def _form(function: Any, out: bool, without_effect: bool) -> _Form:
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    star = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+    places = tuple(p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+    return _Form(function, signature, places, star, out, without_effect)
+
+
+class _Missing:
+    """What stands for an argument that must be given and was not."""
+
+
+MISSING = _Missing()
+
+
+def _of_places(form: _Form) -> Any:
+    """A function of the form's positions: Python fills in what is given by name."""
+    required = sum(p.default is p.empty for p in form.places)
+    own = frozenset(p.name for p in form.signature.parameters.values() if p.kind is p.KEYWORD_ONLY).issuperset
+    made = _template(len(form.places), required)(form, form.function, own, _again, MISSING, not_tensors)
+    names = tuple(p.name for p in form.places)
+    made.__code__ = made.__code__.replace(co_varnames=(*names, *made.__code__.co_varnames[len(names) :]))
+    made.__defaults__ = tuple(MISSING if p.default is p.empty else p.default for p in form.places)
+    return made
+
+
+@cache
+def _template(count: int, required: int) -> Any:
+    """The maker of a function of so many positions, of which the first ones must be given; their names come later.
+
+    Written as text, as `dataclasses` writes its methods: ``*args, **kwargs`` would cost three times as much.
+    """
+    places = [f"_{i}" for i in range(count)]
+    given = " ".join(f"{p}," for p in places)
+    source = f"""
+def make(form, function, own, again, MISSING, not_tensors):
+    def called({", ".join([*(f"{p}=None" for p in places), "**more"])}):
+        if {" or ".join(f"{p} is MISSING" for p in places[:required]) or "False"}:
+            return again(form, ({given}), more)
         try:
-            return function(*args, **kwargs)
-        except TypeError as error:
-            if _entered(error.__traceback__, body):
-                raise
-            refused = error
+            if not more:
+                return function({", ".join(places)})
+            if own(more):
+                return function({given} **more)
         except AttributeError as error:
             told = not_tensors(function.__name__, error)
             if told is None:
                 raise
             raise told from None
-        return _again(function, args, kwargs, refused, out, without_effect)
+        return again(form, ({given}), more)
+    return called
+"""
+    made: dict[str, Any] = {}
+    exec(compile(source, __file__.replace(".py", "_template"), "exec"), made)  # a name of ours, for errors look there
+    return made["make"]
 
-    return called  # type: ignore[return-value]
+
+def _of_sizes(form: _Form) -> Any:
+    """A function that also takes any number of positions."""
+
+    def called(*args: Any, **more: Any) -> Any:
+        try:
+            if not more:
+                return form.function(*args)
+        except AttributeError as error:
+            told = not_tensors(form.name, error)
+            if told is None:
+                raise
+            raise told from None
+        return _again(form, args, more)
+
+    return called
+
+
+def _again(form: _Form, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """The call with the names that the function itself has."""
+    given: dict[str, Any] = {}
+    if form.star is None:
+        given = {p.name: x for p, x in zip(form.places, args, strict=True) if x is not MISSING and x is not p.default}
+        args = ()
+    target = more.pop("out", None) if form.out and "out" not in form.signature.parameters else None
+    _rename(form, given, more)
+    if form.star in given:
+        sizes, before = given.pop(form.star), [p.name for p in form.places][len(args) :]
+        if len(args) > len(form.places):
+            raise _twice(form.name, form.star, None)
+        args = (*args, *[given.pop(name) for name in before if name in given], sizes)
+    try:
+        made = form.function(*args, **given)
+    except TypeError as error:
+        if _entered(error.__traceback__, inspect.unwrap(form.function).__code__):
+            raise
+        raise _wrong_call(form, args, given, error) from None
+    except AttributeError as error:
+        told = not_tensors(form.name, error)
+        if told is None:
+            raise
+        raise told from None
+    return made if target is None else write(made, target, form.name)
 
 
 def _entered(trace: TracebackType | None, body: Any) -> bool:
@@ -83,47 +206,19 @@ def _entered(trace: TracebackType | None, body: Any) -> bool:
     return False
 
 
-def _again(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused: TypeError, out: bool, without_effect: bool
-) -> Any:
-    """The call with the keywords that the function itself has."""
-    name, (names, star) = function.__name__, _parameters(function)
-    target = kwargs.pop("out", None) if out else None
-    renamed = _renamed(name, names, kwargs, without_effect)
-    if star is not None and names[star] in renamed:
-        if len(args) > star:
-            raise _twice(name, names[star], None)
-        args = (*args, *[renamed.pop(each) for each in names[len(args) : star + 1] if each in renamed])
-    try:
-        made = function(*args, **renamed)
-    except TypeError as error:
-        if _entered(error.__traceback__, inspect.unwrap(function).__code__):
-            raise
-        raise _wrong_call(function, args, renamed, error, out) from refused
-    return made if target is None else write(made, target, name)
-
-
-@cache
-def _parameters(function: Any) -> tuple[list[str], int | None]:
-    """The names of a function's parameters, and the place among them of the one that takes all further arguments."""
-    parameters = inspect.signature(function).parameters.values()
-    star = [i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL]
-    return [p.name for p in parameters], star[0] if star else None
-
-
-def _renamed(function: str, names: list[str], kwargs: dict[str, Any], without_effect: bool) -> dict[str, Any]:
-    renamed: dict[str, Any] = {}
-    for name, value in kwargs.items():
+def _rename(form: _Form, given: dict[str, Any], more: dict[str, Any]) -> None:
+    """Put what came by name under the names of the function."""
+    names = form.signature.parameters
+    for name, value in more.items():
         own = name
         if name not in names:
-            if without_effect and name in WITHOUT_EFFECT:
-                _refuse_value(function, name, value)
+            if form.without_effect and name in WITHOUT_EFFECT:
+                _refuse_value(form.name, name, value)
                 continue
             own = next((each for each in ALIASES.get(name, ()) if each in names), name)
-        if own in renamed or (own != name and own in kwargs):
-            raise _twice(function, own, name if own != name else None)
-        renamed[own] = value
-    return renamed
+        if own in given or (own != name and own in more):
+            raise _twice(form.name, own, name if own != name else None)
+        given[own] = value
 
 
 def _refuse_value(function: str, name: str, value: Any) -> None:
@@ -142,11 +237,10 @@ def _twice(function: str, name: str, alias: str | None) -> CallError:
     return CallError(f"{function} got {name!r} twice{also}", where=users_line(3))
 
 
-def _wrong_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError, out: bool) -> CallError:
-    signature = inspect.signature(function)
-    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+def _wrong_call(form: _Form, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> CallError:
+    parameters = [p.replace(annotation=p.empty) for p in form.signature.parameters.values()]
     known = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    if out and "out" not in known:
+    if form.out and "out" not in known:
         known.append("out")
         parameters.append(inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None))
     unknown = [name for name in kwargs if name not in known]
@@ -154,7 +248,7 @@ def _wrong_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], er
     return CallError(
         str(error),
         where=users_line(4),
-        expected=f"{function.__name__}{inspect.Signature(parameters)}",
-        got=f"{len(args)} by position{', and ' + ', '.join(kwargs) if kwargs else ''}",
+        expected=f"{form.name}{inspect.Signature(parameters)}",
+        got=", ".join([*(type(x).__name__ for x in args), *(f"{k}={type(v).__name__}" for k, v in kwargs.items())]),
         hint=f"{near[0]}=" if near else None,
     )

@@ -112,7 +112,16 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
 
 
 moveaxis = movedim
-swapaxes = swapdims = transpose
+
+
+def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
+    """Two dimensions exchanged. `torch.swapaxes`."""
+    return transpose(input, axis0, axis1)
+
+
+def swapdims(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged. `torch.swapdims`."""
+    return transpose(input, dim0, dim1)
 
 
 def tile(input: Any, *dims: Any) -> Tensor:
@@ -131,7 +140,9 @@ def tile(input: Any, *dims: Any) -> Tensor:
     return ops.Tile(input, size_tensor(times)) if times else input
 
 
-def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each element, or slice along `dim`, `repeats` times in a row: a number, or an int tensor with one for each. With
     one argument the places that those counts give. `torch.repeat_interleave`.
 
@@ -140,28 +151,28 @@ def repeat_interleave(x: Any, repeats: Any = None, dim: int | None = None, *, ou
         ShapeError: not a count for each element.
     """
     if repeats is None:
-        return _places(as_index(x, "repeat_interleave's repeats"))
+        return _places(as_index(input, "repeat_interleave's repeats"))
     if dim is None:
-        x, dim = reshape(x, -1), 0
-    dim = one_dim(dim, x.array.ndim)
+        input, dim = reshape(input, -1), 0
+    dim = one_dim(dim, input.array.ndim)
     if hasattr(repeats, "node") and repeats.array.size != 1:
         repeats = as_index(repeats, "repeat_interleave's repeats")
-        if repeats.array.ndim != 1 or repeats.array.shape[0] != x.array.shape[dim]:
+        if repeats.array.ndim != 1 or repeats.array.shape[0] != input.array.shape[dim]:
             raise ShapeError(
                 "repeat_interleave needs a count for each slice",
                 where=users_line(2),
-                expected=f"[{x.array.shape[dim]}]",
+                expected=f"[{input.array.shape[dim]}]",
                 got=str(list(repeats.array.shape)),
             )
-        return ops.Gather(x, _places(repeats), axis=dim)
+        return ops.Gather(input, _places(repeats), axis=dim)
     count = int(repeats)
     if count < 0:
         raise ArgumentError("repeat_interleave takes counts of 0 or more", where=users_line(2), got=str(count))
-    if not x.array.ndim:
-        return reshape(repeat_interleave(reshape(x, 1), count, 0), -1)
-    shape = x.shape
-    wide = expand(unsqueeze(x, dim + 1), [*shape[: dim + 1], count, *shape[dim + 1 :]])
-    return apart(reshape(wide, [*shape[:dim], shape[dim] * count, *shape[dim + 1 :]]), x)
+    if not input.array.ndim:
+        return reshape(repeat_interleave(reshape(input, 1), count, 0), -1)
+    shape = input.shape
+    wide = expand(unsqueeze(input, dim + 1), [*shape[: dim + 1], count, *shape[dim + 1 :]])
+    return apart(reshape(wide, [*shape[:dim], shape[dim] * count, *shape[dim + 1 :]]), input)
 
 
 def _places(counts: Any) -> Tensor:

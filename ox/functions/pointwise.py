@@ -256,7 +256,7 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         DTypeError: a condition of numbers (uint8, the bools of old, is taken).
     """
     if out is not None:
-        return write(where(condition, input, other), out, "where")  # type: ignore[no-any-return]
+        return write(where(condition, input, other), out, "where")
     if input is None and other is None:
         from ox.functions.picking import nonzero
 

@@ -200,12 +200,12 @@ def _some(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
     return cast(sum(cast(truth, int64), dim, keepdim), bool_)
 
 
-def softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
+def softmax(input: Any, dim: int = -1, dtype: DType | None = None) -> Tensor:
     """Softmax along one dimension. `torch.softmax`, ONNX Softmax."""
     return _normal(ops.Softmax, input, dim, dtype)
 
 
-def log_softmax(input: Any, dim: int = -1, *, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Any, dim: int = -1, dtype: DType | None = None) -> Tensor:
     """Logarithm of softmax along one dimension. `torch.log_softmax`, ONNX LogSoftmax."""
     return _normal(ops.LogSoftmax, input, dim, dtype)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.dtypes import promote
 from ox.errors import ArgumentError, BoundsError, ShapeError
-from ox.functions.dims import Dims, one_dim, sizes_of, some_dims
+from ox.functions.dims import Dims, one_dim, sizes_by_name, sizes_of, some_dims
 from ox.operands import cast
 from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-def reshape(input: Any, *shape: Any) -> Tensor:
-    """The same elements in another shape; one size may be -1. `torch.reshape`; a view where memory allows.
+def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
+    """The same elements in another shape, ``(2, 3)`` or ``((2, 3))``; one size may be -1. `torch.reshape`; a view where
+    memory allows.
 
     Raises:
         ShapeError: the sizes do not multiply to the number of elements.
     """
-    sizes = sizes_of(shape)
-    if -1 in sizes and not input.array.size:
-        sizes = _settled(input, sizes)
-    elif -1 in sizes and 0 in sizes:
+    wanted = sizes_of(sizes) if shape is None else sizes_by_name("reshape", "shape", sizes, shape)
+    if -1 in wanted and not input.array.size:
+        wanted = _settled(input, wanted)
+    elif -1 in wanted and 0 in wanted:
         raise ShapeError(
             "a size of 0 leaves nothing for -1 to divide",
             where=users_line(2),
-            got=f"{sizes} for {list(input.array.shape)}",
+            got=f"{wanted} for {list(input.array.shape)}",
             hint="x.shape[0] for a size to keep",
         )
-    elif sizes and builtins.min(sizes) < -1:
-        raise ShapeError("a size is 0 or more, or -1 for what is left", where=users_line(2), got=str(sizes))
-    return ops.Reshape(input, size_tensor(sizes), allowzero=int(-1 not in sizes))
+    elif wanted and builtins.min(wanted) < -1:
+        raise ShapeError("a size is 0 or more, or -1 for what is left", where=users_line(2), got=str(wanted))
+    return ops.Reshape(input, size_tensor(wanted), allowzero=int(-1 not in wanted))
 
 
 def _settled(x: Any, sizes: list[Any]) -> list[Any]:
@@ -108,10 +109,11 @@ def t(input: Any) -> Tensor:
     return ops.Transpose(input)
 
 
-def permute(input: Any, *dims: Any) -> Tensor:
+def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
     """The dimensions in another order. `torch.permute`."""
     rank = input.array.ndim
-    perm = [one_dim(d, rank) for d in sizes_of(dims)]
+    wanted = sizes_of(order) if dims is None else sizes_by_name("permute", "dims", order, dims)
+    perm = [one_dim(d, rank) for d in wanted]
     if sorted(perm) != list(range(rank)):
         raise ArgumentError(
             "permute names each dimension once",
@@ -134,13 +136,13 @@ def unsqueeze(input: Any, dim: int) -> Tensor:
     return ops.Unsqueeze(input, axes_tensor([one_dim(dim, input.array.ndim + 1)]))
 
 
-def broadcast_to(input: Any, *shape: Any) -> Tensor:
+def broadcast_to(input: Any, *size: Any) -> Tensor:
     """Repeated along dimensions of size 1, without a copy where possible. `torch.broadcast_to`, ONNX Expand.
 
     Raises:
         ShapeError: a size that is neither 1 nor the one wanted, or fewer dimensions.
     """
-    sizes, own = sizes_of(shape), input.array.shape
+    sizes, own = sizes_of(size), input.array.shape
     extra = len(sizes) - len(own)
     if extra < 0 or builtins.any(have not in (1, want) for have, want in zip(own, sizes[extra:], strict=True)):
         raise ShapeError(
@@ -151,36 +153,36 @@ def broadcast_to(input: Any, *shape: Any) -> Tensor:
     return ops.Expand(input, size_tensor(sizes))
 
 
-def expand(x: Any, *shape: Any) -> Tensor:
+def expand(input: Any, *size: Any) -> Tensor:
     """`broadcast_to` where -1 keeps a size. `torch.Tensor.expand`."""
-    sizes = sizes_of(shape)
-    extra = len(sizes) - x.array.ndim
-    return broadcast_to(x, [x.shape[i - extra] if s == -1 and i >= extra else s for i, s in enumerate(sizes)])
+    sizes = sizes_of(size)
+    extra = len(sizes) - input.array.ndim
+    return broadcast_to(input, [input.shape[i - extra] if s == -1 and i >= extra else s for i, s in enumerate(sizes)])
 
 
-def repeat(x: Any, *counts: Any) -> Tensor:
+def repeat(input: Any, *repeats: Any) -> Tensor:
     """Copies side by side along each dimension. `torch.Tensor.repeat`.
 
     Raises:
         ArgumentError: fewer counts than dimensions, or a negative one.
     """
-    times = sizes_of(counts)
-    if len(times) < x.array.ndim or builtins.any(n < 0 for n in times):
+    times = sizes_of(repeats)
+    if len(times) < input.array.ndim or builtins.any(n < 0 for n in times):
         raise ArgumentError(
             "repeat takes a count for every dimension",
             where=users_line(2),
-            expected=f"{x.array.ndim} counts or more, of 0 or more",
+            expected=f"{input.array.ndim} counts or more, of 0 or more",
             got=str(times),
         )
-    made = x
-    for _ in range(len(times) - x.array.ndim):
+    made = input
+    for _ in range(len(times) - input.array.ndim):
         made = unsqueeze(made, 0)
     for d, count in enumerate(times):
         if count == 0:
             made = narrow(made, d, 0, 0)
         elif count != 1:
             made = ops.Concat(*[made] * count, axis=d)
-    return apart(made, x)
+    return apart(made, input)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
@@ -220,26 +222,26 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     return cat([unsqueeze(one, dim) for one in tensors], dim)
 
 
-def split(x: Any, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts of `size` (the last may be smaller), or of the sizes given. `torch.split`.
+def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts of one size (the last may be smaller), or of the sizes given. `torch.split`.
 
     Raises:
         ArgumentError: a size below 1.
         ShapeError: sizes that do not add to the dimension.
     """
-    dim = one_dim(dim, x.array.ndim)
+    dim, size = one_dim(dim, tensor.array.ndim), split_size_or_sections
     if isinstance(size, int):
-        total = x.array.shape[dim]
+        total = tensor.array.shape[dim]
         if size < 1:
             raise ArgumentError("split needs parts of 1 or more", where=users_line(2), got=str(size))
         count = builtins.max(1, -(-total // size))
-        if not isinstance(x.shape[dim], Dim):
+        if not isinstance(tensor.shape[dim], Dim):
             size = [size] * (count - 1) + [total - size * (count - 1)]
         elif total == size * count:
-            return ops.Split(x, axis=dim, num_outputs=count, outputs=count)  # type: ignore[no-any-return]
+            return ops.Split(tensor, axis=dim, num_outputs=count, outputs=count)  # type: ignore[no-any-return]
         else:
             raise ShapeError("split of a recorded size into unequal parts", where=users_line(2), hint="sizes as a list")
-    return ops.Split(x, size_tensor(size), axis=dim, outputs=len(size))  # type: ignore[no-any-return]
+    return ops.Split(tensor, size_tensor(size), axis=dim, outputs=len(size))  # type: ignore[no-any-return]
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:

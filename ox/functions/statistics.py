@@ -33,47 +33,47 @@ METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 def var(
     input: Any,
     dim: Dims | bool = None,
-    correction: float | None = 1,
+    unbiased: bool = True,
     keepdim: bool = False,
     *,
-    unbiased: bool | None = None,
+    correction: float | None = None,
 ) -> Tensor:
-    """Variance; divides by the count less `correction` (`unbiased=False` is a correction of 0). `torch.var`.
+    """Variance; divides by the count less `correction`: 1, or with `unbiased=False` 0, where it is None. `torch.var`.
 
     Raises:
         DTypeError: integers or bools.
     """
-    return var_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
+    return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
 
 @by_policy
 def std(
     input: Any,
     dim: Dims | bool = None,
-    correction: float | None = 1,
+    unbiased: bool = True,
     keepdim: bool = False,
     *,
-    unbiased: bool | None = None,
+    correction: float | None = None,
 ) -> Tensor:
     """Standard deviation; arguments as `var`. Its gradient at 0 is 0. `torch.std`."""
-    return std_mean(input, dim, correction, keepdim, unbiased=unbiased)[0]
+    return std_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
 
 @by_policy
 def var_mean(
     input: Any,
     dim: Dims | bool = None,
-    correction: float | None = 1,
+    unbiased: bool = True,
     keepdim: bool = False,
     *,
-    unbiased: bool | None = None,
+    correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean; arguments as `var`. `torch.var_mean`."""
     only_floats("var", input)
     if isinstance(dim, bool):  # as in x.var(False)
-        dim, unbiased = None, dim
-    if unbiased is not None or correction is None:
-        correction = int(unbiased is not False)
+        unbiased, dim = dim, None
+    if correction is None:
+        correction = int(unbiased)
     middle = mean(input, dim, True)
     centred = ops.Sub(input, middle)
     total = sum(ops.Mul(centred, centred), dim, keepdim)
@@ -89,13 +89,13 @@ def var_mean(
 def std_mean(
     input: Any,
     dim: Dims | bool = None,
-    correction: float | None = 1,
+    unbiased: bool = True,
     keepdim: bool = False,
     *,
-    unbiased: bool | None = None,
+    correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean; arguments as `var`. `torch.std_mean`."""
-    spread, middle = var_mean(input, dim, correction, keepdim, unbiased=unbiased)
+    spread, middle = var_mean(input, dim, unbiased, keepdim, correction=correction)
     if spread.node is None:
         return ops.Sqrt(spread), middle
     none = spread == 0  # where the slope of the root is infinite

@@ -6,6 +6,7 @@ svd, eigh, pinv and matrix_exp have no form in ONNX operators and say so.
 """
 
 from ox.errors import LinAlgError
+from ox.functions.call_forms import with_keywords as _with_keywords
 from ox.functions.norms import vector_norm
 from ox.linalg.factors import (
     cond,
@@ -77,3 +78,5 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+_with_keywords(globals(), __all__, frozenset(("diagonal", "vander")))

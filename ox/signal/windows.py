@@ -11,18 +11,19 @@ import numpy as np
 from ox.creation import tensor
 from ox.dtypes import DType, get_default_dtype, is_floating
 from ox.errors import ArgumentError, DTypeError
+from ox.functions.keywords import factory_without_out
 from ox.tensor import Tensor
 from ox.where import users_line
 
 Array = np.ndarray[Any, Any]
 
 
-def made(values: Array, dtype: DType | None, requires_grad: bool = False) -> Tensor:
+def made(values: Array, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
     """The window in its element type. Raises DTypeError for integers."""
     dtype = np.dtype(dtype or get_default_dtype())
     if not is_floating(dtype):
         raise DTypeError("a window has a floating type", where=users_line(3), got=str(dtype))
-    return tensor(values.astype(dtype), requires_grad=requires_grad)
+    return tensor(values.astype(dtype), device=device, requires_grad=requires_grad)
 
 
 def places(M: int, sym: bool) -> tuple[Array, int]:
@@ -43,38 +44,64 @@ def cosines(M: int, weights: Iterable[float], sym: bool) -> Array:
     return total
 
 
+@factory_without_out
 def general_cosine(
-    M: int, *, a: Iterable[float], sym: bool = True, dtype: DType | None = None, requires_grad: bool = False
+    M: int,
+    *,
+    a: Iterable[float],
+    sym: bool = True,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """The sum of cosines with weights `a` of alternating sign. `torch.signal.windows.general_cosine`."""
-    return made(cosines(M, a, sym), dtype, requires_grad)
+    return made(cosines(M, a, sym), dtype, device, requires_grad)
 
 
+@factory_without_out
 def general_hamming(
-    M: int, *, alpha: float = 0.54, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False
+    M: int,
+    *,
+    alpha: float = 0.54,
+    sym: bool = True,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """alpha - (1 - alpha) cos(2πk/n). `torch.signal.windows.general_hamming`."""
-    return made(cosines(M, (alpha, 1 - alpha), sym), dtype, requires_grad)
+    return made(cosines(M, (alpha, 1 - alpha), sym), dtype, device, requires_grad)
 
 
-def hamming(M: int, *, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
+@factory_without_out
+def hamming(
+    M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """0.54 - 0.46 cos(2πk/n). `torch.signal.windows.hamming`."""
-    return made(cosines(M, (0.54, 0.46), sym), dtype, requires_grad)
+    return made(cosines(M, (0.54, 0.46), sym), dtype, device, requires_grad)
 
 
-def hann(M: int, *, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
+@factory_without_out
+def hann(
+    M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """1/2 - 1/2 cos(2πk/n). `torch.signal.windows.hann`."""
-    return made(cosines(M, (0.5, 0.5), sym), dtype, requires_grad)
+    return made(cosines(M, (0.5, 0.5), sym), dtype, device, requires_grad)
 
 
-def blackman(M: int, *, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
+@factory_without_out
+def blackman(
+    M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """0.42 - 0.5 cos(2πk/n) + 0.08 cos(4πk/n). `torch.signal.windows.blackman`."""
-    return made(cosines(M, (0.42, 0.5, 0.08), sym), dtype, requires_grad)
+    return made(cosines(M, (0.42, 0.5, 0.08), sym), dtype, device, requires_grad)
 
 
-def nuttall(M: int, *, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
+@factory_without_out
+def nuttall(
+    M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Nuttall's minimal window of four terms. `torch.signal.windows.nuttall`."""
-    return made(cosines(M, (0.3635819, 0.4891775, 0.1365995, 0.0106411), sym), dtype, requires_grad)
+    return made(cosines(M, (0.3635819, 0.4891775, 0.1365995, 0.0106411), sym), dtype, device, requires_grad)
 
 
 def triangle(M: int, sym: bool) -> Array:
@@ -82,17 +109,24 @@ def triangle(M: int, sym: bool) -> Array:
     return np.ones(1) if M == 1 else 1 - np.abs(2 * k / n - 1)
 
 
-def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
+@factory_without_out
+def bartlett(
+    M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """A triangle, 0 at both ends. `torch.signal.windows.bartlett`."""
-    return made(triangle(M, sym), dtype, requires_grad)
+    return made(triangle(M, sym), dtype, device, requires_grad)
 
 
-def cosine(M: int, *, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False) -> Tensor:
+@factory_without_out
+def cosine(
+    M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Half a wave of the sine. `torch.signal.windows.cosine`."""
     k, _ = places(M, sym)
-    return made(np.sin(np.pi * (k + 0.5) / (M if sym else M + 1)), dtype, requires_grad)
+    return made(np.sin(np.pi * (k + 0.5) / (M if sym else M + 1)), dtype, device, requires_grad)
 
 
+@factory_without_out
 def exponential(
     M: int,
     *,
@@ -100,6 +134,7 @@ def exponential(
     tau: float = 1.0,
     sym: bool = True,
     dtype: DType | None = None,
+    device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """exp(-|k - center| / tau). `torch.signal.windows.exponential`."""
@@ -109,29 +144,44 @@ def exponential(
         )
     k, _ = places(M, sym)
     middle = (M if not sym and M > 1 else M - 1) / 2 if center is None else center
-    return made(np.exp(-np.abs(k - middle) / tau), dtype, requires_grad)
+    return made(np.exp(-np.abs(k - middle) / tau), dtype, device, requires_grad)
 
 
+@factory_without_out
 def gaussian(
-    M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False
+    M: int,
+    *,
+    std: float = 1.0,
+    sym: bool = True,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """exp(-(k - middle)² / 2 std²). `torch.signal.windows.gaussian`."""
     if std <= 0:
         raise ArgumentError("a gaussian window has a std above 0", got=str(std))
     k, _ = places(M, sym)
     middle = (M if not sym and M > 1 else M - 1) / 2
-    return made(np.exp(-((k - middle) ** 2) / (2 * std**2)), dtype, requires_grad)
+    return made(np.exp(-((k - middle) ** 2) / (2 * std**2)), dtype, device, requires_grad)
 
 
+@factory_without_out
 def bell(M: int, beta: float, sym: bool) -> Array:
     k, n = places(M, sym)
     return np.ones(1) if M == 1 else np.i0(beta * np.sqrt(np.maximum(1 - (2 * k / n - 1) ** 2, 0))) / np.i0(beta)
 
 
+@factory_without_out
 def kaiser(
-    M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None = None, requires_grad: bool = False
+    M: int,
+    *,
+    beta: float = 12.0,
+    sym: bool = True,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Kaiser's window, of Bessel functions. `torch.signal.windows.kaiser`."""
     if beta < 0:
         raise ArgumentError("a kaiser window has a beta of 0 or more", got=str(beta))
-    return made(bell(M, beta, sym), dtype, requires_grad)
+    return made(bell(M, beta, sym), dtype, device, requires_grad)
