@@ -23,6 +23,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure a run or an ONNX file on held-back data."""
+    from ox.errors import ArgumentError
     from ox.train.evaluate import right_answers, value_of
     from ox.train.metrics.named import metrics_of
     from ox.train.samples import batches
@@ -32,19 +33,19 @@ def evaluate(
     source = open_source(model, recipe)
     page = source.needed_recipe()
     parts = page.data().parts()
-    part = "held back" if "held back" in parts else "validation"
+    part = list(parts)[-1]
     metrics = metrics_of(page.optional("metrics"))
     correct: int | None = 0
     count = 0
-    for *inputs, targets in batches(parts[part], BATCH):
+    for inputs, targets in batches(parts[part], BATCH, page.function("collate"), source.order):
         outputs = source.run(inputs)
+        if targets is None:
+            raise ArgumentError(f"the samples of {page.name} have no target to be right about")
         right = right_answers(outputs, targets)
         correct, count = None if right is None or correct is None else correct + right, count + targets.size
         for metric in metrics:
             metric.update(outputs, targets)
     if correct is None and not metrics:
-        from ox.errors import ArgumentError
-
         raise ArgumentError(
             f"{page.name} has no classes to be right about",
             hint=f"metrics = ['mae'] on its page; ox train shows its loss on {part} data",

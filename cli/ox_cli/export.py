@@ -44,13 +44,13 @@ def export(
     check_writable(path)
     found = _find(run)
     recipe, model = train.restore(found)
-    rows = tuple(recipe.examples(ROWS))
+    rows = tuple(recipe.examples(ROWS, model))
     samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
     report = save(
         model if recipe.base is None else model.exported(),
         path,
         rows,
-        input_names=list(recipe.inputs) or None if recipe.base is None else None,
+        input_names=recipe.input_names(model) or None if recipe.base is None else None,
         output_names=list(recipe.outputs) or None if recipe.base is None else None,
         opset=opset,
         golden=samples,

@@ -32,6 +32,11 @@ class Source:
     model: Any = None  # an ox Module
     session: Any = None  # an ONNX Runtime session
 
+    @property
+    def order(self) -> Any:
+        """What says in which order the inputs of a batch with names are: the model, or their names."""
+        return self.inputs if self.model is None else self.model
+
     def run(self, arrays: Sequence[Array]) -> Array:
         """The first output for a batch, one array an input."""
         if self.session is not None:

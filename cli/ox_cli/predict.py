@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,17 +70,22 @@ def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:
 
     part, colon, number = text.partition(":")
     if colon and part in PARTS:
+        from ox.train.datasets import is_stream
         from ox.train.samples import batches
 
         parts = source.needed_recipe().data().parts()
         if PARTS[part] not in parts:
             raise ArgumentError(f"the recipe has no {PARTS[part]} data", expected=" or ".join(parts))
         data = parts[PARTS[part]]
+        if is_stream(data):
+            data = list(islice(iter(data), int(number) + 1 if number.isdigit() else 0))
         if not (number.isascii() and number.isdigit() and int(number) < len(data)):
             raise ArgumentError(f"there is no sample {number} in {part}", expected=f"0 to {len(data) - 1}")
-        *inputs, targets = next(batches([data[int(number)]], 1))
-        numbers = targets.dtype.kind == "f"
-        return list(inputs), targets if numbers or (targets.ndim == 1 and targets.dtype.kind in "iu") else None
+        collate = source.needed_recipe().function("collate")
+        inputs, targets = next(batches([data[int(number)]], 1, collate, source.order))
+        if targets is not None and targets.dtype.kind != "f" and (targets.ndim != 1 or targets.dtype.kind not in "iu"):
+            targets = None  # neither a number nor a class
+        return inputs, targets
     if not Path(text).is_file():
         raise LoadError(f"there is no input {text}", expected="a .npy or .npz file, or held-back:INDEX")
     try:
@@ -102,11 +108,13 @@ def _in_order(arrays: dict[str, Array], source: Source) -> list[Array]:
 def _batched(arrays: list[Array], source: Source) -> list[Array]:
     """In the types and ranks of the model's inputs, where those are known: a lone sample gets its batch axis."""
     from ox.errors import ShapeError
+    from ox.train.datasets import first
     from ox.train.samples import batches
 
     if source.recipe is None:
         return arrays
-    *like, _ = next(batches([source.recipe.data().validation[0]], 1))
+    part = first(source.recipe.data().to_try(), 1)
+    like, _ = next(batches(part, 1, source.recipe.function("collate"), source.order))
     fitted = [a[np.newaxis] if a.ndim == b.ndim - 1 else a for a, b in zip(arrays, like, strict=False)]
     if len(like) != len(arrays) or any(a.shape[1:] != b.shape[1:] for a, b in zip(fitted, like, strict=True)):
         raise ShapeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ def _stack(arrays: list[Any]) -> np.ndarray[Any, Any]:
 
 def default_collate(batch: Sequence[Any]) -> Any:
     """Tensors and arrays are stacked, floats become float64, ints int64, bools bool tensors, strings stay a list;
-    tuples, lists and dicts are collated entry by entry. `torch.utils.data.default_collate`.
+    tuples, lists and dicts are collated entry by entry. `torch.utils.data.default_collate`. Besides: dataclasses are
+    collated field by field, and None in all samples stays None.
 
     Raises:
         ShapeError: samples of different shapes or lengths.
@@ -73,6 +75,11 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return make_tensor(np.array(batch, kind))
     if isinstance(first, Mapping):
         return {key: default_collate([sample[key] for sample in batch]) for key in first}
+    if is_dataclass(first) and not isinstance(first, type):
+        named = [field.name for field in fields(first) if field.init]
+        return replace(first, **{name: default_collate([getattr(sample, name) for sample in batch]) for name in named})
+    if any(sample is None for sample in batch):
+        return _none(batch)
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise ShapeError("samples of different lengths do not make a batch", where=place())
@@ -84,6 +91,18 @@ def default_collate(batch: Sequence[Any]) -> Any:
         expected="tensors, arrays, numbers, strings, or tuples, lists and dicts of them",
         hint="a collate_fn of your own",
     )
+
+
+def _none(batch: Sequence[Any]) -> None:
+    """None, where all samples have it."""
+    odd = next((i for i, sample in enumerate(batch) if (sample is None) != (batch[0] is None)), None)
+    if odd is not None:
+        raise DTypeError(
+            "None in some samples, and not in all, makes no batch",
+            where=place(),
+            got=f"{type(batch[odd]).__name__}, number {odd} of the batch; the first is {type(batch[0]).__name__}",
+            hint="a value in its place, or a collate_fn of your own",
+        )
 
 
 def default_convert(data: Any) -> Any:

@@ -158,7 +158,10 @@ class DataLoader:
             return now.state()
         if self._pending is not None:
             return dict(self._pending)
-        return {"position": 0, "epoch_state": None, "epoch": self._epochs, "seed": 0}
+        between: dict[str, Any] = {"position": 0, "epoch_state": None, "epoch": self._epochs, "seed": 0}
+        if hasattr(self.sampler, "state_dict"):
+            between["sampler"] = self.sampler.state_dict()
+        return between
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Make the next `iter` go on where `state_dict` was taken: the same order, the batches that were left.

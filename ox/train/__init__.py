@@ -11,12 +11,13 @@ The hand-written loop needs none of this; see docs/training.md.
 """
 
 from ox.train import amp, distributed
+from ox.train.datasets import Data
 from ox.train.evaluate import Result, evaluate
 from ox.train.keeper import Checkpoints
 from ox.train.loop import Interrupted, fit
 from ox.train.options import Options
 from ox.train.progress import Progress
-from ox.train.recipe import Data, Recipe, available, load, load_from
+from ox.train.recipe import Recipe, available, load, load_from
 from ox.train.run import Run, find, newest_run
 from ox.train.session import prepare, restore, resume, train
 from ox.train.trainer import Trainer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from ox.data import Subset, TensorDataset
 from ox.errors import ArgumentError, DTypeError, LoadError, RecipeError, ShapeError
+from ox.train.datasets import first
 from ox.train.samples import batches, plain
 
 MOST = 1_000_000  # classes; a target beyond is a slip, and a head for it would not fit into memory
@@ -60,7 +61,7 @@ class Base:
         """The file's own name."""
         return (self.source or self.path).name
 
-    def model(self, parts: Mapping[str, Any]) -> Any:
+    def model(self, parts: Mapping[str, Any], collate: Callable[[list[Any]], Any] | None = None) -> Any:
         """The file as a module that gives scores, tried on the first samples of the data's `parts`.
 
         Raises:
@@ -72,10 +73,10 @@ class Base:
 
         if self.layers not in LAYERS:
             raise ArgumentError(f"there are no layers '{self.layers}'", expected=" or ".join(LAYERS))
-        part = parts["validation"]
-        *inputs, _ = next(batches(Subset(part, range(min(2, len(part)))), 2))
         try:
             net = self.opened.pop() if self.opened else load(self.path)
+            names = [value.name for value in net.graph.inputs]
+            inputs, _ = next(batches(first(parts.get("validation", parts["train"]), 2), 2, collate, names))
             model = FineTuned(net, self.layers, self.classes, inputs)
         except (ArgumentError, ShapeError, DTypeError) as error:
             raise RecipeError(

@@ -9,14 +9,13 @@ from typing import Any
 from ox.autograd import no_grad
 from ox.errors import OxError, TrainError
 from ox.train import chance
+from ox.train.batch import row, rows
 from ox.train.evaluate import Step
 
 SHOWN = 8  # indices of samples
 
 
-def blame(
-    error: Exception, step: Step, model: Any, batch: tuple[Any, ...], when: str, indices: Sequence[int]
-) -> Exception:
+def blame(error: Exception, step: Step, model: Any, batch: Any, when: str, indices: Sequence[int]) -> Exception:
     """The error to raise for a batch on which `step` raised `error`: with the samples that are to blame, or, where
     none or all of them are, the same error, which then says which batch it was.
 
@@ -24,18 +23,19 @@ def blame(
         when: the batch in words: "batch 3 of epoch 2".
         indices: of the batch's samples in their dataset; empty where they are not known.
     """
-    failed = _alone(error, step, model, batch)
-    if not failed or len(failed) == len(batch[-1]) > 1:
+    count = rows(batch)
+    failed = _alone(error, step, model, batch, count)
+    if not failed or len(failed) == count > 1:
         if isinstance(error, OxError):
             error.extra["when"] = when
         else:
             error.add_note(f"in {when}")
         return error
-    (row, alone), *others = failed.items()
-    which = f"index {indices[row]} of its data (row {row} of the batch)" if indices else f"row {row} of the batch"
+    (first, alone), *others = failed.items()
+    which = f"index {indices[first]} of its data (row {first} of the batch)" if indices else f"row {first} of the batch"
     if others:
-        indices = indices or range(len(batch[-1]))
-        rest = ", ".join(str(indices[row]) for row, _ in others[: SHOWN - 1])
+        indices = indices or range(count)
+        rest = ", ".join(str(indices[other]) for other, _ in others[: SHOWN - 1])
         which += f"; also {rest}" + (f" and {len(others) - SHOWN + 1} more" if len(others) >= SHOWN else "")
     ours = isinstance(alone, OxError)
     return TrainError(
@@ -48,19 +48,22 @@ def blame(
     )
 
 
-def _alone(error: Exception, step: Step, model: Any, batch: tuple[Any, ...]) -> dict[int, Exception]:
-    """The rows that raise such an error by themselves. In eval mode, for a batch of one has no statistics."""
+def _alone(error: Exception, step: Step, model: Any, batch: Any, count: int) -> dict[int, Exception]:
+    """The rows that raise such an error by themselves. In eval mode, for a batch of one has no statistics. None
+    of them where the batch cannot be taken apart."""
     failed: dict[int, Exception] = {}
     training = model.training
     model.eval()
     try:
         with no_grad(), chance.kept():
-            for row in range(len(batch[-1])):
+            for index in range(count):
+                if (alone := row(batch, index, count)) is None:
+                    break
                 try:
-                    step(model, tuple(x[row : row + 1] for x in batch))
+                    step(model, alone)
                 except Exception as own:
                     if type(own) is type(error):
-                        failed[row] = own
+                        failed[index] = own
     finally:
         model.train(training)
     return failed

@@ -29,6 +29,9 @@ def picture(history: list[dict[str, Any]], best: dict[str, Any], title: str = ""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     classes = all(row["validation_accuracy"] is not None for row in history)
+    if best["validation_loss"] is None:
+        history = [row | {"validation_loss": row["loss"], "validation_accuracy": row["accuracy"]} for row in history]
+        best, classes = history[-1], history[-1]["accuracy"] is not None
     figure = Figure(figsize=(10 if classes else 5.5, 4), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.012, ha="left", fontsize=11, color=INK, weight="bold")

@@ -11,9 +11,10 @@ import numpy as np
 from ox.devices import cpu
 from ox.dtypes import is_floating
 from ox.errors import RecipeError
+from ox.train.batch import describe, is_tensor, rows, target_of
 from ox.train.metrics import Metric
 
-Step = Callable[[Any, tuple[Any, ...]], tuple[Any, Any]]  # (model, batch) -> (loss, outputs or None)
+Step = Callable[[Any, Any], tuple[Any, Any]]  # (model, batch) -> (loss, outputs or None)
 
 
 @dataclass
@@ -36,12 +37,13 @@ class Result:
             return self.metrics["accuracy"]  # type: ignore[no-any-return]
         return None if self.correct is None else self.correct / self.count
 
-    def add(self, loss: float, outputs: Any, targets: Any) -> None:
+    def add(self, loss: float, outputs: Any, batch: Any) -> None:
         """Count one batch."""
-        rows = len(targets)
-        self.count += rows
-        self.loss_sum += loss * rows
-        right = None if outputs is None else right_answers(cpu(outputs.array), cpu(targets.array))
+        count, targets = rows(batch), target_of(batch)
+        self.count += count
+        self.loss_sum += loss * count
+        both = is_tensor(outputs) and is_tensor(targets)
+        right = right_answers(cpu(outputs.array), cpu(targets.array)) if both else None
         if right is not None:
             self.correct = (self.correct or 0) + right
 
@@ -77,7 +79,7 @@ def evaluate(model: Any, step: Step, batches: Any, metrics: Sequence[Metric] = (
         metrics: computed as well; they are reset first.
 
     Raises:
-        RecipeError: there are metrics, and `step` gives no outputs.
+        RecipeError: there are metrics, and `step` gives no outputs for them, or the batch no target.
     """
     from ox.autograd import no_grad
 
@@ -89,15 +91,27 @@ def evaluate(model: Any, step: Step, batches: Any, metrics: Sequence[Metric] = (
         with no_grad():
             for batch in batches:
                 loss, outputs = step(model, batch)
-                result.add(float(loss.item()), outputs, batch[-1])
-                if metrics and outputs is None:
-                    raise RecipeError("there are no outputs for the metrics", expected="step() to return them")
+                result.add(float(loss), outputs, batch)
                 for metric in metrics:
-                    metric.update(outputs, batch[-1])
+                    metric.update(*_pair(outputs, batch))
     finally:
         model.train(training)
     result.metrics = {metric.name: value_of(metric) for metric in metrics}
     return result
+
+
+def _pair(outputs: Any, batch: Any) -> tuple[Any, Any]:
+    """What metrics compare."""
+    targets = target_of(batch)
+    if outputs is None:
+        raise RecipeError("there are no outputs for the metrics", expected="step() to return them")
+    if isinstance(outputs, (tuple, list, dict)) or targets is None:
+        raise RecipeError(
+            "the metrics compare one tensor with the target",
+            got=f"outputs {describe(outputs)}, batch {describe(batch)}",
+            hint="step(model, batch) that returns (loss, scores), and metrics only where a batch has a target",
+        )
+    return outputs, targets
 
 
 def value_of(metric: Metric) -> Any:

@@ -6,18 +6,19 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NoReturn
 
 from ox.errors import TrainError
 from ox.train.keeper import Bystander, Checkpoints, Keeper
 from ox.train.loggers import JSONL, Logger, Loggers, TensorBoard
 from ox.train.run import Run
-from ox.train.show import Silent, percent
+from ox.train.show import Silent, of, percent
 from ox.train.trainer import Trainer
 from ox.train.weights import best_weights, load_model
 
 LINES_AN_EPOCH = 50  # in metrics.jsonl, at most about so many
+LINES_EVERY = 10  # steps, where nobody knows how many an epoch has
 
 
 class Interrupted(TrainError):
@@ -26,7 +27,7 @@ class Interrupted(TrainError):
     def __init__(self, run: Run, trainer: Trainer, number: int) -> None:
         super().__init__(
             f"stopped in epoch {min(trainer.progress.epoch + 1, trainer.options.epochs)}, "
-            f"after step {trainer.progress.step} of {trainer.steps}; everything is in {run.last}",
+            f"after step {of(trainer.progress.step, trainer.steps)}; everything is in {run.last}",
             hint=f"ox train --resume {run.folder}",
         )
         self.exit_code = 128 + number
@@ -51,7 +52,13 @@ def fit(
     team, progress = trainer.team, trainer.progress
     show = show if show is not None and team.first else Silent()
     logs = _logs(run if team.first else None, progress.step, loggers if team.first else ())
-    with _signals(run is not None) as asked, logs as log, show, _keeper(run, team.first) as keeper:
+    with (
+        _signals(run is not None) as asked,
+        logs as log,
+        show,
+        _keeper(run, team.first) as keeper,
+        closing(trainer.feed),
+    ):
         # a kill within the first epoch leaves something to go on from
         if run is not None and team.told(not run.last.is_file()):
             keeper.save(trainer.state_dict())
@@ -74,11 +81,12 @@ def _stop(trainer: Trainer, keeper: Keeper, number: int) -> NoReturn:
 
 def _epoch(trainer: Trainer, keeper: Keeper, log: Logger, show: Silent, asked: list[int]) -> None:
     """What is left of one epoch, its validation and its checkpoint."""
-    progress, every = trainer.progress, max(1, len(trainer.feed) // LINES_AN_EPOCH)
+    progress, steps = trainer.progress, trainer.feed.steps
+    every = LINES_EVERY if steps is None else max(1, steps // LINES_AN_EPOCH)
     began, saved, counted = time.perf_counter(), time.monotonic(), progress.running.count
-    before, last_step = progress.seconds, (progress.epoch + 1) * len(trainer.feed)
+    before, last_step = progress.seconds, last_of(trainer)
     show.epoch(trainer)
-    for batches in trainer.feed.groups(progress.epoch):
+    for batches in trainer.groups():
         loss = trainer.step(*batches)
         progress.seconds = before + time.perf_counter() - began
         if progress.step % every == 0 or progress.step == last_step:
@@ -86,12 +94,14 @@ def _epoch(trainer: Trainer, keeper: Keeper, log: Logger, show: Silent, asked: l
         show.step(trainer, trainer.team.size * (progress.running.count - counted) / (time.perf_counter() - began))
         number, due = trainer.team.decide(asked, time.monotonic() - saved >= trainer.options.checkpoint_every)
         # after the last batch the epoch's own checkpoint follows at once
-        if progress.step < last_step and (number or due):
+        if progress.step != last_step and (number or due):
             log.flush()
             if keeper.save(trainer.state_dict(), wait=bool(number)):
                 saved = time.monotonic()
             if number:
                 _stop(trainer, keeper, number)
+    if not progress.running.count:
+        raise TrainError("the training data gave no batch", where=f"epoch {progress.epoch + 1}")
     rate = (progress.running.count - counted) / max(time.perf_counter() - began, 1e-9)
     row = trainer.close_epoch(rate)
     progress.seconds = before + time.perf_counter() - began
@@ -99,6 +109,15 @@ def _epoch(trainer: Trainer, keeper: Keeper, log: Logger, show: Silent, asked: l
     log.flush()
     keeper.save(trainer.state_dict(), best=progress.best is row)
     show.row(trainer, row)
+
+
+def last_of(trainer: Trainer) -> int | None:
+    """The step that ends this epoch; None where only the end of a stream says."""
+    each, most = trainer.feed.steps, trainer.options.max_steps
+    if each is None:
+        return most
+    end = (trainer.progress.epoch + 1) * each
+    return end if most is None else min(end, most)
 
 
 def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ox import devices
 from ox.dtypes import is_floating
 from ox.errors import TrainError
 from ox.ops.mode import switched
+from ox.train.batch import tensors
 
 SHOWN = 3  # of an operator's inputs
 
@@ -22,7 +23,7 @@ class _FirstError(TrainError):
 def diagnose(
     model: Any,
     step: Callable[[Any, Any], Any],
-    batch: tuple[Any, ...],
+    batch: Any,
     loss: float,
     when: str,
     indices: Sequence[int],
@@ -33,15 +34,16 @@ def diagnose(
     that failed, so that the same masks are drawn again.
     """
     what = f"the loss is {loss} at {when}"
-    poor = [i for i, x in enumerate(batch) if not _finite(devices.cpu(x.array))]
+    poor = [(name, x) for name, x in tensors(batch) if not _finite(devices.cpu(x.array))]
     if poor:
-        rows = devices.cpu(batch[poor[0]].array)
-        bad = [r for r in range(len(rows)) if not _finite(rows[r])][:8]
+        name, rows = poor[0][0], devices.cpu(poor[0][1].array)
+        bad = [r for r in range(len(rows) if rows.ndim else 0) if not _finite(rows[r])][:8]
         known = [str(indices[r]) for r in bad if r < len(indices)]
+        which = f"tensor {name}" if name.isdigit() else name
         return TrainError(
             what,
             extra={
-                "cause": f"the data itself: tensor {poor[0]} of the batch holds NaN or infinity in rows {bad}",
+                "cause": f"the data itself: {which} of the batch holds NaN or infinity in rows {bad}",
                 **({"samples": f"index {', '.join(known)} of the data"} if known else {}),
             },
             hint="clean the data, or look at what augment() returns",

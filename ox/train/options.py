@@ -30,6 +30,13 @@ class Options:
         amp: "bf16" or "fp16": compute the forward pass in that type where `ox.autocast` does (fp16 with a gradient
             scaler); evaluation stays as the exported model will compute. None for float32.
         workers: processes that make batches; 0 for this one.
+        max_steps: end after so many steps, if the epochs have not ended before; None for the epochs alone.
+        steps_per_epoch: steps that make an epoch: what an endless stream needs. The data go on where the epoch before
+            stopped, and begin anew when they are through. None for once through the data.
+        drop_last: leave out a last batch that is not full.
+        timeout: seconds to wait for a batch of a worker, or for another process; None for as long as it lives, and for
+            what `ox launch` waits.
+        threads: of this process; None for as many as can run.
     """
 
     epochs: int
@@ -45,23 +52,31 @@ class Options:
     patience: int | None = None
     amp: str | None = None
     workers: int = 0
+    max_steps: int | None = None
+    steps_per_epoch: int | None = None
+    drop_last: bool = False
+    timeout: float | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         lows = {"epochs": 1, "batch_size": 1, "limit": 1, "accumulate": 1, "patience": 1, "workers": 0}
+        lows |= {"max_steps": 1, "steps_per_epoch": 1, "threads": 1}
         for name, least in lows.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
                 raise ArgumentError(f"{name} must be a whole number of at least {least}", got=repr(value))
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ArgumentError("seed must be a whole number from 0 to 2^63 - 1", got=repr(self.seed))
-        for name, low in (("lr", 0.0), ("checkpoint_every", -1.0), ("clip", 0.0)):
+        for name, low in (("lr", 0.0), ("checkpoint_every", -1.0), ("clip", 0.0), ("timeout", 0.0)):
             value = getattr(self, name)
-            if value is None and name == "clip":
+            if value is None and name in ("clip", "timeout"):
                 continue
             if type(value) not in (int, float) or not math.isfinite(value) or value <= low:
                 raise ArgumentError(f"{name} must be a number above 0", got=repr(value))
         if self.ema is not None and (type(self.ema) is not float or not 0 < self.ema < 1):
             raise ArgumentError("ema must be a number between 0 and 1", got=repr(self.ema), hint="0.999")
+        if type(self.drop_last) is not bool:
+            raise ArgumentError("drop_last is True or False", got=repr(self.drop_last))
         if self.amp not in (None, "bf16", "fp16"):
             raise ArgumentError(f"amp knows no type {self.amp!r}", expected="bf16 or fp16")
         if self.device not in ("cpu", "cuda", "auto"):

@@ -14,8 +14,10 @@ from ox.data import TensorDataset, random_split
 from ox.errors import ArgumentError
 from ox.ops.explain import place
 from ox.random import Generator
+from ox.train.datasets import is_stream
 from ox.train.options import Options
 from ox.train.recipe import OPTIONS, Recipe
+from ox.train.update import several
 
 HELD_OUT = 0.1
 
@@ -29,8 +31,12 @@ def of_objects(
     held_back: Any = None,
     *,
     scheduler: Any = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    sampler: Any = None,
+    batch_sampler: Any = None,
     augment: Callable[..., Any] | None = None,
     step: Callable[..., Any] | None = None,
+    validate: Callable[..., Any] | None = None,
     metrics: Sequence[Any] = (),
     best: str | None = None,
     sample: Callable[[Any], Any] | None = None,
@@ -55,8 +61,9 @@ def of_objects(
     if unknown:
         known = ", ".join(Options.__dataclass_fields__)
         raise ArgumentError(f"a Trainer knows no option '{min(unknown)}'", where=place(), expected=known)
-    if hasattr(optimizer, "param_groups"):
-        options.setdefault("lr", float(optimizer.param_groups[0]["lr"]))
+    there = not callable(optimizer) and bool(several(optimizer))
+    if there and hasattr(several(optimizer)[0], "param_groups"):
+        options.setdefault("lr", float(several(optimizer)[0].param_groups[0]["lr"]))
     settings = Options.of(OPTIONS, **options)
     parts = _parts(train_data, validation_data, held_back, settings.seed)
     page = ModuleType(type(model).__name__)
@@ -65,10 +72,14 @@ def of_objects(
         data=lambda: parts,
         loss=loss,
         defaults={},
-        optimizer=(lambda model, lr: optimizer) if hasattr(optimizer, "param_groups") else optimizer,
-        scheduler=(lambda optimizer, lr, steps: scheduler) if hasattr(scheduler, "optimizer") else scheduler,
+        optimizer=(lambda model, lr: optimizer) if there else optimizer,
+        scheduler=scheduler if callable(scheduler) or scheduler is None else (lambda optimizer, lr, steps: scheduler),
+        collate=collate,
+        sampler=_maker(sampler),
+        batch_sampler=_maker(batch_sampler),
         augment=augment,
         step=step,
+        validate=validate,
         metrics=metrics,
         best=best,
         sample=sample,
@@ -77,9 +88,16 @@ def of_objects(
     return Recipe(type(model).__name__.lower(), Path(sys.argv[0] or "python"), "", page), settings
 
 
+def _maker(sampler: Any) -> Any:
+    """A function of the dataset, as a page has one."""
+    return (lambda dataset: sampler) if hasattr(sampler, "__iter__") else sampler
+
+
 def _parts(train: Any, validation: Any, held_back: Any, seed: int) -> tuple[Any, ...]:
     """The datasets; `validation` may be the share of the training data that is set aside."""
     train = _dataset(train)
+    if is_stream(train) and isinstance(validation, float):
+        validation = None  # no share of it can be set aside
     if isinstance(validation, float):
         if not 0 < validation < 1:
             raise ArgumentError("validation_data is a dataset or a share between 0 and 1", got=str(validation))

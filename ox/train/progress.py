@@ -51,6 +51,7 @@ class Criterion:
     """
 
     def __init__(self, wanted: str | None, metrics: Sequence[Metric] = ()) -> None:
+        self.asked = wanted is not None
         self.name = "accuracy" if wanted is None else wanted.removeprefix("-")
         self.sign = -1 if wanted is not None and wanted.startswith("-") else 1
         higher = {"accuracy": True, "loss": False} | {metric.name: metric.higher_is_better for metric in metrics}
@@ -65,5 +66,25 @@ class Criterion:
             )  # fmt: skip
 
     def merit(self, row: Row) -> tuple[float, float]:
+        if row["validation_loss"] is None:  # no validation data: the last epoch
+            return (row["epoch"], 0.0)
         value = row[f"validation_{self.name}"]
         return (-inf if value is None else self.sign * value, -row["validation_loss"])
+
+    def figure(self, row: Row, mode: str) -> float:
+        """What a scheduler watches that wants the least ("min") or the largest ("max"): the figure that chooses the
+        best epoch, if it is better that way; else the loss, or accuracy. Without validation data those of training.
+
+        Raises:
+            RecipeError: there is no such figure.
+        """
+        sign = -1 if mode == "min" else 1
+        name = self.name if self.asked and sign == self.sign else "loss" if mode == "min" else "accuracy"
+        validated = row["validation_loss"] is not None
+        value = row.get(f"validation_{name}" if validated else name)
+        if value is None:
+            raise RecipeError(
+                f"the scheduler watches {name}, and the {'validation' if validated else 'training'} gives none",
+                hint="mode='min', which watches the loss, or best = 'f1' or another of the page's metrics",
+            )
+        return float(value)

@@ -3,14 +3,20 @@
     def model():            builds the network, an `ox.nn.Module`
     def data():             returns the datasets: train, validation and, if there is one, held back
     loss                    called as loss(outputs, targets)
-    defaults                a dict: epochs, batch_size, lr, seed; accumulate, clip, ema, patience, amp, workers
+    defaults                a dict: epochs, batch_size, lr, seed, and other fields of `Options`
 
 and, where the standard ones do not fit,
 
-    def optimizer(model, lr):            default: AdamW
-    def scheduler(optimizer, lr, steps): stepped with the optimizer, `steps` times in all; default: a constant rate
+    def optimizer(model, lr):            one, or a tuple, list or dict of several; default: AdamW
+    def scheduler(optimizer, lr, steps): stepped with the optimizer, `steps` times in all; one that watches a
+                                         figure after each epoch; one or several; default: a constant rate
+    def collate(samples):                makes a batch; default: `ox.data.default_collate`
+    def sampler(dataset):                the indices of an epoch, or batch_sampler(dataset), lists of them;
+                                         default: all, in a new order each epoch
     def augment(batch, generator):       returns the batch that is trained on; validation is never augmented
     def step(model, batch):              returns (loss, outputs or None) in place of `loss`
+    def step(model, batch, optimizers):  the same, and calls backward and the optimizers itself
+    def validate(model, batch):          the same as the first, for validation and held back
     def sample(model):                   a text to show after each epoch: what the model writes, or foresees
     metrics                 a list of names or of metrics (`ox.train.metrics`), computed on validation and held back
     best                    what chooses the best epoch: "accuracy", "-loss" (the least), "f1", ...
@@ -37,39 +43,20 @@ from typing import Any
 
 import numpy as np
 
-from ox.data import Subset
+from ox.data import DataLoader
 from ox.errors import OxError, RecipeError
 from ox.train.base import Base, arrays_page, scores_of
-from ox.train.samples import batches
+from ox.train.batch import named_parts, ordered
+from ox.train.datasets import Data, first, is_stream, length
+from ox.train.names import check_functions, check_names, idle, updates
+from ox.train.samples import inputs_of
 
 OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what is missing in `defaults`
-KNOWN = (*OPTIONS, "accumulate", "clip", "ema", "patience", "amp", "workers")  # what it may hold
-OPTIONAL = (
-    "optimizer", "scheduler", "augment", "step", "sample", "metrics", "best",
-    "inputs", "outputs", "labels", "shareable",
-)  # fmt: skip
+KNOWN = (
+    *OPTIONS, "accumulate", "clip", "ema", "patience", "amp", "workers", "max_steps", "steps_per_epoch", "drop_last",
+    "timeout", "threads",
+)  # fmt: skip  # what it may hold
 FORM = "a function model(), a function data(), a loss and a dict defaults"
-
-
-@dataclass(frozen=True)
-class Data:
-    """The parts of a recipe's data. Each has a length, and gives one sample an index: inputs first, target last."""
-
-    train: Any
-    validation: Any
-    held_back: Any | None
-
-    def parts(self) -> dict[str, Any]:
-        """The parts that are there, under the names in which they are shown."""
-        named = {"train": self.train, "validation": self.validation, "held back": self.held_back}
-        return {name: part for name, part in named.items() if part is not None}
-
-    def first(self, count: int | None) -> Data:
-        """The first `count` samples of each part; None for all."""
-        if count is None:
-            return self
-        parts = (self.train, self.validation, self.held_back)
-        return Data(*(p if p is None or len(p) <= count else Subset(p, range(count)) for p in parts))
 
 
 @dataclass(frozen=True)
@@ -110,6 +97,11 @@ class Recipe:
         """Whether real samples may travel inside an exported file."""
         return bool(getattr(self.page, "shareable", False))
 
+    @property
+    def idle(self) -> list[str]:
+        """Lines on what the page defines and nothing uses."""
+        return idle(self.text, vars(self.page)) if self.text else []
+
     def optional(self, name: str) -> Any:
         """What the page calls `name`, or None."""
         return getattr(self.page, name, None)
@@ -137,6 +129,12 @@ class Recipe:
 
         return called
 
+    @property
+    def updates(self) -> bool:
+        """Whether the page's own step takes the optimizers as well, and updates by itself."""
+        own = self.optional("step")
+        return own is not None and updates(own)
+
     def gave(self, name: str, what: Any, usable: bool, expected: str) -> Any:
         """What the page's function `name` returned, if it is usable. Raises RecipeError."""
         if not usable:
@@ -156,7 +154,7 @@ class Recipe:
 
         if self.base is not None:
             parts = (data or self.data()).parts()
-            base = self.base.model(parts)
+            base = self.base.model(parts, self.function("collate"))
             if self.optional("step") is None:
                 self.base.check(base, parts)
             return base
@@ -177,24 +175,35 @@ class Recipe:
             RecipeError: data() returned something other than two or three datasets, or an empty one.
         """
         parts = self.function("data")()
-        usable = isinstance(parts, tuple | list) and len(parts) in (2, 3)
-        if not usable or not all(hasattr(part, "__getitem__") and hasattr(part, "__len__") for part in parts):
+        usable = isinstance(parts, tuple | list) and len(parts) in (2, 3) and parts[0] is not None
+        if not usable or not all(map(_is_dataset, parts)):
             got = [type(part).__name__ for part in parts] if isinstance(parts, tuple | list) else type(parts).__name__
             raise RecipeError(
                 f"data() in {self.path.name} did not return the datasets",
                 expected="two or three: train, validation and, if there is one, held back",
                 got=str(got),
-                hint="return TensorDataset(...), TensorDataset(...)",
+                hint="return TensorDataset(...), TensorDataset(...); train, None where there is nothing to validate on",
             )
-        if not all(len(part) for part in parts):
-            raise RecipeError(f"data() in {self.path.name} returned an empty dataset", got=str([len(p) for p in parts]))
-        return Data(parts[0], parts[1], parts[2] if len(parts) == 3 else None)
+        if any(length(part) == 0 for part in parts if part is not None):
+            lengths = [None if part is None else length(part) for part in parts]
+            raise RecipeError(f"data() in {self.path.name} returned an empty dataset", got=str(lengths))
+        return Data(*parts, *[None] * (3 - len(parts)))
 
-    def examples(self, count: int) -> list[np.ndarray[Any, Any]]:
-        """The inputs of the first `count` validation samples, one array an input, each with a leading batch axis."""
-        part = self.data().validation
-        *inputs, _ = next(batches(Subset(part, range(min(count, len(part)))), count))
-        return inputs
+    def examples(self, count: int, model: Any = None) -> list[np.ndarray[Any, Any]]:
+        """The inputs of the first `count` samples, one array an input, each with a leading batch axis, in the order in
+        which `model` takes them."""
+        return inputs_of(self._batch(count), list(self.inputs) if model is None else model)[0]
+
+    def input_names(self, model: Any) -> list[str]:
+        """The names of the model's inputs, as the page or its samples have them; none where neither has any."""
+        if self.inputs:
+            return list(self.inputs)
+        batch = self._batch(1)
+        return [] if named_parts(batch) is None else ordered(model, batch)[1]
+
+    def _batch(self, count: int) -> Any:
+        part = first(self.data().to_try(), count)
+        return next(iter(DataLoader(part, batch_size=count, collate_fn=self.function("collate"))))
 
 
 def load_from(
@@ -294,7 +303,8 @@ def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] =
             f"{path.name} stops with {type(error).__name__} when it is read", where=_line(error, path), got=str(error)
         ) from error
     _check(page, path, needed)
-    _check_names(text, path)
+    check_functions(page, path, needed)
+    check_names(text, path, vars(page), KNOWN)
     return Recipe(name, path, text, page)
 
 
@@ -321,24 +331,8 @@ def _check(page: ModuleType, path: Path, needed: Sequence[str]) -> None:
         )
 
 
-def _check_names(text: str, path: Path) -> None:
-    """Refuse a name that nothing on the page uses, and that is nearly one that ox would look for."""
-    page = ast.parse(text)
-    used = {node.id for node in ast.walk(page) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    defined: dict[str, int] = {}
-    for node in page.body:
-        if isinstance(node, ast.FunctionDef):
-            defined[node.name] = node.lineno
-        elif isinstance(node, ast.Assign):
-            defined |= {target.id: node.lineno for target in node.targets if isinstance(target, ast.Name)}
-    for name in defined.keys() - used - {*OPTIONAL, "model", "data", "loss", "defaults"}:
-        near = difflib.get_close_matches(name, OPTIONAL, 1, 0.8)
-        if near and near[0] not in defined:
-            raise RecipeError(
-                f"'{name}' in {path.name} is used by nothing",
-                where=f"{path.name}:{defined[name]}   {text.splitlines()[defined[name] - 1].strip()}",
-                hint=f"{near[0]}; or another name, or _{name}, if it is something of your own",
-            )
+def _is_dataset(part: Any) -> bool:
+    return part is None or is_stream(part) or (hasattr(part, "__getitem__") and hasattr(part, "__len__"))
 
 
 def _shelf() -> Path:

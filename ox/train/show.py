@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ox.train.datasets import length
+
 if TYPE_CHECKING:
     from ox.train.run import Run
     from ox.train.trainer import Trainer
@@ -78,10 +80,12 @@ class Terminal(Silent):
         self.print(
             f"ox {__version__.removesuffix('.0')} · {place} · seed {options.seed} · run ", (str(run.folder), "bold")
         )
-        sizes = ", ".join(f"{len(part):,} {name}" for name, part in trainer.data.parts().items())
+        sizes = ", ".join(f"{_length(part)} {name}" for name, part in trainer.data.parts().items())
         self.print(f"{trainer.recipe.name}: {sizes} · {_learning(trainer)}")
+        for line in trainer.recipe.idle:
+            self.print((f"note: {line}", "yellow"))
         if progress.step:
-            self.print(f"resumed after step {progress.step:,} of {trainer.steps:,}")
+            self.print(f"resumed after step {of(progress.step, trainer.steps)}")
         if changed:
             self.print((f"not bit for bit what it would have been: {'; '.join(changed)}", "yellow"))
 
@@ -94,8 +98,8 @@ class Terminal(Silent):
     def _draw(self, trainer: Trainer, rate: float) -> None:
         if self.live is None:
             return
-        progress, steps = trainer.progress, len(trainer.feed)
-        done = (progress.step - progress.epoch * steps) / steps
+        progress, steps = trainer.progress, trainer.feed.steps
+        done = 0.0 if steps is None else (progress.step - progress.epoch * steps) / steps
         loss = progress.running.loss_sum / max(progress.running.count, 1)
         self.live.update(self._line(trainer, progress.epoch + 1, done, f"  loss {loss:.3f}  {rate:,.0f} samples/s"))
 
@@ -109,11 +113,13 @@ class Terminal(Silent):
 
     def row(self, trainer: Trainer, row: dict[str, Any]) -> None:
         best = trainer.progress.best is row
-        figures = f"  loss {row['loss']:.3f}  validation {row['validation_loss']:.3f}"
+        figures = f"  loss {row['loss']:.3f}"
+        if row["validation_loss"] is not None:
+            figures += f"  validation {row['validation_loss']:.3f}"
         if row["validation_accuracy"] is not None:
             figures += f"  accuracy {percent(row['validation_accuracy']):>7}"
         for metric in trainer.metrics:
-            value = row[f"validation_{metric.name}"]
+            value = row.get(f"validation_{metric.name}")
             if metric.name != "accuracy" and isinstance(value, float):
                 figures += f"  {metric.name} {value:.4g}"
         line = self._line(trainer, row["epoch"], 1.0, f"{figures}  {row['samples_per_second']:,.0f} samples/s")
@@ -128,7 +134,12 @@ class Terminal(Silent):
     def finished(self, trainer: Trainer, run: Run | None, result: dict[str, Any]) -> None:
         self.sample(result.get("sample"))
         held_back, parts = result["held_back"], [f"best on validation: epoch {result['best']['epoch']}"]
-        if not_all := trainer.options.epochs - trainer.progress.epoch:
+        if trainer.data.validation is None:
+            parts = [f"the weights of the last epoch, {result['best']['epoch']}, for there are no validation data"]
+        not_all = trainer.options.epochs - trainer.progress.epoch
+        if trainer.stepped_out:
+            parts.insert(0, f"stopped after {trainer.options.max_steps:,} steps")
+        elif not_all:
             parts.insert(0, f"stopped {not_all} epochs early: none was better for {trainer.options.patience}")
         if held_back is not None:
             told = [percent(held_back["accuracy"]) if "accuracy" in held_back else f"loss {held_back['loss']:.4g}"]
@@ -154,6 +165,16 @@ def _learning(trainer: Trainer) -> str:
     else:
         layers = "all layers learn" if base.classes is None else f"all layers and {head} learn"
     return f"from {base.name}\n{layers}: {trainer.parameters:,} of {of:,} parameters"
+
+
+def of(step: int, steps: int | None) -> str:
+    """``7 of 30``; ``7`` where nobody knows of how many."""
+    return f"{step:,}" if steps is None else f"{step:,} of {steps:,}"
+
+
+def _length(part: Any) -> str:
+    count = length(part)
+    return "a stream of" if count is None else f"{count:,}"
 
 
 def percent(share: float) -> str:

@@ -44,6 +44,13 @@ class Alone:
     def average(self, model: Any) -> None:
         """After backward: where the model was not wrapped, the gradients become their mean over ranks."""
 
+    def averages(self, model: Any, optimizers: Sequence[Any]) -> None:
+        """Before each step of these optimizers, which a page's own step calls: the gradients become their mean."""
+
+    def mean(self, value: float) -> float:
+        """The mean over ranks of a number of this one."""
+        return value
+
     def seed(self, number: int) -> int:
         """The seed of a stream of random numbers that is each rank's own."""
         return (number + STRIDE * self.rank) % 2**63
@@ -51,10 +58,6 @@ class Alone:
     def sampler(self, dataset: Any, seed: int) -> Any:
         """What deals out the training data; None for all of it."""
         return None
-
-    def numbers(self, count: int) -> range:
-        """The samples of an evaluation of `count` that are this rank's."""
-        return range(self.rank, count, self.size)
 
     def joined(self, result: Result, metrics: Sequence[Metric] = ()) -> Result:
         """What all ranks have counted together, the same on all."""
@@ -118,7 +121,8 @@ class Together(Alone):
 
         self._bare = own_step or not any(p.requires_grad for p in model.parameters())
         if not self._bare:
-            return DistributedDataParallel(model)
+            # what trains alone trains on several processes, too: a parameter that no loss reaches is no error
+            return DistributedDataParallel(model, find_unused_parameters=True)
         # a page's own step may call any part of the model, which a wrapper would not have
         agree([*model.named_parameters(), *model.named_buffers()], None, "the trainer")
         self.follow(model)
@@ -128,11 +132,14 @@ class Together(Alone):
         return nullcontext() if last or self._bare else model.no_sync()
 
     def average(self, model: Any) -> None:
-        if not self._bare:
-            return
+        if self._bare:
+            self._average([p for p in model.parameters() if p.requires_grad])
+
+    @staticmethod
+    def _average(learning: list[Any]) -> None:
+        """Gradients of these parameters become their mean; where only some ranks have one, the others count zero."""
         from ox.tensor import make_tensor
 
-        learning = [p for p in model.parameters() if p.requires_grad]
         there = make_tensor(np.array([p.grad is not None for p in learning], np.uint8))
         dist.all_reduce(there, dist.ReduceOp.MAX)
         for p, wanted in zip(learning, there.array, strict=True):
@@ -140,6 +147,20 @@ class Together(Alone):
                 if p.grad is None:
                     p.grad = make_tensor(p.array * 0)
                 dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+
+    def averages(self, model: Any, optimizers: Sequence[Any]) -> None:
+        def average(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self._average([p for group in optimizer.param_groups for p in group["params"]])
+
+        for optimizer in optimizers:
+            optimizer.register_step_pre_hook(average)
+
+    def mean(self, value: float) -> float:
+        from ox.tensor import make_tensor
+
+        whole = make_tensor(np.array([value], np.float64))
+        dist.all_reduce(whole, dist.ReduceOp.SUM)
+        return float(whole.array[0]) / self.size
 
     def sampler(self, dataset: Any, seed: int) -> Any:
         from ox.data.distributed import DistributedSampler

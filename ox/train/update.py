@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ox.errors import LoadError, RecipeError
 from ox.train.options import Options
+
+
+def several(made: Any) -> list[Any]:
+    """The optimizers or schedulers that a page made: one, or a tuple, list or dict of them."""
+    if isinstance(made, Mapping):
+        return list(made.values())
+    return list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
+
+
+def watches(scheduler: Any) -> bool:
+    """Whether its step wants a figure of the validation, as that of `ReduceLROnPlateau`: it is stepped each epoch."""
+    first = next(iter(inspect.signature(scheduler.step).parameters.values()), None)
+    return first is not None and first.default is first.empty and first.kind is first.POSITIONAL_OR_KEYWORD
+
+
+def asks_again(optimizer: Any) -> bool:
+    """Whether its step asks for the loss more than once, as that of `LBFGS`: it needs a closure."""
+    from ox.optim import LBFGS
+
+    return isinstance(optimizer, LBFGS) or watches(optimizer)
 
 
 class Update:
@@ -13,13 +36,32 @@ class Update:
 
     Args:
         model: whose gradients they are.
-        optimizer, scheduler: stepped once an update; the scheduler may be None.
+        optimizer, scheduler: one, or a tuple, list or dict of them. Each scheduler is stepped once an update; one that
+            watches a figure once an epoch. The scheduler may be None.
         device: where the model is: "cpu" or "cuda".
+
+    Attributes:
+        closure: whether the optimizer asks for the loss itself; then a call needs one.
+
+    Raises:
+        RecipeError: a closure and fp16, or beside other optimizers.
     """
 
     def __init__(self, model: Any, optimizer: Any, scheduler: Any, options: Options, device: str) -> None:
-        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
-        self.options, self.device = options, device
+        self.model, self.options, self.device = model, options, device
+        self.optimizers, schedulers = several(optimizer), several(scheduler)
+        self.each_epoch = [one for one in schedulers if watches(one)]
+        self.each_step = [one for one in schedulers if not any(one is other for other in self.each_epoch)]
+        self.schedulers = schedulers
+        self.closure = any(map(asks_again, self.optimizers))
+        if self.closure and (options.amp == "fp16" or len(self.optimizers) > 1):
+            name = next(type(one).__name__ for one in self.optimizers if asks_again(one))
+            raise RecipeError(
+                f"{name} asks for the loss more than once a step",
+                expected="one optimizer, and amp=None or amp='bf16'",
+                got="amp='fp16'" if options.amp == "fp16" else f"{len(self.optimizers)} optimizers",
+                hint="step(model, batch, optimizers) on the page, which calls them itself",
+            )
         self.scaler = self._scaler()
         self.averages = self._averages()
 
@@ -46,27 +88,47 @@ class Update:
 
         return autocast(self.device, dtype=bfloat16 if self.options.amp == "bf16" else float16)
 
+    def zero_grad(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
     def backward(self, loss: Any) -> None:
         """Add the gradients of a loss to those that are there."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def __call__(self) -> None:
-        """One update with the gradients that are there."""
-        if self.scaler is not None:
-            self.scaler.unscale_(self.optimizer)
+    def clip(self) -> None:
         if self.options.clip is not None:
             from ox.nn.utils import clip_grad_norm_
 
             clip_grad_norm_(self.model.parameters(), self.options.clip)
-        if self.scaler is None:
-            self.optimizer.step()
+
+    def __call__(self, closure: Callable[[], float] | None = None) -> None:
+        """One update: with the gradients that are there, or with those that `closure` makes with the loss that it
+        returns."""
+        if closure is not None:
+            self.optimizers[0].step(closure)
         else:
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        if self.scheduler is not None:
-            self.scheduler.step()
+            if self.scaler is not None:
+                for optimizer in self.optimizers:
+                    self.scaler.unscale_(optimizer)
+            self.clip()
+            for optimizer in self.optimizers:
+                optimizer.step() if self.scaler is None else self.scaler.step(optimizer)
+            if self.scaler is not None:
+                self.scaler.update()
+        self.close()
+
+    def close(self) -> None:
+        """After a step: the schedulers and the averages follow."""
+        for scheduler in self.each_step:
+            scheduler.step()
         if self.averages is not None:
             self.averages.update_parameters(self.model)
+
+    def close_epoch(self, figure: Callable[[str], float]) -> None:
+        """After an epoch: the schedulers that watch a figure get it. `figure` gives that for a mode, "min" or "max"."""
+        for scheduler in self.each_epoch:
+            scheduler.step(figure(getattr(scheduler, "mode", "min")))
 
     @property
     def evaluated(self) -> Any:
@@ -78,18 +140,27 @@ class Update:
         if self.averages is not None:
             ema = {"model": self.averages.module.state_dict(), "count": int(self.averages.n_averaged.item())}
         return {
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "optimizer": _states(self.optimizers),
+            "scheduler": _states(self.schedulers),
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
             "ema": ema,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        for name, own in (("optimizer", self.optimizers), ("scheduler", self.schedulers)):
+            kept = state[name] if isinstance(state[name], list) else [] if state[name] is None else [state[name]]
+            if len(kept) != len(own):
+                raise LoadError(f"the checkpoint is of {len(kept)} {name}s", expected=str(len(own)))
+            for one, part in zip(own, kept, strict=True):
+                one.load_state_dict(part)
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
         if self.averages is not None:
             self.averages.module.load_state_dict(state["ema"]["model"])
             self.averages.n_averaged.copy_(state["ema"]["count"])
+
+
+def _states(own: list[Any]) -> Any:
+    """Their states: a list of several, one state of one, None of none."""
+    states = [one.state_dict() for one in own]
+    return states if len(states) > 1 else states[0] if states else None

@@ -154,7 +154,11 @@ SGD = "def optimizer(model{}):\n    return ox.optim.SGD(model.parameters())\n\n\
 @pytest.mark.parametrize(
     ("change", "what", "line"),
     [
-        (("def data():", SGD.format("")), "optimizer() in it.py stops with TypeError", "def optimizer(model):"),
+        (
+            ("def data():", SGD.format("")),
+            "optimizer() in it.py takes other arguments than it will be given",
+            "def optimizer(model):",
+        ),
         (
             ("def data():", "def optimizer(model, lr):\n    return 1\n\n\ndef data():"),
             "optimizer() in it.py did not return an optimizer",
@@ -162,7 +166,7 @@ SGD = "def optimizer(model{}):\n    return ox.optim.SGD(model.parameters())\n\n\
         ),
         (
             ("def data():", "def scheduler(o, lr):\n    return None\n\n\ndef data():"),
-            "scheduler() in it.py stops with TypeError",
+            "scheduler() in it.py takes other arguments than it will be given",
             "def scheduler(o, lr):",
         ),
         (
@@ -210,7 +214,7 @@ def test_a_function_that_fails_names_its_line_and_leaves_no_folder(
         ),
         (
             ("loss = nn.CrossEntropyLoss()", "def loss(outputs):\n    return outputs.mean()"),
-            "loss() in it.py stops with TypeError",
+            "loss() in it.py takes other arguments than it will be given",
             "def loss(outputs):",
         ),
         (
@@ -250,5 +254,58 @@ def test_a_name_that_is_nearly_one_that_ox_looks_for(variant) -> None:
     assert "def augmnt(batch, generator):" in str(caught.value.where)
     with pytest.raises(RecipeError, match="'lables'"):
         train.load(variant("it", ("labels = ", "lables = ")))
-    # a page's own helpers may be called nearly so
+    with pytest.raises(RecipeError, match="'colate'") as caught:
+        train.load(variant("it", ("def augment(", "def colate(samples):\n    return samples\n\n\ndef augment(")))
+    assert str(caught.value.hint).startswith("collate;")
+    # what other libraries call them, and an option beside `defaults`
+    for text, near in [
+        ("def training_step(model, batch):\n    pass", "step"), ("def collate_fn(samples):\n    pass", "collate"),
+        ("def configure_optimizers(model):\n    pass", "optimizer"), ("epochs = 7", "defaults = {'epochs': 7, ...}"),
+    ]:  # fmt: skip
+        with pytest.raises(RecipeError, match="is used by nothing") as caught:
+            train.load(variant("it", ("def augment(", f"{text}\n\n\ndef augment(")))
+        assert str(caught.value.hint).startswith(near)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "steps = 100",  # no function, as `step` is one
+        "def steps(count):\n    return count",  # which takes other arguments
+        "def labelled(points):\n    return points",
+        "def sampled(points, count):\n    return points",
+        "class Sampler:\n    pass",
+        "def _colate(samples):\n    return samples",
+        "def colate(samples):\n    return samples\n\n\nCOLLATES = {'c': colate}",
+        "__all__ = ['colate']\n\n\ndef colate(samples):\n    return samples",
+        "import functools\n\n\n@functools.cache\ndef colate(samples):\n    return samples",
+        "def plot(model):\n    return model",
+    ],
+)
+def test_names_of_a_page_s_own_are_its_own(variant, own: str) -> None:
+    assert train.load(variant("it", ("def augment(", f"{own}\n\n\ndef augment(")))
+
+
+def test_a_known_name_of_another_form(variant) -> None:
+    for text, expected in [
+        ("def scheduler(optimizer):\n    pass", "scheduler(optimizer, lr, steps)"),
+        ("def step(model):\n    pass", "step(model, batch) or step(model, batch, optimizers)"),
+        ("optimizer = 3", "optimizer(model, lr)"),
+        ("def collate(first, second):\n    pass", "collate(samples)"),
+    ]:
+        with pytest.raises(RecipeError) as caught:
+            train.load(variant("it", ("def model(", f"{text}\n\n\ndef model(")))
+        assert caught.value.expected == expected
+
+
+def test_a_loss_that_nothing_calls_is_named(variant) -> None:
+    step = "def step(model, batch):\n    return model(batch[0]).sum(), None\n\n\ndef model():"
+    assert train.load(variant("it", ("def model():", step))).idle == [
+        "loss is used by nothing: step() does not call it"
+    ]
+    used = step.replace("model(batch[0]).sum()", "loss(model(batch[0]), batch[1])")
+    assert train.load(variant("it", ("def model():", used))).idle == []
+
+
+def test_a_page_s_own_helpers_may_be_called_nearly_so(variant) -> None:
     assert train.load(variant("it", ("labels = [", "samples = 72\nlabels = ["), ("part(72)", "part(samples)")))

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from ox.autograd.modes import no_grad
-from ox.data import DataLoader, Subset
+from ox.data import DataLoader
 from ox.errors import OxError
+from ox.train.batch import arguments, is_tensor, row, rows, target_of, tensors
+from ox.train.datasets import first
+from ox.train.measure import validation_loss
 from ox.train.metrics import ConfusionMatrix
 from ox.train.recipe import Recipe
 from ox.train.samples import plain
@@ -28,7 +31,7 @@ class Sample:
     index: int
     loss: float
     inputs: list[Array]
-    target: Array
+    target: Array | None
     outputs: Array | None
 
 
@@ -58,19 +61,21 @@ def find(recipe: Recipe, model: Any, part: Any) -> Findings:
     Each sample's loss is the recipe's own loss of it alone.
     """
     found, confusion, start = Findings(), ConfusionMatrix(), 0
-    if len(part) > MOST:
-        part = Subset(part, range(MOST))
+    part = first(part, MOST)
     classes = True
     with no_grad(), np.errstate(all="ignore"):
-        for batch in DataLoader(part, batch_size=BATCH):
-            outputs, losses = _run(recipe, model, tuple(batch))
-            if classes and outputs is not None:
+        for batch in DataLoader(part, batch_size=BATCH, collate_fn=recipe.function("collate")):
+            batch = tuple(batch) if type(batch) is list else batch
+            outputs, losses = _run(recipe, model, batch)
+            targets = target_of(batch)
+            if classes and outputs is not None and is_tensor(targets):
                 try:
-                    confusion.update(outputs, batch[-1])
+                    confusion.update(outputs, targets)
                 except OxError:  # outputs and targets that are no scores and classes
                     classes = False
             for i, loss in enumerate(losses):
-                *inputs, target = (plain(x)[i] for x in batch)
+                inputs = [plain(x)[i] for _, x in tensors(batch) if x is not targets]
+                target = plain(targets)[i] if is_tensor(targets) else None
                 found.add(Sample(start + i, loss, inputs, target, None if outputs is None else plain(outputs)[i]))
             start += len(losses)
             classes = classes and outputs is not None
@@ -79,18 +84,21 @@ def find(recipe: Recipe, model: Any, part: Any) -> Findings:
     return found
 
 
-def _run(recipe: Recipe, model: Any, batch: tuple[Any, ...]) -> tuple[Any, list[float]]:
-    """The outputs of a batch, where they are one tensor, and the loss of each of its samples."""
-    rows = range(len(batch[-1]))
-    step = recipe.optional("step")
-    if step is not None:
-        alone = [step(model, tuple(x[i : i + 1] for x in batch)) for i in rows]
-        several = [outputs for _, outputs in alone]
-        whole = all(hasattr(x, "node") for x in several)
-        return np.concatenate([plain(x) for x in several]) if whole else None, [float(loss.item()) for loss, _ in alone]
-    *inputs, targets = batch
-    outputs = model(*inputs)
-    if hasattr(outputs, "node") and len(outputs) == len(targets):
-        return outputs, [float(recipe.page.loss(outputs[i : i + 1], targets[i : i + 1]).item()) for i in rows]
-    losses = [recipe.page.loss(model(*(x[i : i + 1] for x in inputs)), targets[i : i + 1]) for i in rows]
-    return None, [float(loss.item()) for loss in losses]
+def _run(recipe: Recipe, model: Any, batch: Any) -> tuple[Any, list[float]]:
+    """The outputs of a batch, where they are one tensor, and the loss of each of its samples; no losses where the
+    batch cannot be taken apart."""
+    count, targets = rows(batch), target_of(batch)
+    own = recipe.optional("validate") or recipe.optional("step")
+    if own is None and is_tensor(targets):
+        inputs, named = arguments(model, batch)
+        outputs = model(*inputs, **named)
+        if is_tensor(outputs) and outputs.ndim and len(outputs) == count:
+            loss = recipe.page.loss
+            return outputs, [float(loss(outputs[i : i + 1], targets[i : i + 1])) for i in range(count)]
+    each = [row(batch, i, count) for i in range(count)]
+    if any(one is None for one in each):
+        return None, []
+    alone = [validation_loss(recipe, model, one) for one in each]
+    several = [outputs for _, outputs in alone]
+    whole = own is not None and all(map(is_tensor, several))
+    return np.concatenate([plain(x) for x in several]) if whole else None, [float(loss) for loss, _ in alone]

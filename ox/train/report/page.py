@@ -149,7 +149,7 @@ def _figure(sample: Sample, labels: Sequence[str] | None) -> str:
 
 def _answer(sample: Sample, labels: Sequence[str] | None) -> str:
     outputs, target = sample.outputs, sample.target
-    if outputs is None or target.size > 4:
+    if outputs is None or target is None or target.size > 4:
         return ""
     if target.ndim == 0 and target.dtype.kind in "iu" and outputs.ndim == 1 and outputs.size > 1:
         return f"is {_name(int(target), labels)}, taken for {_name(int(outputs.argmax()), labels)}"
@@ -161,7 +161,8 @@ def _answer(sample: Sample, labels: Sequence[str] | None) -> str:
 
 def _again(config: dict[str, Any]) -> str:
     options = config["options"]
-    flags = " ".join(f"--{k.replace('_', '-')} {shlex.quote(str(v))}" for k, v in options.items())
+    words = {f"--{k.replace('_', '-')}": v for k, v in options.items() if v is not False}
+    flags = " ".join(name if v is True else f"{name} {shlex.quote(str(v))}" for name, v in words.items())
     return (
         f"<h2>How it was made</h2><pre>{escape(config['run']['command'])}</pre>"
         f'<p class="soft">with every option written out: <code>{escape(flags)}</code></p>'

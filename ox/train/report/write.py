@@ -28,7 +28,7 @@ def write(run: Run, path: str | os.PathLike[str] | None = None) -> Path:
     """
     recipe, model = restore(run)
     data = recipe.data().first(run.options.limit)
-    name, part = ("validation", data.validation) if data.held_back is None else ("held back", data.held_back)
+    name, part = list(data.parts().items())[-1]
     path = Path(path) if path is not None else run.folder / "report.html"
     write_text(path, page(summarize(run), name, find(recipe, model, part), recipe.labels))
     return path

@@ -1,0 +1,234 @@
+"""What a batch may be: tensors in tuples, dicts, named tuples and dataclasses, beside strings and None.
+
+A tuple ends in its target. A dict, a named tuple or a dataclass names it: the first of `TARGETS` that is there (a named
+tuple without any of them ends in it).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from ox.errors import RecipeError
+
+TARGETS = ("target", "targets", "label", "labels", "y")
+OWN_STEP = "step(model, batch) on the page, which takes the batch apart and returns (loss, outputs)"
+
+
+def is_tensor(x: Any) -> bool:
+    return hasattr(x, "node") and hasattr(x, "array")
+
+
+def named_parts(batch: Any) -> dict[str, Any] | None:
+    """The entries of a batch whose parts have names; None for one that has none."""
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    if hasattr(batch, "_fields"):
+        return dict(zip(batch._fields, batch, strict=True))
+    if is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return None
+
+
+def map_tensors(function: Callable[[Any], Any], batch: Any) -> Any:
+    """The same batch with `function` of each tensor; what is no tensor stays."""
+    if is_tensor(batch):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        made = {key: map_tensors(function, value) for key, value in batch.items()}
+        return made if type(batch) is dict else _like(batch, made)
+    if isinstance(batch, (tuple, list)):
+        parts = [map_tensors(function, value) for value in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        changed = {f.name: map_tensors(function, getattr(batch, f.name)) for f in fields(batch) if f.init}
+        return replace(batch, **changed)
+    return batch
+
+
+def _like(batch: Any, made: dict[Any, Any]) -> Any:
+    """A mapping of the same class; a plain dict where that class is not made of one."""
+    try:
+        return type(batch)(made)
+    except TypeError:
+        return made
+
+
+def tensors(batch: Any, name: str = "") -> list[tuple[str, Any]]:
+    """All tensors of a batch, each with where it stands: ``1``, ``image``, ``inputs.mask``."""
+    if is_tensor(batch):
+        return [(name, batch)]
+    parts = named_parts(batch)
+    if parts is None:
+        parts = {str(i): x for i, x in enumerate(batch)} if isinstance(batch, (tuple, list)) else {}
+    return [found for key, x in parts.items() for found in tensors(x, f"{name}.{key}" if name else str(key))]
+
+
+def target_of(batch: Any) -> Any:
+    """The target of a batch; None where it has none that could be told from the rest."""
+    parts = named_parts(batch)
+    if parts is not None:
+        name = target_name(parts)
+        if name is None and hasattr(batch, "_fields") and len(batch) > 1:
+            name = batch._fields[-1]
+        return None if name is None else parts[name]
+    return batch[-1] if isinstance(batch, (tuple, list)) and len(batch) > 1 else None
+
+
+def target_name(parts: Mapping[str, Any]) -> str | None:
+    return next((name for name in TARGETS if parts.get(name) is not None), None)
+
+
+def rows(batch: Any) -> int:
+    """How many samples a batch has: the length of its target, else of the first thing in it that has a length."""
+    count = _length(target_of(batch))
+    if count is None:
+        count = _length(batch, outermost=True)
+    return 1 if count is None else count
+
+
+def _length(x: Any, outermost: bool = False) -> int | None:
+    if is_tensor(x):
+        return int(x.array.shape[0]) if x.array.ndim else None
+    parts = named_parts(x)
+    if parts is not None:
+        return next((n for n in map(_length, parts.values()) if n is not None), None)
+    if not isinstance(x, (tuple, list)) or not x:
+        return None
+    lengths = [_length(part) if not isinstance(part, str | bytes) else None for part in x]
+    columns = outermost or (all(map(is_tensor, x)) and len(set(lengths)) == 1)  # else one entry a sample
+    return next((n for n in lengths if n is not None), len(x)) if columns else len(x)
+
+
+def row(batch: Any, index: int, count: int) -> Any:
+    """The batch of one sample; None where not all that is in it has an entry a sample."""
+    if any(not x.array.ndim or x.array.shape[0] != count for _, x in tensors(batch)) or not tensors(batch):
+        return None
+    return _row(batch, index, count)
+
+
+def _row(x: Any, index: int, count: int) -> Any:
+    if is_tensor(x):
+        return x[index : index + 1]
+    if isinstance(x, list) and len(x) == count and x and not tensors(x):
+        return x[index : index + 1]  # strings, one a sample
+    if isinstance(x, Mapping):
+        return _like(x, {key: _row(value, index, count) for key, value in x.items()})
+    if isinstance(x, (tuple, list)):
+        parts = [_row(value, index, count) for value in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    if is_dataclass(x) and not isinstance(x, type):
+        return replace(x, **{f.name: _row(getattr(x, f.name), index, count) for f in fields(x) if f.init})
+    return x
+
+
+# -- what a model is called with -----------------------------------------------------------------------------------
+
+
+def arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What a model is called with for a batch: all but the target. A tuple's entries by position; those of a dict, a
+    named tuple or a dataclass by name, as far as the model's forward takes these names.
+
+    Raises:
+        RecipeError: nothing to call it with, or names that it does not take.
+    """
+    parts = named_parts(batch)
+    if parts is None:
+        if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+            raise RecipeError(
+                "the batch has no target beside its inputs",
+                expected="samples (input, target), or dicts of inputs and 'target'",
+                got=describe(batch), hint=OWN_STEP,
+            )  # fmt: skip
+        return list(batch[:-1]), {}
+    name = target_name(parts) or (batch._fields[-1] if hasattr(batch, "_fields") and len(batch) > 1 else None)
+    if name is None:
+        raise RecipeError(
+            "the batch names no target", expected=f"an entry {' or '.join(map(repr, TARGETS))}",
+            got=describe(batch), hint=OWN_STEP,
+        )  # fmt: skip
+    inputs = {key: value for key, value in parts.items() if key != name}
+    file = _names_of_file(model)
+    if file is not None and set(file) <= inputs.keys():
+        return [inputs[key] for key in file], {}
+    positional, taken, needed, rest = _parameters(model)
+    if rest or taken & inputs.keys():
+        chosen = {key: value for key, value in inputs.items() if rest or key in taken}
+        if lacking := [key for key in needed if key not in chosen]:
+            raise RecipeError(
+                f"the model's forward wants '{lacking[0]}', which the batch has not",
+                expected=", ".join(needed), got=describe(batch), hint=OWN_STEP,
+            )  # fmt: skip
+        return [], chosen
+    held = [value for value in inputs.values() if tensors(value)]
+    if len(held) == 1:
+        return held, {}
+    if positional == 1:
+        return [inputs], {}
+    raise RecipeError(
+        "the batch's names are not those that the model's forward takes",
+        expected=", ".join(needed or sorted(taken)) or "one input", got=describe(batch), hint=OWN_STEP,
+    )  # fmt: skip
+
+
+def _parameters(model: Any) -> tuple[int, set[str], list[str], bool]:
+    """Of a model's forward: how many inputs it takes by position, all names, those without a default, and whether it
+    takes any name."""
+    kinds = inspect.signature(_bare(model).forward).parameters
+    named = {n: p for n, p in kinds.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    positional = sum(p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY) for p in kinds.values())
+    needed = [name for name, p in named.items() if p.default is p.empty]
+    return positional, set(named), needed, any(p.kind is p.VAR_KEYWORD for p in kinds.values())
+
+
+def _bare(model: Any) -> Any:
+    """The model itself, where it is wrapped for several processes."""
+    from ox.nn.parallel import DistributedDataParallel
+
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def _names_of_file(model: Any) -> list[str] | None:
+    """The names of a loaded file's inputs, in order."""
+    net = getattr(_bare(model), "net", _bare(model))
+    graph = getattr(net, "graph", None)
+    return None if graph is None else [value.name for value in graph.inputs]
+
+
+def ordered(model: Any, batch: Any) -> tuple[list[Any], list[str]]:
+    """The inputs in the order of the model's arguments, and their names where the batch gives them.
+
+    Raises:
+        RecipeError: the model takes no such inputs, or takes them as a dict.
+    """
+    positional, by_name = arguments(model, batch)
+    if not by_name:
+        if any(isinstance(x, Mapping) for x in positional):
+            raise RecipeError(
+                "the model's forward takes a dict, and a file's inputs have an order",
+                hint="forward(self, a, b) with the names of the dict's entries",
+            )
+        return positional, []
+    taken = [name for name in _order(model) if name in by_name]
+    names = [*taken, *(name for name in by_name if name not in taken)]
+    return [by_name[name] for name in names], names
+
+
+def _order(model: Any) -> list[str]:
+    return list(inspect.signature(_bare(model).forward).parameters)
+
+
+def describe(batch: Any) -> str:
+    """``{'image': float32 [8, 3], 'path': list}``."""
+    if is_tensor(batch):
+        return f"{batch.dtype} {list(batch.array.shape)}"
+    if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
+        few = ", ".join(map(describe, batch[:6])) + (", ..." if len(batch) > 6 else "")
+        return f"{'(' if isinstance(batch, tuple) else '['}{few}{')' if isinstance(batch, tuple) else ']'}"
+    parts = named_parts(batch)
+    if parts is not None:
+        name = "" if isinstance(batch, Mapping) else type(batch).__name__
+        return f"{name}{{{', '.join(f'{key!r}: {describe(value)}' for key, value in list(parts.items())[:8])}}}"
+    return type(batch).__name__
