@@ -12,26 +12,21 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-import ox.random
-from ox.errors import DistributedError, OxError, RecipeError, TrainError
 from ox.settings import set_num_threads
-from ox.train import chance
-from ox.train.batch import is_tensor, rows, target_of, tensors
-from ox.train.culprit import blame
-from ox.train.datasets import is_stream, length
+from ox.train import chance, setup
+from ox.train.datasets import length
 from ox.train.evaluate import Result
 from ox.train.feed import Batch, Feed
 from ox.train.measure import training_loss, validation_loss
 from ox.train.metrics import Metric
 from ox.train.metrics.named import metrics_of
-from ox.train.nonfinite import diagnose
 from ox.train.options import Options
 from ox.train.plain import of_objects
 from ox.train.progress import Criterion, Progress
 from ox.train.recipe import Recipe
-from ox.train.sampler import ReplayedSampler
+from ox.train.step import Step
 from ox.train.team import team
-from ox.train.update import Update, several
+from ox.train.update import Update
 from ox.train.validation import validate
 from ox.train.weights import load_model
 
@@ -116,24 +111,17 @@ class Trainer:
         self.data = (data or recipe.data()).first(options.limit)
         self.team.check(self._told())
         self.collate = recipe.function("collate")
-        self.feed = Feed(
-            self.data.train, options, self._augment(), self.device, self.team, self.collate, self._sampler()
-        )
-        if self.feed.steps == 0:
-            raise RecipeError(
-                "an epoch has no step",
-                got=f"{len(self.data.train)} samples, batch_size {options.batch_size}, drop_last={options.drop_last}",
-                hint="a smaller --batch-size, or drop_last=False",
-            )
-        self.optimizer = self._optimizer()
-        self.steps = self._steps()
-        self.scheduler = self._scheduler()
+        setup.check(recipe, options, self.data)
+        sampler = setup.sampler(recipe, options, self.data.train, self.team)
+        self.feed = Feed(self.data.train, options, setup.augment(recipe), self.device, self.team, self.collate, sampler)
+        self.steps = setup.steps(self.feed, options)
+        self.optimizer = setup.optimizer(recipe, self.model, options.lr)
+        self.scheduler = setup.scheduler(recipe, self.optimizer, options.lr, self.steps)
         self.update = Update(self.model, self.optimizer, self.scheduler, options, self.device)
-        self.own_updates = recipe.updates
-        self._check_validation()
         self.network = self.team.wrapped(self.model, recipe.optional("step") is not None)  # what a step calls
-        if self.own_updates:
+        if recipe.updates:
             self.team.averages(self.model, self.update.optimizers)
+        self._step = Step(self)
         if not self.team.first:
             chance.seed(self.team.seed(options.seed))  # every rank drops out others
         self.progress = Progress()
@@ -142,85 +130,6 @@ class Trainer:
         """What all ranks must have been told alike."""
         sizes = {f"length of the {name} data": length(part) for name, part in self.data.parts().items()}
         return {"page": self.recipe.sha256[:12], **self.options.to_table(), **sizes}
-
-    def _optimizer(self) -> Any:
-        make = self.recipe.function("optimizer")
-        if make is not None:
-            made = make(self.model, self.options.lr)
-            usable = bool(several(made)) and all(hasattr(one, "param_groups") for one in several(made))
-            return self.recipe.gave("optimizer", made, usable, "an optimizer")
-        from ox.optim import AdamW
-
-        return AdamW(self.model.parameters(), lr=self.options.lr)
-
-    def _scheduler(self) -> Any:
-        make = self.recipe.function("scheduler")
-        if make is None:
-            return None
-        try:
-            made = make(self.optimizer, self.options.lr, self.steps)
-        except OxError as error:
-            if self.steps is None:
-                error.hint = "steps is None, for the stream has no length: max_steps or steps_per_epoch in defaults"
-            raise
-        usable = bool(several(made)) and all(hasattr(one, "step") for one in several(made))
-        return self.recipe.gave("scheduler", made, usable, "a scheduler")
-
-    def _steps(self) -> int | None:
-        """Steps in all; None where only the end of a stream says."""
-        each, most = self.feed.steps, self.options.max_steps
-        if each is None:
-            return most
-        return min(self.options.epochs * each, most or self.options.epochs * each)
-
-    def _sampler(self) -> ReplayedSampler | None:
-        """The page's own sampler, if there is one."""
-        made = [(self.recipe.function(name), name == "batch_sampler") for name in ("sampler", "batch_sampler")]
-        found = [(make, batched) for make, batched in made if make is not None]
-        if not found:
-            return None
-        if len(found) > 1 or is_stream(self.data.train):
-            why = "a stream has no indices" if len(found) < 2 else "a page has a sampler or a batch_sampler"
-            raise RecipeError(f"{why}: {self.recipe.path.name} cannot be sampled so", hint="one of them, or none")
-        ((make, batched),) = found
-        options, count = self.options, self.options.steps_per_epoch
-        if count is not None:
-            count *= options.accumulate * self.team.size * (1 if batched else options.batch_size)
-        return ReplayedSampler(make(self.data.train), self.team, batched, count)
-
-    def _check_validation(self) -> None:
-        """Raise RecipeError where the options, or what the page defines, do not go with a step that updates itself, or
-        with data without validation."""
-        options, data = self.options, self.data
-        if self.own_updates:
-            given = {"clip": options.clip, "amp='fp16'": options.amp == "fp16", "accumulate": options.accumulate > 1}
-            if wrong := [name for name, is_given in given.items() if is_given]:
-                raise RecipeError(
-                    f"{wrong[0]} does not go with step(model, batch, optimizers), which updates by itself",
-                    hint="do it in the step",
-                )
-            measured = self.recipe.optional("validate") or self.recipe.optional("loss")
-            if measured is None and (data.validation is not None or data.held_back is not None):
-                raise RecipeError(
-                    "step(model, batch, optimizers) only trains: nothing says what to measure on the validation data",
-                    expected="validate(model, batch) on the page, which returns (loss, outputs), or a loss",
-                    hint="return train, None in data(), where there is nothing to measure",
-                )
-        if data.validation is None and (options.patience is not None or self.recipe.optional("best") is not None):
-            given_name = "best" if options.patience is None else "patience"
-            raise RecipeError(f"{given_name} needs validation data", got="data() without any")
-
-    def _augment(self) -> Callable[..., Any] | None:
-        own = self.recipe.function("augment")
-        if own is None:
-            return None
-
-        def augment(batch: Batch, generator: ox.random.Generator) -> Any:
-            made = own(batch, generator)
-            usable = bool(tensors(made))
-            return self.recipe.gave("augment", made, usable, "a batch, the tensors that it was given")
-
-        return augment
 
     def fit(
         self,
@@ -304,115 +213,11 @@ class Trainer:
             TrainError: the loss is NaN or infinite; nothing was updated.
         """
         with np.errstate(all="ignore"):  # what is not finite is found below, and its cause named
-            placed, running = [self.feed.placed(batch) for batch in batches], Result()
-            if self.own_updates:
-                loss = self._own_step(placed, running)
-            elif self.update.closure:
-                loss = self._closed_step(placed, running)
-            else:
-                loss = self._gradients(placed, running)
-                self.update()
+            running = Result()
+            loss = self._step([self.feed.placed(batch) for batch in batches], running)
         self.progress.step += 1
         self.progress.running.join(running)
         return loss
-
-    def _closed_step(self, batches: list[Batch], running: Result) -> float:
-        """A step of an optimizer that asks for loss and gradients as often as it likes."""
-        losses: list[float] = []
-
-        def closure() -> float:
-            # only the first is the loss of these weights; where a line search looks, the loss may be anything
-            losses.append(self._gradients(batches, Result() if losses else running, checked=not losses))
-            self.update.clip()
-            return self.team.mean(losses[-1])
-
-        self.update(closure)
-        return losses[0]
-
-    def _own_step(self, batches: list[Batch], running: Result) -> float:
-        """A step that does backward and updates by itself."""
-        before = self.progress.step
-        for batch in batches:
-            try:
-                loss, outputs = self._cast_loss(self.network, batch)
-            except (TrainError, DistributedError):
-                raise
-            except Exception as error:
-                number, _ = self.feed.indices()
-                error.add_note(f"in batch {number} of epoch {self.progress.epoch + 1}")
-                raise
-            value = float(loss)
-            if not np.isfinite(value):
-                raise TrainError(
-                    f"the loss is {value} at step {before + 1}",
-                    extra={"cause": "the page's own step, which has updated the weights already"},
-                    hint="a smaller --lr, or ox.nn.utils.clip_grad_norm_ in the step",
-                )
-            running.add(value, outputs, batch)
-        self.update.close()
-        return running.loss
-
-    def _gradients(self, batches: list[Batch], running: Result, checked: bool = True) -> float:
-        """Forward and backward of each batch. Returns the mean loss over all samples.
-
-        Args:
-            checked: a loss that is not finite is an error.
-        """
-        counts, loss_sum = [rows(batch) for batch in batches], 0.0
-        total = sum(counts)
-        for i, batch in enumerate(batches):
-            with self.team.quiet(self.network, last=i == len(batches) - 1):
-                try:
-                    loss, value, outputs = self._forward(batch, len(batches) - i, checked)
-                except (TrainError, DistributedError):
-                    raise
-                except Exception as error:
-                    raise self._blamed(error, batch, len(batches) - i) from error
-                if i == 0:
-                    self.update.zero_grad()
-                share = counts[i] / total
-                self.update.backward(loss if counts[i] == total else loss * share)
-            running.add(value, outputs, batch)
-            loss_sum += value * share
-        self.team.average(self.model)
-        return loss_sum
-
-    def _forward(self, batch: Batch, back: int, checked: bool) -> tuple[Any, float, Any]:
-        """Loss, its value and outputs of a training batch."""
-        before = ox.random.get_state()
-        loss, outputs = self._cast_loss(self.network, batch)
-        value = float(loss)
-        if self.progress.step == 0:
-            self._check_labels(outputs, target_of(batch))
-        if checked and not np.isfinite(value):
-            ox.random.set_state(before)
-            when = f"step {self.progress.step + 1}"
-            raise diagnose(self.model, self._cast_loss, batch, value, when, self.feed.indices(back)[1])
-        return loss, value, outputs
-
-    def _check_labels(self, outputs: Any, targets: Any) -> None:
-        """One label a class, where outputs and targets are seen to be of classes."""
-        labels = self.recipe.labels
-        shape: tuple[int, ...] = getattr(outputs, "shape", ())
-        if not is_tensor(targets):
-            return
-        classes = len(shape) == 2 and shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point()
-        if labels is not None and classes and len(labels) != shape[1]:
-            raise RecipeError(
-                f"the labels of {self.recipe.path.name} do not fit the model's outputs",
-                expected=f"{shape[1]} labels, one a class",
-                got=f"{len(labels)}: {', '.join(labels[:4])}{', ...' if len(labels) > 4 else ''}",
-            )
-
-    def _blamed(self, error: Exception, batch: Batch, back: int) -> Exception:
-        """The error of a training batch, with the samples that are to blame for it."""
-        number, indices = self.feed.indices(back)
-        when = f"batch {number} of epoch {self.progress.epoch + 1}" if number else "a batch of your own"
-        return blame(error, self.loss, self.model, batch, when, indices)
-
-    def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
-        with self.update.casts():
-            return self.loss(model, batch)
 
     def evaluate(self, part: Any, model: Any = None, also: Sequence[Metric] = ()) -> Result:
         """Loss, right answers and the recipe's metrics on a dataset; draws no random numbers and changes nothing.

@@ -1,0 +1,134 @@
+"""One step of training: forward and backward of its batches, and the update, whoever makes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import ox.random
+from ox.errors import DistributedError, RecipeError, TrainError
+from ox.train.batch import is_tensor, rows, target_of
+from ox.train.culprit import blame
+from ox.train.evaluate import Result
+from ox.train.nonfinite import diagnose
+
+if TYPE_CHECKING:
+    from ox.train.trainer import Trainer
+
+Batch = Any
+
+
+class Step:
+    """The steps of a trainer: of an optimizer that takes gradients, of one that asks for them, or a page's own."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def __call__(self, batches: list[Batch], running: Result) -> float:
+        """Take one, and count its batches in `running`. Returns the mean loss over all samples."""
+        if self.trainer.recipe.updates:
+            return self._own_step(batches, running)
+        if self.trainer.update.closure:
+            return self._closed_step(batches, running)
+        loss = self._gradients(batches, running)
+        self.trainer.update()
+        return loss
+
+    def _closed_step(self, batches: list[Batch], running: Result) -> float:
+        """A step of an optimizer that asks for loss and gradients as often as it likes."""
+        losses: list[float] = []
+
+        def closure() -> float:
+            # only the first is the loss of these weights; where a line search looks, the loss may be anything
+            losses.append(self._gradients(batches, Result() if losses else running, checked=not losses))
+            self.trainer.update.clip()
+            return self.trainer.team.mean(losses[-1])
+
+        self.trainer.update(closure)
+        return losses[0]
+
+    def _own_step(self, batches: list[Batch], running: Result) -> float:
+        """A step that does backward and updates by itself."""
+        before = self.trainer.progress.step
+        for batch in batches:
+            try:
+                loss, outputs = self._cast_loss(self.trainer.network, batch)
+            except (TrainError, DistributedError):
+                raise
+            except Exception as error:
+                number, _ = self.trainer.feed.indices()
+                error.add_note(f"in batch {number} of epoch {self.trainer.progress.epoch + 1}")
+                raise
+            value = float(loss)
+            if not np.isfinite(value):
+                raise TrainError(
+                    f"the loss is {value} at step {before + 1}",
+                    extra={"cause": "the page's own step, which has updated the weights already"},
+                    hint="a smaller --lr, or ox.nn.utils.clip_grad_norm_ in the step",
+                )
+            running.add(value, outputs, batch)
+        self.trainer.update.close()
+        return running.loss
+
+    def _gradients(self, batches: list[Batch], running: Result, checked: bool = True) -> float:
+        """Forward and backward of each batch. Returns the mean loss over all samples.
+
+        Args:
+            checked: a loss that is not finite is an error.
+        """
+        counts, loss_sum = [rows(batch) for batch in batches], 0.0
+        total = sum(counts)
+        for i, batch in enumerate(batches):
+            with self.trainer.team.quiet(self.trainer.network, last=i == len(batches) - 1):
+                try:
+                    loss, value, outputs = self._forward(batch, len(batches) - i, checked)
+                except (TrainError, DistributedError):
+                    raise
+                except Exception as error:
+                    raise self._blamed(error, batch, len(batches) - i) from error
+                if i == 0:
+                    self.trainer.update.zero_grad()
+                share = counts[i] / total
+                self.trainer.update.backward(loss if counts[i] == total else loss * share)
+            running.add(value, outputs, batch)
+            loss_sum += value * share
+        self.trainer.team.average(self.trainer.model)
+        return loss_sum
+
+    def _forward(self, batch: Batch, back: int, checked: bool) -> tuple[Any, float, Any]:
+        """Loss, its value and outputs of a training batch."""
+        before = ox.random.get_state()
+        loss, outputs = self._cast_loss(self.trainer.network, batch)
+        value = float(loss)
+        if self.trainer.progress.step == 0:
+            self._check_labels(outputs, target_of(batch))
+        if checked and not np.isfinite(value):
+            ox.random.set_state(before)
+            when = f"step {self.trainer.progress.step + 1}"
+            raise diagnose(self.trainer.model, self._cast_loss, batch, value, when, self.trainer.feed.indices(back)[1])
+        return loss, value, outputs
+
+    def _check_labels(self, outputs: Any, targets: Any) -> None:
+        """One label a class, where outputs and targets are seen to be of classes."""
+        labels = self.trainer.recipe.labels
+        shape: tuple[int, ...] = getattr(outputs, "shape", ())
+        if not is_tensor(targets):
+            return
+        classes = len(shape) == 2 and shape[1] > 1 and targets.ndim == 1 and not targets.is_floating_point()
+        if labels is not None and classes and len(labels) != shape[1]:
+            raise RecipeError(
+                f"the labels of {self.trainer.recipe.path.name} do not fit the model's outputs",
+                expected=f"{shape[1]} labels, one a class",
+                got=f"{len(labels)}: {', '.join(labels[:4])}{', ...' if len(labels) > 4 else ''}",
+            )
+
+    def _blamed(self, error: Exception, batch: Batch, back: int) -> Exception:
+        """The error of a training batch, with the samples that are to blame for it."""
+        number, indices = self.trainer.feed.indices(back)
+        when = f"batch {number} of epoch {self.trainer.progress.epoch + 1}" if number else "a batch of your own"
+        return blame(error, self.trainer.loss, self.trainer.model, batch, when, indices)
+
+    def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
+        with self.trainer.update.casts():
+            return self.trainer.loss(model, batch)
