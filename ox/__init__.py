@@ -23,6 +23,7 @@ from ox.autograd import (
     no_grad,
     set_grad_enabled,
 )
+from ox.complex_pairs import view_as_complex, view_as_real
 from ox.creation import (
     arange,
     as_tensor,
@@ -247,6 +248,8 @@ __all__ = [
     "uint64",
     "uint8",
     "use_deterministic_algorithms",
+    "view_as_complex",
+    "view_as_real",
     "zeros",
     *_functions,
 ]

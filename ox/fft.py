@@ -1,9 +1,10 @@
 """Discrete Fourier transforms, under the names of `torch.fft`.
 
-One thing differs: tensors have no complex element type. Where PyTorch takes or returns a complex tensor [..., n], these
-functions take or return a real one [..., n, 2] of real and imaginary parts: what `torch.view_as_real` makes of it.
-`dim` counts the dimensions before that last one. So `fft` of real values is `fft(complex(x))`, or `rfft(x)` for the
-half that says it all; and the magnitude of a spectrum is `y.norm(dim=-1)`.
+Tensors have no complex element type. Where PyTorch returns a complex tensor [..., n], these functions return a real one
+[..., n, 2] of real and imaginary parts that stands for it (`ox.complex_pairs`): they take it again, and what would mean
+another thing for complex numbers is refused. `ox.view_as_real(y)` is the pairs as a tensor like others: the magnitude
+of a spectrum is `ox.view_as_real(y).norm(dim=-1)`; `ox.view_as_complex(pairs)` or `complex(real, imag)` the way back.
+`dim` counts the dimensions before that last one. A tensor without the mark holds real numbers, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops
+from ox.complex_pairs import is_marked, marked, plain, view_as_complex
 from ox.creation import arange
 from ox.dtypes import DType, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -31,13 +33,17 @@ Dim = int | Sequence[int] | None
 
 def complex(real: Any, imag: Any = None) -> Tensor:
     """Real and imaginary parts [...] (by default zeros) as one tensor [..., 2]."""
+    return marked(_joined(real, imag))
+
+
+def _joined(real: Any, imag: Any = None) -> Tensor:
     last = ops.Unsqueeze(real, _ints(-1))
     return cat([last, zeros_like(last) if imag is None else ops.Unsqueeze(imag, _ints(-1))], -1)
 
 
 def conj(x: Any) -> Tensor:
     """The complex conjugate of [..., 2]."""
-    return ops.Mul(x, operator.as_input(np.array([1, -1], x.array.dtype)))
+    return view_as_complex(x).conj()
 
 
 def _ints(*values: int) -> Tensor:
@@ -46,19 +52,26 @@ def _ints(*values: int) -> Tensor:
 
 
 def _pairs(x: Any, what: str) -> Any:
-    """Raise unless x holds complex values."""
-    if not x.array.ndim or x.array.shape[-1] != 2 or not is_floating(x.array.dtype) or x.array.ndim < 2:
+    """Complex values as plain pairs: those that are marked, or real values and zeros."""
+    if is_marked(x):
+        return plain(x)
+    x = _reals(x, what)
+    if x.array.shape[-1] == 2:
         raise ShapeError(
-            f"{what} takes complex values as pairs",
+            f"{what} cannot tell whether these are pairs of real and imaginary part",
             where=users_line(3),
-            expected="floats [..., n, 2], real and imaginary part last",
             got=f"{x.array.dtype} {list(x.array.shape)}",
-            hint="ox.fft.rfft(x), or ox.fft.complex(x) for real x",
+            hint="ox.view_as_complex(x) for pairs, ox.fft.complex(x) for real numbers",
         )
-    return x
+    return _joined(x)
 
 
 def _reals(x: Any, what: str) -> Any:
+    if is_marked(x):
+        raise DTypeError(
+            f"{what} takes real values", where=users_line(3), got="complex ones, as ox.fft gives them",
+            hint="ox.fft.fft(x) and its like, or x.real",
+        )  # fmt: skip
     if x.array.dtype.kind in "iub":
         return cast(x, get_default_dtype())
     if not is_floating(x.array.dtype):
@@ -108,12 +121,12 @@ def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None
     Args:
         norm: "backward" divides the inverse by n, "forward" this direction, "ortho" both by sqrt(n).
     """
-    return _transform(_pairs(input, "fft"), n, dim, norm, False, "fft")
+    return marked(_transform(_pairs(input, "fft"), n, dim, norm, False, "fft"))
 
 
 def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of `fft`. `torch.fft.ifft`."""
-    return _transform(_pairs(input, "ifft"), n, dim, norm, True, "ifft")
+    return marked(_transform(_pairs(input, "ifft"), n, dim, norm, True, "ifft"))
 
 
 def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
@@ -123,7 +136,7 @@ def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
     at = one_dim(dim, x.array.ndim)
     length = n if n is not None else x.shape[at]
     y = ops.DFT(ops.Unsqueeze(x, _ints(-1)), _length(n, "rfft"), _axis(at), onesided=1)
-    return _normed(y, length, norm, False, "rfft")
+    return marked(_normed(y, length, norm, False, "rfft"))
 
 
 def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
@@ -182,7 +195,7 @@ def fftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) ->
     y: Tensor = _pairs(input, "fftn")
     for n, at in _several(y.array.ndim - 1, s, dim, "fftn"):
         y = _transform(y, n, at, norm, False, "fftn")
-    return y
+    return marked(y)
 
 
 def ifftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
@@ -190,17 +203,17 @@ def ifftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -
     y: Tensor = _pairs(input, "ifftn")
     for n, at in _several(y.array.ndim - 1, s, dim, "ifftn"):
         y = _transform(y, n, at, norm, True, "ifftn")
-    return y
+    return marked(y)
 
 
 def rfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """`rfft` along the last of several dimensions and `fft` along the others. `torch.fft.rfftn`."""
     x = _reals(input, "rfftn")
     *others, (n, last) = _several(x.array.ndim, s, dim, "rfftn")
-    y = rfft(x, n, last, norm)
+    y: Tensor = plain(rfft(x, n, last, norm))
     for n, at in others:
         y = _transform(y, n, at, norm, False, "rfftn")
-    return y
+    return marked(y)
 
 
 def irfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
@@ -209,7 +222,7 @@ def irfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) 
     *others, (n, last) = _several(y.array.ndim - 1, s, dim, "irfftn")
     for m, at in others:
         y = _transform(y, m, at, norm, True, "irfftn")
-    return irfft(y, n, last, norm)
+    return irfft(marked(y), n, last, norm)
 
 
 def hfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
@@ -218,17 +231,17 @@ def hfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -
     *others, (n, last) = _several(y.array.ndim - 1, s, dim, "hfftn")
     for m, at in others:
         y = _transform(y, m, at, norm, False, "hfftn")
-    return hfft(y, n, last, norm)
+    return hfft(marked(y), n, last, norm)
 
 
 def ihfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -> Tensor:
     """The inverse of `hfftn`. `torch.fft.ihfftn`."""
     x = _reals(input, "ihfftn")
     *others, (n, last) = _several(x.array.ndim, s, dim, "ihfftn")
-    y = ihfft(x, n, last, norm)
+    y: Tensor = plain(ihfft(x, n, last, norm))
     for m, at in others:
         y = _transform(y, m, at, norm, True, "ihfftn")
-    return y
+    return marked(y)
 
 
 def hfft2(input: Any, s: Any = None, dim: Dim = (-2, -1), norm: str | None = None) -> Tensor:
@@ -280,16 +293,17 @@ def rfftfreq(
 
 
 def _rolled(input: Any, dim: Dim, back: bool) -> Tensor:
-    rank = input.array.ndim
+    x = plain(input)
+    rank = x.array.ndim - is_marked(input)
     dims = list(range(rank)) if dim is None else [one_dim(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
-    sizes = input.shape
+    sizes = x.shape
     shifts = [-(sizes[d] // 2) if back else sizes[d] // 2 for d in dims]
-    return roll(input, shifts, dims)
+    moved = roll(x, shifts, dims)
+    return marked(moved) if is_marked(input) else moved
 
 
 def fftshift(input: Any, dim: Dim = None) -> Tensor:
-    """Frequency 0 in the middle. All dimensions unless `dim`; of complex values [..., 2] name them, for the last one is
-    of real and imaginary part. `torch.fft.fftshift`."""
+    """Frequency 0 in the middle of all dimensions, or of `dim`. `torch.fft.fftshift`."""
     return _rolled(input, dim, False)
 
 

@@ -95,7 +95,7 @@ class PointwiseMethods:
     bitwise_left_shift_, bitwise_right_shift_ = map(in_place, ("bitwise_left_shift", "bitwise_right_shift"))
 
     # of complex numbers, which ox has not
-    conj, conj_physical, resolve_conj, resolve_neg = map(function, ("conj", "conj", "conj", "conj"))
+    conj, conj_physical, resolve_conj, resolve_neg = map(function, ("conj", "conj", "resolve_conj", "resolve_conj"))
     conj_physical_ = in_place("conj_physical")
 
     prelu, hardshrink = map(function, ("prelu", "hardshrink"))
@@ -105,8 +105,13 @@ class PointwiseMethods:
         return F.where(condition, self, other)  # type: ignore[no-any-return]
 
     def is_complex(self: Any) -> Any:
-        """False: no tensor of ox is complex."""
+        """False, but for what `ox.fft` gives."""
         return False
+
+    @property
+    def real(self: Any) -> Tensor:
+        """The tensor itself, as no other has complex numbers than what `ox.fft` gives."""
+        return self  # type: ignore[no-any-return]
 
     def is_signed(self: Any) -> Any:
         """Whether the element type has negative numbers."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox import ops
+from ox.complex_pairs import plain, view_as_complex
 from ox.creation import ones
 from ox.dtypes import DType, int64
 from ox.errors import ArgumentError, ShapeError
@@ -136,17 +137,28 @@ def stft(
     return_complex: bool | None = None,
 ) -> Tensor:
     """The Fourier transforms of overlapping frames of real signals: [length] or [N, length] to [N, frequencies, frames,
-    2], real and imaginary part last whatever `return_complex` says. `torch.stft`, ONNX STFT.
+    2], real and imaginary part last. `torch.stft`, ONNX STFT.
 
     Args:
         hop_length: from frame to frame, default n_fft / 4.
         center: frame t is centred at t·hop_length, the signal being padded by `pad_mode`.
         normalized: divide by sqrt(n_fft).
         onesided: the first n_fft / 2 + 1 frequencies alone (the default).
+        return_complex: False, for there are no complex tensors.
 
     Raises:
+        ArgumentError: `return_complex=True`.
         ShapeError: other dimensions, or a signal shorter than a frame.
     """
+    if return_complex:
+        raise ArgumentError(
+            "stft gives no complex tensor, for ONNX operators have no complex numbers",
+            where=users_line(2),
+            expected="return_complex=False, which gives the pairs [..., 2] of real and imaginary part",
+            got="return_complex=True",
+            hint="the modulus of pairs p is p.square().sum(-1).sqrt(), the angle ox.atan2(p[..., 1], p[..., 0]);"
+            " ox.view_as_real(p) is p, and ox.istft takes p",
+        )
     if input.array.ndim not in (1, 2):
         raise ShapeError(
             "stft takes one signal or a batch of them",
@@ -204,6 +216,7 @@ def istft(
         ShapeError: another number of frequencies than n_fft gives.
         ArgumentError: `return_complex`: the signals are real. Or the windows leave gaps.
     """
+    input = plain(input)
     single = input.array.ndim == 3
     bins = n_fft // 2 + 1 if onesided is None or onesided else n_fft
     if input.array.ndim not in (3, 4) or input.array.shape[-1] != 2 or input.array.shape[-3] != bins:
@@ -219,7 +232,8 @@ def istft(
     y = ops.Transpose(unsqueeze(input, 0) if single else input, perm=[0, 2, 1, 3])
     if normalized:
         y = y * n_fft**0.5
-    frames = irfft(y, n_fft) if bins != n_fft or n_fft < 3 else ifft(y)[..., 0]
+    y = view_as_complex(y)
+    frames = irfft(y, n_fft) if bins != n_fft or n_fft < 3 else ifft(y).real
     if weights is not None:
         frames = frames * weights
     count = frames.shape[1]

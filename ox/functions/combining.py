@@ -155,16 +155,32 @@ def positive(input: Any) -> Tensor:
 
 
 def real(input: Any) -> Tensor:
-    """The tensor itself: no tensor of ox is complex. `torch.real`."""
-    return input  # type: ignore[no-any-return]
+    """The tensor itself, or the real parts of what `ox.fft` gave. `torch.real`."""
+    return input.real if _is_complex(input) else input  # type: ignore[no-any-return]
+
+
+def imag(input: Any) -> Tensor:
+    """The imaginary parts of what `ox.fft` gave. `torch.imag`. Raises DTypeError for real numbers."""
+    if not _is_complex(input):
+        raise DTypeError("imag is for complex numbers", where=users_line(2), got=str(input.array.dtype))
+    return input.imag  # type: ignore[no-any-return]
+
+
+def _is_complex(x: Any) -> bool:
+    return hasattr(x, "node") and x.is_complex()
 
 
 def conj(input: Any) -> Tensor:
-    """The tensor itself: no tensor of ox is complex. `torch.conj`."""
+    """The tensor itself, or the conjugates of what `ox.fft` gave. `torch.conj`."""
+    return input.conj() if _is_complex(input) else input  # type: ignore[no-any-return]
+
+
+def resolve_conj(input: Any) -> Tensor:
+    """The tensor itself: a conjugate is computed when it is asked for. `torch.resolve_conj`."""
     return input  # type: ignore[no-any-return]
 
 
-conj_physical = resolve_conj = resolve_neg = conj
+conj_physical, resolve_neg = conj, resolve_conj
 true_divide = div
 
 

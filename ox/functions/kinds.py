@@ -24,12 +24,12 @@ def is_tensor(obj: Any) -> bool:
 
 def is_floating_point(input: Any) -> bool:
     """Whether the elements are floats. `torch.is_floating_point`."""
-    return is_floating(input.array.dtype)
+    return is_floating(input.array.dtype) and not is_complex(input)
 
 
 def is_complex(input: Any) -> bool:
-    """False: no tensor of ox is complex. `torch.is_complex`."""
-    return False
+    """Whether it stands for complex numbers, as what `ox.fft` gives does. `torch.is_complex`."""
+    return isinstance(input, operator.tensor_class) and input.is_complex()
 
 
 def is_nonzero(input: Any) -> bool:
