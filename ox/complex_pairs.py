@@ -131,14 +131,15 @@ class ComplexPairs(Tensor):
     def clone(self, **options: Any) -> Tensor:
         return marked(plain(self).clone(**options))
 
-    def contiguous(self, **options: Any) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
         return self
 
-    def to(self, device: Any, **options: Any) -> Tensor:
+    def to(self, *args: Any, **options: Any) -> Tensor:
         """On another device; another element type is for the pairs."""
-        if not (isinstance(device, str) and device.split(":")[0] in ("cpu", "cuda")) or "dtype" in options:
+        moved = plain(self).to(*args, **options)
+        if moved.array.dtype != self.array.dtype or any(isinstance(arg, Tensor) for arg in args):
             raise _refused("another element type")
-        return marked(plain(self).to(device).clone() if device == self.device else plain(self).to(device))
+        return marked(moved)
 
     # -- places and dimensions -------------------------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ def view_as_real(input: Any) -> Tensor:
     """
     if not is_marked(input):
         return _of_two(input, "view_as_real")
-    input.__class__ = Tensor  # a view is of the tensor itself, so that a write through it reaches its history
+    input.__class__ = Tensor  # type: ignore[assignment]  # a view is of the tensor itself, so that a write through it reaches its history
     try:
         return ops.Identity(input)
     finally:
@@ -248,8 +249,8 @@ def view_as_complex(input: Any) -> Tensor:
     return input if is_marked(input) else marked(ops.Identity(_of_two(input, "view_as_complex")))
 
 
-def _of_two(x: Any, what: str) -> Tensor:
-    x = as_input(x)
+def _of_two(given: Any, what: str) -> Tensor:
+    x: Tensor = as_input(given)
     if not x.array.ndim or x.array.shape[-1] != 2 or not is_floating(x.array.dtype):
         raise ShapeError(
             f"{what} takes pairs of real and imaginary part",

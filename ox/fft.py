@@ -43,7 +43,8 @@ def _joined(real: Any, imag: Any = None) -> Tensor:
 
 def conj(x: Any) -> Tensor:
     """The complex conjugate of [..., 2]."""
-    return view_as_complex(x).conj()
+    conjugate: Tensor = view_as_complex(x).conj()
+    return conjugate
 
 
 def _ints(*values: int) -> Tensor:

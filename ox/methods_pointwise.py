@@ -105,7 +105,7 @@ class PointwiseMethods:
         return F.where(condition, self, other)  # type: ignore[no-any-return]
 
     def is_complex(self: Any) -> Any:
-        """False, but for what `ox.fft` gives."""
+        """Whether it stands for complex numbers: only what `ox.fft` gives does."""
         return False
 
     @property

@@ -176,10 +176,12 @@ listed where no other common type has one of that name (`x.share_memory_()`). Na
 Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them. Two
 differences run through everything:
 
-- **No complex numbers**, for ONNX operators have none. Where PyTorch gives or takes a complex tensor (`fft`, `stft`),
-  ox has pairs in a last dimension of 2, as `torch.view_as_real` lays them out. `abs`, `angle` and `*` of such a tensor
-  work number by number: the modulus is `x.square().sum(-1).sqrt()`. `ox.fft.fft` takes a real tensor whose last size
-  is 2 for pairs.
+- **No complex numbers**, for ONNX operators have none. What `ox.fft` gives stands for them: pairs in a last dimension
+  of 2, which `shape` shows and `dtype` does not. `ox.fft` and `ox.istft` take them again; `+`, `-`, `*` and `/` by one
+  number, `conj`, `real`, `imag`, `numpy` and indices of leading dimensions are PyTorch's; `abs`, `angle`, `*` of two and
+  whatever else means another thing for complex numbers is refused. `p = ox.view_as_real(x)` is the pairs as a tensor
+  like others: the modulus is `p.square().sum(-1).sqrt()`, the angle `ox.atan2(p[..., 1], p[..., 0])`;
+  `ox.view_as_complex(p)` is the way back. `stft` gives pairs, with `return_complex=False`, and refuses `True`.
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.
 
 What scripts bring along, einops, checkpoints in `.pt` files, sparse matrices: [other libraries](interoperability.md).
