@@ -1,4 +1,5 @@
-"""Files that are written whole or not at all, and `save` / `load` without pickle; `load` reads others' weights, too."""
+"""Files that are written whole or not at all, and `save` / `load` without pickle; `load` reads others' weights, too:
+safetensors files, and what `torch.save` wrote."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ox.device_type import device as Device
 from ox.dtypes import ALL, DType, bfloat16
 from ox.errors import ArgumentError, LoadError, WriteError
 from ox.safetensors_file import chunks, raw
@@ -138,24 +140,54 @@ def load(
     weights_only: bool | None = None,
     mmap: bool | None = None,
 ) -> Any:
-    """Read what `save` wrote, or any safetensors file, such as the weights that PyTorch programs share: a dict from
-    name to tensor, for `Module.load_state_dict`. Nothing in the file is executed.
+    """Read what `save` wrote, a safetensors file of another program, such as the weights that PyTorch programs share (a
+    dict from name to tensor, for `Module.load_state_dict`), or a `.pt` file of `torch.save` that holds weights and
+    plain values. Nothing in the file is executed. `torch.load`.
 
     Args:
         f: its path, or a file opened for reading bytes.
-        map_location: the device that the tensors go to; None, a dict or a function of PyTorch's storages: the CPU.
-        weights_only, mmap: taken for PyTorch's sake; there is never more than weights and plain values.
+        map_location: the device that the tensors go to, or a dict from where they were saved to where they go; None or
+            a function of PyTorch's storages: the CPU.
+        weights_only: there is never more than weights and plain values; False asks for more than a file of
+            `torch.save` gives here.
+        mmap: tensors of a file of `torch.save` are read when they are touched.
 
     Raises:
-        LoadError: the file is missing, damaged, no safetensors file, or has an element type that ox has not.
+        LoadError: the file is missing, damaged, of another kind, has an element type that ox has not, or is a pickle
+            that would call more than makes tensors, containers, numbers and strings.
     """
-    device = str(map_location) if isinstance(map_location, str) and map_location != "cpu" else None
     if isinstance(f, (str, os.PathLike)):
-        return _read(os.fspath(f), device)
-    with NamedTemporaryFile() as copy:  # the reader wants a name
+        return _load(os.fspath(f), map_location, weights_only, bool(mmap))
+    with NamedTemporaryFile() as copy:  # the readers want a name
         shutil.copyfileobj(f, copy)
         copy.flush()
-        return _read(copy.name, device)
+        return _load(copy.name, map_location, weights_only, bool(mmap))
+
+
+def _load(path: str, map_location: Any, weights_only: bool | None, mapped: bool) -> Any:
+    from ox.torch_checkpoint import is_torch_checkpoint, read
+
+    device = Device(map_location) if isinstance(map_location, str) and map_location != "cpu" else None
+    try:
+        foreign = is_torch_checkpoint(path)
+    except OSError as error:
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+    if not foreign:
+        return _read(path, device)
+    if weights_only is False:
+        raise LoadError(
+            f"{path} is not read with weights_only=False",
+            got="a pickle, which that would let run its author's code",
+            hint="ox.load without it: weights, numbers, strings and containers of them are read, and nothing runs",
+        )
+
+    moves = {str(k): Device(v) for k, v in map_location.items()} if isinstance(map_location, dict) else {}
+
+    def place(tensor: Any, location: str) -> Any:
+        goal = moves.get(location, device)
+        return tensor if goal in (None, "cpu") else tensor.to(goal)
+
+    return read(path, place, mapped)
 
 
 def _read(path: str, device: str | None) -> Any:
@@ -176,11 +208,9 @@ def _read(path: str, device: str | None) -> Any:
     except (SafetensorError, *_DAMAGE) as error:
         raise LoadError(
             f"{path} cannot be read",
-            expected="a safetensors file",
-            got="a pickle, which could run code" if _is_pickle(path) else str(error),
-            hint="the .safetensors file that most checkpoints have beside it"
-            if _is_pickle(path)
-            else "an earlier checkpoint; this one is damaged",
+            expected="a safetensors file, or what torch.save writes",
+            got=str(error),
+            hint="an earlier checkpoint; this one is damaged",
         ) from error
 
 
@@ -224,12 +254,6 @@ def _own(path: str, about: dict[str, str], device: str | None) -> Any:
             hint="an earlier checkpoint, or another copy",
         )
     return value
-
-
-def _is_pickle(path: str) -> bool:
-    """Whether the file is what torch.save writes: a zip archive, or before 1.6 a bare pickle."""
-    with open(path, "rb") as f:
-        return f.read(4).startswith((b"PK\x03\x04", b"\x80\x02"))
 
 
 def _plain(path: str, names: list[str], device: str | None) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def test_bools_of_a_foreign_file_are_bools(tmp_path: Path) -> None:
     assert np.asarray(ox.load(tmp_path / "x")["w"]).tobytes() == b"\x00\x01\x01"
 
 
-def test_a_pickle_is_never_read(tmp_path: Path) -> None:
+def test_a_pickle_is_never_run(tmp_path: Path) -> None:
     import zipfile
 
     with zipfile.ZipFile(tmp_path / "new.pt", "w") as archive:
@@ -199,7 +199,6 @@ def test_a_pickle_is_never_read(tmp_path: Path) -> None:
         with pytest.raises(LoadError, match="cannot be read") as caught:
             ox.load(tmp_path / name)
         assert "pickle" in caught.value.got
-        assert ".safetensors" in caught.value.hint
 
 
 W = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

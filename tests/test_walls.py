@@ -43,6 +43,7 @@ FLOORS = {
     "ox.linalg": 3,
     "ox.signal": 3,
     "ox.sparse": 3,
+    "ox.torch_checkpoint": 3,
     "ox.ops": 2,
     "ox.devices": 1,
     "ox.ground": 0,

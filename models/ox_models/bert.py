@@ -241,8 +241,9 @@ def from_pretrained(
     dropout (`eval`) until `train`.
 
     Args:
-        path: the folder with config.json and model.safetensors, or that file. Names may begin with ``bert.`` or not,
-            and may be the old ones, ``LayerNorm.gamma``; heads of other tasks (``cls.``) are left out.
+        path: the folder with config.json and model.safetensors (or pytorch_model.bin), or that file. Names may begin
+            with ``bert.`` or not, and may be the old ones, ``LayerNorm.gamma``; heads of other tasks (``cls.``) are
+            left out.
         num_labels: classes; default those of the checkpoint's own classifier.
 
     Returns:

@@ -1,4 +1,5 @@
-"""Checkpoints in the form in which Hugging Face's models are shared: a folder of config.json and model.safetensors."""
+"""Checkpoints in the form in which Hugging Face's models are shared: a folder of config.json and model.safetensors, or
+pytorch_model.bin."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ import ox
 from ox.errors import LoadError
 
 WEIGHTS = "model.safetensors"
+PICKLED = "pytorch_model.bin"  # what torch.save wrote; ox.load reads weights from it, and runs nothing
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings and the weights of a checkpoint.
 
     Args:
-        path: the folder, or the safetensors file in it.
+        path: the folder, or the file of weights in it.
 
     Returns:
         what config.json says, and tensors by name.
@@ -28,16 +30,14 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     path = Path(path)
     folder, file = (path, path / WEIGHTS) if path.is_dir() else (path.parent, path)
+    if path.is_dir() and not file.is_file() and (folder / PICKLED).is_file():
+        file = folder / PICKLED
     if not file.is_file():
-        others = [name for name in (f"{WEIGHTS}.index.json", "pytorch_model.bin") if (folder / name).is_file()]
-        hints = {
-            f"{WEIGHTS}.index.json": "one file: the shards' tensors in one dict, by safetensors.numpy.save_file",
-            "pytorch_model.bin": "the safetensors file of the same model; ox opens no pickle, which could run code",
-        }
+        shards = [name for name in (f"{WEIGHTS}.index.json", f"{PICKLED}.index.json") if (folder / name).is_file()]
         raise LoadError(
             f"{folder} has no {file.name}",
-            got=others[0] if others else "no such file",
-            hint=hints[others[0]] if others else None,
+            got=shards[0] if shards else "no such file",
+            hint="one file: the shards' tensors in one dict, by safetensors.numpy.save_file" if shards else None,
         )
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

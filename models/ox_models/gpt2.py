@@ -173,9 +173,9 @@ def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
     """The model of a checkpoint in Hugging Face's form; as theirs, it comes without dropout (`eval`) until `train`.
 
     Args:
-        path: the folder with config.json and model.safetensors, or that file. Names may begin with ``transformer.`` or
-            not; the triangles that old files store are not needed; of the head, which is the table of tokens, there may
-            be a copy or none. Weights of other floating types become float32.
+        path: the folder with config.json and model.safetensors (or pytorch_model.bin), or that file. Names may begin
+            with ``transformer.`` or not; the triangles that old files store are not needed; of the head, which is the
+            table of tokens, there may be a copy or none. Weights of other floating types become float32.
 
     Raises:
         LoadError: files are missing or damaged, names or shapes do not fit, or settings are not implemented.

@@ -171,6 +171,17 @@ def test_gpt2_by_hand(tmp_path: Path) -> None:
     assert np.abs(logits.numpy() - gpt2_logits(gpt2_state(), torch.from_numpy(GPT_IDS)).numpy()).max() < 1e-4
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+def test_gpt2_as_torch_save_writes_it(tmp_path: Path, legacy: bool) -> None:
+    folder = write(tmp_path / "gpt2", gpt2_state(), GPT)
+    expected = gpt2.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(gpt2_state(), folder / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
+    for path in (folder, folder / "pytorch_model.bin"):
+        for (name, p), q in zip(gpt2.from_pretrained(path).named_parameters(), expected.parameters(), strict=True):
+            assert p.array.tobytes() == q.array.tobytes(), name
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_weights_of_other_types(tmp_path: Path, dtype: torch.dtype) -> None:
     state = {k: v.to(dtype) for k, v in gpt2_state().items()}

@@ -1,0 +1,211 @@
+"""The globals that a pickle of weights may name, and what each stands for here. There is no other way to name one."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ox import dtypes
+from ox.device_type import KINDS, device
+from ox.dtypes import DType
+from ox.size import Size
+from ox.torch_checkpoint import numpy_values
+from ox.torch_checkpoint.refusal import Budget, Unreadable
+from ox.torch_checkpoint.tensors import STORAGES, Shown, Sparse, shown
+from ox.torch_checkpoint.unpickler import Allowed
+
+
+class StorageType:
+    """`torch.FloatStorage` and its like: an element type, or None for one that the tensors bring."""
+
+    def __init__(self, name: str, dtype: DType | None) -> None:
+        self.name, self.dtype = name, dtype
+
+
+def find(module: str, name: str) -> Any:
+    """What stands for a global.
+
+    Raises:
+        Unreadable: it is not on the list.
+    """
+    module = "builtins" if module == "__builtin__" else module.replace("numpy.core.", "numpy._core.")
+    full = f"{module}.{name}"
+    found = _ALLOWED.get(full)
+    if found is not None:
+        return found
+    if module == "torch" and (name.endswith("Storage") or name.startswith(("complex", "q", "float8"))):
+        raise Unreadable(f"tensors of a type that ox has not ({full})", expected=", ".join(map(str, dtypes.ALL)))
+    raise Unreadable(
+        f"the global {full}, which a pickle could call",
+        expected="tensors, numbers, strings and containers of them; nothing in a file is executed",
+        hint="with PyTorch, if you trust the file: checkpoint = torch.load(path, weights_only=False); then torch.save "
+        "of its state_dict() alone",
+    )
+
+
+def _tensor(
+    budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any = False,
+    hooks: Any = None, metadata: Any = None,
+) -> Shown:  # fmt: skip
+    return shown(storage, offset, size, stride, requires_grad, None, budget)
+
+
+def _typed_tensor(
+    budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, hooks: Any, dtype: Any,
+    metadata: Any = None,
+) -> Shown:  # fmt: skip
+    if not isinstance(dtype, np.dtype):
+        raise Unreadable("a tensor without an element type")
+    return shown(storage, offset, size, stride, requires_grad, dtype, budget)
+
+
+def _parameter(budget: Budget, data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Shown:
+    """Without the attributes that somebody gave it."""
+    if type(data) is not Shown:
+        raise Unreadable("a parameter that is no tensor")
+    data.requires_grad = requires_grad is True
+    return data
+
+
+def _of_subclass(budget: Budget, function: Any, kind: Any, arguments: Any, state: Any) -> Any:
+    """A tensor with attributes: the tensor."""
+    if type(function) is not Allowed or function.call not in (_tensor, _typed_tensor) or kind is not _TENSOR:
+        raise Unreadable("a tensor of a class of its own", hint="tensor.data where it was saved")
+    return function.call(budget, *arguments)
+
+
+def _layout(budget: Budget, name: Any) -> str:
+    if name != "torch.sparse_coo":
+        raise Unreadable(f"a tensor of layout {str(name)[:100]!r}", expected="dense ones, and torch.sparse_coo")
+    return str(name)
+
+
+def _sparse(budget: Budget, layout: Any, parts: Any) -> Sparse:
+    indices, values, size, *coalesced = parts
+    if type(indices) is not Shown or type(values) is not Shown or not isinstance(size, tuple):
+        raise Unreadable("a sparse tensor without indices, values and a size")
+    return Sparse(indices, values, _size(budget, size), coalesced == [True])
+
+
+def _size(budget: Budget, sizes: Any = ()) -> Size:
+    budget.take(8 * len(sizes))
+    if not all(type(n) is int and 0 <= n < 2**63 for n in sizes):
+        raise Unreadable("a torch.Size of something that is no size")
+    return Size(sizes)
+
+
+def _device(budget: Budget, kind: Any, index: Any = None) -> str:
+    """A string where ox runs on no such device."""
+    if type(kind) is not str or not (index is None or type(index) is int):
+        raise Unreadable("a torch.device without a name")
+    return device(kind, index) if kind in KINDS else (kind if index is None else f"{kind}:{index}")
+
+
+def _plain(items: Any) -> Any:
+    """The members of a set: numbers and strings."""
+    if type(items) not in (list, tuple, set) or not all(type(i) in (str, bytes, int, float, bool) for i in items):
+        raise Unreadable("a set of something else than numbers and strings")
+    if any(type(i) is int and not -(2**63) <= i < 2**63 for i in items):
+        raise Unreadable("a set of very large integers")
+    return items
+
+
+def _set_of(kind: Callable[[Any], Any]) -> Callable[..., Any]:
+    def made(budget: Budget, items: Any = ()) -> Any:
+        budget.take(100 * len(items))
+        return kind(_plain(items))
+
+    return made
+
+
+def _ordered(budget: Budget, pairs: Any = ()) -> Any:
+    budget.take(150 * len(pairs))
+    if not all(type(pair) in (list, tuple) and len(pair) == 2 and type(pair[0]) is str for pair in pairs):
+        raise Unreadable("an OrderedDict of something else than pairs with a name")
+    return OrderedDict(pairs)
+
+
+def _counter(budget: Budget, counts: Any = None) -> Any:
+    if type(counts) is not dict:
+        raise Unreadable("a Counter of something else than a dict")
+    budget.take(150 * len(counts))
+    return Counter(counts)
+
+
+def _encoded(budget: Budget, text: Any, encoding: Any) -> bytes:
+    """How protocol 2 writes bytes."""
+    if type(text) is not str or encoding != "latin1":
+        raise Unreadable("bytes in an encoding that pickles do not use")
+    budget.take(60 + len(text))
+    return text.encode("latin1")
+
+
+def _bytearray(budget: Budget, content: Any = b"") -> bytearray:
+    if type(content) is not bytes:
+        raise Unreadable("a bytearray of something else than bytes")
+    budget.take(len(content))
+    return bytearray(content)
+
+
+def _complex(budget: Budget, real: Any, imaginary: Any) -> complex:
+    if type(real) is not float or type(imaginary) is not float:
+        raise Unreadable("a complex number of something else than floats")
+    return complex(real, imaginary)
+
+
+_TENSOR = StorageType("torch.Tensor", None)  # named, never called
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": _typed_tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch._utils._rebuild_sparse_tensor": _sparse,
+    "torch._tensor._rebuild_from_type_v2": _of_subclass,
+    "torch.serialization._get_layout": _layout,
+    "torch.Size": _size,
+    "torch.device": _device,
+    "collections.OrderedDict": _ordered,
+    "collections.Counter": _counter,
+    "builtins.set": _set_of(set),
+    "builtins.frozenset": _set_of(frozenset),
+    "builtins.complex": _complex,
+    "builtins.bytearray": _bytearray,
+    "_codecs.encode": _encoded,
+    "numpy.dtype": numpy_values.Kind,
+    "numpy._core.multiarray.scalar": numpy_values.scalar,
+    "numpy._core.multiarray._reconstruct": numpy_values.Array,
+    "numpy._core.numeric._frombuffer": numpy_values.filled,
+}
+_ALLOWED: dict[str, Any] = {
+    **{name: Allowed(name, function) for name, function in _FUNCTIONS.items()},
+    **{f"torch.{name}Storage": StorageType(f"torch.{name}Storage", dtype) for name, dtype in STORAGES.items()},
+    **{f"torch.{dtype}": dtype for dtype in dtypes.ALL},
+    "torch.storage.UntypedStorage": StorageType("torch.storage.UntypedStorage", None),
+    "torch.Tensor": _TENSOR,
+    "torch._tensor.Tensor": _TENSOR,
+    "torch.nn.parameter.Parameter": _TENSOR,
+    "numpy.ndarray": StorageType("numpy.ndarray", None),
+}
+
+
+def storage_of(identity: Any, legacy: bool) -> tuple[StorageType, str, str, int]:
+    """Type, key, device and number of elements of a persistent id: ``("storage", type, key, device, elements)``; in
+    files before PyTorch 1.6 a sixth says which part of another one it is, which nothing writes any more."""
+    if type(identity) is not tuple or len(identity) != (6 if legacy else 5) or identity[0] != "storage":
+        raise Unreadable("a persistent id that names no storage")
+    _, kind, key, location, count, *part = identity
+    if type(kind) is not StorageType or not kind.name.endswith("Storage"):
+        raise Unreadable("a storage of no known type")
+    told = type(key) is str and type(location) is str and type(count) is int and count >= 0
+    if not told or part not in ([], [None]):
+        raise Unreadable("a storage without a key, a device or a size")
+    return kind, key, location, count
+
+
+def size_of(kind: StorageType, count: int) -> int:
+    """Bytes of a storage."""
+    return count * (1 if kind.dtype is None else kind.dtype.itemsize)

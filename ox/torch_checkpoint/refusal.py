@@ -1,0 +1,29 @@
+"""Why a file is not read, and how much memory its pickle may ask for."""
+
+from __future__ import annotations
+
+MIB = 1 << 20
+LONGEST_PICKLE = 64 * MIB
+LEAST = 64 * MIB  # what the shortest pickle may ask for
+
+
+class Unreadable(ValueError):
+    """What is wrong, in the words of a LoadError; `read` adds the file."""
+
+    def __init__(self, got: str, *, expected: str | None = None, hint: str | None = None) -> None:
+        super().__init__(got)
+        self.got, self.expected, self.hint = got, expected, hint
+
+
+class Budget:
+    """Bytes that the values of a pickle may take: in proportion to its length, for a byte can ask for a whole set."""
+
+    def __init__(self, length: int) -> None:
+        self.left = LEAST + 24 * min(length, LONGEST_PICKLE)
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise Unreadable(
+                "a pickle that asks for far more memory than it is long", hint="a file from somebody whom you trust"
+            )
