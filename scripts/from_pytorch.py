@@ -178,9 +178,9 @@ differences run through everything:
 
 - **No complex numbers**, for ONNX operators have none. What `ox.fft` gives stands for them: pairs in a last dimension
   of 2, which `shape` shows and `dtype` does not. `ox.fft` and `ox.istft` take them again; `+`, `-`, `*` and `/` by one
-  number, `conj`, `real`, `imag`, `numpy` and indices of leading dimensions are PyTorch's; `abs`, `angle`, `*` of two and
-  whatever else means another thing for complex numbers is refused. `p = ox.view_as_real(x)` is the pairs as a tensor
-  like others: the modulus is `p.square().sum(-1).sqrt()`, the angle `ox.atan2(p[..., 1], p[..., 0])`;
+  number, `conj`, `real`, `imag`, `numpy` and indices of leading dimensions are PyTorch's; `abs`, `angle`, `*` of two
+  and whatever else means another thing for complex numbers is refused. `p = ox.view_as_real(x)` is the pairs as a
+  tensor like others: the modulus is `p.square().sum(-1).sqrt()`, the angle `ox.atan2(p[..., 1], p[..., 0])`;
   `ox.view_as_complex(p)` is the way back. `stft` gives pairs, with `return_complex=False`, and refuses `True`.
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.
 
