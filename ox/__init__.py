@@ -84,7 +84,7 @@ from ox.linalg import (
     slogdet,
 )
 from ox.linalg import inv as inverse
-from ox.linalg import pinv as pinverse
+from ox.linalg.solving import pinverse
 from ox.memory import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from ox.ops.dim import Dim
 from ox.random import (

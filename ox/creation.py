@@ -317,7 +317,7 @@ def asarray(
     dtype: DType | None = None,
     device: str | None = None,
     copy: bool | None = None,
-    requires_grad: bool = False,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """`obj` as a tensor: with its memory where it can (`copy=False` insists), or a copy. `torch.asarray`.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import functions as F
+from ox.device_type import KINDS
+from ox.device_type import device as Device
 from ox.dlpack import Exchange
 from ox.dtypes import (
     DType,
@@ -23,6 +25,7 @@ from ox.dtypes import (
     is_floating,
     uint8,
 )
+from ox.errors import CallError
 from ox.functions.dims import one_dim
 from ox.memory import take_format
 from ox.method import binary, function, in_place, infix
@@ -40,6 +43,32 @@ from ox.where import users_line
 
 if TYPE_CHECKING:
     from ox.tensor import Tensor
+
+
+def move_arguments(
+    args: tuple[Any, ...], device: Any, dtype: Any, tensor: Any, copy: builtins.bool
+) -> tuple[Any, Any, builtins.bool]:
+    """Device, element type and `copy` from what `to` got by position, in any of PyTorch's forms."""
+    flags: list[builtins.bool] = []
+    for arg in args if tensor is None else (tensor, *args):
+        on, kind = None, None
+        if hasattr(arg, "node"):
+            on, kind = arg.device, arg.array.dtype
+        elif isinstance(arg, builtins.bool):
+            flags.append(arg)
+        elif isinstance(arg, builtins.int) or (isinstance(arg, str) and arg.split(":")[0] in KINDS):
+            on = arg
+        else:
+            kind = arg
+        for name, new, old in (("device", on, device), ("dtype", kind, dtype)):
+            if new is not None and old is not None:
+                raise CallError(
+                    f"to() got {name!r} twice", where=users_line(3), expected="to(device, dtype), to(other)"
+                )
+        device, dtype = device if on is None else on, dtype if kind is None else kind
+    if len(flags) > 2:
+        raise CallError("to() got more than two bools", where=users_line(3), expected="non_blocking and copy")
+    return device, dtype, copy or flags[1:] == [True]
 
 
 class Methods(
@@ -130,33 +159,30 @@ class Methods(
         self: Any,
         *args: Any,
         dtype: DType | None = None,
-        device: str | None = None,
+        device: Any = None,
+        tensor: Tensor | None = None,
         non_blocking: builtins.bool = False,
         copy: builtins.bool = False,
         memory_format: Any = None,
     ) -> Tensor:
-        """Another element type, another device, or both: ``x.to(ox.float16)``, ``x.to("cuda")``, ``x.to(other)``.
+        """Another element type, another device, or both: ``x.to(ox.float16)``, ``x.to("cuda")``, ``x.to(other)``,
+        ``x.to("cpu", ox.float64)``, ``x.to(0)`` for the first GPU.
 
         Args:
+            tensor: one whose type and device are taken; also by position.
             non_blocking: taken for PyTorch's sake; a copy between devices is waited for.
             copy: give a copy even where nothing changes; by position it comes after `non_blocking`.
             memory_format: changes nothing.
 
         Raises:
+            CallError: a type or a device twice.
             DTypeError: no such type.
             DeviceError: no such device here.
         """
         take_format(memory_format)
-        flags: list[builtins.bool] = []
-        for arg in args:
-            if hasattr(arg, "node"):
-                dtype, device = arg.array.dtype, arg.device
-            elif isinstance(arg, builtins.bool):
-                flags.append(arg)
-            elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
-                device = arg
-            else:
-                dtype = arg
+        if args or tensor is not None:
+            device, dtype, copy = move_arguments(args, device, dtype, tensor, copy)
+        device = None if device is None else Device(f"cuda:{device}" if isinstance(device, builtins.int) else device)
         x = self if device is None or device == self.device else F.to_device(self, device)
         if dtype is not None:
             try:
@@ -164,7 +190,7 @@ class Methods(
             except TypeError:
                 raise no_such_type(dtype) from None
             x = cast(x, wanted)
-        return x.clone() if x is self and (copy or flags[1:] == [True]) else x
+        return x.clone() if x is self and copy else x
 
     def type(self: Any, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
         """In another element type, which may be ``ox.LongTensor`` or its name; without one, PyTorch's name of its own.
@@ -225,8 +251,8 @@ class Methods(
         take_format(memory_format)
         return cast(self, bool_)
 
-    def cpu(self: Any) -> Tensor:
-        return self.to("cpu")  # type: ignore[no-any-return]
+    def cpu(self: Any, memory_format: Any = None) -> Tensor:
+        return self.to("cpu", memory_format=memory_format)  # type: ignore[no-any-return]
 
     def cuda(self: Any, device: Any = None, non_blocking: builtins.bool = False, memory_format: Any = None) -> Tensor:
         """On a GPU, by default the current one: ``x.cuda()``, ``x.cuda(1, non_blocking=True)``."""

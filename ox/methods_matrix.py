@@ -21,7 +21,7 @@ class MatrixMethods:
     """Mixed into `ox.Tensor`."""
 
     det, slogdet, inverse = (_later("ox.linalg", name) for name in ("det", "slogdet", "inv"))
-    cholesky, pinverse, logdet = (_later("ox.linalg", name) for name in ("cholesky", "pinv", "logdet"))
+    cholesky, pinverse, logdet = (_later("ox.linalg.solving", name) for name in ("cholesky", "pinverse", "logdet"))
     matrix_exp, matrix_power = _later("ox.linalg", "matrix_exp"), _later("ox.linalg", "matrix_power")
     cholesky_inverse, cholesky_solve = (_later("ox.linalg", name) for name in ("cholesky_inverse", "cholesky_solve"))
     stft, istft = _later("ox.spectrum", "stft"), _later("ox.spectrum", "istft")

@@ -114,7 +114,11 @@ class MemoryMethods:
         """`unsqueeze` in place."""
         return _become(self, F.unsqueeze(self, dim), "unsqueeze_")
 
-    swapaxes_ = swapdims_ = transpose_
+    swapdims_ = transpose_
+
+    def swapaxes_(self: Any, axis0: int, axis1: int) -> Tensor:
+        """`swapaxes` in place."""
+        return _become(self, F.swapaxes(self, axis0, axis1), "swapaxes_")
 
     @property
     def is_cuda(self: Any) -> bool:

@@ -89,9 +89,9 @@ def get_state() -> dict[str, int]:
     return default_generator.get_state()
 
 
-def set_state(state: dict[str, int]) -> None:
+def set_state(new_state: dict[str, int]) -> None:
     """Put the default generator back to a state of `get_state`."""
-    default_generator.set_state(state)
+    default_generator.set_state(new_state)
 
 
 def seed() -> int:
@@ -215,7 +215,7 @@ def randint(
     size: Any = None,
     *,
     generator: Generator | None = None,
-    dtype: DType = int64,
+    dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
@@ -241,7 +241,8 @@ def randint(
         high_bits, low_bits = (cast(OPS["Mul"](part, unit), int64) for part in (drawn, more))
         bits = OPS["Add"](OPS["Mul"](high_bits, scalar(1 << 24, int64)), low_bits)
         whole = OPS["Mod"](bits, scalar(count, int64))
-    return _placed(cast(OPS["Add"](whole, scalar(low, int64)), np.dtype(dtype)), device, requires_grad)
+    whole = OPS["Add"](whole, scalar(low, int64))
+    return _placed(cast(whole, np.dtype(int64 if dtype is None else dtype)), device, requires_grad)
 
 
 @factory_without_out
@@ -268,7 +269,7 @@ def randperm(
     n: int,
     *,
     generator: Generator | None = None,
-    dtype: DType = int64,
+    dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
@@ -282,7 +283,7 @@ def randperm(
     with switched(recording=None):
         drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
     # the second draw breaks ties of the first
-    order = np.lexsort((drawn[1].array, drawn[0].array)).astype(dtype)
+    order = np.lexsort((drawn[1].array, drawn[0].array)).astype(int64 if dtype is None else dtype)
     return _placed(operator.make_tensor(order), device, requires_grad)
 
 

@@ -273,9 +273,16 @@ class Tensor(Methods, Aliases):
         self._refuse_under_recording("tolist()")
         return self.array.tolist()
 
-    def numpy(self) -> ndarray[Any, Any]:
-        """The array itself, sharing memory. Raises GradientError for a tensor that requires a gradient."""
+    def numpy(self, *, force: bool = False) -> ndarray[Any, Any]:
+        """The array itself, sharing memory; with `force` of any tensor, on the CPU and without its history.
+
+        Raises:
+            GradientError: a tensor that requires a gradient.
+            ArgumentError: one on a GPU.
+        """
         self._refuse_under_recording("numpy()")
+        if force:
+            return self.detach().cpu().array  # type: ignore[no-any-return]
         if self.node is not None and MODE.get().grad:
             raise GradientError(
                 "numpy() on a tensor that requires a gradient", where=users_line(2), hint="x.detach().numpy()"

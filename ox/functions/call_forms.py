@@ -18,7 +18,7 @@ SINGLE = frozenset(
         "isnan", "le", "less", "less_equal", "log", "log1p", "logical_and", "logical_not", "logical_or",
         "logical_xor", "lt", "masked_fill", "matmul", "maximum", "minimum", "mul", "multiply", "ne", "neg",
         "negative", "not_equal", "numel", "permute", "positive", "pow", "real", "reciprocal", "relu", "reshape",
-        "resolve_conj", "resolve_neg", "round", "sgn", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
+        "resolve_conj", "resolve_neg", "round", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
         "sub", "subtract", "t", "tan", "tanh", "transpose", "true_divide",
         "where",
     )
@@ -42,13 +42,18 @@ WITHOUT_OUT = frozenset(
 )  # fmt: skip
 
 
-def with_keywords(namespace: dict[str, Any], names: Iterable[str], without_out: frozenset[str] = WITHOUT_OUT) -> None:
+def with_keywords(
+    namespace: dict[str, Any],
+    names: Iterable[str],
+    without_out: frozenset[str] = WITHOUT_OUT,
+    plain: frozenset[str] = SINGLE,
+) -> None:
     """Put the functions of a namespace under their names again, with PyTorch's other keywords; one for each function,
     whatever its names."""
     made: dict[int, Any] = {}
     for name in names:
         function = namespace[name]
-        if name in SINGLE or isinstance(function, type) or hasattr(function, "call_form"):
+        if name in plain or isinstance(function, type) or hasattr(function, "call_form"):
             continue
         of_another = name.endswith(("_like", "_indices", "freq"))
         if id(function) not in made:

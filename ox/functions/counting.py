@@ -210,7 +210,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 
 def histogram(
     input: Any,
-    bins: Any,
+    bins: Any = 100,
     *,
     range: tuple[float, float] | None = None,
     weight: Any = None,

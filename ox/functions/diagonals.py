@@ -44,12 +44,21 @@ tril, triu = _triangle(0), _triangle(1)
 
 
 def _triangle_indices(upper: bool) -> Any:
-    def function(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: str | None = None) -> Tensor:
+    def function(
+        row: int,
+        col: int,
+        offset: int = 0,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
         if row < 0 or col < 0:
             raise ArgumentError("a matrix has no negative sizes", where=users_line(2), got=f"{row} × {col}")
         places = np.triu_indices(row, offset, col) if upper else np.tril_indices(row, offset, col)
-        made = operator.as_input(np.stack(places).astype(dtype))
-        return made.to(device) if device else made
+        made = operator.as_input(np.stack(places).astype(int64 if dtype is None else dtype))
+        made = made.to(device) if device else made
+        return made.requires_grad_() if requires_grad else made
 
     function.__name__ = "triu_indices" if upper else "tril_indices"
     where = "on and above" if upper else "on and below"
@@ -76,12 +85,13 @@ def _two(x: Any, dim1: int, dim2: int, what: str) -> tuple[int, int]:
     return first, second
 
 
-def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonals of the matrices in dimensions `dim1` and `dim2`, as last dimension; a view. `torch.diagonal`."""
-    first, second = _two(x, dim1, dim2, "diagonal")
-    made = _taken(x, offset, first, second)
-    if made._base is not (x if x._base is None else x._base):
-        views.show(made, x.array.diagonal(offset, first, second), x, lambda x: _taken(x, offset, first, second))
+    first, second = _two(input, dim1, dim2, "diagonal")
+    made = _taken(input, offset, first, second)
+    if made._base is not (input if input._base is None else input._base):
+        array = input.array.diagonal(offset, first, second)
+        views.show(made, array, input, lambda x: _taken(x, offset, first, second))
     return made
 
 

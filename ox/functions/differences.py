@@ -65,7 +65,7 @@ def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
     return both * diff(x, dim=last)  # type: ignore[no-any-return]
 
 
-def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The area under `y` along `dim` by the rule of trapezoids, at places `x` or at distances `dx`.
     `torch.trapezoid`."""
     dim = _some_line(y, dim)
@@ -73,7 +73,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
     return sum(_areas(y, x, dx, dim), dim) / 2  # type: ignore[no-any-return]
 
 
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
     dim = _some_line(y, dim)
     _one_of(x, dx)
@@ -87,19 +87,19 @@ def _some_line(y: Any, dim: int) -> int:
 
 
 def _one_of(x: Any, dx: Any) -> None:
-    if x is not None and dx is not None:
+    if x is not None and (hasattr(dx, "node") or dx != 1):
         raise ArgumentError("trapezoid takes places x or a distance dx", where=users_line(3), got="both")
 
 
 trapz = trapezoid
 
 
-def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """The slope along each dimension by central differences, at the ends by one-sided ones of first or second order.
     `torch.gradient`.
 
     Args:
-        spacing: the distance of neighbours, one for all or one a dimension, or vectors of places.
+        spacing: the distance of neighbours, one for all (None: 1) or one a dimension, or vectors of places.
     """
     dims = list(range(input.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     dims = [one_dim(d, input.array.ndim) for d in dims]

@@ -136,13 +136,14 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return tuple(met(*(tuple(s) if not isinstance(s, int) else (s,) for s in shapes)))
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Each vector along a dimension of its own of a common grid; with "xy" the first two exchanged. `torch.meshgrid`.
 
     Raises:
         ArgumentError: no tensors, different types, or another indexing.
     """
     several, _ = _several(tensors)
+    indexing = "ij" if indexing is None else indexing
     if indexing not in ("ij", "xy") or not several:
         raise ArgumentError("meshgrid takes tensors and an indexing", where=users_line(2), expected="'ij' or 'xy'")
     if len({x.array.dtype for x in several}) > 1 or any(x.array.ndim > 1 for x in several):

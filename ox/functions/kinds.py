@@ -49,14 +49,14 @@ def promote_types(type1: DType, type2: DType) -> DType:
     return promote(_type(type1), _type(type2))
 
 
-def result_type(tensor1: Any, tensor2: Any) -> DType:
+def result_type(tensor: Any, other: Any) -> DType:
     """The type in which two tensors or numbers meet. `torch.result_type`."""
-    a, b = (x if hasattr(x, "node") else None for x in (tensor1, tensor2))
+    a, b = (x if hasattr(x, "node") else None for x in (tensor, other))
     if a is not None and b is not None:
         return common_type(a, b)
     if a is None and b is None:
-        return promote(_of_number(tensor1), _of_number(tensor2))
-    return scalar_type(tensor2, a.array.dtype) if a is not None else scalar_type(tensor1, b.array.dtype)  # type: ignore[union-attr]
+        return promote(_of_number(tensor), _of_number(other))
+    return scalar_type(other, a.array.dtype) if a is not None else scalar_type(tensor, b.array.dtype)  # type: ignore[union-attr]
 
 
 def _of_number(value: Any) -> DType:

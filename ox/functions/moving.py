@@ -141,7 +141,7 @@ def tile(input: Any, *dims: Any) -> Tensor:
 
 
 def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Any = None, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element, or slice along `dim`, `repeats` times in a row: a number, or an int tensor with one for each. With
     one argument the places that those counts give. `torch.repeat_interleave`.
@@ -150,6 +150,8 @@ def repeat_interleave(
         ArgumentError: a negative count.
         ShapeError: not a count for each element.
     """
+    if input is None:
+        input, repeats = repeats, None
     if repeats is None:
         return _places(as_index(input, "repeat_interleave's repeats"))
     if dim is None:

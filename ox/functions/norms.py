@@ -11,6 +11,7 @@ from ox.dtypes import DType, float32
 from ox.errors import ArgumentError
 from ox.functions.dims import Dims, one_dim
 from ox.functions.operand import only_floats
+from ox.functions.out import write
 from ox.functions.pointwise import pow, where
 from ox.functions.reductions import amax, amin, axes_of, sum
 from ox.operands import cast, scalar
@@ -61,19 +62,38 @@ def vector_norm(
 
 
 def norm(
-    input: Any, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
+    input: Any,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    out: Any = None,
+    dtype: DType | None = None,
 ) -> Tensor:
-    """The p-norm over dimensions; "fro" and None mean 2; as `ox.functions.vector_norm`. `torch.norm`.
+    """The p-norm over dimensions; "fro" and None mean 2; "nuc" is the sum of the singular values of the matrices in two
+    dimensions; as `ox.linalg.vector_norm`. `torch.norm`.
 
     Raises:
         DTypeError: integers or bools.
-        ArgumentError: another word for `p`.
+        ArgumentError: another word for `p`, or "nuc" over other than two dimensions.
     """
+    if out is not None:
+        return write(norm(input, p, dim, keepdim, dtype=dtype), out, "norm")  # type: ignore[no-any-return]
+    if p == "nuc":
+        return _nuclear(input, dim, keepdim, dtype)
     if isinstance(p, str) and p != "fro":
-        raise ArgumentError(
-            f"norm does not know p={p!r}", where=users_line(2), expected="a number or 'fro'", hint="ox.linalg"
-        )
+        raise ArgumentError(f"norm does not know p={p!r}", where=users_line(2), expected="a number, 'fro' or 'nuc'")
     return vector_norm(input, 2 if p is None or isinstance(p, str) else p, dim, keepdim, dtype=dtype)
+
+
+def _nuclear(input: Any, dim: Dims, keepdim: bool, dtype: DType | None) -> Tensor:
+    from ox.linalg import matrix_norm
+
+    dims = list(range(input.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    if len(dims) != 2:
+        raise ArgumentError(
+            "the nuclear norm is of matrices", where=users_line(3), expected="two dimensions", got=str(dims)
+        )
+    return matrix_norm(input, "nuc", tuple(dims), keepdim, dtype=dtype)
 
 
 @by_policy

@@ -13,6 +13,7 @@ from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.indices import together
+from ox.functions.out import write
 from ox.functions.pointwise import matmul, mul
 from ox.functions.shapes import permute, reshape, unsqueeze
 from ox.operands import cast, meet, scalar
@@ -115,9 +116,11 @@ def _from_numbers(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ..
 
 
 @by_policy
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
+def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Tensor:
     """Summed over the last `dims` dimensions of `a` and the first of `b`, or over two lists of dimensions.
     `torch.tensordot`."""
+    if out is not None:
+        return write(tensordot(a, b, dims), out, "tensordot")  # type: ignore[no-any-return]
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
     if isinstance(dims, int):

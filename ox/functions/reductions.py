@@ -123,7 +123,8 @@ def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 def _extreme(position: Any, largest: bool) -> Any:
-    def function(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    def function(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+        dim = dim if other is None else other
         if hasattr(dim, "node"):
             return (maximum if largest else minimum)(input, dim)
         if dim is None:

@@ -79,4 +79,4 @@ __all__ = [
     "vector_norm",
 ]
 
-_with_keywords(globals(), __all__, frozenset(("diagonal", "vander")))
+_with_keywords(globals(), __all__, frozenset(("diagonal", "vander")), plain=frozenset())

@@ -12,6 +12,7 @@ from ox.amp.policy import by_policy
 from ox.dtypes import DType, float32, int32
 from ox.errors import ArgumentError, LinAlgError, ShapeError
 from ox.functions import ones_like, reshape, squeeze, tril, triu, unsqueeze, where
+from ox.functions.keywords import keywords
 from ox.linalg import shapes
 from ox.linalg.shapes import matrices, together, turned
 from ox.ops import matrix, operator
@@ -147,7 +148,7 @@ def solve_triangular(input: Any, B: Any, *, upper: bool, left: bool = True, unit
     return solve(input, B, left=left)
 
 
-def cholesky(input: Any, *, upper: bool = False) -> Tensor:
+def cholesky(input: Any, upper: bool = False) -> Tensor:
     """L [..., n, n], a lower triangle, with L Lᵀ = A, or its transpose if `upper`; records. `torch.linalg.cholesky`.
 
     Raises:
@@ -194,6 +195,12 @@ def pinv(
     least, relative = tolerances(input, atol, rcond if rtol is None else rtol)
     made: Tensor = PseudoInverse(input, atol=least, rtol=relative, hermitian=int(hermitian))
     return made
+
+
+@keywords
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
+    """`pinv` with the least singular value that PyTorch's older function has. `torch.pinverse`."""
+    return pinv(input, rcond)
 
 
 @by_policy

@@ -7,10 +7,12 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from ox.device_type import device as Device
 from ox.dtypes import DType, bfloat16, float16, float32, float64, is_floating
 from ox.errors import ArgumentError
 from ox.functions import zeros_like
 from ox.memory import take_format
+from ox.methods import move_arguments
 from ox.nn.tree import Tree
 from ox.ops.mode import switched
 from ox.tensor import Tensor
@@ -44,6 +46,7 @@ class Moving(Tree):
         *,
         dtype: DType | None = None,
         device: str | None = None,
+        tensor: Tensor | None = None,
         non_blocking: bool = False,
         memory_format: Any = None,
     ) -> Self: ...
@@ -53,20 +56,14 @@ class Moving(Tree):
         *args: Any,
         dtype: Any = None,
         device: Any = None,
+        tensor: Tensor | None = None,
         non_blocking: bool = False,
         memory_format: Any = None,
     ) -> Self:
         """Another floating type for floating tensors, another device for all, or both, in place."""
         take_format(memory_format)
-        for arg in args:
-            if isinstance(arg, Tensor):
-                dtype, device = arg.array.dtype, arg.device
-            elif isinstance(arg, bool):  # whether it may return early, which it does not
-                continue
-            elif isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda"):
-                device = arg
-            else:
-                dtype = arg
+        device, dtype, _ = move_arguments(args, device, dtype, tensor, False)
+        device = None if device is None else Device(f"cuda:{device}" if isinstance(device, int) else device)
         if dtype is not None and not is_floating(np.dtype(dtype)):
             raise ArgumentError(
                 "a module can only take a floating type",

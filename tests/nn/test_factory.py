@@ -41,3 +41,27 @@ def test_other_arguments_are_refused_as_before() -> None:
         nn.Linear(2, 3, devise="cpu")  # type: ignore[call-arg]
     with pytest.raises(ox.OxError):
         nn.Linear(2, 3, device="gpu")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Linear(3, 4, True, None, ox.float64),
+        lambda: nn.Conv2d(3, 4, 1, 1, 0, 1, 1, True, "zeros", "cpu", ox.float64),
+        lambda: nn.LayerNorm(3, 1e-5, True, True, None, ox.float64),
+        lambda: nn.BatchNorm1d(3, 1e-5, 0.1, True, True, None, ox.float64),
+        lambda: nn.LSTM(3, 4, 1, True, False, 0.0, False, 0, None, ox.float64),
+        lambda: nn.MultiheadAttention(4, 2, 0.0, True, False, False, None, None, False, "cpu", ox.float64),
+    ],
+)
+def test_device_and_dtype_by_position(make: Any) -> None:
+    assert {p.dtype for p in make().parameters()} == {ox.float64}
+
+
+def test_wrong_positions_of_device_and_dtype_are_refused() -> None:
+    with pytest.raises(ox.errors.CallError, match="Linear got 'device' twice"):
+        nn.Linear(3, 4, True, "cpu", device="cpu")
+    with pytest.raises(TypeError, match=r"Linear\(in_features, out_features, bias=True, device=None, dtype=None\)"):
+        nn.Linear(3, 4, True, None, ox.float32, 1)
+    with pytest.raises(TypeError):
+        nn.ReLU(False, "cpu")  # which has no types

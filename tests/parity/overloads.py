@@ -120,7 +120,7 @@ def _of_schemas(space: str, name: str) -> list[list[Parameter]]:
     found = []
     for operator in dict.fromkeys((f"aten::{own}", f"aten::{prefix}{name}", f"aten::{name}")):
         for schema in torch._C._jit_get_schemas_for_operator(operator):
-            if schema.overload_name.endswith("out") and any(a.is_out for a in schema.arguments):
+            if any(a.is_out for a in schema.arguments):
                 continue
             found.append([_of_argument(a) for a in schema.arguments] + _out_of(operator))
         if found:

@@ -19,7 +19,7 @@ SPACES = (
     "torch.autograd.functional",
 )  # fmt: skip
 # Ways to be faster, or to lie elsewhere in memory, that change no result; and PyTorch's own internals.
-ANYWHERE = {"device", "dtype", "foreach", "fused", "capturable", "inplace", "self", "_stacklevel"}
+ANYWHERE = {"foreach", "fused", "capturable", "inplace", "self", "_stacklevel"}
 # name -> arguments that are not taken, or have another default, on purpose
 KNOWN = {
     "torch.nn.Buffer": {"data"},  # empty ones are of no use
