@@ -52,7 +52,7 @@ def test_a_constructor_keeps_the_kind_of_an_error() -> None:
         nn.Linear(-3, 4)
     with pytest.raises(TypeError, match="missing 1 required") as caught:
         nn.Linear(3)  # type: ignore[call-arg]
-    assert "Linear(in_features, out_features, bias=True, *, dtype=None)" in str(caught.value)
+    assert "Linear(in_features, out_features, bias=True, device=None, dtype=None)" in str(caught.value)
 
 
 LAYERS: dict[str, Callable[[Any], Any]] = {
