@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ox.ops import operator
+
 # What PyTorch has under a path and ox has elsewhere, or not at all: what an AttributeError then says.
 _COMPLEX = "ONNX operators compute with no complex numbers; ox.fft keeps the two parts in a last dimension"
 _DATA_PARALLEL = "nn.parallel.DistributedDataParallel, with a process for each device: ox launch --nproc 2 script.py"
@@ -52,9 +54,17 @@ ELSEWHERE |= dict.fromkeys(
 )  # fmt: skip
 
 
+def missing(package: str, name: str) -> str | None:
+    """What there is in place of a name that a package has not; None where nothing is known."""
+    hint = ELSEWHERE.get(f"{package}.{name}")
+    if hint is None and package == "ox" and not name.startswith("_") and hasattr(operator.tensor_class, name):
+        hint = f"a method or attribute of tensors: x.{name}"
+    return hint
+
+
 def refusal(package: str, name: str) -> AttributeError:
     """The error for a name that is not there: what is there instead."""
-    hint = ELSEWHERE.get(f"{package}.{name}")
+    hint = missing(package, name)
     return AttributeError(f"module '{package}' has no attribute '{name}'" + (f": {hint}" if hint else ""))
 
 

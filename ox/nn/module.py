@@ -13,7 +13,7 @@ from ox.nn.parameter import Buffer, Parameter
 from ox.nn.state import Stateful
 from ox.ops.explain import place
 from ox.ops.mode import MODE, Mode
-from ox.taken import not_tensors
+from ox.taken import not_tensors, note_missing
 from ox.tensor import Tensor
 
 
@@ -66,6 +66,7 @@ class Module(Moving, Stateful):
         except AttributeError as error:
             told = not_tensors(type(self).__name__, error)
             if told is None:
+                note_missing(error)
                 raise
             raise told from None
         finally:

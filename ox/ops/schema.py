@@ -52,6 +52,8 @@ class Schema:
             parameter = self.input_at(position)
             allowed = self.allowed(parameter.type)
             if array.dtype not in allowed:
+                if array.dtype == object:
+                    raise _no_tensor(self.name, parameter.name, array)
                 raise DTypeError(
                     f"{self.name} does not take {array.dtype} for input '{parameter.name}'",
                     expected=" or ".join(map(str, allowed)),
@@ -66,6 +68,13 @@ class Schema:
                     got=f"{first[0]} {first[1]}, {parameter.name} {array.dtype}",
                     hint=f"x.to(ox.{first[1]}); an ONNX operator never promotes, Tensor methods such as x + y do",
                 )
+
+
+def _no_tensor(operator: str, parameter: str, array: Any) -> DTypeError:
+    """For what NumPy could make no numbers of."""
+    kind = type(array.reshape(-1)[0]).__name__ if array.size else "object"
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    return DTypeError(f"{operator} takes tensors for input '{parameter}', got {article} {kind}", hint="ox.tensor(x)")
 
 
 _FIXED = {str(dtype): dtype for dtype in ALL}
