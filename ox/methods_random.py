@@ -10,7 +10,10 @@ from ox import ops
 from ox.autograd.modes import no_grad
 from ox.dtypes import DType, float32, float64, is_floating
 from ox.errors import ArgumentError, DTypeError
+from ox.mt19937 import discrete, tensors
+from ox.mt19937.switch import is_torch_compatible
 from ox.operands import cast, scalar
+from ox.ops import operator
 from ox.where import users_line
 
 if TYPE_CHECKING:
@@ -45,6 +48,17 @@ def _standard(x: Any, generator: Generator | None) -> Tensor:
     return random.normal(x.shape, float32, generator)
 
 
+def _torch(x: Any, generator: Generator | None, draw: str, *numbers: Any) -> Tensor | None:
+    """The numbers of PyTorch that fill `x`, by a function of `ox.mt19937.tensors`; None where they are not wanted."""
+    from ox.generator import words_of
+
+    words = words_of(generator)
+    if words is None:
+        return None
+    like = x.array if isinstance(x.array, np.ndarray) else np.empty(x.array.shape, x.array.dtype)
+    return operator.make_tensor(getattr(tensors, draw)(words, like, *numbers))
+
+
 def _floats(x: Any, name: str) -> None:
     if not is_floating(x.array.dtype):
         raise DTypeError(f"{name} fills floats", where=users_line(3), got=str(x.array.dtype))
@@ -61,47 +75,68 @@ class RandomMethods:
         low = named.pop("from", from_)
         if named or low > to:
             raise ArgumentError("uniform_ needs a range that ascends", where=users_line(2), got=f"{low} to {to}")
-        return _fill(self, _uniform(self, generator) * (to - low) + low, "uniform_")
+        drawn = _torch(self, generator, "uniform", low, to)
+        if drawn is None:
+            drawn = _uniform(self, generator) * (to - low) + low
+        return _fill(self, drawn, "uniform_")
 
     def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
         """Normal with a mean and a deviation."""
         _floats(self, "normal_")
         if std < 0:
             raise ArgumentError("a deviation is not negative", where=users_line(2), got=str(std))
-        return _fill(self, _standard(self, generator) * std + mean, "normal_")
+        drawn = _torch(self, generator, "normal", mean, std)
+        if drawn is None:
+            drawn = _standard(self, generator) * std + mean
+        return _fill(self, drawn, "normal_")
 
     def log_normal_(self: Any, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
         """The exponential of normal numbers."""
         _floats(self, "log_normal_")
-        drawn = cast(_standard(self, generator), float64)
-        return _fill(self, ops.Exp(drawn * std + mean), "log_normal_")
+        drawn = _torch(self, generator, "log_normal", mean, std)
+        if drawn is None:
+            drawn = ops.Exp(cast(_standard(self, generator), float64) * std + mean)
+        return _fill(self, drawn, "log_normal_")
 
     def exponential_(self: Any, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
         """Exponential with the rate `lambd`."""
         _floats(self, "exponential_")
         if lambd <= 0:
             raise ArgumentError("exponential_ needs a rate above 0", where=users_line(2), got=str(lambd))
-        return _fill(self, ops.Neg(ops.Log(_unit(self, generator))) / lambd, "exponential_")
+        drawn = _torch(self, generator, "exponential", lambd)
+        if drawn is None:
+            drawn = ops.Neg(ops.Log(_unit(self, generator))) / lambd
+        return _fill(self, drawn, "exponential_")
 
     def cauchy_(self: Any, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
         """Cauchy with a median and a half width."""
         _floats(self, "cauchy_")
-        angle = (_unit(self, generator) - 0.5) * np.pi
-        return _fill(self, ops.Div(ops.Sin(angle), ops.Cos(angle)) * sigma + median, "cauchy_")
+        drawn = _torch(self, generator, "cauchy", median, sigma)
+        if drawn is None:
+            angle = (_unit(self, generator) - 0.5) * np.pi
+            drawn = ops.Div(ops.Sin(angle), ops.Cos(angle)) * sigma + median
+        return _fill(self, drawn, "cauchy_")
 
     def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Tensor:
         """How many trials until the first success, each with probability `p`: 1, 2, ..."""
         if not 0 < p < 1:
             raise ArgumentError("geometric_ needs a probability between 0 and 1", where=users_line(2), got=str(p))
-        trials = ops.Log(_unit(self, generator)) / float(np.log1p(-p))
-        return _fill(self, ops.Neg(ops.Floor(ops.Neg(trials))), "geometric_")
+        drawn = _torch(self, generator, "geometric", p)
+        if drawn is None:
+            trials = ops.Log(_unit(self, generator)) / float(np.log1p(-p))
+            drawn = ops.Neg(ops.Floor(ops.Neg(trials)))
+        return _fill(self, drawn, "geometric_")
 
     def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """1 with probability `p` (a number, or one for each element), else 0."""
         values = p.array if hasattr(p, "node") else np.asarray(p)
         if isinstance(values, np.ndarray) and not ((values >= 0) & (values <= 1)).all():
             raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
-        return _fill(self, _uniform(self, generator).to(self.device) < p, "bernoulli_")
+        chance = p.detach().cpu().array if hasattr(p, "node") else p
+        drawn = _torch(self, generator, "bernoulli", chance, self.array.dtype)
+        if drawn is None:
+            drawn = _uniform(self, generator).to(self.device) < p
+        return _fill(self, drawn, "bernoulli_")
 
     def random_(
         self: Any, from_: int | None = None, to: int | None = None, *, generator: Generator | None = None, **named: int
@@ -110,7 +145,18 @@ class RandomMethods:
         low, high = named.pop("from", from_), to
         if low is not None and high is None and "to" not in named:
             low, high = 0, low
+        if low is None and high is None:
+            whole = _torch(self, generator, "of_type")
+            if whole is not None:
+                return _fill(self, whole, "random_")
         low = 0 if low is None else low
+        if is_torch_compatible():
+            high = discrete.largest(self.array.dtype) + 1 if high is None else high
+            if high <= low:
+                raise ArgumentError("random_ needs a range that ascends", where=users_line(2), got=f"{low} to {high}")
+            drawn = _torch(self, generator, "integers", low, high)
+            assert drawn is not None
+            return _fill(self, drawn, "random_")
         high = _largest(self.array.dtype) + 1 if high is None else high
         from ox.random import randint
 

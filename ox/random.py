@@ -1,8 +1,10 @@
-"""Random numbers from explicit state: a key and a counter, the same bits on every device, eager and recorded."""
+"""Random numbers from explicit state: a key and a counter, the same bits on every device, eager and recorded.
+
+Under `torch_compatible(True)` they are PyTorch's instead, from the Mersenne Twister of `ox.mt19937`.
+"""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.autograd.modes import no_grad
-from ox.device_type import CPU
-from ox.device_type import device as Device
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import sizes_of
 from ox.functions.keywords import factory, factory_without_out, keywords
+from ox.generator import Generator, default_generator, words_of
+from ox.memory import preserve_format
+from ox.mt19937 import Words, discrete, tensors
+from ox.mt19937.switch import is_torch_compatible, torch_compatible
 from ox.operands import cast, scalar
 from ox.ops import chance, operator
 from ox.ops.dim import size_tensor
@@ -27,56 +31,30 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-class Generator:
-    """A stream of random numbers: Philox 4x32-10 under a key, at a counter that moves on. `torch.Generator`.
-
-    `key` and `counter` are uint64 tensors of no dimensions, so a recorded step takes them in and hands the counter on.
-
-    Args:
-        seed: any int; the same seed gives the same numbers on every device.
-        device: may be given as in PyTorch, also as the first argument; one stream serves every device.
-    """
-
-    def __init__(self, seed: int | str | None = None, device: Any = None) -> None:
-        if isinstance(seed, str):
-            seed, device = None, seed
-        self.device = CPU if device is None else Device(str(device))
-        self.manual_seed(secrets.randbits(63) if seed is None else seed)
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` from its beginning."""
-        self.set_state({"seed": int(seed), "counter": 0})
-        return self
-
-    def initial_seed(self) -> int:
-        """The seed that the stream began with."""
-        return int(self._seed)
-
-    def seed(self) -> int:
-        """Seed the stream from the operating system, and return that seed."""
-        return self.manual_seed(secrets.randbits(63)).initial_seed()
-
-    def get_state(self) -> dict[str, int]:
-        """Seed and counter: plain numbers that go into any file."""
-        return {"seed": self._seed, "counter": int(self.counter.array)}
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """Go on from a state that `get_state` gave. Raises ArgumentError for what is none."""
-        try:
-            seed, counter = int(state["seed"]), int(state["counter"])
-            words = [np.asarray(seed % (1 << 64), np.uint64), np.asarray(counter, np.uint64)]
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise ArgumentError(
-                "this is no state of a generator",
-                where=users_line(2),
-                expected="what get_state() gave: {'seed': ..., 'counter': ...}",
-                got=repr(state),
-            ) from None
-        self._seed = seed
-        self.key, self.counter = (operator.make_tensor(word) for word in words)
-
-
-default_generator = Generator(0)
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "default_generator",
+    "fork_rng",
+    "get_rng_state",
+    "get_state",
+    "initial_seed",
+    "is_torch_compatible",
+    "manual_seed",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "seed",
+    "set_rng_state",
+    "set_state",
+    "torch_compatible",
+    "uniform",
+]
 
 
 def manual_seed(seed: int) -> Generator:
@@ -84,12 +62,12 @@ def manual_seed(seed: int) -> Generator:
     return default_generator.manual_seed(seed)
 
 
-def get_state() -> dict[str, int]:
-    """The state of the default generator."""
+def get_state() -> Any:
+    """The state of the default generator; see `Generator.get_state`."""
     return default_generator.get_state()
 
 
-def set_state(new_state: dict[str, int]) -> None:
+def set_state(new_state: Any) -> None:
     """Put the default generator back to a state of `get_state`."""
     default_generator.set_state(new_state)
 
@@ -107,19 +85,18 @@ def initial_seed() -> int:
 @contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
     """Put the default generator back after a block. `torch.random.fork_rng`; one generator serves every device."""
-    state = get_state()
+    state = default_generator._snapshot()
     try:
         yield
     finally:
         if enabled:
-            set_state(state)
+            default_generator._restore(state)
 
 
 get_rng_state, set_rng_state = get_state, set_state
 
 
-def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None) -> Tensor:
-    generator = generator or default_generator
+def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None, like: Any = None) -> Tensor:
     sizes = sizes_of((shape,))
     if any(size < 0 for size in sizes):
         raise ShapeError("a tensor has no negative sizes", where=users_line(3), got=str(sizes))
@@ -131,6 +108,12 @@ def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generat
             got=str(dtype),
             hint="ox.randint(low, high, size)",
         )
+    words = words_of(generator)
+    if words is not None:
+        array = np.empty(sizes, dtype) if like is None else np.empty_like(like, dtype)
+        fill = tensors.uniform if op == "ox.RandomUniform" else tensors.normal
+        return operator.make_tensor(fill(words, array))
+    generator = generator or default_generator
     recording = MODE.get().recording
     if recording is not None:
         recording.draws()
@@ -194,9 +177,10 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         requires_grad: bool = False,
         memory_format: Any = None,
     ) -> Tensor:
-        return _placed(
-            _draw(draw, input.shape, dtype or input.array.dtype, generator), device or input.device, requires_grad
-        )
+        like = input.array if memory_format is None or memory_format == preserve_format else None
+        like = like if isinstance(like, np.ndarray) else None
+        kind = dtype or input.array.dtype
+        return _placed(_draw(draw, input.shape, kind, generator, like), device or input.device, requires_grad)
 
     function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `input`. `torch.{name}`."
     return factory_without_out(function)
@@ -230,6 +214,13 @@ def randint(
         low, high = 0, low
     sizes = sizes_of((size,))
     count = high - low
+    words = words_of(generator)
+    if words is not None and count > 0:
+        return _placed(
+            _integers(words, np.empty(sizes, np.dtype(int64 if dtype is None else dtype)), low, high),
+            device,
+            requires_grad,
+        )
     if not 0 < count <= 1 << 32:
         raise ArgumentError("randint needs a range of 1 to 2^32 integers", where=users_line(2), got=f"[{low}, {high})")
     drawn = uniform(sizes, float32, generator)
@@ -243,6 +234,10 @@ def randint(
         whole = OPS["Mod"](bits, scalar(count, int64))
     whole = OPS["Add"](whole, scalar(low, int64))
     return _placed(cast(whole, np.dtype(int64 if dtype is None else dtype)), device, requires_grad)
+
+
+def _integers(words: Words, like: Any, low: int, high: int) -> Tensor:
+    return operator.make_tensor(tensors.integers(words, like, low, high))
 
 
 @factory_without_out
@@ -260,6 +255,11 @@ def randint_like(
     """`randint` of the shape and type of `input`. `torch.randint_like`."""
     low, high = (0, low) if high is None else (low, high)
     kind = dtype or input.array.dtype
+    words = words_of(generator)
+    if words is not None and high > low and isinstance(input.array, np.ndarray):
+        return _placed(
+            _integers(words, np.empty_like(input.array, kind), low, high), device or input.device, requires_grad
+        )
     drawn = randint(low, high, input.shape, generator=generator, dtype=kind)
     return _placed(drawn, device or input.device, requires_grad)
 
@@ -280,11 +280,22 @@ def randperm(
     """
     if n < 0:
         raise ArgumentError("randperm needs a count of 0 or more", where=users_line(2), got=str(n))
+    if is_torch_compatible():
+        with switched(recording=None):
+            words = words_of(generator)
+        assert words is not None
+        made = operator.make_tensor(discrete.permutation(words, n).astype(int64 if dtype is None else dtype))
+        return _placed(made, device, requires_grad)
     with switched(recording=None):
         drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
     # the second draw breaks ties of the first
     order = np.lexsort((drawn[1].array, drawn[0].array)).astype(int64 if dtype is None else dtype)
     return _placed(operator.make_tensor(order), device, requires_grad)
+
+
+def as_numpy(x: Any) -> Any:
+    """The tensor's array on the host."""
+    return x.array if isinstance(x.array, np.ndarray) else x.detach().cpu().array
 
 
 @keywords
@@ -297,6 +308,11 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
     chance: Any = scalar(p, float32) if p is not None else cast(input, float32)
     if isinstance(chance.array, np.ndarray) and not ((chance.array >= 0) & (chance.array <= 1)).all():
         raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
+    words = words_of(generator)
+    if words is not None:
+        probabilities: Any = as_numpy(input) if p is None else p
+        made = tensors.bernoulli(words, np.empty(input.array.shape), probabilities, input.array.dtype)
+        return _placed(operator.make_tensor(made), input.device, False)
     drawn = _placed(uniform(input.shape, float32, generator), input.device, False)
     with no_grad():
         return cast(OPS["Less"](drawn, chance), input.array.dtype)

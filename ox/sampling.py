@@ -8,16 +8,19 @@ import numpy as np
 
 from ox import ops
 from ox.autograd.modes import no_grad
-from ox.dtypes import DType, float32, float64, int64, is_floating
+from ox.dtypes import DType, float32, float64, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
+from ox.functions.dims import sizes_of
 from ox.functions.indices import together
 from ox.functions.keywords import factory, keywords
 from ox.functions.likes import to_device
+from ox.generator import Generator, default_generator, words_of
+from ox.mt19937 import tensors
 from ox.operands import cast, scalar
 from ox.ops import operator
 from ox.ops.broadcast import axes_tensor
 from ox.ops.mode import MODE
-from ox.random import Generator, default_generator, uniform
+from ox.random import as_numpy, uniform
 from ox.random import normal as standard_normal
 from ox.where import users_line
 
@@ -57,6 +60,12 @@ def normal(
         if not given:
             if size is None:
                 raise ArgumentError("normal of two numbers needs a size", where=users_line(2), hint="size=(2, 3)")
+            words = words_of(generator)
+            if words is not None:
+                like = np.empty(sizes_of((size,)), dtype or get_default_dtype())
+                filled: Tensor = operator.make_tensor(tensors.normal(words, like, mean, std))
+                filled = filled if device is None else filled.to(device)
+                return filled.requires_grad_() if requires_grad else filled
             drawn = standard_normal(size, dtype, generator)
         else:
             like = together(*given)[0]
@@ -86,6 +95,10 @@ def multinomial(
             expected="1 or more, without putting back at most as many as there are",
         )
     _weights(input.array, num_samples, replacement)
+    words = words_of(generator)
+    if words is not None:
+        places = tensors.multinomial(words, as_numpy(input), num_samples, replacement)
+        return beside(operator.make_tensor(places), input)  # type: ignore[no-any-return]
     with no_grad():
         input = cast(input.detach(), float64)
         if not replacement:
@@ -127,7 +140,9 @@ def _on_host(name: str, x: Any, generator: Generator | None) -> np.random.Genera
             where=users_line(3),
             hint="draw before, and pass the numbers in",
         )
-    generator = generator or default_generator
+    generator = default_generator if generator is None else generator
+    if (words := words_of(generator)) is not None:
+        return np.random.Generator(np.random.MT19937(words.narrow(4)))
     key, counter = int(generator.key.array), int(generator.counter.array)
     generator.counter = operator.make_tensor(np.asarray((counter + x.array.size + 1) % (1 << 64), np.uint64))
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -139,7 +154,11 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     rates = input.detach().cpu().array.astype(np.float64)
     if (rates < 0).any():
         raise ArgumentError("a rate is not negative", where=users_line(2))
-    drawn = _on_host("poisson", input, generator).poisson(rates)
+    words = words_of(generator)
+    if words is not None:
+        drawn: Any = tensors.poisson(words, input.detach().cpu().array)
+    else:
+        drawn = _on_host("poisson", input, generator).poisson(rates)
     return beside(operator.as_input(np.asarray(drawn).astype(input.array.dtype)), input)  # type: ignore[no-any-return]
 
 

@@ -46,6 +46,7 @@ FLOORS = {
     "ox.torch_checkpoint": 3,
     "ox.ops": 2,
     "ox.devices": 1,
+    "ox.mt19937": 1,
     "ox.ground": 0,
 }
 GROUND = {"errors", "dtypes", "tolerance", "where"}

@@ -48,7 +48,7 @@ class _Run:
         self.autocast = STATE.get()
         self.args, self.kwargs = [_put(a) for a in args], {name: _put(a) for name, a in kwargs.items()}
         generator = random.default_generator
-        self.random = (generator.key, generator.counter, generator._seed) if keep_random else None
+        self.random = generator._snapshot() if keep_random else None
         self.where = users_line(3)
         self.numbers: list[weakref.ref[_Number]] = []
         self.made: weakref.WeakKeyDictionary[_Number, tuple[Tensor, int]] = weakref.WeakKeyDictionary()
@@ -109,14 +109,14 @@ class _Run:
     @contextmanager
     def _random_as_then(self) -> Iterator[None]:
         generator = random.default_generator
-        now = generator.key, generator.counter, generator._seed
+        now = generator._snapshot()
         if self.random is not None:
-            generator.key, generator.counter, generator._seed = self.random
+            generator._restore(self.random)
         try:
             yield
         finally:
             if self.random is not None:
-                generator.key, generator.counter, generator._seed = now
+                generator._restore(now)
 
 
 def _elsewhere(tensor: Tensor) -> bool:

@@ -11,7 +11,7 @@ from ox.data.collate import default_collate, default_convert
 from ox.data.dataset import IterableDataset, NoCountError
 from ox.data.iterate import Here, There
 from ox.data.pool import Pool, start_methods
-from ox.data.sampler import BatchSampler, RandomSampler, SequentialSampler, Stream
+from ox.data.sampler import BatchSampler, RandomSampler, SequentialSampler, Stream, whole_seed
 from ox.data.worker import Job
 from ox.errors import ArgumentError
 from ox.ops.explain import place
@@ -120,7 +120,14 @@ class DataLoader:
             now = self._resumed(state)
         else:
             generator = self.generator or random.default_generator
-            now = progress.fresh(self._epochs, generator.get_state(), getattr(self.sampler, "rank", 0))
+            rank = getattr(self.sampler, "rank", 0)
+            if random.is_torch_compatible():
+                # PyTorch draws the seed of its workers even where there are none
+                now = progress.Progress(self._epochs, whole_seed(generator) + rank)
+                if hasattr(self.sampler, "epoch_state"):
+                    self.sampler.epoch_state = None  # until the first sample is asked for
+            else:
+                now = progress.fresh(self._epochs, generator.get_state(), rank)
         if hasattr(self.sampler, "state_dict"):
             now.sampler = self.sampler.state_dict()
         self._epochs, self._progress, self._here = now.epoch + 1, now, None
@@ -130,7 +137,8 @@ class DataLoader:
         else:
             made = Here(self, now)
             self._here = made if self.streams else None
-        now.order = getattr(self.sampler, "epoch_state", None)
+        if not random.is_torch_compatible():
+            now.order = getattr(self.sampler, "epoch_state", None)
         return made
 
     def _workers(self, seed: int) -> Pool:
@@ -140,6 +148,7 @@ class DataLoader:
         job = Job(
             self.dataset, self.collate_fn, self.batch_sampler is not None, self.streams, self.batch_size,
             self.drop_last, self.worker_init_fn, keep=self.prefetch_factor + 2,
+            torch_compatible=random.is_torch_compatible(),
         )  # fmt: skip
         pool = Pool(job, self.num_workers, seed, self.multiprocessing_context, self.timeout)
         if self.persistent_workers:
@@ -155,6 +164,8 @@ class DataLoader:
         if now is not None and now.running:
             if self._here is not None:
                 now.streams = self._here.streams()
+            if random.is_torch_compatible():
+                now.order = getattr(self.sampler, "epoch_state", None)
             return now.state()
         if self._pending is not None:
             return dict(self._pending)

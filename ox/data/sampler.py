@@ -10,7 +10,9 @@ import numpy as np
 
 from ox import random
 from ox.errors import ArgumentError
+from ox.ops import operator
 from ox.ops.explain import place
+from ox.sampling import multinomial
 
 
 class Sampler:
@@ -41,8 +43,9 @@ class _Drawn(Sampler, ABC):
     """A sampler that draws the order of an epoch from a generator, and can draw an earlier one again."""
 
     generator: random.Generator | None
-    epoch_state: dict[str, int] | None = None  # the generator's state when the last epoch began
-    resume: dict[str, int] | None = None  # the same, of an epoch that is to be drawn again
+    epoch_state: Any = None  # the generator's state when the last epoch began
+    resume: Any = None  # the same, of an epoch that is to be drawn again
+    own_seed = False  # whether PyTorch draws the order from a generator of its own, seeded by the default one
 
     def _begin(self) -> random.Generator:
         """The generator to draw an epoch from: once, where there is something to resume, a copy of that state."""
@@ -52,6 +55,8 @@ class _Drawn(Sampler, ABC):
             generator = random.Generator(0)
             generator.set_state(self.resume)
             self.resume = None
+        elif random.is_torch_compatible() and self.own_seed and self.generator is None:
+            generator = random.Generator(whole_seed(generator))
         self.epoch_state = generator.get_state()
         return generator
 
@@ -60,7 +65,17 @@ class _Drawn(Sampler, ABC):
         """The whole epoch as int64 [len(self)]; drawn from the generator, or again from `resume` once."""
 
     def __iter__(self) -> Iterator[int]:
+        if random.is_torch_compatible():
+            return self._late()
         return iter(self.order().tolist())
+
+    def _late(self) -> Iterator[int]:
+        yield from self.order().tolist()  # drawn with the first sample, as in PyTorch
+
+
+def whole_seed(generator: random.Generator | None) -> int:
+    """A seed of 63 bits, as PyTorch's loaders draw it."""
+    return int(random.randint(0, 1 << 63, (), generator=generator).item())
 
 
 class RandomSampler(_Drawn):
@@ -71,6 +86,8 @@ class RandomSampler(_Drawn):
         num_samples: how many an epoch; default all.
         generator: an `ox.Generator`; None for the default one.
     """
+
+    own_seed = True
 
     def __init__(
         self,
@@ -93,6 +110,21 @@ class RandomSampler(_Drawn):
             orders.append(random.randperm(total, generator=generator).array)
         return np.concatenate(orders)[:count] if orders else np.zeros(0, np.int64)
 
+    def _late(self) -> Iterator[int]:
+        """As PyTorch draws: 32 numbers at a time, or order after order, of which the last may give nothing."""
+        resumed, generator = self.resume is not None, self._begin()
+        count, total = len(self), len(self.data_source)
+        if self.replacement:
+            for start in range(0, count, 32):
+                size = (min(32, count - start),)
+                yield from random.randint(0, total, size, generator=generator).tolist()
+        elif total:
+            for _ in range(count // total):
+                yield from random.randperm(total, generator=generator).tolist()
+            yield from random.randperm(total, generator=generator).tolist()[: count % total]
+        if resumed and self.generator is not None:
+            self.generator._restore(generator._snapshot())
+
     def __len__(self) -> int:
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
@@ -100,12 +132,17 @@ class RandomSampler(_Drawn):
 class SubsetRandomSampler(RandomSampler):
     """The given indices in a new order each epoch. `torch.utils.data.SubsetRandomSampler`."""
 
+    own_seed = False
+
     def __init__(self, indices: Any, generator: random.Generator | None = None) -> None:
         self.indices = np.asarray(indices, np.int64)
         super().__init__(self.indices, generator=generator)
 
     def order(self) -> np.ndarray[Any, Any]:
         return self.indices[super().order()]  # type: ignore[no-any-return]
+
+    def _late(self) -> Iterator[int]:
+        yield from self.order().tolist()
 
 
 class WeightedRandomSampler(_Drawn):
@@ -138,6 +175,9 @@ class WeightedRandomSampler(_Drawn):
             )
 
     def order(self) -> np.ndarray[Any, Any]:
+        if random.is_torch_compatible():
+            weights = operator.make_tensor(self.weights)
+            return multinomial(weights, self.num_samples, self.replacement, generator=self._begin()).array  # type: ignore[no-any-return]
         count = self.num_samples if self.replacement else len(self.weights)
         drawn = random.uniform((2, count), generator=self._begin()).array.astype(np.float64)
         fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits, for one number of 24 cannot name each of many samples
@@ -180,7 +220,7 @@ class BatchSampler(Sampler):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[Any]:
-        if hasattr(self.sampler, "order"):
+        if hasattr(self.sampler, "order") and not random.is_torch_compatible():
             order, size = self.sampler.order(), self.batch_size  # drawn now, not with the first batch
             return (order[i * size : (i + 1) * size] for i in range(len(self)))
         return self._grouped(iter(self.sampler))

@@ -26,9 +26,15 @@ def _numpy_state() -> Any:
     return state[1].tobytes(), *state[2:]
 
 
+def _ox_state() -> Any:
+    if random.is_torch_compatible():
+        return random.default_generator.words().get_state().tobytes()
+    return random.get_state()
+
+
 # by name: how a generator is seeded, and what state it has
 _GENERATORS: dict[str, tuple[Callable[[int], Any], Callable[[], Any]]] = {
-    "ox": (random.manual_seed, random.get_state),
+    "ox": (random.manual_seed, _ox_state),
     "numpy": (_seed_numpy, _numpy_state),
     "python": (python_random.seed, python_random.getstate),
 }

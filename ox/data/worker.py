@@ -25,6 +25,7 @@ from ox.data.channel import Channel, ChannelClosed
 from ox.data.segments import Arena, Segment
 from ox.devices.executors import EXECUTORS
 from ox.ops.mode import MODE, Mode
+from ox.random import torch_compatible
 from ox.where import line_at, users_line
 
 _HERE = Path(__file__).parent
@@ -62,12 +63,14 @@ class Job:
     drop_last: bool
     worker_init_fn: Callable[[int], Any] | None
     keep: int  # free segments worth keeping
+    torch_compatible: bool = False  # `ox.random.torch_compatible`, which a process that is not forked does not inherit
 
 
 def main(line: socket.socket, number: int, count: int, seed: int, job: Job) -> None:
     """The life of a worker. It ends when the loader's end of the line is closed, and never returns."""
     try:
         _settle_in(line)
+        torch_compatible(job.torch_compatible)
         _Worker(Channel(line), number, count, seed, job).run()
     except ChannelClosed:
         pass

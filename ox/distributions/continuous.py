@@ -7,7 +7,7 @@ from typing import Any
 
 from ox import functions as F
 from ox.distributions.distribution import Distribution, require, together
-from ox.random import uniform
+from ox.random import is_torch_compatible, uniform
 from ox.sampling import HALF_STEP, beside
 from ox.tensor import Tensor
 
@@ -71,6 +71,8 @@ class Exponential(Distribution):
         return self.rate**-2
 
     def rsample(self, sample_shape: Any = ()) -> Any:
+        if is_torch_compatible():
+            return self.rate.new_empty(self._extended(sample_shape)).exponential_() / self.rate
         return -within(self._extended(sample_shape), self.rate).log() / self.rate
 
     def log_prob(self, value: Any) -> Any:
@@ -101,7 +103,11 @@ class Laplace(Distribution):
         return 2 * self.scale**2
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        u = 2 * within(self._extended(sample_shape), self.loc) - 1
+        if is_torch_compatible():
+            edge = F.finfo(self.loc.dtype).eps - 1
+            u = self.loc.new_empty(self._extended(sample_shape)).uniform_(edge, 1)
+        else:
+            u = 2 * within(self._extended(sample_shape), self.loc) - 1
         return self.loc - self.scale * u.sign() * F.log1p(-u.abs())
 
     def log_prob(self, value: Any) -> Any:

@@ -161,13 +161,11 @@ def _placed(results: list[tuple[Any, bool]], form: Any, out_dims: Any, count: An
 
 
 def _state() -> tuple[Any, ...]:
-    generator = random.default_generator
-    return generator.key, generator.counter, generator._seed
+    return random.default_generator._snapshot()
 
 
 def _restore(state: tuple[Any, ...]) -> None:
-    generator = random.default_generator
-    generator.key, generator.counter, generator._seed = state
+    random.default_generator._restore(state)
 
 
 def _random_error() -> ArgumentError:

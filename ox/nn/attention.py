@@ -11,6 +11,7 @@ from ox.nn import init
 from ox.nn.linear import Linear, empty, explain_types
 from ox.nn.module import Module
 from ox.nn.parameter import Parameter
+from ox.random import is_torch_compatible
 from ox.tensor import Tensor
 
 
@@ -102,7 +103,7 @@ class MultiheadAttention(Module):
             attn_mask: [T, S] or [N·heads, T, S].
             is_causal: position t sees positions up to t; may stand for an `attn_mask` that says the same.
         """
-        return F.multi_head_attention_forward(
+        out, weights = F.multi_head_attention_forward(
             query,
             key,
             value,
@@ -128,6 +129,10 @@ class MultiheadAttention(Module):
             is_causal=is_causal,
             batch_first=self.batch_first,
         )
+        if self.batch_first and query.array.ndim == 3 and is_torch_compatible():
+            # PyTorch's lies in memory by time, which is the order of the numbers of a dropout that follows
+            out = out.transpose(0, 1).contiguous().transpose(0, 1)
+        return out, weights
 
     def explain(self, error: OxError, *args: Any) -> None:
         weight = self.in_proj_weight if self.in_proj_weight is not None else self.q_proj_weight

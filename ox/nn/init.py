@@ -13,6 +13,7 @@ import numpy as np
 from ox import random
 from ox.errors import ArgumentError
 from ox.functions import full_like
+from ox.nn import truncated
 from ox.operands import cast
 from ox.ops.explain import place
 from ox.ops.mode import switched
@@ -65,6 +66,9 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     """Uniform in [a, b)."""
     if _skipping.get():
         return tensor
+    if random.is_torch_compatible():
+        with switched(grad=False):
+            return tensor.uniform_(a, b, generator=generator)
     with switched(grad=False):
         return _write(tensor, random.uniform(tensor.array.shape, generator=generator) * (b - a) + a, "uniform_")
 
@@ -73,6 +77,9 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     """Normal with the given mean and standard deviation."""
     if _skipping.get():
         return tensor
+    if random.is_torch_compatible():
+        with switched(grad=False):
+            return tensor.normal_(mean, std, generator=generator)
     with switched(grad=False):
         return _write(tensor, random.normal(tensor.array.shape, generator=generator) * std + mean, "normal_")
 
@@ -81,6 +88,9 @@ def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
     """Normal, cut off outside [a, b], by the inverse of the distribution function."""
+    if random.is_torch_compatible():
+        with switched(grad=False):
+            return truncated.normal_(tensor, mean, std, a, b, generator)
     low, high = (0.5 * (1 + math.erf((edge - mean) / std / math.sqrt(2))) for edge in (a, b))
     with switched(grad=False):
         drawn = random.uniform(tensor.array.shape, generator=generator).cpu().array.astype(np.float64)
@@ -117,7 +127,8 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform in ±gain·sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
-    bound = gain * math.sqrt(6 / sum(_calculate_fan_in_and_fan_out(tensor)))
+    # in PyTorch's steps, as a bound that differs in its last bit would give other numbers
+    bound = math.sqrt(3) * (gain * math.sqrt(2 / sum(_calculate_fan_in_and_fan_out(tensor))))
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -179,9 +190,20 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         raise ArgumentError("sparse_ fills matrices", where=place(), got=f"shape {list(tensor.array.shape)}")
     rows, columns = tensor.array.shape
     with switched(grad=False):
+        if random.is_torch_compatible():
+            return _sparse_by_columns(tensor, sparsity, std, generator)
         values = random.normal((rows, columns), generator=generator).cpu().array * std
         order = random.uniform((rows, columns), generator=generator).cpu().array.argsort(0)
     values[order[: math.ceil(sparsity * rows)], np.arange(columns)] = 0
+    return _write(tensor, as_input(values).to(tensor.device), "sparse_")
+
+
+def _sparse_by_columns(tensor: Tensor, sparsity: float, std: float, generator: Any) -> Tensor:
+    """As PyTorch draws: the rows of each column in an order of the default generator."""
+    rows, columns = tensor.array.shape
+    values = normal_(tensor, 0.0, std, generator).detach().cpu().array.copy()
+    for column in range(columns):
+        values[random.randperm(rows).array[: math.ceil(sparsity * rows)], column] = 0
     return _write(tensor, as_input(values).to(tensor.device), "sparse_")
 
 
@@ -190,17 +212,19 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     _calculate_fan_in_and_fan_out(tensor)
     rows = tensor.array.shape[0]
     with switched(grad=False):
-        drawn = random.normal((rows, tensor.array.size // rows), generator=generator).cpu().array
+        kind = tensor.array.dtype if random.is_torch_compatible() else None
+        drawn = random.normal((rows, tensor.array.size // rows), kind, generator).cpu().array
     q, r = np.linalg.qr(drawn.T if drawn.shape[0] < drawn.shape[1] else drawn)
     q = q * np.sign(np.diag(r))
     q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.array.shape) * gain
-    return _write(tensor, as_input(np.ascontiguousarray(q, np.float32)).to(tensor.device), "orthogonal_")
+    return _write(tensor, as_input(np.ascontiguousarray(q, drawn.dtype)).to(tensor.device), "orthogonal_")
 
 
 def linear_defaults_(weight: Tensor, bias: Tensor | None) -> None:
     """PyTorch's default for Linear and Conv: both uniform in ±1/sqrt(fan_in)."""
     fan_in, _ = _calculate_fan_in_and_fan_out(weight)
+    if fan_in:
+        kaiming_uniform_(weight, math.sqrt(5))
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
-    uniform_(weight, -bound, bound)
     if bias is not None:
         uniform_(bias, -bound, bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ class Bilinear(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
-        bound = self.in1_features**-0.5
+        bound = 1 / sqrt(self.in1_features)
         for parameter in (self.weight, self.bias):
             if parameter is not None:
                 init.uniform_(parameter, -bound, bound)

@@ -47,8 +47,9 @@ class _Layer(Module):
             raise ArgumentError(f"activation is not {activation!r}", expected="'relu', 'gelu' or a function")
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype)
         if self.decodes:
-            self.multihead_attn = copy.deepcopy(self.self_attn)
-            self.multihead_attn.reset_parameters()
+            self.multihead_attn = MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, dtype=dtype
+            )
         self.linear1 = Linear(d_model, dim_feedforward, bias, dtype=dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, dtype=dtype)

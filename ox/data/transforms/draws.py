@@ -22,7 +22,7 @@ def draw(count: int, generator: random.Generator | None) -> list[float]:
     if not count:
         return []
     generator = _source(generator)
-    if count > FEW:
+    if count > FEW or random.is_torch_compatible():
         return draw_many((count,), generator).tolist()  # type: ignore[no-any-return]
     blocks = -(-count // 4)
     state = generator.get_state()

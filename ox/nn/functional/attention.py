@@ -11,6 +11,8 @@ from ox import ops, random
 from ox.amp.policy import by_policy
 from ox.dtypes import DType, bool_, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.generator import words_of
+from ox.mt19937 import tensors
 from ox.nn.functional.common import ints, number
 from ox.nn.functional.reduction import floating
 from ox.operands import cast, scalar
@@ -145,6 +147,10 @@ def attend(
 
 def _kept(shape: list[Any], p: float, dtype: DType) -> Tensor:
     """0 with probability p, else 1/(1 - p)."""
+    if random.is_torch_compatible():
+        words = words_of(None)
+        assert words is not None
+        return as_input(tensors.kept(words, np.empty(shape, dtype), p) if p < 1 else np.zeros(shape, dtype))
     drawn = random.uniform(shape)
     kept = ops.Cast(ops.GreaterOrEqual(drawn, number(p, drawn)), to=onnx_type(dtype))
     return ops.Mul(kept, number(1 / (1 - p) if p < 1 else 0.0, kept))

@@ -6,12 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ox import ops, random
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
+from ox.generator import words_of
+from ox.mt19937 import Words, tensors
 from ox.nn.functional.common import number
 from ox.nn.functional.rectify import written
 from ox.ops.explain import place
+from ox.ops.operator import as_input
 from ox.tensor import Tensor
 
 SATURATED = -1.7580993408473766  # what SELU tends to: the value of what alpha dropout drops
@@ -19,8 +24,20 @@ SATURATED = -1.7580993408473766  # what SELU tends to: the value of what alpha d
 
 def _mask(input: Tensor, shape: Sequence[int], p: float, generator: Any) -> Tensor:
     """1 with probability 1 - p, else 0, in the type of the input."""
+    if random.is_torch_compatible():
+        words, like = _words(input, shape, generator)
+        return as_input(tensors.bernoulli(words, like, 1 - p, like.dtype)).to(input.device)
     keep = ops.GreaterOrEqual(drawn := random.uniform(shape, generator=generator), number(p, drawn))
     return ops.Cast(keep, to=onnx_type(input.array.dtype))
+
+
+def _words(input: Tensor, shape: Sequence[int], generator: Any) -> tuple[Words, Any]:
+    """PyTorch's numbers, and an array that lies in memory as they are to lie: as the input where each element has its
+    own."""
+    words, array = words_of(generator), input.array
+    assert words is not None
+    own = isinstance(array, np.ndarray) and tuple(shape) == array.shape
+    return words, array if own else np.empty(shape, array.dtype)
 
 
 def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inplace: bool, generator: Any) -> Tensor:
@@ -30,7 +47,11 @@ def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inpl
         return input
     factor = number(0.0, input)
     if p < 1:
-        factor = ops.Mul(_mask(input, shape, p, generator), number(1 / (1 - p), input))
+        if random.is_torch_compatible():
+            words, like = _words(input, shape, generator)
+            factor = as_input(tensors.kept(words, like, p)).to(input.device)
+        else:
+            factor = ops.Mul(_mask(input, shape, p, generator), number(1 / (1 - p), input))
     return written(input, ops.Mul(input, factor), inplace, "dropout_")
 
 
@@ -99,8 +120,14 @@ def _alpha(input: Tensor, shape: Sequence[int], p: float, training: bool, inplac
         return input
     if p == 1:
         return written(input, ops.Mul(input, number(0.0, input)), inplace, "alpha_dropout_")
-    a = 1 / math.sqrt((1 - p) * (1 + p * SATURATED**2))
+    a = 1 / math.sqrt((SATURATED**2 * p + 1) * (1 - p))
     mask = _mask(input, shape, p, generator)
+    if random.is_torch_compatible():
+        # in PyTorch's steps
+        shift = ops.Mul(ops.Sub(mask, number(1.0, input)), number(-SATURATED * a, input))
+        shift = ops.Add(shift, number(-SATURATED * a * p, input))
+        scaled = ops.Mul(input, ops.Mul(mask, number(a, input)))
+        return written(input, ops.Add(scaled, shift), inplace, "alpha_dropout_")
     # a x + b where it is kept, and a SATURATED + b where not
     kept, b = number(a, input), -a * SATURATED * p
     rest = ops.Add(ops.Mul(mask, number(-a * SATURATED, input)), number(a * SATURATED + b, input))

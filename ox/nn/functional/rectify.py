@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ox import ops, random
 from ox.dtypes import float32
 from ox.errors import ArgumentError
 from ox.functions.operand import only_floats
+from ox.generator import words_of
+from ox.mt19937 import tensors
 from ox.nn.functional.common import number
 from ox.operands import cast
 from ox.ops.explain import place
+from ox.ops.operator import as_input
 from ox.tensor import Tensor
 
 # for the types wider than the float32 in which ONNX has them
@@ -108,10 +113,23 @@ def rrelu(
         raise ArgumentError("rrelu's lower is above upper", where=place(), got=f"{lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
+    if random.is_torch_compatible():
+        slope = _torch_slopes(input, lower, upper, generator)
+        return written(input, ops.Mul(input, slope), inplace, "rrelu_")
     drawn = cast(random.uniform(input.shape, generator=generator), input.array.dtype)
     slope = ops.Add(ops.Mul(drawn, number(upper - lower, input)), number(lower, input))
     result = ops.Where(ops.Greater(input, number(0, input)), input, ops.Mul(input, slope))
     return written(input, result, inplace, "rrelu_")
+
+
+def _torch_slopes(input: Tensor, lower: float, upper: float, generator: Any) -> Tensor:
+    """1 above 0, else a slope: PyTorch draws for those elements only."""
+    words, array = words_of(generator), random.as_numpy(input)
+    assert words is not None
+    slopes, low = np.ones(array.shape, array.dtype), array <= 0
+    drawn = words.doubles(int(low.sum())) * (upper - lower) + lower
+    slopes[low] = tensors.rounded(drawn, array.dtype)
+    return as_input(slopes).to(input.device)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from ox import functions, ops, random
+from ox.creation import empty
 from ox.dtypes import DType, float32
 from ox.functions.dims import one_dim
 from ox.functions.operand import only_floats
@@ -50,9 +51,13 @@ def gumbel_softmax(
     """
     only_floats("gumbel_softmax", logits)
     dim = one_dim(dim, logits.array.ndim)
-    drawn = random.uniform(logits.shape, float32, generator)
-    drawn = ops.Max(drawn, number(2.0**-25, drawn))  # a logarithm follows
-    noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.array.dtype)
+    if random.is_torch_compatible():
+        drawn = empty(logits.shape, dtype=logits.array.dtype).exponential_(generator=generator).to(logits.device)
+        noise = ops.Neg(ops.Log(drawn))
+    else:
+        drawn = random.uniform(logits.shape, float32, generator)
+        drawn = ops.Max(drawn, number(2.0**-25, drawn))  # a logarithm follows
+        noise = cast(ops.Neg(ops.Log(ops.Neg(ops.Log(drawn)))), logits.array.dtype)
     soft = ops.Softmax(ops.Div(ops.Add(logits, noise), number(tau, logits)), axis=dim)
     if not hard:
         return soft

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
-from ox import ops
+from ox import ops, random
 from ox.errors import ShapeError
 from ox.nn.module import Module
 from ox.nn.parameter import Buffer
@@ -71,7 +71,11 @@ class InvertibleOrthogonal(Orthogonal):
             return like(np.swapaxes(packed, -1, -2) if wide else packed, Q)
         if rows != columns:
             # any further columns will do, as the first ones are what is taken
-            more = np.random.default_rng(0).standard_normal((*array.shape[:-1], rows - columns))
+            shape = (*array.shape[:-1], rows - columns)
+            if random.is_torch_compatible():
+                more = random.normal(shape, Q.array.dtype).array.astype(np.float64)
+            else:
+                more = np.random.default_rng(0).standard_normal(shape)
             array = with_positive_diagonal(np.concatenate([array, more], -1))
         elif not np.allclose(array @ np.swapaxes(array, -1, -2), np.eye(rows), atol=1e-5):
             array = with_positive_diagonal(array)

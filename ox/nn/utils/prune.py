@@ -172,7 +172,12 @@ class RandomUnstructured(_Amount):
     """Any elements."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        drawn = random.uniform((t.array.size,)).cpu().array
+        if random.is_torch_compatible():
+            if not self._count(t.array.size):
+                return make_tensor(default_mask.array.copy())
+            drawn = -random.rand_like(t).cpu().array.reshape(-1)  # PyTorch takes away the largest
+        else:
+            drawn = random.uniform((t.array.size,)).cpu().array
         return make_tensor(self._without(default_mask.array.reshape(-1), drawn).array.reshape(t.array.shape))
 
 

@@ -31,7 +31,8 @@ def unit(x: Tensor, eps: float) -> Tensor:
 def started(weight: Tensor, size: int, eps: float) -> Buffer:
     """A random direction, in the weight's type and on its device."""
     with switched(grad=False):
-        drawn = random.normal((size,)).to(weight.array.dtype).to(weight.device)
+        kind = weight.array.dtype if random.is_torch_compatible() else None
+        drawn = random.normal((size,), kind).to(weight.array.dtype).to(weight.device)
         return Buffer(unit(drawn, eps))
 
 
