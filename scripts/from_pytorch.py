@@ -173,7 +173,7 @@ Attributes of modules and classes are looked up in ox itself. What a value has i
 listed where no other common type has one of that name (`x.share_memory_()`). Names in strings, and what
 `importlib` or `getattr` name, are the script's own matter.
 
-Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them. Two
+Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them. Three
 differences run through everything:
 
 - **No complex numbers**, for ONNX operators have none. What `ox.fft` gives stands for them: pairs in a last dimension
@@ -182,6 +182,8 @@ differences run through everything:
   and whatever else means another thing for complex numbers is refused. `p = ox.view_as_real(x)` is the pairs as a
   tensor like others: the modulus is `p.square().sum(-1).sqrt()`, the angle `ox.atan2(p[..., 1], p[..., 0])`;
   `ox.view_as_complex(p)` is the way back. `stft` gives pairs, with `return_complex=False`, and refuses `True`.
+- **Random numbers** are others: `manual_seed(0); rand(2)` is not PyTorch's. Its numbers, from the initial weights and
+  dropout to the order of a shuffled loader, come with `ox.random.torch_compatible(True)`: [random numbers](random.md).
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.
 
 What scripts bring along, einops, checkpoints in `.pt` files, sparse matrices: [other libraries](interoperability.md).
