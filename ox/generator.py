@@ -116,6 +116,13 @@ class Generator:
         self._seed, self.key, self.counter, words = state
         self._words = words and words.copy()
 
+    def _moved_since(self, state: tuple[Any, ...]) -> bool:
+        """Whether anything was drawn since `_snapshot` gave `state`."""
+        words = state[3]
+        if self._words is None or words is None:
+            return self.counter is not state[2] or self._words is not words
+        return self.counter is not state[2] or bool((self._words.get_state() != words.get_state()).any())
+
 
 def _bytes(state: Any) -> Any:
     """The state's bytes in an array. Raises ValueError for another kind of object."""

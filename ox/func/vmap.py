@@ -117,7 +117,7 @@ def _each(one: Any, leaves: list[Any], dims: list[Any], count: int, out_dims: An
             _restore(state)
         examples = [x if d is None else x[(*[slice(None)] * d, i)] for x, d in zip(leaves, dims, strict=True)]
         results, form = flatten(one(examples))
-        if randomness == "error" and _state()[1] is not state[1]:
+        if randomness == "error" and random.default_generator._moved_since(state):
             raise _random_error()
         columns.append([check_result(y) for y in results])
     several = list(zip(*columns, strict=True))

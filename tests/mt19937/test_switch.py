@@ -190,6 +190,20 @@ def test_a_checkpointed_part_draws_the_same_again() -> None:
     assert (ox.get_rng_state() == after).all()
 
 
+def test_vmap_sees_what_is_drawn() -> None:
+    torch_compatible(True)
+    x = ox.ones(6, 2)
+    for seeded in (False, True):
+        if seeded:
+            ox.rand(1)
+        with pytest.raises(ArgumentError, match="draws random numbers"):
+            ox.func.vmap(lambda a: a + ox.rand(2))(x)
+    same = ox.func.vmap(lambda a: a + ox.rand(2), randomness="same")(x)
+    other = ox.func.vmap(lambda a: a + ox.rand(2), randomness="different")(x)
+    assert len(np.unique(same.numpy(), axis=0)) == 1 and len(np.unique(other.numpy(), axis=0)) == 6
+    assert (ox.func.vmap(lambda a: a * 2)(x) == 2).all()
+
+
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_draw_as_their_process(context: str) -> None:
     torch_compatible(True)
