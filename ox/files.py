@@ -256,6 +256,14 @@ def _own(path: str, about: dict[str, str], device: str | None) -> Any:
     return value
 
 
+def has_checksum(path: str | os.PathLike[str]) -> bool:
+    """Whether a file that can be read was written with a checksum."""
+    from safetensors import safe_open
+
+    with safe_open(os.fspath(path), framework="numpy") as f:
+        return _CHECKSUM in (f.metadata() or {})
+
+
 def _plain(path: str, names: list[str], device: str | None) -> dict[str, Any]:
     """The tensors of a file that another program wrote, by name."""
     from ox.tensor import make_tensor

@@ -52,6 +52,10 @@ def train(
     workers: Annotated[
         int | None, typer.Option(help="Processes that make batches.", show_default="recipe, else 0")
     ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(help="How many of the newest checkpoints are kept, besides the best.", show_default="2"),
+    ] = None,
     nproc: Annotated[
         int | None, typer.Option(help="Processes that train together; each takes batches of its own.", show_default="1")
     ] = None,
@@ -62,7 +66,8 @@ def train(
         Path | None, typer.Option(help="The folder to make the run's folder in.", show_default="runs")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with this run, as it was begun.", metavar="RUN", show_default=False)
+        Path | None,
+        typer.Option(help="Go on with this run, as it was begun; to more --epochs.", metavar="RUN", show_default=False),
     ] = None,
 ) -> None:
     """Train a recipe: a name such as digits, or the path to a page of your own.
@@ -87,6 +92,7 @@ def train(
         "patience": patience,
         "amp": amp,
         "workers": workers,
+        "keep": keep,
     }
     source = {"from": from_file, "data": data, "layers": layers}
     if resume is not None:
@@ -115,7 +121,7 @@ def _train(
         if (again := remembered()) is not None:  # a launch that starts its ranks once more
             run = go_on(again, show=show)
         elif resume is not None:
-            run = go_on(resume, show=show)
+            run = go_on(resume, show=show, **{name: value for name, value in flags.items() if value is not None})
         elif from_file is not None:
             if recipe is not None or data is None:
                 raise _usage(
@@ -140,8 +146,10 @@ def _train(
 
 
 def _refuse(recipe: str | None, out: Path | None, flags: dict[str, Any]) -> None:
-    """A run goes on as it was begun: whatever would change it is refused, not ignored."""
-    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
+    """A run goes on as it was begun: whatever would change what was trained is refused, not ignored."""
+    from ox.train.options import FREE
+
+    given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None and name not in FREE]
     given += ["--out"] if out is not None else []
     given += [f"the recipe {recipe}"] if recipe is not None else []
     if given:

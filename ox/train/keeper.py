@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from ox import files
+from ox.errors import ArgumentError, LoadError
+from ox.ops.explain import place
 from ox.train import checkpoint
 from ox.train.run import Run
 from ox.train.snapshot import Snapshot
@@ -82,25 +85,45 @@ class Checkpoints(Keeper):
 
     Args:
         run: whose; or a folder for a loop of your own: ``checkpoints/last.safetensors`` and ``best.safetensors`` in it.
+        keep: how many of the newest are kept besides the best: ``last-1.safetensors`` is the one before ``last``.
     """
 
     run: Run
 
-    def __init__(self, run: Run | str | os.PathLike[str]) -> None:
+    def __init__(self, run: Run | str | os.PathLike[str], keep: int = checkpoint.KEEP) -> None:
         super().__init__()
+        if type(keep) is not int or keep < 1:
+            raise ArgumentError("keep must be a whole number of at least 1", where=place(), got=repr(keep))
+        self.keep = keep
         self.run = run if isinstance(run, Run) else Run(Path(run), {})
         self.run.last.parent.mkdir(parents=True, exist_ok=True)
+        if not isinstance(run, Run):
+            checkpoint.tidy(self.run)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def last(self) -> dict[str, Any] | None:
-        """The state that was saved last, here or by a process before; None if there is none.
+        """The state that was saved last, here or by a process before; None if there is none. Where a disk has damaged
+        it, that of the newest before it, with a warning.
 
         Raises:
-            LoadError: it is damaged.
+            LoadError: none is whole.
         """
         self.wait()
-        return None if not self.run.last.is_file() else files.load(self.run.last)
+        first: LoadError | None = None
+        for path in (self.run.last, *checkpoint.earlier(self.run.last)):
+            try:
+                state: dict[str, Any] | None = files.load(path) if path.is_file() else None
+            except LoadError as error:
+                first = first or error
+                continue
+            if first is not None:
+                warnings.warn(f"{first.what}: on from {path.name}", stacklevel=2)
+            if state is not None:
+                return state
+        if first is not None:
+            raise first
+        return None
 
     def save(self, state: dict[str, Any], *, best: bool = False, wait: bool = True) -> bool:
         if not wait and self._thread is not None and self._thread.is_alive():
@@ -113,7 +136,7 @@ class Checkpoints(Keeper):
 
     def _write(self, state: dict[str, Any], best: bool) -> None:
         try:
-            checkpoint.save(self.run, state, best=best)
+            checkpoint.save(self.run, state, best=best, keep=self.keep)
         except BaseException as error:
             self._error = error  # told by `wait`, where somebody listens
 

@@ -56,7 +56,7 @@ def fit(
         _signals(run is not None) as asked,
         logs as log,
         show,
-        _keeper(run, team.first) as keeper,
+        _keeper(run, trainer) as keeper,
         closing(trainer.feed),
     ):
         # a kill within the first epoch leaves something to go on from
@@ -133,6 +133,7 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     result: dict[str, Any] = {
         "best": best,
         "epochs": progress.epoch,
+        "steps": progress.step,
         "held_back": None if held_back is None else held_back.to_table(),
         "seconds": progress.seconds,
     }
@@ -148,10 +149,10 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     return result
 
 
-def _keeper(run: Run | None, first: bool) -> Keeper:
+def _keeper(run: Run | None, trainer: Trainer) -> Keeper:
     if run is None:
         return Keeper()
-    return Checkpoints(run) if first else Bystander(run)
+    return Checkpoints(run, trainer.options.keep) if trainer.team.first else Bystander(run)
 
 
 def _logs(run: Run | None, step: int, loggers: Sequence[Logger]) -> Logger:

@@ -9,6 +9,9 @@ from typing import Any
 
 from ox.errors import ArgumentError
 
+# what a run may be gone on with otherwise than it was begun: no step that was taken depends on it
+FREE = ("epochs", "patience", "checkpoint_every", "workers", "keep", "timeout", "threads")
+
 
 @dataclass(frozen=True)
 class Options:
@@ -29,6 +32,7 @@ class Options:
         patience: stop after so many epochs without a better one; None for never.
         amp: "bf16" or "fp16": compute the forward pass in that type where `ox.autocast` does (fp16 with a gradient
             scaler); evaluation stays as the exported model will compute. None for float32.
+        keep: how many of the newest checkpoints are kept, besides the best: to go on from when a disk damages the last.
         workers: processes that make batches; 0 for this one.
         max_steps: end after so many steps, if the epochs have not ended before; None for the epochs alone.
         steps_per_epoch: steps that make an epoch: what an endless stream needs. The data go on where the epoch before
@@ -52,6 +56,7 @@ class Options:
     patience: int | None = None
     amp: str | None = None
     workers: int = 0
+    keep: int = 2
     max_steps: int | None = None
     steps_per_epoch: int | None = None
     drop_last: bool = False
@@ -60,7 +65,7 @@ class Options:
 
     def __post_init__(self) -> None:
         lows = {"epochs": 1, "batch_size": 1, "limit": 1, "accumulate": 1, "patience": 1, "workers": 0}
-        lows |= {"max_steps": 1, "steps_per_epoch": 1, "threads": 1}
+        lows |= {"max_steps": 1, "steps_per_epoch": 1, "threads": 1, "keep": 1}
         for name, least in lows.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -31,6 +32,7 @@ from ox.train.base import Base
 from ox.train.options import Options
 from ox.train.recipe import Recipe, read
 
+MADE = ("config.toml", "recipe.py", "base.onnx", "metrics.jsonl", "events.out.tfevents.*", ".training")
 EMPTY = hashlib.sha256(b"").hexdigest()  # what stands for the page of a run that has none
 
 
@@ -101,6 +103,22 @@ class Run:
     def finish(self, result: dict[str, Any]) -> None:
         """Note how it ended: from now on the run is finished."""
         write_text(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def go_on(self, options: Options) -> None:
+        """Note other options, and that the run is not finished."""
+        (self.folder / "result.json").unlink(missing_ok=True)
+        if options.to_table() != self.options.to_table():
+            self.config["options"] = options.to_table()
+            write_text(self.folder / "config.toml", config.dump(self.config))
+
+    def remove(self) -> None:
+        """Remove what ox has made of a run that never took a step, and the folder, if nothing else is in it."""
+        shutil.rmtree(self.last.parent, ignore_errors=True)
+        for pattern in MADE:
+            for path in self.folder.glob(pattern):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def recipe(self) -> Recipe:
         """The recipe as it was when the run began: the copy in the folder.

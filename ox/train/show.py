@@ -25,8 +25,11 @@ class Silent:
     ) -> None:
         pass
 
-    def begin(self, trainer: Trainer, run: Run, threads: int, changed: list[str]) -> None:
-        """Before the first step; `changed` since the run began is what may change its last bits."""
+    def begin(self, trainer: Trainer, run: Run, threads: int, notes: list[str]) -> None:
+        """Before the first step; `notes` say what is not as it was when the run began, or was left."""
+
+    def was_finished(self, run: Run) -> None:
+        """There is nothing to resume."""
 
     def epoch(self, trainer: Trainer) -> None:
         """An epoch begins or goes on."""
@@ -70,7 +73,17 @@ class Terminal(Silent):
 
         self.console.print(Text.assemble(*parts), soft_wrap=True)
 
-    def begin(self, trainer: Trainer, run: Run, threads: int, changed: list[str]) -> None:
+    def was_finished(self, run: Run) -> None:
+        result = run.result or {}
+        done, epochs = result.get("epochs", 0), run.options.epochs
+        stepped = run.options.max_steps is not None and result.get("steps", 0) >= run.options.max_steps
+        early = f" of {run.options.max_steps:,} steps" if stepped else f", none was better for {run.options.patience}"
+        self.print(f"{run.folder} is finished: {done} of {epochs} epochs{early if done < epochs else ''}")
+        more = f"ox train --resume {run.folder} {'--patience' if done < epochs else '--epochs'} N"
+        if not stepped:
+            self.print("to train on: ", (more, "bold"))
+
+    def begin(self, trainer: Trainer, run: Run, threads: int, notes: list[str]) -> None:
         from ox import __version__
 
         options, progress = trainer.options, trainer.progress
@@ -86,8 +99,8 @@ class Terminal(Silent):
             self.print((f"note: {line}", "yellow"))
         if progress.step:
             self.print(f"resumed after step {of(progress.step, trainer.steps)}")
-        if changed:
-            self.print((f"not bit for bit what it would have been: {'; '.join(changed)}", "yellow"))
+        for note in notes:
+            self.print((note, "yellow"))
 
     def epoch(self, trainer: Trainer) -> None:
         self._draw(trainer, 0.0)

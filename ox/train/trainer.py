@@ -17,6 +17,7 @@ from ox.train import chance, setup
 from ox.train.datasets import length
 from ox.train.evaluate import Result
 from ox.train.feed import Batch, Feed
+from ox.train.fingerprint import facts
 from ox.train.measure import training_loss, validation_loss
 from ox.train.metrics import Metric
 from ox.train.metrics.named import metrics_of
@@ -125,6 +126,7 @@ class Trainer:
         if not self.team.first:
             chance.seed(self.team.seed(options.seed))  # every rank drops out others
         self.progress = Progress()
+        self.facts = facts(self)
 
     def _told(self) -> dict[str, Any]:
         """What all ranks must have been told alike."""
@@ -152,8 +154,8 @@ class Trainer:
             the best epoch's row under ``best``, loss and metrics under ``held_back``.
 
         Raises:
-            TrainError: there is a run in the folder, or it was begun with other options; the loss is not finite; the
-                disk refuses.
+            TrainError: there is a run in the folder, or it was begun with other options, optimizer, loss or data; the
+                loss is not finite; the disk refuses.
             Interrupted: Ctrl-C or SIGTERM where there is a folder.
         """
         from ox.train.session import fit_in
@@ -304,17 +306,22 @@ class Trainer:
             "loader": feed["loader"],
             "progress": self.progress.state_dict(),
             "ranks": self.team.gathered(own),
+            "options": self.options.to_table(),
+            "facts": self.facts,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave.
+        """Go on from what `state_dict` gave. Where that was of other epochs, the scheduler is taken to the same step of
+        the new schedule.
 
         Raises:
             LoadError: it belongs to another architecture; the keys that differ are listed.
         """
         own = self.team.own(state)
         load_model(self.model, state["model"])
-        self.update.load_state_dict(state)
+        epochs = state.get("options", {}).get("epochs", self.options.epochs)
+        # another number of epochs, another schedule: the rates from here on are those of the new one
+        self.update.load_state_dict(state, state["progress"]["step"] if epochs != self.options.epochs else None)
         chance.set_state(state["random"])
         self.feed.load_state_dict({**state["random"], "loader": state["loader"]})
         self.progress = Progress.of(state["progress"])

@@ -10,6 +10,9 @@ from typing import Any
 from ox.errors import LoadError, RecipeError
 from ox.train.options import Options
 
+# what schedulers set in a group
+SCHEDULED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "base_momentum", "max_momentum", "betas")
+
 
 def several(made: Any) -> list[Any]:
     """The optimizers or schedulers that a page made: one, or a tuple, list or dict of them."""
@@ -135,6 +138,18 @@ class Update:
         """The model whose weights count: the averages where they are kept."""
         return self.model if self.averages is None else self.averages.module
 
+    def _replayed(self, steps: int) -> list[list[dict[str, Any]]] | None:
+        """What the schedulers have set in each optimizer's groups after so many steps; None without such schedulers."""
+        if not self.each_step:
+            return None
+        for _ in range(steps):
+            for scheduler in self.each_step:
+                scheduler.step()
+        return [
+            [{name: group[name] for name in SCHEDULED if name in group} for group in optimizer.param_groups]
+            for optimizer in self.optimizers
+        ]
+
     def state_dict(self) -> dict[str, Any]:
         ema = None
         if self.averages is not None:
@@ -146,13 +161,20 @@ class Update:
             "ema": ema,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], replay: int | None = None) -> None:
+        """Go on from what `state_dict` gave; with `replay`, the schedulers that follow steps not from their states but
+        from their beginning, after so many steps."""
+        rates = None if replay is None else self._replayed(replay)
         for name, own in (("optimizer", self.optimizers), ("scheduler", self.schedulers)):
             kept = state[name] if isinstance(state[name], list) else [] if state[name] is None else [state[name]]
             if len(kept) != len(own):
                 raise LoadError(f"the checkpoint is of {len(kept)} {name}s", expected=str(len(own)))
             for one, part in zip(own, kept, strict=True):
-                one.load_state_dict(part)
+                if rates is None or not any(one is each for each in self.each_step):
+                    one.load_state_dict(part)
+        for optimizer, groups in zip(self.optimizers, rates or [], strict=False):
+            for group, settings in zip(optimizer.param_groups, groups, strict=True):
+                group.update(settings)
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
         if self.averages is not None:

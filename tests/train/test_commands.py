@@ -73,10 +73,15 @@ def test_one_clear_error(
 
 
 def test_resume_takes_no_other_flag(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("train", "--resume", run.folder, "--epochs", 5) == 2
-    assert "does not take --epochs" in capsys.readouterr().err
-    assert run_main("train", "--resume", run.folder) == 1
-    assert "is finished" in capsys.readouterr().err
+    assert run_main("train", "--resume", run.folder, "--lr", 5) == 2
+    assert "does not take --lr" in capsys.readouterr().err
+    assert run_main("train", "--resume", run.folder) == 0
+    shown = capsys.readouterr()
+    assert "is finished: 2 of 2 epochs" in shown.out
+    assert f"--resume {run.folder} --epochs N" in shown.out.replace("\n", " ")
+    assert not shown.err
+    assert run_main("train", "--resume", run.folder, "--epochs", 1) == 1
+    assert "expected at least 2 epochs" in capsys.readouterr().err
 
 
 def test_eval_agrees_with_the_run(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_a_full_disk(variant, tmp_path: Path, small_disk: Path) -> None:
     assert told["missing"] == pytest.approx(told["needed"] - told["free"], abs=0.11)
     run = train.find(small_disk / "wide-0001")
     assert checkpoint.load(run.last)["progress"]["epoch"] == 1
-    assert sorted(p.name for p in run.last.parent.iterdir()) == ["best.safetensors", "last.safetensors"]
+    assert sorted(p.stem for p in run.last.parent.iterdir()) == ["best", "last", "last-1"]
     (small_disk / "filler").unlink()
     assert weights(train.resume(run.folder)) == weights(whole)
 
@@ -354,3 +354,22 @@ def test_a_blamed_batch_changes_nothing() -> None:
     ox.random.set_state(drawn)
     one.model(batch[0])  # the forward pass itself draws
     assert ox.random.get_state() == after
+
+
+# -- runs that never begin -------------------------------------------------------------------------------------------
+
+
+def test_a_first_step_that_fails_leaves_no_folder(variant, tmp_path: Path) -> None:
+    page = variant("wrong", ("nn.Linear(16, 2)", "nn.Linear(17, 2)"))
+    with pytest.raises(ShapeError):
+        train.train(page, out=tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())
+    one = trainer(data(50), epochs=2)
+    one.loss = lambda model, batch: (model(*batch[:-1]).no_such_thing, None)
+    with pytest.raises(AttributeError):
+        one.fit(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(AttributeError):
+        one.fit(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()

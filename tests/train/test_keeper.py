@@ -154,7 +154,7 @@ def test_checkpoints_of_before(run: Run) -> None:
     old = {name: part for name, part in state(1.0).items() if name != "ema"}
     files.save({"format": 1, **old}, run.last)
     assert held(run) == [1.0] * 3
-    files.save({"format": 3, **old}, run.last)
+    files.save({"format": 4, **old}, run.last)
     with pytest.raises(LoadError, match="not a checkpoint of a run"):
         held(run)
 

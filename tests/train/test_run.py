@@ -20,7 +20,7 @@ def test_the_folder_of_a_run(page: Path, tmp_path: Path) -> None:
         "config.toml", "recipe.py", "metrics.jsonl", "curves.png", "result.json", "checkpoints",
     }  # fmt: skip
     assert list(run.folder.glob("events*"))
-    assert sorted(p.name for p in run.last.parent.iterdir()) == ["best.safetensors", "last.safetensors"]
+    assert sorted(p.stem for p in run.last.parent.iterdir()) == ["best", "last", "last-1"]
     assert run.curves.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
     config = tomllib.loads((run.folder / "config.toml").read_text())

@@ -129,11 +129,11 @@ def test_what_a_trainer_needs() -> None:
 def test_a_script_that_is_started_again_goes_on(tmp_path: Path) -> None:
     """The same lines, killed in the middle of an epoch: bit for bit what they would have given."""
 
-    def script(folder: Path, show: Silent | None = None, resume: bool = True, epochs: int = 3) -> dict[str, np.ndarray]:
+    def script(folder: Path, show: Silent | None = None, resume: bool = True, rows: int = 16) -> dict[str, np.ndarray]:
         model = net(0.2)
         trainer = train.Trainer(
             model, nn.CrossEntropyLoss(), ox.optim.Adam(model.parameters(), lr=0.01), points(100), points(40, 1),
-            batch_size=16, epochs=epochs, checkpoint_every=1e-9,
+            batch_size=rows, epochs=3, checkpoint_every=1e-9,
         )  # fmt: skip
         trainer.fit(folder, resume=resume, show=show)
         return weights(model)
@@ -146,8 +146,8 @@ def test_a_script_that_is_started_again_goes_on(tmp_path: Path) -> None:
         with pytest.raises(TrainError, match="there is a run in"):
             script(folder, resume=False)
         with pytest.raises(TrainError, match="other options") as caught:
-            script(folder, epochs=4)
-        assert caught.value.got == "epochs=4"
+            script(folder, rows=8)
+        assert caught.value.got == "batch_size=8"
         assert same(script(folder), whole)
     assert same(script(tmp_path / "whole"), whole)  # finished: the best weights, and nothing is trained
     with pytest.raises(RecipeError, match="trained by a script"):
@@ -278,8 +278,11 @@ def test_it_stops_when_nothing_is_better(variant, tmp_path: Path) -> None:
     best, last = (checkpoint.load(path)["model"] for path in (run.best, run.last))
     restored = flat(train.restore(run.folder)[1].state_dict())
     assert flat(best) == restored != flat(last)  # weight decay moves the weights all the same
-    with pytest.raises(TrainError, match="finished"):
-        train.resume(run.folder)
+    before = run.last.read_bytes()
+    train.resume(run.folder, epochs=30)  # more epochs are none for a run that stopped early
+    assert run.last.read_bytes() == before
+    again = train.resume(run.folder, epochs=30, patience=2 + run.options.patience)
+    assert again.result["epochs"] == 5
 
 
 FOREVER_WORSE = """
