@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 from time import monotonic, sleep
 from types import FrameType
 from typing import Any
@@ -133,7 +134,7 @@ class Launched:
 
     def _environment(self) -> dict[str, str]:
         launch = f"{os.getpid()} {os.uname().nodename}"
-        env = {**os.environ, start.FOLDER: str(self._folder), keeper.PARENT: launch}
+        env = {**os.environ, start.FOLDER: str(self._folder), keeper.PARENT: launch, **_master(self._plan.hosts)}
         if self._plan.timeout is not None:
             env[start.TIMEOUT] = f"{self._plan.timeout:g}"
         if self._plan.hosts is None and self._ranks:
@@ -221,6 +222,17 @@ class Launched:
         for pid in [*pids.values(), self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _master(hosts: Path | None) -> dict[str, str]:
+    """Where torchrun's scripts would look for rank 0: its machine, and a port that is free on this one.
+
+    Ranks of ox find each other by MPI; scripts read these, and use them for stores of their own."""
+    lines = [] if hosts is None else [line.partition("#")[0].strip() for line in hosts.read_text().splitlines()]
+    first = next((line.split()[0].partition(":")[0] for line in lines if line), "127.0.0.1")
+    with socket() as free:
+        free.bind(("", 0))
+        return {"MASTER_ADDR": first, "MASTER_PORT": str(free.getsockname()[1])}
 
 
 def _alive(pid: int) -> bool:

@@ -20,7 +20,9 @@ def main(arguments: list[str]) -> None:
     # Whole lines, also where Python was told not to buffer: mpiexec labels and mixes what it gets piece by piece.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     folder = Path(os.environ[start.FOLDER])
-    number = start.launch().rank
+    here = start.launch()
+    number = here.rank
+    os.environ.update(start.as_torchrun(here))
     start.leave(folder, f"pid.{number}", f"{os.getpid()} {os.uname().nodename}")
     # What is registered first runs last: after the ranks have said goodbye to each other. os._exit() skips it.
     atexit.register(start.leave, folder, f"ended.{number}", "exit code 0")

@@ -46,6 +46,16 @@ def launch() -> Launch:
     return Launch("nobody")
 
 
+def as_torchrun(here: Launch) -> dict[str, str]:
+    """The variables by which scripts written for torchrun know who they are."""
+    return {
+        "RANK": str(here.rank),
+        "WORLD_SIZE": str(here.size),
+        "LOCAL_RANK": str(here.local_rank),
+        "LOCAL_WORLD_SIZE": str(here.local_size),
+    }
+
+
 # the first that is there counts: torchrun's variables may be set by hand around mpiexec
 _LAUNCHERS = (
     ("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -93,6 +103,13 @@ def engine(backend: str | None, timeout: float | None, device: Any) -> Any:
     if name == "nccl":
         from ox.distributed import nccl
 
+        try:
+            nccl.library()
+        except DeviceError as error:
+            raise DeviceError(
+                'the backend "nccl" is for GPUs', where=users_line(2) or None, got=error.what,
+                hint=f'on CPUs init_process_group("gloo"), or no backend; for GPUs: {error.hint}',
+            ) from error  # fmt: skip
         return nccl.start(here, timeout or MEETING, device)
     from ox.distributed import mpi
 

@@ -225,3 +225,57 @@ def test_the_first_word_of_a_rank_counts(tmp_path: Path) -> None:
     start.leave(tmp_path, "ended.0", "killed")
     assert (tmp_path / "ended.0").read_text() == "exit code 3" and len(list(tmp_path.iterdir())) == 1
     start.leave(tmp_path / "gone", "ended.0", "killed")
+
+
+TORCHRUN = """
+import os
+import ox as torch
+import ox.distributed as dist
+from ox.nn.parallel import DistributedDataParallel as DDP
+
+local_rank, rank = int(os.environ["LOCAL_RANK"]), int(os.environ["RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+assert int(os.environ["LOCAL_WORLD_SIZE"]) == world_size and os.environ["MASTER_ADDR"] == "127.0.0.1"
+assert 0 < int(os.environ["MASTER_PORT"]) < 65536
+{init}
+assert (dist.get_rank(), dist.get_world_size()) == (rank, world_size) == (local_rank, 2)
+device = torch.device(f"cuda:{{local_rank}}" if torch.cuda.is_available() else "cpu")
+torch.manual_seed(rank)
+model = DDP(torch.nn.Linear(2, 1).to(device))
+model(torch.ones(1, 2, device=device)).sum().backward()
+if rank == 0:
+    print("port", os.environ["MASTER_PORT"])
+dist.destroy_process_group()
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    "init",
+    [
+        'dist.init_process_group("gloo")',
+        'dist.init_process_group(backend="gloo", init_method="env://", rank=rank, world_size=world_size)',
+        'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
+    ],
+)
+def test_a_script_written_for_torchrun(tmp_path: Path, init: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):  # of somebody's shell, and not of this launch
+        monkeypatch.setenv(name, "7")
+    (tmp_path / "page.py").write_text(TORCHRUN.format(init=init))
+    code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
+    assert code == 0 and "port" in out, out
+
+
+@needs_mpi
+@pytest.mark.skipif(start.is_nccl_available(), reason="the backend is there")
+def test_nccl_without_a_gpu_says_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text(TORCHRUN.format(init='dist.init_process_group("nccl")'))
+    code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
+    assert code != 0 and 'the backend "nccl" is for GPUs' in out and 'init_process_group("gloo")' in out, out
+    assert 'dist.init_process_group("nccl")' in out, "the line of the script"
+
+
+def test_the_master_is_the_first_host(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("# ours\n\nnode7:8  # eight\nnode8:8\n")
+    found = launcher._master(tmp_path / "hosts")
+    assert found["MASTER_ADDR"] == "node7" and found["MASTER_PORT"].isdigit()
