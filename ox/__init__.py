@@ -255,9 +255,10 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amp", "backends", "cpu", "cuda", "data", "devices", "distributed", "distributions", "einops", "export", "fft",
-    "func", "graph", "linalg", "nn", "optim", "profiler", "serve", "signal", "sparse", "special", "testing", "train",
-    "utils", "version", "vision",
+    "_dynamo", "accelerator", "amp", "backends", "compiler", "cpu", "cuda", "data", "devices", "distributed",
+    "distributions", "einops", "export", "fft", "func", "fx", "graph", "hub", "jit", "linalg", "multiprocessing",
+    "nn", "onnx", "mps", "optim", "overrides", "profiler", "serialization", "serve", "signal", "sparse", "special",
+    "testing", "train", "types", "utils", "version", "vision", "xpu",
 )  # fmt: skip
 # what PyTorch has, with one signature, both in torch and in torch.nn.functional
 _LAYERS = (
@@ -266,8 +267,27 @@ _LAYERS = (
     "max_pool2d", "max_pool3d", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle", "relu_",
     "rms_norm", "rrelu", "rrelu_", "selu", "selu_", "threshold", "threshold_",
 )  # fmt: skip
+# what PyTorch has as a method and as a function; and layers that have other arguments here than in nn.functional
+_AS_FUNCTIONS = (
+    "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_", "arctanh_",
+    "asin_", "asinh_", "atan_", "atanh_", "ceil_", "clamp_", "clamp_max_", "clamp_min_", "clip_", "cos_", "cosh_",
+    "deg2rad_", "detach", "detach_", "erf_", "erfc_", "exp2_", "exp_", "expm1_", "fill_", "fix_", "floor_", "frac_",
+    "gcd_", "get_device", "index_put_", "is_distributed", "is_neg", "is_same_size", "is_signed", "lcm_", "ldexp_",
+    "log10_", "log1p_", "log2_", "log_", "logit_", "nan_to_num_", "neg_", "negative_", "rad2deg_", "reciprocal_",
+    "round_", "rsqrt_", "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_", "tanh_", "trunc_",
+    "unsafe_split_with_sizes", "xlogy_", "zero_",
+)  # fmt: skip
+_NATIVE = (
+    "adaptive_max_pool1d", "affine_grid_generator", "alpha_dropout", "batch_norm",
+    "binary_cross_entropy_with_logits", "constant_pad_nd", "cosine_embedding_loss", "ctc_loss", "dropout",
+    "dropout_", "embedding", "feature_alpha_dropout", "feature_dropout", "frobenius_norm", "grid_sampler",
+    "grid_sampler_2d", "grid_sampler_3d", "hinge_embedding_loss", "instance_norm", "kl_div", "margin_ranking_loss",
+    "norm_except_dim", "poisson_nll_loss", "triplet_margin_loss",
+)  # fmt: skip
 _ELSEWHERE = {
     **dict.fromkeys(_LAYERS, "ox.nn.functional"),
+    "SymInt": "ox.types",
+    "compile": "ox.compiler",
     "from_dlpack": "ox.dlpack",
     **dict.fromkeys(
         (
@@ -284,6 +304,37 @@ _ELSEWHERE = {
         ),
         "ox.typed",
     ),
+    **dict.fromkeys(_AS_FUNCTIONS, "ox.functions.in_place"),
+    **dict.fromkeys(_NATIVE, "ox.nn.functional.native"),
+    **dict.fromkeys(("layout", "sparse_coo", "strided"), "ox.layouts"),
+    **dict.fromkeys(
+        (
+            "get_autocast_cpu_dtype",
+            "get_autocast_gpu_dtype",
+            "is_autocast_cpu_enabled",
+            "set_autocast_cpu_dtype",
+            "set_autocast_cpu_enabled",
+            "set_autocast_gpu_dtype",
+        ),
+        "ox.amp.by_device",
+    ),
+    **dict.fromkeys(
+        (
+            "_assert",
+            "get_deterministic_debug_mode",
+            "get_num_interop_threads",
+            "set_default_tensor_type",
+            "set_deterministic_debug_mode",
+            "set_flush_denormal",
+            "set_num_interop_threads",
+            "set_warn_always",
+        ),
+        "ox.settings",
+    ),
+    **dict.fromkeys(("Event", "OutOfMemoryError", "Stream"), "ox.cuda"),
+    "is_anomaly_enabled": "ox.autograd",
+    "is_anomaly_check_nan_enabled": "ox.autograd",
+    "set_anomaly_enabled": "ox.autograd.anomaly",
     "vmap": "ox.func",
     **dict.fromkeys(
         (

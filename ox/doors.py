@@ -8,36 +8,129 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ox import older_paths
 from ox.ops import operator
 
 # What PyTorch has under a path and ox has elsewhere, or not at all: what an AttributeError then says.
 _COMPLEX = "ONNX operators compute with no complex numbers; ox.fft keeps the two parts in a last dimension"
 _DATA_PARALLEL = "nn.parallel.DistributedDataParallel, with a process for each device: ox launch --nproc 2 script.py"
+_DEVICES = "ox runs on cpu and cuda"
+_QUANTIZED = "ox.ops has QuantizeLinear and its like where a file brings them"
+_SHARDED = "every process holds the whole model: ox.nn.parallel.DistributedDataParallel"
+_STORAGE = "a tensor's memory is its NumPy or CuPy array, x.array; there is no storage beneath it"
+_TRACED = "nothing is traced symbolically: ox.export.save records a call, and ox.export.load gives a module"
 ELSEWHERE = {
-    "ox.ao": "ox.ops has QuantizeLinear and its like where a file brings them",
+    "ox._six": "PyTorch itself has given it up: math.inf, str, collections.abc",
+    "ox._utils": "ox.cat of flattened tensors, and ox.split",
+    "ox.ao": _QUANTIZED,
+    "ox.FloatStorage": _STORAGE,
+    "ox.Storage": _STORAGE,
+    "ox.UntypedStorage": _STORAGE,
+    "ox.autograd.forward_ad": "ox.func.jvp",
     "ox.autograd.profiler": "ox.profiler",
+    "ox.backends.quantized": _QUANTIZED,
+    "ox.backends.xnnpack": "the exported file runs in other runtimes as it is",
+    "ox.cdouble": _COMPLEX,
     "ox.cfloat": _COMPLEX,
-    "ox.compile": "training is eager; ox.export.save writes a model as a graph",
+    "ox.classes": "an operator is written in Python; see ox.ops.operator",
     "ox.complex64": _COMPLEX,
     "ox.complex128": _COMPLEX,
-    "ox.cuda.max_memory_allocated": "with ox.track_memory(), or ox.cuda.memory_stats()",
-    "ox.hub": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",
-    "ox.jit": "a model becomes a graph by ox.export.save, and a module again by ox.export.load",
-    "ox.mps": "ox runs on cpu and cuda",
-    "ox.multiprocessing": "the standard library's multiprocessing",
+    "ox.cuda.CUDAGraph": "ox.export.save writes a model as a graph",
+    "ox.cuda.comm": _DATA_PARALLEL,
+    "ox.cuda.graph": "ox.export.save writes a model as a graph",
+    "ox.cuda.nccl": "ox.distributed",
+    "ox.cuda.profiler": "ox.profiler",
+    "ox.cuda.utilization": "nvidia-smi",
+    "ox.batch_norm_stats": "F.batch_norm",
+    "ox.embedding_bag": "F.embedding_bag",
+    "ox.native_batch_norm": "F.batch_norm",
+    "ox.native_layer_norm": "F.layer_norm",
+    "ox.distributed.FileStore": "processes find each other by themselves: ox launch",
+    "ox.distributed.TCPStore": "processes find each other by themselves: ox launch",
+    "ox.distributed.all_to_all": "ox.distributed.all_to_all_single",
+    "ox.distributed.checkpoint": "ox.save and ox.load on rank 0; every process holds the whole model",
+    "ox.distributed.fsdp": _SHARDED,
+    "ox.distributed.rpc": "ox.distributed.send and recv, or several processes of your own",
+    "ox.distributed.tensor": _SHARDED,
+    "ox.distributions.constraints": "arguments are not checked; a condition in Python",
+    "ox.eig": "PyTorch itself has given it up: ox.linalg.eigh where the matrix is symmetric",
+    "ox.fx.GraphModule": _TRACED,
+    "ox.fx.Graph": _TRACED,
+    "ox.fx.Interpreter": _TRACED,
+    "ox.fx.Node": _TRACED,
+    "ox.fx.Tracer": _TRACED,
+    "ox.fx.symbolic_trace": _TRACED,
+    "ox.func.make_functional": "PyTorch itself has given it up: ox.func.functional_call",
+    "ox.gru": "ox.nn.GRU",
+    "ox.futures": "concurrent.futures",
+    "ox.get_file_path": "pathlib",
+    "ox.library": "an operator is written in Python; see ox.ops.operator",
+    "ox.lstm": "ox.nn.LSTM",
+    "ox.lstsq": "PyTorch itself has given it up: ox.linalg.lstsq",
+    "ox.masked": "ox.where, or Tensor.masked_fill before the reduction",
+    "ox.matrix_rank": "PyTorch itself has given it up: ox.linalg.matrix_rank",
+    "ox.monitor": "ox.train.loggers, or tensorboardX",
+    "ox.mtia": _DEVICES,
+    "ox.nested": "a padded batch and its mask: ox.nn.utils.rnn.pad_sequence",
+    "ox.nn.Container": "PyTorch itself has given it up: ox.nn.Module",
     "ox.nn.DataParallel": _DATA_PARALLEL,
+    "ox.nn.attention.bias": "F.scaled_dot_product_attention with attn_mask= or is_causal=True",
+    "ox.nn.attention.flex_attention": "F.scaled_dot_product_attention with attn_mask=",
+    "ox.nn.grad": "ox.autograd.grad",
+    "ox.nn.intrinsic": _QUANTIZED,
     "ox.nn.parallel.DataParallel": _DATA_PARALLEL,
-    "ox.onnx": "ox.export.save(model, 'model.onnx', example) and ox.export.load",
+    "ox.nn.parallel.data_parallel": _DATA_PARALLEL,
+    "ox.nn.parallel.gather": _DATA_PARALLEL,
+    "ox.nn.parallel.parallel_apply": _DATA_PARALLEL,
+    "ox.nn.parallel.replicate": _DATA_PARALLEL,
+    "ox.nn.parallel.scatter": _DATA_PARALLEL,
+    "ox.nn.parallel.scatter_gather": _DATA_PARALLEL,
+    "ox.nn.qat": _QUANTIZED,
+    "ox.nn.quantized": _QUANTIZED,
+    "ox.onnx.dynamo_export": "ox.onnx.export, or ox.export.save",
+    "ox.onnx.register_custom_op_symbolic": "an operator is written in Python; see ox.ops.operator",
+    "ox.onnx.symbolic_helper": "an operator is written in Python; see ox.ops.operator",
+    "ox.optim.adam.adam": "ox.optim.Adam",
+    "ox.optim.adamw.adamw": "ox.optim.AdamW",
+    "ox.optim.sgd.sgd": "ox.optim.SGD",
+    "ox.overrides.TorchFunctionMode": "nothing overrides functions; a function of your own",
+    "ox.package": "ox.save(model.state_dict(), path), or ox.export.save for a model as a file",
+    "ox.quasirandom": "scipy.stats.qmc",
     "ox.polar": _COMPLEX,
+    "ox.qint8": _QUANTIZED,
+    "ox.quint8": _QUANTIZED,
+    "ox.float8_e4m3fn": "tensors are float16, bfloat16, float32 or float64",
+    "ox.solve": "PyTorch itself has given it up: ox.linalg.solve",
+    "ox.storage": _STORAGE,
+    "ox.symeig": "PyTorch itself has given it up: ox.linalg.eigh",
+    "ox.torch_version": "ox.version",
+    "ox.return_types": "a named tuple; isinstance(x, tuple)",
+    "ox.utils._pytree": "a comprehension over your dicts and lists",
+    "ox.utils.bottleneck": "ox.profiler",
+    "ox.utils.collect_env": "ox doctor",
+    "ox.utils.data.datapipes": "PyTorch itself has given it up: ox.data.Dataset and IterableDataset",
+    "ox.utils.flop_counter": "ox.profiler.profile(with_flops=True)",
+    "ox.Tensor.H": _COMPLEX,
+    "ox.Tensor.mH": _COMPLEX,
+    "ox.Tensor.imag": _COMPLEX,
+    "ox.Tensor.real": _COMPLEX,
+    "ox.Tensor.names": "dimensions have numbers",
+    "ox.Tensor.set_data": "x.data = other",
+    "ox.Tensor.is_same_size": "x.shape == other.shape",
+    "ox.Tensor.volatile": "PyTorch itself has given it up: ox.no_grad()",
+    "ox.nn.Module.dump_patches": "PyTorch itself has given it up",
+    "ox.nuclear_norm": "ox.linalg.norm(x, 'nuc')",
+    "ox.range": "ox.arange, of which the end is not part",
+    "ox.vision.datasets.utils": "ox downloads nothing",
+    "ox.vision.io": "ox.vision.datasets.read_image for pictures; videos need a library of their own",
+    "ox.vision.models": "ox_models has resnet18 and vit; a model file of your own: ox port; ONNX files: ox.export.load",
+    "ox.vision.utils.draw_bounding_boxes": "PIL.ImageDraw",
     "ox.qr": "ox.linalg.qr",
-    "ox.quantization": "ox.ops has QuantizeLinear and its like where a file brings them",
-    "ox.set_default_tensor_type": "ox.set_default_dtype(dtype), and device= where a tensor is made",
+    "ox.quantization": _QUANTIZED,
     "ox.sparse_csr_tensor": "sparse tensors are COO: ox.sparse_coo_tensor",
     "ox.svd": "ox.linalg.svd, which gives the transposed V",
-    "ox.utils.model_zoo": "weights come as files: ox.export.load(path) for ONNX, ox.load(path) for what ox.save wrote",
     "ox.view_as_complex": _COMPLEX,
     "ox.view_as_real": _COMPLEX,
-    "ox.xpu": "ox runs on cpu and cuda",
     "ox.utils.cpp_extension": "an operator is written in Python; see ox.ops.operator",
     "ox.utils.mobile_optimizer": "the exported file runs in other runtimes as it is",
 }
@@ -77,6 +170,7 @@ class _Closed:
             raise ModuleNotFoundError(f"No module named '{name}': {ELSEWHERE[name]}")
 
 
+sys.meta_path.insert(0, older_paths.Finder())  # first, for some lie below packages of another name
 sys.meta_path.append(_Closed())
 
 
@@ -102,6 +196,8 @@ def doors(
             return importlib.import_module(f"{package}.{name}")
         if name in elsewhere:
             return getattr(importlib.import_module(elsewhere[name]), name)
+        if f"{package}.{name}" in older_paths.PATHS:
+            return importlib.import_module(f"{package}.{name}")
         raise refusal(package, name)
 
     def __dir__() -> list[str]:

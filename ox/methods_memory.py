@@ -139,7 +139,9 @@ class MemoryMethods:
         return False
 
     # what tensors of PyTorch can be besides
-    is_meta = is_mps = is_nested = is_quantized = is_xpu = False
+    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = False
+    is_quantized = is_sparse_csr = is_vulkan = is_xla = is_xpu = False
+    output_nr = 0
 
 
 def _become(x: Any, view: Tensor, operation: str) -> Tensor:

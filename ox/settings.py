@@ -7,6 +7,7 @@ from typing import Any
 from ox.device_type import CPU
 from ox.device_type import device as Device
 from ox.devices import machine, single_node
+from ox.dtypes import set_default_dtype
 from ox.errors import ArgumentError
 from ox.where import users_line
 
@@ -82,6 +83,52 @@ def set_default_device(device: Any) -> None:
 def get_default_device() -> Device:
     """The CPU. `torch.get_default_device`."""
     return CPU
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """`set_default_dtype` by the name or the class of a typed tensor of the CPU. `torch.set_default_tensor_type`.
+
+    Raises:
+        ArgumentError: no type of tensor, or one of another device.
+        DTypeError: no floating type.
+    """
+    from ox import typed
+
+    kind = typed.named(t) if isinstance(t, str) else t
+    set_default_device(getattr(kind, "kind", "cpu"))
+    set_default_dtype(getattr(kind, "dtype", kind))
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Nothing: operators run one after the other. `torch.set_num_interop_threads`."""
+
+
+def get_num_interop_threads() -> int:
+    """1. `torch.get_num_interop_threads`."""
+    return 1
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: it cannot be switched. `torch.set_flush_denormal`."""
+    return False
+
+
+def set_warn_always(b: bool) -> None:
+    """Nothing: what is said once is said once. `torch.set_warn_always`."""
+
+
+def set_deterministic_debug_mode(debug_mode: Any) -> None:
+    """Nothing to switch: every operator gives the same bits again. `torch.set_deterministic_debug_mode`."""
+
+
+def get_deterministic_debug_mode() -> int:
+    """2: whatever is not deterministic would be refused. `torch.get_deterministic_debug_mode`."""
+    return 2
+
+
+def _assert(condition: Any, message: str = "") -> None:
+    """An assertion, as a function. `torch._assert`."""
+    assert condition, message
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -1,4 +1,8 @@
-"""`torch.version`: which ox this is, and which CUDA runtime there is."""
+"""`torch.version`: which ox this is, and which CUDA runtime there is.
+
+`ox.__version__` is ox's own. Code that compares PyTorch's versions finds that of the PyTorch whose names ox has in
+`ox.version.torch`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from typing import Any
 
 from ox.devices import cuda as _cuda
 
-git_version = hip = None
+git_version = hip = rocm = xpu = None
+debug = False
+torch = "2.13.0"  # the PyTorch whose names ox has
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ox
+from ox import older_paths
 
 
 @pytest.mark.parametrize(
@@ -27,11 +29,11 @@ def test_behind_the_door_is_the_room() -> None:
 
 
 def test_a_closed_door_says_what_is_there() -> None:
-    with pytest.raises(AttributeError, match=r"ox\.export\.save"):
-        ox.onnx  # noqa: B018
+    with pytest.raises(AttributeError, match=r"QuantizeLinear"):
+        ox.quantization  # noqa: B018
     with pytest.raises(AttributeError, match=r"^module 'ox' has no attribute 'nothing'$"):
         ox.nothing  # noqa: B018
-    assert not hasattr(ox, "hub")
+    assert not hasattr(ox, "nested")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,8 @@ def test_a_closed_door_says_what_is_there() -> None:
     [
         ("from ox.nn.parallel import DataParallel", "DistributedDataParallel"),
         ("from ox.nn import DataParallel", "DistributedDataParallel"),
-        ("import ox.hub", r"ox\.export\.load"),
+        ("import ox.distributed.fsdp", "DistributedDataParallel"),
+        ("from ox.cuda import CUDAGraph", r"ox\.export\.save"),
     ],
 )
 def test_a_closed_door_says_so_to_an_import_too(line: str, answer: str) -> None:
@@ -85,6 +88,94 @@ def test_the_files_that_older_scripts_name() -> None:
     assert ox.vmap is ox.func.vmap
 
 
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [*older_paths.PATHS.items()],
+)
+def test_older_paths_give_the_module(older: str, newer: str) -> None:
+    module = importlib.import_module(older)
+    assert module is importlib.import_module(newer) and module.__name__ == newer
+    assert module.__spec__ is not None and module.__spec__.name == newer
+    thing = ox
+    for part in older.split(".")[1:]:
+        thing = getattr(thing, part)
+    assert thing is module
+
+
+def test_switches_of_other_machines_answer() -> None:
+    assert not (ox.xpu.is_available() or ox.mps.is_available() or ox.backends.mkldnn.is_available())
+    assert not ox.backends.cuda.flash_sdp_enabled() and ox.backends.cuda.math_sdp_enabled()
+    with ox.backends.cudnn.flags(enabled=False), ox.backends.cuda.sdp_kernel(enable_flash=False):
+        ox.backends.cuda.enable_flash_sdp(False)
+    with ox.nn.attention.sdpa_kernel([ox.nn.attention.SDPBackend.MATH]):
+        pass
+    ox.backends.opt_einsum.strategy = "greedy"
+    x = ox.ones(2)
+    assert not any((x.is_xpu, x.is_mps, x.is_meta, x.is_mkldnn, x.is_vulkan, x.is_ipu, x.is_sparse_csr, x.is_quantized))
+    assert x.layout == ox.strided and isinstance(x.layout, ox.layout)
+
+
+def test_numbers_of_versions() -> None:
+    assert ox.version.torch.startswith("2.") and ox.version.__version__ == ox.__version__
+    assert ox.version.debug is False and ox.version.hip is None
+
+
+def test_the_default_type_by_a_tensors_name() -> None:
+    try:
+        ox.set_default_tensor_type("torch.DoubleTensor")
+        assert ox.get_default_dtype() == ox.float64
+        ox.set_default_tensor_type(ox.FloatTensor)
+        assert ox.get_default_dtype() == ox.float32
+        with pytest.raises(ox.errors.DTypeError):
+            ox.set_default_tensor_type(ox.LongTensor)
+        with pytest.raises(ox.errors.ArgumentError, match="tensors are made on the CPU"):
+            ox.set_default_tensor_type("torch.cuda.FloatTensor")
+        with pytest.raises(ox.errors.ArgumentError, match="is no type of tensor"):
+            ox.set_default_tensor_type("torch.NothingTensor")
+    finally:
+        ox.set_default_dtype(ox.float32)
+
+
+def test_marks_of_scripts_for_the_serializer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ox import notice, serialization
+
+    monkeypatch.setattr(notice, "_said", set())
+    with pytest.warns(UserWarning, match="add_safe_globals changes nothing"):
+        serialization.add_safe_globals([dict])
+    assert serialization.get_safe_globals() == [] and serialization.load is ox.load
+    with pytest.warns(UserWarning), serialization.safe_globals([dict]):
+        pass
+
+
+def test_trees() -> None:
+    from ox.utils._pytree import tree_flatten, tree_map, tree_map_only, tree_unflatten
+
+    tree = {"a": [1, (2, 3)], "b": 4}
+    leaves, spec = tree_flatten(tree)
+    assert leaves == [1, 2, 3, 4] and tree_unflatten([x * 2 for x in leaves], spec) == tree_map(lambda x: x * 2, tree)
+    assert tree_map_only(str, len, ["ab", 1]) == [2, 1]
+
+
+def test_names_of_old_optimizers_and_layers() -> None:
+    from ox.nn.modules.utils import _reverse_repeat_tuple, _single
+    from ox.optim.optimizer import Optimizer, required
+
+    assert repr(required) == "<required parameter>" and Optimizer is ox.optim.Optimizer
+    assert _reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1) and _single(2) == (2,)
+    with pytest.warns(FutureWarning, match=r"nn\.init\.constant is now nn\.init\.constant_"):
+        assert ox.nn.init.constant(ox.zeros(2), 3).tolist() == [3, 3]
+    with pytest.raises(AttributeError):
+        ox.nn.init.nothing  # noqa: B018
+
+
+def test_functions_are_overridden_by_nothing() -> None:
+    from ox.overrides import handle_torch_function, has_torch_function, is_tensor_like
+
+    x = ox.ones(2)
+    assert not has_torch_function((x,)) and not ox.nn.functional.has_torch_function_unary(x)
+    assert handle_torch_function(ox.add, (x,), x, 1).tolist() == [2, 2] and is_tensor_like(x)
+
+
 def test_a_device_is_a_string_with_parts() -> None:
     device = ox.device("cuda:1")
     assert device == "cuda:1" and (device.type, device.index) == ("cuda", 1)
@@ -103,6 +194,17 @@ def test_other_names_are_no_devices(wrong: str) -> None:
 def test_cuda_answers_without_a_gpu() -> None:
     if ox.cuda.is_available():
         pytest.skip("this machine has a GPU")
+    assert ox.cuda.max_memory_allocated() == ox.cuda.memory_reserved() == ox.accelerator.memory_allocated() == 0
+    ox.cuda.reset_peak_memory_stats()
+    ox.cuda.ipc_collect()
+    assert ox.cuda.get_rng_state_all() == [] and not ox.cuda.is_current_stream_capturing()
+    ox.cuda.set_rng_state_all([])
+    assert ox.cuda.get_arch_list() == [] and issubclass(ox.cuda.OutOfMemoryError, RuntimeError)
+    with ox.cuda.stream(None), ox.cuda.nvtx.range("step {}", 3):
+        ox.cuda.nvtx.range_push("forward")
+        ox.cuda.nvtx.mark("here")
+        ox.cuda.nvtx.range_pop()
+    assert not ox.accelerator.is_available() and ox.accelerator.current_accelerator() is None
     assert ox.cuda.device_count() == 0
     assert ox.cuda.memory_allocated() == 0
     assert not ox.cuda.is_bf16_supported()

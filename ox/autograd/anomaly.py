@@ -49,3 +49,8 @@ def is_anomaly_check_nan_enabled() -> bool:
     """Whether NaN counts as an anomaly here. `torch.is_anomaly_check_nan_enabled`."""
     watch: Any = MODE.get().watch
     return watch is not None and watch.check_nan
+
+
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """`set_detect_anomaly`, until it is called again. `torch.set_anomaly_enabled`."""
+    set_detect_anomaly(mode, check_nan)

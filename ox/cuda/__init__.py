@@ -7,12 +7,38 @@ needs a device raises DeviceError with the way to one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from ox import memory_use, random
-from ox.device_type import device as Device
+from ox.cuda.memory import (  # noqa: F401
+    ipc_collect,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+)
+from ox.cuda.ordinal import current_device as current_device
+from ox.cuda.ordinal import ordinal as _ordinal
+from ox.cuda.random import (  # noqa: F401
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
 from ox.devices import cuda
 
 is_available = cuda.available
@@ -30,11 +56,6 @@ def is_initialized() -> bool:
 def init() -> None:
     """Load CuPy now. Raises DeviceError where it cannot."""
     cuda.cupy()
-
-
-def current_device() -> int:
-    """The number of the device that ``"cuda"`` means now. Raises DeviceError without a GPU."""
-    return cuda.ordinal("cuda")
 
 
 def set_device(device: Any) -> None:
@@ -75,35 +96,6 @@ def is_bf16_supported() -> bool:
     return is_available() and get_device_capability() >= (8, 0)
 
 
-def memory_allocated(device: Any = None) -> int:
-    """Bytes in use by arrays."""
-    return cuda.memory(f"cuda:{_ordinal(device)}").used if is_available() else 0
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that CuPy's pool holds."""
-    return cuda.memory(f"cuda:{_ordinal(device)}").held if is_available() else 0
-
-
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """Bytes under PyTorch's keys; see `ox.memory_stats`."""
-    return memory_use.memory_stats(f"cuda:{_ordinal(device)}" if is_available() else "cuda")
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Bytes free on the device, and in all."""
-    memory = cuda.memory(f"cuda:{_ordinal(device)}")
-    return memory.free, memory.total
-
-
-def manual_seed(seed: int) -> None:
-    """Seed the default generator, which serves every device."""
-    random.manual_seed(seed)
-
-
-manual_seed_all = manual_seed
-
-
 def Stream(device: Any = None, priority: int = 0) -> Any:
     """A stream, to be used as a context manager."""
     with cuda.cupy().cuda.Device(_ordinal(device)):
@@ -119,10 +111,28 @@ def current_stream(device: Any = None) -> Any:
     return cuda.cupy().cuda.get_current_stream()
 
 
-def _ordinal(device: Any) -> int:
-    if device is None:
-        return current_device()
-    return device if isinstance(device, int) else cuda.ordinal(str(Device(device)))
+def default_stream(device: Any = None) -> Any:
+    """The stream that is there without being made."""
+    return cuda.cupy().cuda.Stream.null
+
+
+def stream(stream: Any) -> Any:
+    """A block in whose calls a stream is the current one; None changes nothing."""
+    return nullcontext() if stream is None else stream
+
+
+def is_current_stream_capturing() -> bool:
+    """False: ox captures no graphs."""
+    return False
+
+
+def get_arch_list() -> list[str]:
+    """An empty list: kernels are compiled for the GPU that is there."""
+    return []
+
+
+class _OutOfMemory(RuntimeError):
+    """Without a GPU nothing raises it."""
 
 
 def __getattr__(name: str) -> Any:
@@ -131,6 +141,8 @@ def __getattr__(name: str) -> Any:
 
     if name in typed.CUDA:
         return typed.CUDA[name]
-    if name == "amp":
-        return import_module("ox.cuda.amp")
+    if name in ("amp", "nvtx"):
+        return import_module(f"ox.cuda.{name}")
+    if name == "OutOfMemoryError":  # what CuPy raises
+        return cuda.cupy().cuda.memory.OutOfMemoryError if is_available() else _OutOfMemory
     raise refusal(__name__, name)

@@ -8,6 +8,8 @@ from typing import Any
 from ox import amp
 from ox.dtypes import DType, float16
 
+__path__: list[str] = []  # older paths lie below
+
 custom_fwd = partial(amp.custom_fwd, device_type="cuda")
 custom_bwd = partial(amp.custom_bwd, device_type="cuda")
 

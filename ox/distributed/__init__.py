@@ -29,7 +29,14 @@ from ox.distributed.messages import P2POp, batch_isend_irecv, irecv, isend, moni
 from ox.distributed.objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
 from ox.distributed.process_group import ProcessGroup
 from ox.distributed.reduce_op import ReduceOp
-from ox.distributed.start import is_available, is_mpi_available, is_nccl_available, watch
+from ox.distributed.start import (
+    is_available,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    is_torchelastic_launched,
+    watch,
+)
 from ox.distributed.work import Work
 from ox.distributed.world import (
     GroupMember,
@@ -77,9 +84,11 @@ __all__ = [
     "init_process_group",
     "irecv",
     "is_available",
+    "is_gloo_available",
     "is_initialized",
     "is_mpi_available",
     "is_nccl_available",
+    "is_torchelastic_launched",
     "isend",
     "monitored_barrier",
     "new_group",
@@ -92,6 +101,6 @@ __all__ = [
     "send",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("algorithms", "optim"))
+__getattr__, __dir__ = doors(__name__, ("algorithms", "elastic", "optim"))
 
 watch()

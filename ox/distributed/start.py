@@ -84,6 +84,16 @@ def is_mpi_available() -> bool:
     return True
 
 
+def is_gloo_available() -> bool:
+    """False: processes on CPUs speak MPI. `torch.distributed.is_gloo_available`."""
+    return False
+
+
+def is_torchelastic_launched() -> bool:
+    """False: `ox launch` starts processes. `torch.distributed.is_torchelastic_launched`."""
+    return False
+
+
 def is_nccl_available() -> bool:
     """Whether CuPy, a device and NCCL are there. `torch.distributed.is_nccl_available`."""
     from ox.distributed import nccl

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.backends.sdp import SDPBackend as SDPBackend
+from ox.backends.sdp import sdpa_kernel as sdpa_kernel
 from ox.dtypes import DType
 from ox.errors import ArgumentError, OxError
 from ox.nn import functional as F

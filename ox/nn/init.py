@@ -228,3 +228,24 @@ def linear_defaults_(weight: Tensor, bias: Tensor | None) -> None:
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     if bias is not None:
         uniform_(bias, -bound, bound)
+
+
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_, _no_grad_fill_ = (
+    uniform_,
+    normal_,
+    trunc_normal_,
+    constant_,
+)
+
+
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """The fan that `mode` (``fan_in`` or ``fan_out``) names."""
+    return _calculate_fan_in_and_fan_out(tensor)[("fan_in", "fan_out").index(mode.lower())]
+
+
+def __getattr__(name: str) -> Any:
+    from ox.nn import older_init
+
+    if name in older_init.NAMES:
+        return older_init.named(name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

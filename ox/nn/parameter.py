@@ -48,3 +48,11 @@ class Buffer(Tensor):
         copy = Buffer(self.array.copy(), persistent=self.persistent)
         memo[id(self)] = copy
         return copy
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("UninitializedBuffer", "UninitializedParameter"):  # PyTorch has them in this file
+        from ox.nn import uninitialized
+
+        return getattr(uninitialized, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ox.errors import ArgumentError
 from ox.nn.parameter import Parameter
+from ox.notice import no_effect
 from ox.ops.explain import place
 from ox.sparse.make import cleared
 from ox.tensor import Tensor
@@ -123,6 +124,10 @@ class Tree:
         if found is None:
             raise AttributeError(f"'{type(self).__name__}' has no buffer '{target}'")
         return found
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing, and says so once: training is eager. `torch.nn.Module.compile`."""
+        no_effect("ox.compile", "training is eager; ox.export.save writes a model as a graph")
 
     def train(self: Self, mode: bool = True) -> Self:
         """Switch dropout, batch statistics and the like on or off here, and by their own `train` in the modules below.

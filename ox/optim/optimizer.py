@@ -19,6 +19,10 @@ from ox.sparse.make import cleared
 from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 
+ParamsT = params_t = Iterable[Tensor] | Iterable[dict[str, Any]]
+required: Any = type(
+    "required", (), {"__repr__": lambda self: "<required parameter>"}
+)()  # what old optimizers' defaults say
 NOT_NEGATIVE = frozenset(
     ["lr", "weight_decay", "momentum", "eps", "alpha", "rho", "lr_decay", "initial_accumulator_value", "momentum_decay"]
 )

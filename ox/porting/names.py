@@ -56,6 +56,19 @@ NEED_PYTORCH = {
 }
 
 
+# what to do about any name that a namespace has not
+NAMESPACES = {
+    "torch.distributed": "dir(ox.distributed) lists those there",
+    "torch.distributions": "dir(ox.distributions) lists those there; a subclass of ox.distributions.Distribution",
+    "torch.onnx": "ox.onnx.export, or ox.export.save",
+    "torch.jit": "the code runs as it is written; ox.export.save writes a model as a graph",
+    "torchvision.datasets": "ox.data.datasets lists those there; ImageFolder, or an ox.data.Dataset of your own",
+    "torchvision.ops": "dir(ox.vision.ops) lists those there",
+    "torchvision.transforms": "dir(ox.data.transforms) lists those there; any function of an image is a transform",
+}
+NOTHING = "nothing in ox stands for it; an expression of what is there"
+
+
 @cache
 def left_out() -> dict[str, str]:
     """Documented names of PyTorch that ox leaves out, and why: the tables of docs/from-pytorch.md."""
@@ -109,11 +122,15 @@ def way_out(path: str) -> str:
         prefix = ".".join(parts[:count])
         if hint := ELSEWHERE.get(counterpart(prefix)) or left_out().get(prefix.replace("ox.", "torch.", 1)):
             return hint
+    if len(parts) == 2 and (hint := left_out().get(f"torch.Tensor.{parts[1]}")):
+        return hint
     if any(part.startswith("_") for part in parts):
         return "part of PyTorch's own machinery"
     owner = found(path)
+    if hint := next((hint for space, hint in NAMESPACES.items() if path.startswith(f"{space}.")), None):
+        return hint
     near = difflib.get_close_matches(path[len(owner) + 1 :].partition(".")[0], dir(_thing(owner)), 1, 0.8)
-    return f"perhaps {owner}.{near[0]}" if near else "nothing in ox stands for it; an expression of what is there"
+    return f"perhaps {owner}.{near[0]}" if near else NOTHING
 
 
 def _thing(path: str) -> object:

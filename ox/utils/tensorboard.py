@@ -3,3 +3,5 @@
 from tensorboardX import SummaryWriter
 
 __all__ = ["SummaryWriter"]
+
+__path__: list[str] = []  # older paths lie below

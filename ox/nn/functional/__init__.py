@@ -140,6 +140,18 @@ from ox.nn.functional.resize import (
     upsample_nearest,
 )
 from ox.nn.functional.softmax import gumbel_softmax, log_softmax, softmax, softmin
+from ox.overrides import (  # code copied from PyTorch has them from here, too
+    handle_torch_function as handle_torch_function,
+)
+from ox.overrides import (
+    has_torch_function as has_torch_function,
+)
+from ox.overrides import (
+    has_torch_function_unary as has_torch_function_unary,
+)
+from ox.overrides import (
+    has_torch_function_variadic as has_torch_function_variadic,
+)
 
 __all__ = [
     "adaptive_avg_pool1d",

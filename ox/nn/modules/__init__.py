@@ -1,5 +1,6 @@
 """`torch.nn.modules`: what `ox.nn` has."""
 
+import importlib
 import sys
 
 from ox.doors import doors
@@ -8,8 +9,13 @@ from ox.nn import __all__ as __all__
 from ox.nn.conv import _ConvNd as _ConvNd
 from ox.nn.conv_transpose import _ConvTransposeNd as _ConvTransposeNd
 from ox.nn.dropout import Dropout as _DropoutNd  # noqa: F401
+from ox.nn.lazy import LazyModuleMixin as LazyModuleMixin
+from ox.nn.linear import Linear as NonDynamicallyQuantizableLinear  # noqa: F401
 from ox.nn.loss import Loss as _Loss  # noqa: F401
 from ox.nn.loss import WeightedLoss as _WeightedLoss  # noqa: F401
+from ox.nn.padding import _ConstantPadNd, _ReflectionPadNd, _ReplicationPadNd  # noqa: F401
+from ox.nn.pool import _AvgPool as _AvgPoolNd  # noqa: F401
+from ox.nn.pool import _MaxPool as _MaxPoolNd  # noqa: F401
 from ox.nn.running_norm import _BatchNorm as _BatchNorm
 from ox.nn.running_norm import _InstanceNorm as _InstanceNorm
 from ox.nn.running_norm import _NormBase as _NormBase
@@ -20,5 +26,7 @@ for _file in (
     "normalization", "padding", "pooling", "rnn", "sparse", "transformer", "upsampling",
 ):  # fmt: skip
     sys.modules[f"{__name__}.{_file}"] = globals()[_file] = sys.modules[__name__]
+
+importlib.import_module(f"{__name__}.utils")  # so that `utils` is that file, and not what ox.nn has of this name
 
 __getattr__, __dir__ = doors(__name__)

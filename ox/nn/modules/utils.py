@@ -12,3 +12,8 @@ def _ntuple(n: int) -> Callable[[Any], tuple[Any, ...]]:
 
 
 _single, _pair, _triple, _quadruple = map(_ntuple, (1, 2, 3, 4))
+
+
+def _reverse_repeat_tuple(t: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+    """Each element `n` times, the last one first: a convolution's padding as `F.pad` takes it."""
+    return tuple(x for x in reversed(t) for _ in range(n))

@@ -1,6 +1,18 @@
 """`torchvision.datasets.folder`."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from ox.data.datasets.image_folder import IMG_EXTENSIONS, DatasetFolder, ImageFolder
 from ox.data.datasets.image_folder import read_image as default_loader
 
-__all__ = ["IMG_EXTENSIONS", "DatasetFolder", "ImageFolder", "default_loader"]
+__all__ = ["IMG_EXTENSIONS", "DatasetFolder", "ImageFolder", "default_loader", "pil_loader"]
+
+
+def pil_loader(path: str) -> Any:
+    """A picture as a Pillow image in RGB. `torchvision.datasets.folder.pil_loader`."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return image.convert("RGB")

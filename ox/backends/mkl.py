@@ -1,0 +1,5 @@
+"""`torch.backends.mkl`."""
+
+from ox.backends.mkldnn import is_available
+
+__all__ = ["is_available"]

@@ -1,0 +1,5 @@
+"""`torch.backends.openmp`."""
+
+from ox.backends.mkldnn import is_available
+
+__all__ = ["is_available"]

@@ -1,0 +1,20 @@
+"""The number of a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.device_type import device as Device
+from ox.devices import cuda
+
+
+def current_device() -> int:
+    """The number of the device that ``"cuda"`` means now. Raises DeviceError without a GPU."""
+    return cuda.ordinal("cuda")
+
+
+def ordinal(device: Any) -> int:
+    """The number of a device, given by number or name; of the current one for None."""
+    if device is None:
+        return current_device()
+    return device if isinstance(device, int) else cuda.ordinal(str(Device(device)))

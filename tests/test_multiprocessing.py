@@ -1,0 +1,59 @@
+"""`ox.multiprocessing`: the standard library's names, and `spawn`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ox.multiprocessing as mp
+from ox.errors import ArgumentError, WorkerError
+
+
+def write(i: int, folder: str) -> None:
+    Path(folder, str(i)).write_text(str(os.getpid()))
+
+
+def fail(i: int, folder: str) -> None:
+    if i == 1:
+        raise ValueError("the second fails")
+    time.sleep(60)
+
+
+def leave(i: int, code: int) -> None:
+    sys.exit(code)
+
+
+def test_the_names_of_the_standard_library() -> None:
+    assert mp.Process is multiprocessing.Process and mp.cpu_count() == multiprocessing.cpu_count()
+    assert callable(mp.Queue) and callable(mp.get_context) and mp.get_sharing_strategy() == "file_system"
+    mp.set_sharing_strategy("file_descriptor")
+
+
+def test_spawn_calls_a_function_in_each_process(tmp_path: Path) -> None:
+    assert mp.spawn(write, (str(tmp_path),), nprocs=2, start_method="fork") is None
+    pids = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert set(pids) == {"0", "1"} and str(os.getpid()) not in pids.values()
+    started = mp.spawn(write, (str(tmp_path),), nprocs=1, join=False, start_method="fork")
+    assert started is not None and len(started.pids()) == 1
+    while not started.join(60):
+        pass
+
+
+def test_a_process_that_fails_ends_the_others(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(WorkerError, match=r"process 1 of ox\.multiprocessing\.spawn failed[\s\S]*the second fails"):
+        mp.spawn(fail, (str(tmp_path),), nprocs=2, start_method="fork")
+    assert time.monotonic() - begun < 50, "the first one sleeps for a minute"
+    with pytest.raises(mp.ProcessRaisedException, match="exit code 3"):
+        mp.spawn(leave, (3,), start_method="fork")
+
+
+@pytest.mark.parametrize("count", [0, -1, "2"])
+def test_a_wrong_number_of_processes(count: object) -> None:
+    with pytest.raises(ArgumentError, match="a positive number of processes"):
+        mp.spawn(write, ("",), nprocs=count)  # type: ignore[arg-type]
