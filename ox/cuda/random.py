@@ -20,22 +20,22 @@ def manual_seed(seed: int) -> None:
 manual_seed_all = manual_seed
 
 
-def get_rng_state(device: Any = "cuda") -> dict[str, int]:
+def get_rng_state(device: Any = "cuda") -> Any:
     """The default generator's state."""
     return random.get_rng_state()
 
 
-def set_rng_state(new_state: dict[str, int], device: Any = "cuda") -> None:
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
     """Set the default generator's state."""
     random.set_rng_state(new_state)
 
 
-def get_rng_state_all() -> list[dict[str, int]]:
+def get_rng_state_all() -> list[Any]:
     """That state for each GPU; an empty list without one."""
     return [random.get_rng_state() for _ in range(cuda.device_count())]
 
 
-def set_rng_state_all(new_states: Iterable[dict[str, int]]) -> None:
+def set_rng_state_all(new_states: Iterable[Any]) -> None:
     """Set what `get_rng_state_all` gave."""
     for state in new_states:
         random.set_rng_state(state)

@@ -9,7 +9,7 @@ import json
 from functools import cache
 from importlib import resources
 
-from ox.doors import ELSEWHERE
+from ox.doors import missing
 
 # the modules whose imports are rewritten, and what stands for them
 MODULES = {"torch": "ox", "torchvision": "ox.vision", "functorch": "ox.func", "einops.layers.torch": "ox.einops"}
@@ -120,7 +120,8 @@ def way_out(path: str) -> str:
         return f"{NEED_PYTORCH[parts[0]]}; the package itself needs PyTorch"
     for count in range(len(parts), 1, -1):
         prefix = ".".join(parts[:count])
-        if hint := ELSEWHERE.get(counterpart(prefix)) or left_out().get(prefix.replace("ox.", "torch.", 1)):
+        owner, _, name = counterpart(prefix).rpartition(".")
+        if hint := missing(owner, name) or left_out().get(prefix.replace("ox.", "torch.", 1)):
             return hint
     if len(parts) == 2 and (hint := left_out().get(f"torch.Tensor.{parts[1]}")):
         return hint
