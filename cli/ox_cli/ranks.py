@@ -34,9 +34,13 @@ def start(options: dict[str, Any], nproc: int, restarts: int) -> None:
 
     words = ["-m", "ox_cli", "train"]
     for name, value in (options | {"nproc": nproc}).items():
-        if value is not None:
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        elif value is not None:
             words += [str(value)] if not name else [f"--{name.replace('_', '-')}", str(value)]
-    code = run(Plan(words, nproc, restarts=restarts), lambda line: typer.echo(line, err=True))
+    code = run(
+        Plan(words, nproc, restarts=restarts, timeout=options.get("timeout")), lambda line: typer.echo(line, err=True)
+    )
     if code:
         raise typer.Exit(code)
 

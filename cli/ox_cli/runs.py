@@ -53,14 +53,18 @@ def list_runs(
             s.run.config["recipe"]["name"],
             str(s.run.config["run"]["made"])[:16].replace("T", " "),
             f"{len(s.history)}/{s.run.options.epochs}",
-            str(s.best["epoch"]) if s.best else "",
-            *(_figure(s, name) for name in ("validation loss", "validation accuracy", "held back accuracy")),
+            str(s.best["epoch"]) if s.best else NOTHING,
+            _figure(s, "validation loss"),
+            _score(s, "validation"),
+            _score(s, "held back"),
             f"{s.seconds:,.0f} s",
             s.state,
         ]
         for s in found
     ]
-    names = ["run", "recipe", "made", "epochs", "best", "validation", "accuracy", "held back", "time", ""]
+    accuracies = all("validation accuracy" in s.figures() or s.best is None for s in found)
+    score = "accuracy" if accuracies else "score"
+    names = ["run", "recipe", "made", "epochs", "best", "validation", score, "held back", "time", ""]
     _table(names, rows, left={0, 1, 2, 9})
 
 
@@ -116,11 +120,25 @@ def _found(names: list[str], least: int) -> list[Summary]:
     return [summarize(find(name)) for name in names]
 
 
+NOTHING = "–"  # where a run has no such figure
+
+
 def _figure(of: Summary, name: str) -> str:
     from ox.train.report.page import shown
 
     value = of.figures().get(name)
-    return "" if value is None else shown(name, value)
+    return NOTHING if value is None else shown(name, value)
+
+
+def _score(of: Summary, part: str) -> str:
+    """The one figure to judge a run by: accuracy where there are classes, else its first metric, else the loss."""
+    from ox.train.report.page import shown
+
+    figures = {k.removeprefix(f"{part} "): v for k, v in of.figures().items() if k.startswith(f"{part} ")}
+    if "accuracy" in figures:
+        return shown("accuracy", figures["accuracy"])
+    name = next((k for k in figures if k != "loss"), "loss" if part == "held back" else None)
+    return NOTHING if name not in figures else f"{name} {shown(name, figures[name])}"
 
 
 def _plain(of: Summary) -> dict[str, Any]:

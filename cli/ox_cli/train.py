@@ -56,6 +56,22 @@ def train(
         int | None,
         typer.Option(help="How many of the newest checkpoints are kept, besides the best.", show_default="2"),
     ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="End after so many steps, if the epochs do not before.", show_default="none")
+    ] = None,
+    steps_per_epoch: Annotated[
+        int | None,
+        typer.Option(help="Steps that make an epoch; what an endless stream needs.", show_default="once the data"),
+    ] = None,
+    drop_last: Annotated[
+        bool | None,
+        typer.Option("--drop-last", help="Leave out a last batch that is not full.", show_default="recipe, else keep"),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Of each process.", show_default="as many as can run")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait for a batch of a worker, or for another process.", show_default="none"),
+    ] = None,
     nproc: Annotated[
         int | None, typer.Option(help="Processes that train together; each takes batches of its own.", show_default="1")
     ] = None,
@@ -93,6 +109,11 @@ def train(
         "amp": amp,
         "workers": workers,
         "keep": keep,
+        "max_steps": max_steps,
+        "steps_per_epoch": steps_per_epoch,
+        "drop_last": drop_last,
+        "threads": threads,
+        "timeout": timeout,
     }
     source = {"from": from_file, "data": data, "layers": layers}
     if resume is not None:

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NoReturn
 
 from ox.errors import TrainError
+from ox.train.evaluate import Result
 from ox.train.keeper import Bystander, Checkpoints, Keeper
 from ox.train.loggers import JSONL, Logger, Loggers, TensorBoard
 from ox.train.run import Run
@@ -141,12 +142,23 @@ def _finish(trainer: Trainer, keeper: Keeper) -> dict[str, Any]:
     if sample is not None:
         result["sample"] = sample
     if run is not None and trainer.team.first:
-        from ox.train import curves
-
-        subtitle = "" if held_back is None or held_back.accuracy is None else f"held back {percent(held_back.accuracy)}"
-        curves.draw(run.curves, progress.history, best, run.name, subtitle)
+        _draw(trainer, run, best, held_back)
         run.finish(result)
     return result
+
+
+def _draw(trainer: Trainer, run: Run, best: dict[str, Any], held_back: Result | None) -> None:
+    """The curves, with what was predicted over what is true where the model foretells numbers."""
+    from ox.train import curves, predictions
+
+    subtitle, found = "", None
+    name, part = list(trainer.data.parts().items())[-1]
+    if held_back is not None:
+        right = held_back.accuracy
+        subtitle = f"held back {percent(right)}" if right is not None else f"held back: loss {held_back.loss:.4g}"
+    if name != "train" and (held_back is None or held_back.accuracy is None) and best["validation_accuracy"] is None:
+        found = predictions.predict(trainer, trainer.model, part, name)
+    curves.draw(run.curves, trainer.progress.history, best, run.name, subtitle, found)
 
 
 def _keeper(run: Run | None, trainer: Trainer) -> Keeper:

@@ -127,7 +127,8 @@ def plot(summaries: Sequence[Summary], metric: str = "validation_loss") -> Figur
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+
+    from ox.train.curves import epoch_ticks
 
     points = {s.run.name: [(r["epoch"], r[metric]) for r in s.history if _is_number(r.get(metric))] for s in summaries}
     found = {name: several for name, several in points.items() if several}
@@ -140,14 +141,16 @@ def plot(summaries: Sequence[Summary], metric: str = "validation_loss") -> Figur
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for name, several in found.items():
-        axes.plot(*zip(*several, strict=True), lw=1.8, marker="o", ms=3, label=name)
+        axes.plot(*zip(*several, strict=True), lw=1.8, marker="o" if len(several) <= 40 else None, ms=3, label=name)
     axes.set_title(metric.replace("_", " "), loc="left", fontsize=10)
     axes.set_xlabel("epoch", fontsize=9)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    epochs = [epoch for several in found.values() for epoch, _ in several]
+    axes.set_xticks(epoch_ticks(min(epochs), max(epochs)))
     axes.grid(axis="y", lw=0.6, color="#d8dee4")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(labelsize=8.5, length=0)
-    axes.legend(frameon=False, fontsize=8.5)
+    # below the panel, where no curve can be
+    figure.legend(loc="outside lower left", ncols=min(4, len(found)), frameon=False, fontsize=8.5)
     return figure
 
 

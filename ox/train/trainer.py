@@ -19,7 +19,6 @@ from ox.train.evaluate import Result
 from ox.train.feed import Batch, Feed
 from ox.train.fingerprint import facts
 from ox.train.measure import training_loss, validation_loss
-from ox.train.metrics import Metric
 from ox.train.metrics.named import metrics_of
 from ox.train.options import Options
 from ox.train.plain import of_objects
@@ -221,18 +220,16 @@ class Trainer:
         self.progress.running.join(running)
         return loss
 
-    def evaluate(self, part: Any, model: Any = None, also: Sequence[Metric] = ()) -> Result:
+    def evaluate(self, part: Any, model: Any = None) -> Result:
         """Loss, right answers and the recipe's metrics on a dataset; draws no random numbers and changes nothing.
 
         Args:
             part: the dataset.
             model: default: the one that counts, with the averaged weights where the run keeps some.
-            also: metrics besides the recipe's.
 
         Raises:
             TrainError: the loss is NaN or infinite.
         """
-        metrics = [*self.metrics, *also]
         names = {id(of): f"{name} data" for name, of in self.data.parts().items()}
         result = validate(
             self.update.evaluated if model is None else model,
@@ -242,12 +239,12 @@ class Trainer:
             # without a tape, four times the batch takes no more memory than a step does
             batch_size=min(EVALUATION_BATCH, 4 * self.options.batch_size),
             placed=self.feed.placed,
-            metrics=metrics,
+            metrics=self.metrics,
             collate=self.collate,
             rank=self.team.rank,
             size=self.team.size,
         )
-        return self.team.joined(result, metrics)
+        return self.team.joined(result, self.metrics)
 
     def close_epoch(self, rate: float) -> dict[str, Any]:
         """Validate, note the epoch's row in the history, and begin the next."""
