@@ -326,8 +326,103 @@ def test_a_page_with_a_step_of_its_own(tmp_path: Path) -> None:
 
 def test_alone_is_nobody_else() -> None:
     team, result = Alone(), Result(count=3, loss_sum=1.5)
-    assert team.first and team.seed(7) == 7 and team.sampler([1], 0) is None and list(team.numbers(3)) == [0, 1, 2]
+    assert team.first and team.seed(7) == 7 and team.sampler([1], 0) is None and team.mean(2.5) == 2.5
     assert team.joined(result) is result and team.decide([15], True) == (15, True) and team.decide([], False)[0] == 0
     assert team.gathered({"a": 1}) is None and team.own({}) is None and team.told("x") == "x"
     with pytest.raises(ox.errors.LoadError, match="of 2 processes, and this is one of 1"):
         team.own({"ranks": [1, 2]})
+
+
+MORE = {
+    "unused": '''
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(6, 2), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def model():
+    return Net()
+''',
+    "step of its own": '''
+def optimizer(model, lr):
+    return [ox.optim.SGD(model[0].parameters(), lr=lr), ox.optim.Adam(model[2].parameters(), lr=lr)]
+
+
+def step(model, batch, optimizers):
+    outputs = model(batch[0])
+    value = loss(outputs, batch[1])
+    for one in optimizers:
+        one.zero_grad()
+    value.backward()
+    for one in optimizers:
+        one.step()
+    return value, outputs
+''',
+    "closure": '''
+def optimizer(model, lr):
+    return ox.optim.LBFGS(model.parameters(), lr=0.5, max_iter=3, line_search_fn="strong_wolfe")
+''',
+    "plateau": '''
+def scheduler(optimizer, lr, steps):
+    return ox.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=1.0, factor=0.5)
+''',
+    "sampler": '''
+def sampler(dataset):
+    return np.random.permutation(len(dataset)).tolist()[:120]
+''',
+    "stream": '''
+from ox.data import IterableDataset
+
+
+class Lines(IterableDataset):
+    def __iter__(self):
+        for i in range(130):
+            yield np.random.randn(6).astype(np.float32), i % 2
+
+
+arrays = data
+
+
+def data():
+    return Lines(), *arrays()[1:]
+
+
+defaults["steps_per_epoch"] = 5
+''',
+}  # fmt: skip
+
+
+DYING = ("--max-restarts", 1, "--checkpoint-every", 0.001, "--timeout", 100)
+DIES = """
+import os
+import signal
+from pathlib import Path
+
+_plain, _count = augment, [0]
+
+
+def augment(batch, generator):
+    _count[0] += 1
+    if _count[0] == 5 and Path("again").exists() and ox.distributed.get_rank() == 1 and not Path("died").exists():
+        Path("died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _plain(batch, generator)
+"""
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_what_a_recipe_may_have_trains_on_two_processes(tmp_path: Path, name: str) -> None:
+    """And is killed in the middle, with all its ranks, and started again: the weights are the same to the bit."""
+    path = page(tmp_path, epochs=2, noise=0.01)
+    path.write_text(path.read_text() + MORE[name] + DIES)
+    whole = trained(tmp_path, "clouds.py", "--nproc", 2, "--out", "whole")
+    assert whole.returncode == 0, whole.stderr
+    again = trained(tmp_path, "clouds.py", "--nproc", 2, "--out", "again", *DYING)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("starting all ranks again") == 1 and (tmp_path / "died").exists()
+    one, other = (ox.load(tmp_path / f / "clouds-0001/checkpoints/last.safetensors") for f in ("whole", "again"))
+    assert all(np.array_equal(x.array, other["model"][key].array) for key, x in one["model"].items())
