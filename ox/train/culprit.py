@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.autograd import no_grad
-from ox.errors import OxError, TrainError
+from ox.errors import DTypeError, OxError, TrainError
 from ox.train import chance
-from ox.train.batch import row, rows
+from ox.train.batch import row, rows, tensors
 from ox.train.evaluate import Step
 
 SHOWN = 8  # indices of samples
@@ -28,6 +28,7 @@ def blame(error: Exception, step: Step, model: Any, batch: Any, when: str, indic
     if not failed or len(failed) == count > 1:
         if isinstance(error, OxError):
             error.extra["when"] = when
+            _advise(error, model, batch)
         else:
             error.add_note(f"in {when}")
         return error
@@ -67,6 +68,22 @@ def _alone(error: Exception, step: Step, model: Any, batch: Any, count: int) -> 
     finally:
         model.train(training)
     return failed
+
+
+def _advise(error: OxError, model: Any, batch: Any) -> None:
+    """Where the data's type is not the model's, the place to change is where the data are made."""
+    if not isinstance(error, DTypeError):
+        return
+    learnt = {str(p.dtype) for p in model.parameters()}
+    other = [(name, str(x.dtype)) for name, x in tensors(batch) if str(x.dtype) not in learnt]
+    told = f"{error.expected} {error.got}"
+    found = [(f"tensor {name}" if name.isdigit() else name, kind) for name, kind in other if kind in told.split()]
+    if found and len(learnt) == 1:
+        (wanted,) = learnt
+        why = ", as NumPy and scikit-learn make numbers" if found[0][1] == "float64" else ""
+        error.hint = (
+            f'.astype("{wanted}") in data(), where {found[0][0]} of the batch is made: it is {found[0][1]}{why}'
+        )
 
 
 def _kind(error: Exception) -> str:

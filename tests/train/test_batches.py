@@ -210,3 +210,16 @@ def test_parts_of_batches() -> None:
     assert rows(ragged) == 2 and row(ragged, 0, 2) is None
     assert rows({"a": None, "b": "text"}) == 1 and rows(x) == 4 and target_of(x) is None
     assert describe({"x": x, "path": ["a"]}) == "{'x': float32 [4, 3], 'path': [str]}"
+
+
+def test_data_of_another_type_than_the_model_names_the_place_to_change() -> None:
+    """float64 is what scikit-learn gives."""
+    x = np.random.RandomState(0).randn(40, 3)
+    y = (x.sum(1) > 0).astype(np.int64)
+    for data, wanted in [
+        (x, '.astype("float32") in data(), where tensor 0 of the batch is made: it is float64'),
+        ((x * 10).astype(np.uint8), '.astype("float32") in data(), where tensor 0 of the batch is made: it is uint8'),
+    ]:
+        with pytest.raises(DTypeError) as caught:
+            train.Trainer(nn.Linear(3, 2), nn.CrossEntropyLoss(), None, (data, y), epochs=1).fit()
+        assert str(caught.value.hint).startswith(wanted)

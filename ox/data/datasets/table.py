@@ -17,6 +17,8 @@ from ox.ops.explain import place
 from ox.ops.operator import make_tensor
 from ox.tensor import Tensor
 
+LARGE = 1 << 28  # bytes: what is larger is encoded batch by batch
+
 
 @dataclass(frozen=True)
 class Column:
@@ -60,7 +62,7 @@ class TableDataset(Dataset):
     left out where there is none.
 
     The numbers of an uncompressed Arrow file stay there and are encoded batch by batch, so it may be larger than
-    memory.
+    memory; so are categories that would take more than `LARGE` bytes as one number a value.
 
     A validation table takes `coding=train.coding`: means, deviations and categories are those of the training rows.
 
@@ -79,12 +81,15 @@ class TableDataset(Dataset):
             rows' mean, a category one that is none of the known; "drop": the row is left out. A missing target is
             refused, or dropped with "drop".
         one_hot: see above.
+        max_categories: the most values that a category may have with `one_hot`: a column of names or numbers of the
+            rows has one a row, teaches nothing, and would take as many numbers a row.
         coding: of the training table.
         delimiter: of a CSV file.
 
     Raises:
         LoadError: a file that is not there or damaged, values that are missing, infinite or of another kind.
-        ArgumentError: columns that are not there; options that do not fit.
+        ArgumentError: a category with more than `max_categories` values; columns that are not there; options that do
+            not fit.
     """
 
     def __init__(
@@ -96,12 +101,13 @@ class TableDataset(Dataset):
         categorical: Sequence[str] = (),
         missing: str = "error",
         one_hot: bool = True,
+        max_categories: int = 1000,
         coding: Coding | None = None,
         delimiter: str = ",",
     ) -> None:
         if missing not in ("error", "fill", "drop"):
             raise ArgumentError("missing is 'error', 'fill' or 'drop'", where=place(), got=repr(missing))
-        self.missing, self.one_hot = missing, one_hot
+        self.missing, self.one_hot, self.max_categories = missing, one_hot, max_categories
         known = [] if coding is None else [*coding.features, *([coding.target] if coding.target else [])]
         text = {*categorical, *(column.name for column in known if column.kind == "category")}
         numbers = {column.name for column in known if column.kind == "number"}
@@ -155,13 +161,32 @@ class TableDataset(Dataset):
         """Everything at once; but of columns that lie in a file, each batch when it is asked for."""
         features, target = self.coding.features, self.coding.target
         self.feature_names = [column.name for column in features if column.kind == "number"]
+        large = False
         if self.one_hot:
             words = [column for column in features if column.kind == "category"]
+            self._check(words)
+            large = 4 * len(self) * sum(len(column.categories) for column in words) > LARGE
             self.feature_names += [f"{c.name}={value}" for c in words for value in c.categories]
         self.classes: list[str] = target.categories if target is not None else []
         self._ready: list[NDArray[Any]] | None = None
-        if not any(isinstance(column, Mapped) for column in self._columns.values()):
+        if not large and not any(isinstance(column, Mapped) for column in self._columns.values()):
             self._ready = self._encoded(self._columns)
+
+    def _check(self, words: list[Column]) -> None:
+        """Refuse a category with too many values."""
+        for column in words:
+            count = len(column.categories)
+            if count > self.max_categories:
+                size = 4 * count * len(self) / 1e6
+                few = ", ".join(repr(value) for value in column.categories[:3])
+                raise ArgumentError(
+                    f"column '{column.name}' has {count:,} different values, too many for one number each",
+                    where=place(),
+                    expected=f"at most {self.max_categories:,} (max_categories)",
+                    got=f"{few}, ...: {size:,.0f} MB for {len(self):,} rows",
+                    hint=f"features=[...] without '{column.name}' where it only names the rows; one_hot=False gives "
+                    f"its codes, for nn.Embedding; max_categories={count} takes it all the same",
+                )
 
     def _encoded(self, columns: Columns) -> list[NDArray[Any]]:
         """The samples that the columns make: features, codes unless they are in there, the target if there is one."""
@@ -226,7 +251,12 @@ class TableDataset(Dataset):
         rule = "fill" if self.missing == "fill" else "error"
         words = [column.name for column in (*self.coding.features, *([target] if target else [])) if column.categories]
         first = TableDataset(
-            parts[0], target.name if target else None, categorical=words, missing=rule, one_hot=self.one_hot
+            parts[0],
+            target.name if target else None,
+            categorical=words,
+            missing=rule,
+            one_hot=self.one_hot,
+            max_categories=self.max_categories,
         )
         if target is not None and target.categories:
             # a class that by chance is in none of the training rows is still a class
@@ -234,7 +264,12 @@ class TableDataset(Dataset):
             first._encode()
         return [
             first,
-            *(TableDataset(p, missing=rule, one_hot=self.one_hot, coding=first.coding) for p in parts[1:]),
+            *(
+                TableDataset(
+                    p, missing=rule, one_hot=self.one_hot, max_categories=self.max_categories, coding=first.coding
+                )
+                for p in parts[1:]
+            ),
         ]
 
 

@@ -265,3 +265,35 @@ def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ArgumentError, match="not installed") as error:
         read_columns(written(tmp_path, "", "t.parquet"))
     assert "ox-onnx[tables]" in str(error.value)
+
+
+def test_a_column_that_names_the_rows_is_refused_before_it_fills_memory() -> None:
+    ids = [f"customer-{i}" for i in range(30_000)]
+    columns = {"id": ids, "colour": ["red", "blue", "blue"] * 10_000, "y": np.arange(30_000.0)}
+    with pytest.raises(ArgumentError, match="column 'id' has 30,000 different values") as caught:
+        TableDataset(columns, target="y")
+    told = str(caught.value)
+    assert "'customer-0'" in told and "3,600 MB for 30,000 rows" in told
+    assert "features=[...] without 'id'" in told and "one_hot=False" in told and "max_categories=30000" in told
+    assert TableDataset(columns, target="y", features=["colour"]).feature_names == ["colour=blue", "colour=red"]
+    numbers, codes, target = TableDataset(columns, target="y", one_hot=False)[29_999]
+    assert numbers.shape == (0,) and codes.shape == (2,) and float(target) == 29_999
+    # a table of others is encoded by the same coding, and held to the same bound
+    few = TableDataset({name: values[:5] for name, values in columns.items()}, target="y", max_categories=5)
+    assert len(few.feature_names) == 7
+    with pytest.raises(ArgumentError, match="max_categories"):
+        TableDataset(columns, coding=few.coding, max_categories=4)
+    with pytest.raises(ArgumentError, match="column 'id'"):
+        TableDataset({"id": ids, "y": ["a", "b"] * 15_000}, target="y")
+
+
+def test_many_categories_are_encoded_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"word": [f"w{i % 50}" for i in range(500)], "x": np.arange(500.0), "y": ["a", "b"] * 250}
+    ready = TableDataset(columns, target="y")
+    monkeypatch.setattr("ox.data.datasets.table.LARGE", 1000)
+    later = TableDataset(columns, target="y")
+    assert ready._ready is not None and later._ready is None
+    chosen = np.array([3, 499, 0, 3])
+    for one, other in zip(ready.batch(chosen), later.batch(chosen), strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes() and one.dtype == other.dtype
+    assert [len(part) for part in later.split([0.8, 0.2])] == [400, 100]
