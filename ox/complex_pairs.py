@@ -79,9 +79,9 @@ class ComplexPairs(Tensor):
 
     # -- out to Python and NumPy -----------------------------------------------------------------------------------
 
-    def numpy(self) -> Any:
+    def numpy(self, *, force: bool = False) -> Any:
         """Complex numbers, in memory of their own."""
-        return _numbers(plain(self).numpy())
+        return _numbers(plain(self).numpy(force=force))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         numbers = _numbers(plain(self).__array__())

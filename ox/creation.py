@@ -305,10 +305,10 @@ def logspace(
 
 @factory_without_out
 def scalar_tensor(
-    value: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    s: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A number as a tensor of no dimensions, by default of the default float type. `torch.scalar_tensor`."""
-    return tensor(value, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
+    return tensor(s, dtype=dtype or get_default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def asarray(

@@ -243,7 +243,7 @@ def _integers(words: Words, like: Any, low: int, high: int) -> Tensor:
 @factory_without_out
 def randint_like(
     input: Tensor,
-    low: int,
+    low: int = 0,
     high: int | None = None,
     *,
     generator: Generator | None = None,

@@ -313,3 +313,55 @@ def test_a_number_is_formatted_as_a_number() -> None:
     assert f"{loss} {loss:.2f}" == "3.0 3.00"
     assert f"{ox.tensor([1.5])}" == "tensor([1.5000])"
     assert f"{ox.nn.Parameter(ox.tensor(1.5))}".startswith("Parameter containing")
+
+
+@pytest.mark.parametrize(
+    ("args", "names", "dtype"),
+    [
+        ((), {}, ox.float32),
+        ((None,), {}, ox.float32),
+        ((ox.float64,), {}, ox.float64),
+        (("cpu",), {}, ox.float32),
+        (("cpu:0", ox.float64), {}, ox.float64),
+        ((ox.device("cpu"), ox.float16, True), {}, ox.float16),
+        ((None, ox.int64, False, True), {}, ox.int64),
+        ((ox.ones(1, dtype=ox.int8),), {}, ox.int8),
+        ((ox.ones(1, dtype=ox.int8), True, True), {}, ox.int8),
+        ((), {"tensor": ox.ones(1, dtype=ox.int8)}, ox.int8),
+        ((), {"device": "cpu", "dtype": ox.bool, "non_blocking": True, "copy": True}, ox.bool),
+        (("cpu",), {"dtype": ox.float64, "memory_format": ox.contiguous_format}, ox.float64),
+    ],
+)
+def test_to_takes_all_forms(args: tuple[object, ...], names: dict[str, object], dtype: object) -> None:
+    x = ox.ones(2, 2)
+    made = x.to(*args, **names)
+    assert made.dtype == dtype
+    assert made.device == "cpu"
+    copied = names.get("copy") or args[-2:] in ((False, True), (True, True))
+    assert (made is x) == (dtype == ox.float32 and not copied)
+
+
+@pytest.mark.parametrize(
+    ("args", "names", "words"),
+    [
+        (("cpu", "cpu"), {}, "'device' twice"),
+        ((ox.float32,), {"dtype": ox.float64}, "'dtype' twice"),
+        ((ox.ones(1),), {"dtype": ox.float64}, "'dtype' twice"),
+        ((True, True, True), {}, "two bools"),
+        (("gpu",), {}, "'gpu'"),
+        ((), {"colour": 1}, "colour"),
+    ],
+)
+def test_wrong_forms_of_to_are_type_errors(args: tuple[object, ...], names: dict[str, object], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        ox.ones(2).to(*args, **names)
+    if words != "colour":
+        with pytest.raises(TypeError, match=words):
+            ox.nn.Linear(1, 1).to(*args, **names)
+
+
+def test_numpy_of_any_tensor_by_force() -> None:
+    x = ox.ones(2).requires_grad_()
+    with pytest.raises(GradientError):
+        x.numpy()
+    assert x.numpy(force=True).tolist() == [1, 1]

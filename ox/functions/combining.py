@@ -57,10 +57,11 @@ def _one_type(name: str, *tensors: Any) -> None:
 
 
 def copysign(input: Any, other: Any) -> Tensor:
-    """The size of `input` with the sign of `other`. `torch.copysign`."""
+    """The size of `input` with the sign of `other`, to which a gradient of 0 flows back. `torch.copysign`."""
     a, b = meet(input, other)
-    a, size = floating(a), abs(floating(a))
-    return ops.Where(signbit(b), ops.Neg(size), size)
+    size = abs(floating(a))
+    made = ops.Where(signbit(b), ops.Neg(size), size)
+    return made if b.node is None else ops.Where(scalar(False, bool_), b, made)
 
 
 def sgn(input: Any) -> Tensor:

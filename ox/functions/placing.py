@@ -185,35 +185,37 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, 
     return _reduced(input, dim, index, source, reduce, include_self)
 
 
-def index_fill(x: Any, dim: int, index: Any, value: Any) -> Tensor:
-    """`x` with one number in the slices `index` [k] along `dim`. `torch.index_fill`."""
-    if not x.array.ndim:
-        return reshape(index_fill(reshape(x, 1), dim, index, value), [])
-    dim = one_dim(dim, x.array.ndim)
-    index = inside(vector(index, "index_fill's index"), x.array.shape[dim], "index_fill's index", negative=True)
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Tensor:
+    """`input` with one number in the slices `index` [k] along `dim`. `torch.index_fill`."""
+    if not input.array.ndim:
+        return reshape(index_fill(reshape(input, 1), dim, index, value), [])
+    dim = one_dim(dim, input.array.ndim)
+    index = inside(vector(index, "index_fill's index"), input.array.shape[dim], "index_fill's index", negative=True)
     if hasattr(value, "node") and value.array.ndim:
         raise ShapeError("index_fill fills with one number", where=users_line(2), got=str(list(value.array.shape)))
-    count = x.shape[dim]
+    count = input.shape[dim]
     named = ops.ScatterElements(full_like_shape(index, (count,), 0), index, ones_like(index))
-    column = reshape(named, [count if d == dim else 1 for d in range(x.array.ndim)])
-    return ops.Where(cast(column, bool_), cast(like(value, x), x.array.dtype), x)
+    column = reshape(named, [count if d == dim else 1 for d in range(input.array.ndim)])
+    return ops.Where(cast(column, bool_), cast(like(value, input), input.array.dtype), input)
 
 
 @by_policy
-def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """`x` with `values`, broadcast, at ``x[indices]``; with `accumulate` added, where repeated places add up.
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """`input` with `values`, broadcast, at ``input[indices]``; with `accumulate` added, where repeated places add up.
     `torch.index_put`."""
     from ox.creation import arange
     from ox.indexing import get
 
-    flat = get(beside(reshape(arange(x.numel()), x.shape), x), tuple(slice(None) if i is None else i for i in indices))
-    return _flat(x, flat, broadcast_to(_of_type(values, x, "index_put"), flat.shape), accumulate)
+    places = beside(reshape(arange(input.numel()), input.shape), input)
+    flat = get(places, tuple(slice(None) if i is None else i for i in indices))
+    return _flat(input, flat, broadcast_to(_of_type(values, input, "index_put"), flat.shape), accumulate)
 
 
-def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """`x` with the elements of `source` at the places `index` of the flattened `x`, put or added. `torch.put`."""
-    index = inside(index, x.array.size, "put's index", negative=True)
-    source = _of_type(source, x, "put")
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """`input` with the elements of `source` at the places `index` of the flattened `input`, put or added.
+    `torch.put`."""
+    index = inside(index, input.array.size, "put's index", negative=True)
+    source = _of_type(source, input, "put")
     if source.array.size != index.array.size:
         raise ShapeError(
             "put needs an element for each place",
@@ -221,7 +223,7 @@ def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
             expected=f"{index.array.size} elements",
             got=f"{source.array.size}",
         )
-    return _flat(x, counted(index, x.numel()), source, accumulate)
+    return _flat(input, counted(index, input.numel()), source, accumulate)
 
 
 def _of_type(value: Any, x: Any, what: str) -> Any:
@@ -241,15 +243,15 @@ def _flat(x: Any, places: Any, values: Any, accumulate: bool) -> Tensor:
     return reshape(_elements(reshape(x, -1), reshape(places, -1), reshape(values, -1), 0, kind), x.shape)
 
 
-def masked_scatter(x: Any, mask: Any, source: Any) -> Tensor:
-    """`x` with the elements of `source`, one after another, where `mask` is true. `torch.masked_scatter`.
+def masked_scatter(input: Any, mask: Any, source: Any) -> Tensor:
+    """`input` with the elements of `source`, one after another, where `mask` is true. `torch.masked_scatter`.
 
     Raises:
         ShapeError: fewer elements than places.
     """
     mask = as_mask(mask, "masked_scatter's mask")
-    source = _of_type(source, x, "masked_scatter")
-    x, mask = together(x, mask)
+    source = _of_type(source, input, "masked_scatter")
+    input, mask = together(input, mask)
     if isinstance(mask.array, np.ndarray) and int(mask.array.sum()) > source.array.size:
         raise ShapeError(
             "masked_scatter runs out of elements",
@@ -258,11 +260,11 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Tensor:
             got=str(source.array.size),
         )
     if not source.array.size:
-        return x  # type: ignore[no-any-return]
+        return input  # type: ignore[no-any-return]
     one, zero = scalar(1, int64), scalar(0, int64)
     turn = ops.Sub(ops.CumSum(cast(reshape(mask, -1), int64), zero), one)
     taken = ops.Gather(reshape(source, -1), ops.Max(turn, zero), axis=0)
-    return ops.Where(mask, reshape(taken, x.shape), x)
+    return ops.Where(mask, reshape(taken, input.shape), input)
 
 
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
@@ -304,8 +306,8 @@ def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: An
     return ops.ScatterElements(input, spread(places, dim, src.shape), cast(src, input.array.dtype), axis=dim)
 
 
-def fill(x: Any, value: Any) -> Tensor:
-    """The shape of `x` full of one number. `torch.fill`."""
+def fill(input: Any, value: Any) -> Tensor:
+    """The shape of `input` full of one number. `torch.fill`."""
     if hasattr(value, "node"):
-        return broadcast_to(cast(value, x.array.dtype), x.shape)
-    return full_like_shape(x, (x.shape,), value)
+        return broadcast_to(cast(value, input.array.dtype), input.shape)
+    return full_like_shape(input, (input.shape,), value)

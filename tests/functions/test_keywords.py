@@ -99,3 +99,21 @@ def test_a_type_error_of_the_function_itself_is_left_alone() -> None:
 def test_functions_with_keywords_are_pickled_by_name() -> None:
     for function in (ox.sum, ox.softmax, ox.zeros, ox.linalg.svd, ox.fft.fft, ox.concat):
         assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_the_nuclear_norm_is_of_two_dimensions() -> None:
+    values = ox.tensor(np.diag([3.0, 4.0]))
+    assert values.norm("nuc").item() == pytest.approx(7)
+    assert ox.norm(values[None], p="nuc", dim=(1, 2), keepdim=True).shape == (1, 1, 1)
+    for wrong in (lambda: values.norm("nuc", 0), lambda: values[None].norm("nuc"), lambda: values.norm("fr")):
+        with pytest.raises(ox.errors.ArgumentError):
+            wrong()
+
+
+def test_copysign_sends_a_gradient_of_zero_to_the_sign() -> None:
+    sizes, signs = ox.tensor([1.0, -2.0]).requires_grad_(), ox.tensor([-1.0, float("inf")]).requires_grad_()
+    made = ox.copysign(sizes, signs)
+    made.sum().backward()
+    assert made.tolist() == [-1, 2]
+    assert sizes.grad.tolist() == [-1, -1]
+    assert signs.grad.tolist() == [0, 0]

@@ -10,6 +10,7 @@ from ox.amp.policy import by_policy
 from ox.dtypes import DType
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions import finfo
+from ox.functions.out import write
 from ox.nn.functional.common import filled, ints, number, product
 from ox.nn.functional.reduction import floating
 from ox.ops.dim import Dim
@@ -263,9 +264,10 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 
 @takes_tensors
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
-    """Divide by the p-norm along `dim`, or by eps where that is larger. `torch.nn.functional.normalize`."""
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Tensor:
+    """Divide by the p-norm along `dim`, or by eps where that is larger; into `out` where it is given.
+    `torch.nn.functional.normalize`."""
     if out is not None:
-        raise ArgumentError("normalize writes no `out`", where=place(), hint="y = normalize(x)")
+        return write(normalize(input, p, dim, eps), out, "normalize")  # type: ignore[no-any-return]
     size: Any = input.norm(p, dim, keepdim=True)
     return ops.Div(input, ops.Max(size, number(eps, size)))

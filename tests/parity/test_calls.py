@@ -1,0 +1,63 @@
+"""PyTorch's sample inputs in every form of call that PyTorch takes give the same here: by position, by name, with the
+defaults given, with NumPy's names, with `out=`. Run as a script, it prints the score and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
+
+from call_forms import calls, check
+
+from ox.functions.call_forms import SINGLE
+
+# "full name: form" -> why ox does not take it
+EXCEPTIONS = {
+    **{f"torch.{name}: with NumPy's names*": "a call of one operator, which more names would slow" for name in SINGLE},
+    "torch.Tensor.__*: *": "what an infix sign calls has no names",
+    "torch.Tensor.*_as: with NumPy's names*": "documented nowhere",
+    "torch.Tensor.copy_: with NumPy's names*": "documented nowhere",
+    "torch.Tensor.where: with NumPy's names*": "documented nowhere",
+    "torch.nn.functional.*: with NumPy's names*": "documented nowhere, and not of all layers",
+    "torch.nn.functional.*: with out*": "documented nowhere; what torch has of these has it",
+    "torch.*stft: *align_to_window*": "of PyTorch 2.9 and later, for frames that are not centred",
+    "torch.Tensor.expand: *implicit*": "PyTorch's own mark of a broadcast",
+    "torch.Tensor.to_sparse: *layout*": "sparse tensors are COO",
+}
+EXCEPTIONS |= {name.replace("torch.", "torch.Tensor."): why for name, why in EXCEPTIONS.items() if "operator" in why}
+
+
+def differences() -> Iterator[tuple[int, list[str]]]:
+    """For each name: how many forms PyTorch takes, and what ox takes otherwise, with its text."""
+    for full, each in calls().items():
+        found = [check(call) for call in each]
+        yield (
+            sum(n for n, _ in found),
+            [f"{full}: {form}: {text}" for _, wrong in found for form, text in wrong.items()],
+        )
+
+
+def unexplained(differences: list[str]) -> list[str]:
+    return [text for text in differences if not any(fnmatchcase(text, pattern) for pattern in EXCEPTIONS)]
+
+
+@pytest.mark.slow
+def test_every_form_of_call_gives_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    counted, wrong, left = 0, 0, []
+    for forms, different in differences():
+        counted, wrong = counted + forms, wrong + len(different)
+        left += unexplained(different)
+    with capsys.disabled():
+        print(f"\nforms of calls that give the same as in PyTorch: {counted - wrong} of {counted}")
+    assert counted > 9000
+    assert not left, "\n".join(left)
+
+
+if __name__ == "__main__":
+    found = list(differences())
+    print(*[text for _, different in found for text in unexplained(different)], sep="\n")
+    counted, wrong = sum(n for n, _ in found), sum(len(different) for _, different in found)
+    print(f"{counted - wrong} of {counted}")
