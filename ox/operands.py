@@ -9,6 +9,7 @@ import numpy as np
 
 from ox.dtypes import DType, get_default_dtype, int64, is_floating, onnx_type, promote
 from ox.errors import ArgumentError, DTypeError
+from ox.mt19937.switch import torch_compatible
 from ox.ops import operator
 from ox.ops.dim import Dim
 from ox.ops.numeric import number
@@ -109,3 +110,11 @@ def no_such_type(dtype: Any) -> DTypeError:
         where=users_line(3),
         expected="ox.float32, float64, float16, bfloat16, int8 to int64, uint8 to uint64 or bool",
     )
+
+
+def by_rows(x: Any) -> Any:
+    """`x` for an operator whose result PyTorch lays out by rows, whatever the layout of `x`. Where random numbers are
+    PyTorch's, a dropout behind it must find it so; else `x` itself, as no value depends on it."""
+    if not torch_compatible.on or x.array.flags.c_contiguous:
+        return x
+    return x.contiguous()

@@ -12,7 +12,7 @@ from ox.functions.dims import Dims, one_dim, some_dims
 from ox.functions.operand import floating
 from ox.functions.pointwise import maximum, minimum, where
 from ox.functions.shapes import reshape, squeeze
-from ox.operands import cast
+from ox.operands import by_rows, cast
 from ox.ops.broadcast import axes_tensor
 from ox.results import MinMax, ValuesIndices
 from ox.where import users_line
@@ -213,7 +213,7 @@ def log_softmax(input: Any, dim: int = -1, dtype: DType | None = None) -> Tensor
 
 def _normal(op: Any, x: Any, dim: int, dtype: DType | None) -> Tensor:
     x, dim = x if dtype is None else cast(x, dtype), one_dim(dim, x.array.ndim)
-    return op(x, axis=dim) if x.array.ndim else reshape(op(reshape(x, 1), axis=0), [])
+    return op(by_rows(x), axis=dim) if x.array.ndim else reshape(op(reshape(x, 1), axis=0), [])
 
 
 def equal(input: Any, other: Any) -> bool:

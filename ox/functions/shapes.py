@@ -11,7 +11,7 @@ from ox import ops
 from ox.dtypes import promote
 from ox.errors import ArgumentError, BoundsError, ShapeError
 from ox.functions.dims import Dims, one_dim, sizes_by_name, sizes_of, some_dims
-from ox.operands import cast
+from ox.operands import by_rows, cast
 from ox.ops.broadcast import axes_tensor
 from ox.ops.dim import Dim, size_tensor
 from ox.taken import takes_tensors
@@ -210,7 +210,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
         for one in tensors[1:]:
             dtype = promote(dtype, one.array.dtype)
         tensors = [cast(one, dtype) for one in tensors]
-    return ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim))
+    return by_rows(ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim)))  # type: ignore[no-any-return]
 
 
 concat = concatenate = cat

@@ -206,6 +206,42 @@ def test_calls(call: str) -> None:
     check(lambda T: eval(call, {"T": T, "F": T.nn.functional, "nn": T.nn, "D": T.distributions}))
 
 
+BEHIND = [
+    "x",
+    "x.softmax(-1)",
+    "F.log_softmax(x, 1)",
+    "F.layer_norm(x, (x.shape[-1],))",
+    "T.cat([x, x], 1)",
+    "T.stack([x, x])",
+    "F.batch_norm(x, None, None, training=True)",
+    "F.group_norm(x, 1)",
+    "F.instance_norm(x)",
+    "F.relu(x)",
+    "x * 2",
+    "-x",
+    "x[:, 1:]",
+    "F.linear(x, T.ones(3, x.shape[-1]))",
+    "x @ x.transpose(1, 2)",
+    "F.conv1d(x, T.ones(3, x.shape[1], 2))",
+    "x.reshape(-1)",
+    "x.contiguous()",
+    "T.einsum('abc->acb', x)",
+    "x.chunk(2, -1)[0]",
+    "F.normalize(x, dim=-1)",
+]
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 5), (8, 64, 300)], ids=str)
+@pytest.mark.parametrize("call", BEHIND)
+def test_a_dropout_behind_operators_on_a_transposed_tensor(call: str, shape: tuple[int, ...]) -> None:
+    def dropped(T: Any) -> Any:
+        x = T.randn(*shape).transpose(1, 2)
+        y = eval(call, {"T": T, "F": T.nn.functional, "x": x})
+        return (T.nn.functional.dropout(y, 0.5) == 0) | (y == 0)
+
+    check(dropped)
+
+
 # Where a logarithm, an exponential or a QR decomposition follows, whose last bits are each library's own.
 NEAR = [
     ("F.rrelu(T.randn(100), training=True)", 3e-7),

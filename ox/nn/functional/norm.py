@@ -13,6 +13,7 @@ from ox.functions import finfo
 from ox.functions.out import write
 from ox.nn.functional.common import filled, ints, number, product
 from ox.nn.functional.reduction import floating
+from ox.operands import by_rows
 from ox.ops.dim import Dim
 from ox.ops.explain import place
 from ox.ops.mode import switched
@@ -41,6 +42,7 @@ def batch_norm(
         momentum: the part of the new value in the running ones (1 less ONNX's momentum); a tensor of no dimensions
             for one that changes.
     """
+    input = by_rows(input)
     x = input.array
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("batch_norm without training needs running_mean and running_var", where=place())
@@ -117,6 +119,7 @@ def layer_norm(
 ) -> Tensor:
     """Normalise over the last dimensions, which must be `normalized_shape`. `torch.nn.functional.layer_norm`,
     ONNX LayerNormalization."""
+    input = by_rows(input)
     x, shape = input.array, tuple(normalized_shape)
     _check_tail("LayerNormalization", x, shape)
     if weight is None:
@@ -168,6 +171,7 @@ def group_norm(
 ) -> Tensor:
     """Normalise each group of channels of each example of [N, C, ...], times weight [C] plus bias [C].
     `torch.nn.functional.group_norm`, ONNX GroupNormalization."""
+    input = by_rows(input)
     x = input.array
     floating("group_norm", input)
     _check_channels("group_norm", input, weight, bias)
@@ -219,6 +223,7 @@ def instance_norm(
             means and unbiased variances), used instead of the examples' own without.
         momentum: the part of the new value in the running ones.
     """
+    input = by_rows(input)
     floating("instance_norm", input)
     if not use_input_stats:
         if running_mean is None or running_var is None:
