@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ox import random
+from ox.data.overridden import SAMPLES, speaks_for
 from ox.errors import ArgumentError, ShapeError
 from ox.ops.explain import place
 from ox.ops.operator import as_input, make_tensor
@@ -64,7 +65,8 @@ class Subset(Dataset):
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = np.asarray(indices, np.int64)
-        if hasattr(dataset, "batch"):
+        own = all(getattr(type(self), name, None) is getattr(Subset, name, None) for name in SAMPLES)
+        if own and speaks_for(dataset, "batch", *SAMPLES):
             self.batch = lambda chosen: dataset.batch(self.indices[chosen])
 
     def __getitem__(self, index: int) -> Any:

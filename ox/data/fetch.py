@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox.data.collate import default_collate
+from ox.data.overridden import SAMPLES, speaks_for
 from ox.errors import LoadError
 
 # Where a batch stands, kept while it is made, for whoever has to say which sample it was. Below 0 it is no sample.
@@ -42,7 +43,7 @@ class Fetcher:
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], batched: bool, status: Status) -> None:
         self.dataset, self.collate, self.batched, self.status = dataset, collate, batched, status
-        self._whole = batched and collate is default_collate and hasattr(dataset, "batch")
+        self._whole = batched and collate is default_collate and speaks_for(dataset, "batch", *SAMPLES)
 
     def __call__(self, batch: int, indices: Any) -> Any:
         status, dataset = self.status, self.dataset

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox import random
+from ox.data.overridden import speaks_for
 from ox.errors import ArgumentError
 from ox.ops import operator
 from ox.ops.explain import place
@@ -220,7 +221,7 @@ class BatchSampler(Sampler):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[Any]:
-        if hasattr(self.sampler, "order") and not random.is_torch_compatible():
+        if speaks_for(self.sampler, "order", "__iter__") and not random.is_torch_compatible():
             order, size = self.sampler.order(), self.batch_size  # drawn now, not with the first batch
             return (order[i * size : (i + 1) * size] for i in range(len(self)))
         return self._grouped(iter(self.sampler))

@@ -1,0 +1,54 @@
+"""A faster method of a dataset or a sampler stands back where a subclass replaces what it is faster than."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ox
+from ox.data import BatchSampler, DataLoader, SequentialSampler, Subset, TensorDataset
+from ox.data.overridden import SAMPLES, speaks_for
+
+X = ox.arange(4).float()
+
+
+class Negated(TensorDataset):
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(-t for t in super().__getitem__(index))
+
+
+class NegatedPart(Subset):
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(-t for t in super().__getitem__(index))
+
+
+class Both(Negated):
+    def batch(self, indices: Any) -> Any:
+        return [ox.zeros(len(indices))]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        (TensorDataset(X), [0, 1, 2, 3]),
+        (Negated(X), [0, -1, -2, -3]),
+        (Subset(Negated(X), [3, 1]), [-3, -1]),
+        (NegatedPart(TensorDataset(X), [3, 1]), [-3, -1]),
+        (Both(X), [0, 0, 0, 0]),
+    ],
+)
+def test_samples(dataset: Any, expected: list[int], workers: int) -> None:
+    (batch,) = DataLoader(dataset, batch_size=4, num_workers=workers)
+    assert batch[0].tolist() == expected
+
+
+def test_orders() -> None:
+    class Backwards(SequentialSampler):
+        def __iter__(self) -> Any:
+            return iter([3, 2, 1, 0])
+
+    assert list(BatchSampler(Backwards(X), 3, False)) == [[3, 2, 1], [0]]
+    assert speaks_for(SequentialSampler(X), "order", "__iter__") and not speaks_for(Backwards(X), "order", "__iter__")
+    assert not speaks_for([1, 2], "batch", *SAMPLES)
