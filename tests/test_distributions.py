@@ -111,3 +111,39 @@ def test_what_a_distribution_does_not_know_of_itself_is_one_clear_error() -> Non
             found(ox.ones(1)) if what == "log_prob" else found()
         assert isinstance(caught.value, NotImplementedError)
         assert "test_distributions.py" in str(caught.value)
+
+
+def test_a_distribution_of_ones_own() -> None:
+    class Sign(D.Distribution):
+        has_rsample = True
+
+        def __init__(self, p: Any) -> None:
+            self.p = p
+            super().__init__(p.shape, validate_args=True)
+
+        def rsample(self, sample_shape: Any = ()) -> Any:
+            return (ox.rand(self._extended_shape(sample_shape)) < self.p).float() * 2 - 1
+
+        def log_prob(self, value: Any) -> Any:
+            if self._validate_args:
+                self._validate_sample(value)
+            return ox.where(value > 0, self.p.log(), (1 - self.p).log())
+
+    sign = Sign(ox.tensor([0.2, 0.9, 0.5]))
+    assert sign.sample((4, 2)).shape == (4, 2, 3) and sign._extended_shape().numel() == 3
+    assert sign.batch_shape == sign._batch_shape == (3,) and sign._event_shape == ()
+    assert sign.log_prob(ox.ones(4, 3)).shape == (4, 3)
+    with pytest.raises(ox.errors.ShapeError, match="these samples"):
+        sign.log_prob(ox.ones(4))
+    with pytest.raises(ox.errors.DTypeError, match="a sample is a tensor"):
+        sign.log_prob(1.0)
+
+
+def test_a_normal_distribution_that_is_cut() -> None:
+    class Cut(D.Normal):
+        def rsample(self, sample_shape: Any = ()) -> Any:
+            return super().rsample(sample_shape).clamp(-0.1, 0.1)
+
+    cut = Cut(0.0, 10.0)
+    assert cut.rsample((99,)).abs().max() <= 0.11
+    assert cut.sample((99,)).abs().max() > 0.11  # PyTorch's draws its own

@@ -221,8 +221,9 @@ class BatchSampler(Sampler):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[Any]:
-        if speaks_for(self.sampler, "order", "__iter__") and not random.is_torch_compatible():
-            order, size = self.sampler.order(), self.batch_size  # drawn now, not with the first batch
+        sampler: Any = self.sampler
+        if speaks_for(sampler, "order", "__iter__") and not random.is_torch_compatible():
+            order, size = sampler.order(), self.batch_size  # drawn now, not with the first batch
             return (order[i * size : (i + 1) * size] for i in range(len(self)))
         return self._grouped(iter(self.sampler))
 

@@ -26,9 +26,9 @@ class Bernoulli(Distribution):
         one_of("Bernoulli", probs, logits)
         (given,) = together(probs if logits is None else logits)
         super().__init__(given.shape, (), validate_args)
-        if self.validate and logits is None:
+        if self._validate_args and logits is None:
             require("probs", given, (given >= 0) & (given <= 1), "numbers from 0 to 1")
-        elif self.validate:
+        elif self._validate_args:
             require("logits", given, given == given, "numbers")
         if logits is None:
             self.probs, self.logits = given, log_of(given) - log_of(1 - given)
@@ -45,7 +45,7 @@ class Bernoulli(Distribution):
 
     def sample(self, sample_shape: Any = ()) -> Any:
         with no_grad():
-            return bernoulli(F.broadcast_to(self.probs, self._extended(sample_shape)))
+            return bernoulli(F.broadcast_to(self.probs, self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Any:
         x = self.logits

@@ -47,7 +47,7 @@ class Categorical(Distribution):
                 "Categorical needs a dimension of classes", where=place(), expected="[..., classes]", got="[]"
             )
         super().__init__(given.shape[:-1], (), validate_args)
-        if self.validate:
+        if self._validate_args:
             if logits is None:
                 require("probs", probs, (probs >= 0) & (probs.sum(-1, keepdim=True) > 0), "numbers of 0 or more")
             else:
@@ -70,7 +70,7 @@ class Categorical(Distribution):
     def sample(self, sample_shape: Any = ()) -> Any:
         rows = self.probs.detach().reshape(-1, self.probs.shape[-1])
         drawn = multinomial(rows, prod(sample_shape), replacement=True)
-        return drawn.t().reshape(self._extended(sample_shape))
+        return drawn.t().reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Any) -> Any:
         value = value.long().unsqueeze(-1)

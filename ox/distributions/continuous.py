@@ -25,7 +25,7 @@ class Uniform(Distribution):
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = together(low, high)
         super().__init__(self.low.shape, (), validate_args)
-        if self.validate:
+        if self._validate_args:
             require("low", self.low, self.low < self.high, "numbers below high")
 
     @property
@@ -37,7 +37,7 @@ class Uniform(Distribution):
         return (self.high - self.low) ** 2 / 12
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        drawn = beside(uniform(self._extended(sample_shape), self.low.dtype), self.low)
+        drawn = beside(uniform(self._extended_shape(sample_shape), self.low.dtype), self.low)
         return self.low + drawn * (self.high - self.low)
 
     def log_prob(self, value: Any) -> Any:
@@ -59,7 +59,7 @@ class Exponential(Distribution):
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = together(rate)
         super().__init__(self.rate.shape, (), validate_args)
-        if self.validate:
+        if self._validate_args:
             require("rate", self.rate, self.rate > 0, "positive numbers")
 
     @property
@@ -72,8 +72,8 @@ class Exponential(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         if is_torch_compatible():
-            return self.rate.new_empty(self._extended(sample_shape)).exponential_() / self.rate
-        return -within(self._extended(sample_shape), self.rate).log() / self.rate
+            return self.rate.new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
+        return -within(self._extended_shape(sample_shape), self.rate).log() / self.rate
 
     def log_prob(self, value: Any) -> Any:
         return self.rate.log() - self.rate * value
@@ -91,7 +91,7 @@ class Laplace(Distribution):
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = together(loc, scale)
         super().__init__(self.loc.shape, (), validate_args)
-        if self.validate:
+        if self._validate_args:
             require("scale", self.scale, self.scale > 0, "positive numbers")
 
     @property
@@ -105,9 +105,9 @@ class Laplace(Distribution):
     def rsample(self, sample_shape: Any = ()) -> Any:
         if is_torch_compatible():
             edge = F.finfo(self.loc.dtype).eps - 1
-            u = self.loc.new_empty(self._extended(sample_shape)).uniform_(edge, 1)
+            u = self.loc.new_empty(self._extended_shape(sample_shape)).uniform_(edge, 1)
         else:
-            u = 2 * within(self._extended(sample_shape), self.loc) - 1
+            u = 2 * within(self._extended_shape(sample_shape), self.loc) - 1
         return self.loc - self.scale * u.sign() * F.log1p(-u.abs())
 
     def log_prob(self, value: Any) -> Any:

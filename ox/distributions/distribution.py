@@ -8,8 +8,9 @@ from ox import functions as F
 from ox.autograd.modes import no_grad
 from ox.creation import tensor
 from ox.dtypes import get_default_dtype
-from ox.errors import ArgumentError
+from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.ops.explain import place
+from ox.size import Size
 from ox.tensor import Tensor
 
 
@@ -56,11 +57,39 @@ class Distribution:
     def __init__(
         self, batch_shape: tuple[int, ...] = (), event_shape: tuple[int, ...] = (), validate_args: bool | None = None
     ) -> None:
-        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
-        self.validate = validate_args is not False
+        self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
+        self._validate_args = validate_args is not False
 
-    def _extended(self, sample_shape: Any) -> tuple[int, ...]:
-        return (*sample_shape, *self.batch_shape, *self.event_shape)
+    @property
+    def batch_shape(self) -> Size:
+        """The shape of the parameters."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of one event."""
+        return self._event_shape
+
+    def _extended_shape(self, sample_shape: Any = ()) -> Size:
+        """[sample_shape, batch_shape, event_shape], for a `sample` or `rsample` of a subclass."""
+        return Size((*sample_shape, *self._batch_shape, *self._event_shape))
+
+    def _validate_sample(self, value: Any) -> None:
+        """Raise an error for a value whose shape no `log_prob` can take, for one of a subclass: DTypeError for no
+        tensor, ShapeError for sizes that do not meet those of the batch and the event."""
+        if not isinstance(value, Tensor):
+            raise DTypeError("a sample is a tensor", where=place(), got=type(value).__name__)
+        shape, own = value.array.shape, self._batch_shape + self._event_shape
+        fits = len(shape) >= len(self._event_shape) and all(
+            1 in (a, b) or a == b for a, b in zip(reversed(shape), reversed(own), strict=False)
+        )
+        if not fits:
+            raise ShapeError(
+                f"{type(self).__name__} does not take these samples",
+                where=place(),
+                expected=f"a shape that meets {list(own)}",
+                got=str(list(shape)),
+            )
 
     def sample(self, sample_shape: Any = ()) -> Any:
         """[sample_shape, batch_shape, event_shape], outside the graph."""

@@ -52,7 +52,7 @@ class MultivariateNormal(Distribution):
         batch = F.broadcast_shapes(loc.shape[:-1], factor.shape[:-2])
         self.loc, self.scale_tril = F.broadcast_to(loc, (*batch, n)), F.broadcast_to(factor, (*batch, n, n))
         super().__init__(batch, (n,), validate_args)
-        if self.validate:
+        if self._validate_args:
             require("loc", self.loc, self.loc == self.loc, "numbers")
 
     @property
@@ -71,7 +71,7 @@ class MultivariateNormal(Distribution):
         return F.diagonal(self.scale_tril, 0, -2, -1).log().sum(-1)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        drawn = beside(normal(self._extended(sample_shape), self.loc.dtype), self.loc)
+        drawn = beside(normal(self._extended_shape(sample_shape), self.loc.dtype), self.loc)
         return self.loc + (self.scale_tril @ drawn.unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, value: Any) -> Any:

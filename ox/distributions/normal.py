@@ -6,6 +6,7 @@ from math import log, pi, sqrt
 from typing import Any
 
 from ox import functions as F
+from ox.autograd.modes import no_grad
 from ox.distributions.distribution import Distribution, require, together
 from ox.random import normal
 from ox.sampling import beside
@@ -23,7 +24,7 @@ class Normal(Distribution):
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = together(loc, scale)
         super().__init__(self.loc.shape, (), validate_args)
-        if self.validate:
+        if self._validate_args:
             require("loc", self.loc, self.loc == self.loc, "numbers")
             require("scale", self.scale, self.scale > 0, "positive numbers")
 
@@ -41,8 +42,12 @@ class Normal(Distribution):
     def variance(self) -> Any:
         return self.scale**2
 
+    def sample(self, sample_shape: Any = ()) -> Any:
+        with no_grad():  # as in PyTorch, whatever `rsample` a subclass has
+            return Normal.rsample(self, sample_shape)
+
     def rsample(self, sample_shape: Any = ()) -> Any:
-        drawn = normal(self._extended(sample_shape), self.loc.dtype)
+        drawn = normal(self._extended_shape(sample_shape), self.loc.dtype)
         return self.loc + beside(drawn, self.loc) * self.scale
 
     def log_prob(self, value: Any) -> Any:

@@ -57,6 +57,7 @@ class Optimizer(Hooked):
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
+        _refuse_unasked(type(self))
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor):
@@ -221,11 +222,20 @@ class Optimizer(Hooked):
             own = state.get(number, state.get(str(number)))
             if own is not None:
                 loaded[p] = {name: self._copied(name, number, value, p) for name, value in own.items()}
-        self.state = loaded
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({name: value for name, value in saved.items() if name != "params"})
+        self.__setstate__({"state": loaded, "param_groups": self.param_groups})
         for hook in list(self._hooks("load_post")):
             hook(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the attributes that `copy`, `pickle` or `load_state_dict` give."""
+        self.__dict__.update(state)
+
+    def _cuda_graph_capture_health_check(self) -> None:
+        """Nothing to check: what a `step` that was copied from PyTorch calls."""
+
+    _accelerator_graph_capture_health_check = _cuda_graph_capture_health_check
 
     def _shape(self, name: str, p: Tensor) -> tuple[int, ...] | None:
         """The shape that a state tensor of this name must have; None for any."""
@@ -255,6 +265,17 @@ class Optimizer(Hooked):
             lines.append(f"Parameter Group {i}")
             lines += [f"    {name}: {value}" for name, value in sorted(group.items()) if not name.startswith("param")]
         return "\n".join([*lines, ")"])
+
+
+def _refuse_unasked(cls: type) -> None:
+    """Raise ArgumentError for a class that says in `_init_group` what a step of PyTorch's asks, and ox's does not."""
+    own = next(each for each in cls.__mro__ if "step" in vars(each))
+    if own.__module__.startswith("ox.") and hasattr(cls, "_init_group"):
+        raise ArgumentError(
+            f"{cls.__name__} replaces _init_group, which {own.__name__}.step of ox does not call",
+            where=place(),
+            hint="def step(self, closure=None) beside it, or _initial(p, group) for the state before the first step",
+        )
 
 
 def narrow_or_same(p: Tensor) -> DType:

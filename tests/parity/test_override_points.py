@@ -147,3 +147,95 @@ def test_modules(name: str) -> None:
         use(T, module, inputs(T, name))
 
     compare(getattr(torch.nn, name), getattr(ox.nn, name), args, drive)
+
+
+# -- optimizers and schedulers -----------------------------------------------------------------------------------------
+
+OF_OPTIMIZERS = {
+    "_init_group": "refused where step is not replaced, too: tests/optim/test_override_points.py",
+    "_patch_step_function": "how hooks around a step are kept",
+    "profile_hook_step": "how hooks around a step are kept",
+    "_optimizer_step_code": "for profilers",
+    "_accelerator_graph_capture_health_check": "nothing is to be checked",
+    "_cuda_graph_capture_health_check": "nothing is to be checked",
+    "_zero_grad_profile_name": "for profilers",
+    **dict.fromkeys(
+        ("_numel", "_add_grad", "_gather_flat_grad", "_set_param", "_clone_param"), "parts of LBFGS's step"
+    ),
+    "_directional_evaluate": "a part of LBFGS's step",
+}
+OF_SCHEDULERS = {
+    **dict.fromkeys(("_init_scale_fn", "_triangular_scale_fn", "_triangular2_scale_fn"), "parts of CyclicLR.scale_fn"),
+    "_exp_range_scale_fn": "a part of CyclicLR.scale_fn",
+    **dict.fromkeys(("_anneal_func", "_annealing_cos", "_annealing_linear"), "parts of OneCycleLR.get_lr"),
+    "_init_is_better": "a check of arguments",
+    "recursive_undo": "how SequentialLR begins",
+}
+
+
+def parameters(T: Any) -> list[Any]:
+    return [T.nn.Parameter(T.ones(3, 2)), T.nn.Parameter(T.ones(2, 2))]
+
+
+def used_optimizer(T: Any, cls: type, called: set[str], points: set[str]) -> None:
+    own = parameters(T)
+    optimizer = counted(cls, points, called)(own, lr=0.1)
+    optimizer.add_param_group({"params": [T.nn.Parameter(T.ones(1, 2))]})
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = sum((p * p).sum() for p in own)
+        loss.backward()
+        return loss
+
+    if cls.__name__ == "SparseAdam":
+        optimizer.step()
+    else:
+        optimizer.step(closure)
+    optimizer.load_state_dict(optimizer.state_dict())
+    repr(optimizer)
+
+
+OPTIMIZERS = sorted(
+    n for n, c in vars(torch.optim).items() if inspect.isclass(c) and issubclass(c, torch.optim.Optimizer)
+)
+
+
+@pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n not in ("Optimizer", "LBFGS")])
+def test_optimizers(name: str) -> None:
+    theirs = getattr(torch.optim, name)
+    points = override_points(theirs) - set(OF_OPTIMIZERS)
+    found: list[set[str]] = [set(), set()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for T, called in zip((torch, ox), found, strict=True):
+            used_optimizer(T, getattr(T.optim, name), called, points)
+    assert found[0] and not found[0] - found[1], sorted(found[0] - found[1])
+
+
+PLANS: dict[str, tuple[Any, ...]] = {
+    "StepLR": (2,), "MultiStepLR": ([1, 2],), "ConstantLR": (), "LinearLR": (), "ExponentialLR": (0.9,),
+    "PolynomialLR": (4,), "CosineAnnealingLR": (4,), "CosineAnnealingWarmRestarts": (2,), "CyclicLR": (0.01, 0.1),
+    "OneCycleLR": (0.1, 10), "LambdaLR": (lambda epoch: 0.9**epoch,), "MultiplicativeLR": (lambda epoch: 0.9,),
+    "ReduceLROnPlateau": ("min", 0.5, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_schedulers(name: str) -> None:
+    theirs = getattr(torch.optim.lr_scheduler, name)
+    points = override_points(theirs) - set(OF_SCHEDULERS)
+    found: list[set[str]] = [set(), set()]
+    for T, called in zip((torch, ox), found, strict=True):
+        optimizer = T.optim.SGD(parameters(T), lr=0.1, momentum=0.9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = counted(getattr(T.optim.lr_scheduler, name), points, called)(optimizer, *PLANS[name])
+            for _ in range(3):
+                optimizer.step()
+                made.step(1.0) if name == "ReduceLROnPlateau" else made.step()
+            if name not in ("ReduceLROnPlateau", "OneCycleLR"):
+                made.step(1)
+            made.load_state_dict(made.state_dict())
+            made.get_last_lr()
+    assert found[0] and not found[0] - found[1], sorted(found[0] - found[1])

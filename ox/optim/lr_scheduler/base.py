@@ -22,6 +22,8 @@ class LRScheduler:
     """
 
     _starting = False  # the step that the constructor takes
+    _get_lr_called_within_step = False  # what a `get_lr` may ask
+    _step_count = 0
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
@@ -35,9 +37,11 @@ class LRScheduler:
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._last_lr: list[float] = []
-        self._start()
+        self._initial_step()
 
-    def _start(self) -> None:
+    def _initial_step(self) -> None:
+        """The first step, which the constructor takes."""
+        self._step_count = 0
         self._starting = True
         try:
             self.step()
@@ -48,14 +52,21 @@ class LRScheduler:
         """The rate of each group at `last_epoch`."""
         raise ArgumentError(f"{type(self).__name__} has no get_lr")
 
-    def _at_epoch(self) -> list[float]:
-        """The same after a jump to `last_epoch`, where `get_lr` goes on from the rates as they are."""
-        return self.get_lr()
-
     def step(self, epoch: int | None = None) -> None:
-        """Move on by one (or to `epoch`) and set the rates."""
+        """Move on by one (or to `epoch`) and set the rates. A jump asks for them by `_get_closed_form_lr`, where a
+        subclass has one: `get_lr` may go on from the rates as they are."""
+        self._step_count += 1
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch: int | None = None) -> None:
+        """A step that is not counted."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self._set(self.get_lr() if epoch is None else self._at_epoch())
+        closed = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
+        self._get_lr_called_within_step = True
+        try:
+            self._set(self.get_lr() if closed is None else closed())
+        finally:
+            del self._get_lr_called_within_step
 
     def _set(self, rates: Sequence[float]) -> None:
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):

@@ -75,7 +75,7 @@ class SequentialLR(_Combined):
             group["lr"] = group["initial_lr"]
         _undo(self)  # each has taken the first step when it was made
         first = self._schedulers[bisect_right(self._milestones, 0)]
-        first._start()
+        first._initial_step()
         self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
@@ -83,8 +83,7 @@ class SequentialLR(_Combined):
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
         if place and self._milestones[place - 1] == self.last_epoch:
-            scheduler.last_epoch = 0
-            scheduler._set(scheduler._at_epoch())
+            scheduler._update_lr(0)
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()

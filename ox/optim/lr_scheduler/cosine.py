@@ -27,7 +27,7 @@ class CosineAnnealingLR(LRScheduler):
     def _plan(self, base: float, epoch: int) -> float:
         return self.eta_min + (base - self.eta_min) * self._part(epoch)
 
-    def _at_epoch(self) -> list[float]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [self._plan(lr, self.last_epoch) for lr in self.base_lrs]
 
     def get_lr(self) -> list[float]:

@@ -23,7 +23,7 @@ class FactorLR(LRScheduler, ABC):
     def _factor(self, epoch: int) -> float:
         """What the first rate is multiplied by."""
 
-    def _at_epoch(self) -> list[float]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [lr * self._factor(self.last_epoch) for lr in self.base_lrs]
 
     def get_lr(self) -> list[float]:

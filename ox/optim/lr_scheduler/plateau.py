@@ -61,18 +61,18 @@ class ReduceLROnPlateau(LRScheduler):
     def in_cooldown(self) -> bool:
         return self.cooldown_counter > 0
 
-    def is_better(self, value: float, best: float) -> bool:
-        """Whether `value` is progress over `best`."""
+    def _is_better(self, a: float, best: float) -> bool:
+        """Whether `a` is progress over `best`."""
         sign = 1 if self.mode == "max" else -1
         if self.threshold_mode == "rel":
-            return sign * value > sign * best * (1 + sign * self.threshold)
-        return sign * value > sign * best + self.threshold
+            return sign * a > sign * best * (1 + sign * self.threshold)
+        return sign * a > sign * best + self.threshold
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Count an epoch that ended with `metrics`, a number or a tensor of one element."""
         value = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if self.is_better(value, self.best):
+        if self._is_better(value, self.best):
             self.best, self.num_bad_epochs = value, 0
         else:
             self.num_bad_epochs += 1
@@ -80,11 +80,12 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            self._reduce()
+            self._reduce_lr(self.last_epoch)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = self._rates()
 
-    def _reduce(self) -> None:
+    def _reduce_lr(self, epoch: int) -> None:
+        """Lower the rates."""
         if len(self.min_lrs) != len(self.optimizer.param_groups):
             if self.default_min_lr is None:
                 raise ArgumentError(
