@@ -350,7 +350,7 @@ _ELSEWHERE = {
         ),
         "ox.amp",
     ),
-    **dict.fromkeys(("dsmm", "sparse_coo_tensor", "spmm"), "ox.sparse"),
+    **dict.fromkeys(("dsmm", "smm", "sparse_coo_tensor", "spmm"), "ox.sparse"),
     **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
 }
 __getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)

@@ -292,6 +292,9 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
         if isinstance(value, StateDict):
             return {"state_dict": [entries, _flatten(value._metadata, arrays, where)]}
         return {"dict": entries}
+    if getattr(value, "is_sparse", False):
+        parts = (value._indices(), value._values(), tuple(value.shape), value.is_coalesced())
+        return {"sparse": _flatten(parts, arrays, where)}
     kind = "tensor" if hasattr(value, "node") else "array"
     array = value.detach().cpu().array if kind == "tensor" else value
     if not isinstance(array, np.ndarray) or array.dtype not in ALL:
@@ -331,6 +334,10 @@ def _unflatten(tree: Any, arrays: _Arrays, device: str | None) -> Any:
         state = StateDict(_unflatten({"dict": entries}, arrays, device))
         state._metadata = _unflatten(metadata, arrays, device)
         return state
+    if kind == "sparse":
+        from ox.sparse.make import of_file
+
+        return of_file(*_unflatten(content, arrays, device))
     if kind not in ("tensor", "array"):
         raise ValueError(f"an unknown kind '{kind}'")
     name, dtype, shape = content

@@ -22,6 +22,8 @@ class SparseMethods:
 
         return to_sparse(self, sparse_dim)
 
+    to_sparse_coo = to_sparse
+
     def sparse_mask(self: Any, mask: SparseTensor) -> SparseTensor:
         """The values at the coordinates of a sparse tensor of the same shape."""
         from ox.sparse.make import sparse_mask

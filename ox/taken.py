@@ -31,6 +31,13 @@ def not_tensors(name: str, error: AttributeError) -> DTypeError | None:
     given, tensor = error.obj, operator.tensor_class
     asked = error.name == "array" or hasattr(tensor, error.name or "")
     kind = type(given)
+    if error.name == "array" and getattr(given, "is_sparse", False):
+        return DTypeError(
+            f"{name} takes dense tensors, got a sparse one",
+            where=place(),
+            got=f"a sparse tensor {list(getattr(given, 'shape', ()))}",
+            hint="x.to_dense(); @, mm, mv, addmm and ox.sparse take sparse matrices",
+        )  # fmt: skip
     if not asked or not _asked_by_ox(error) or isinstance(given, tensor) or kind.__module__.startswith("ox."):
         return None
     modules = MODE.get().modules

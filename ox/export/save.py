@@ -210,7 +210,7 @@ def owned(model: Any) -> dict[str, Tensor]:
     """Parameters and buffers by name: what an exported file calls its initializers."""
     if not isinstance(model, Module):
         return {}
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {**dict(model.named_parameters()), **dict(model._dense_buffers())}
 
 
 def _buffers(model: Any, graph: Graph) -> dict[str, str]:
@@ -218,7 +218,7 @@ def _buffers(model: Any, graph: Graph) -> dict[str, str]:
     if not isinstance(model, Module):
         return {}
     kept = {v.name for v in graph.owned}
-    names = [name for name, _ in model.named_buffers() if name in kept]
+    names = [name for name, _ in model._dense_buffers() if name in kept]
     return {"ox.buffers": "\n".join(names)} if names else {}
 
 

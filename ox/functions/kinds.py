@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def is_tensor(obj: Any) -> bool:
-    """Whether it is an `ox.Tensor`. `torch.is_tensor`."""
-    return isinstance(obj, operator.tensor_class)
+    """Whether it is an `ox.Tensor`, or a sparse one. `torch.is_tensor`."""
+    return isinstance(obj, operator.tensor_class) or getattr(obj, "is_sparse", False)
 
 
 def is_floating_point(input: Any) -> bool:

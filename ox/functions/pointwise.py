@@ -189,12 +189,24 @@ def square(input: Any, *, out: Any = None) -> Tensor:
     return pow(input, 2)
 
 
+def sparse_product(input: Any, other: Any, error: Exception) -> Any:
+    """The product where one of two is a sparse matrix; otherwise the error, for something that is no tensor at all.
+
+    Asked only where the other way has failed, so that products of ordinary tensors pay nothing."""
+    if getattr(input, "is_sparse", False) or getattr(other, "is_sparse", False):
+        return input @ other
+    raise error
+
+
 def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Matrix product of the last two dimensions, the others broadcast. `torch.matmul`, ONNX MatMul."""
     if out is not None:
         return write(matmul(input, other), out, "matmul")  # type: ignore[no-any-return]
-    other = like(other, input)
-    dtype = input.array.dtype
+    try:
+        other = like(other, input)
+        dtype = input.array.dtype
+    except (AttributeError, TypeError) as error:
+        return sparse_product(input, other, error)  # type: ignore[no-any-return]
     if dtype.itemsize < 4 and dtype.kind in "iu" and other.array.dtype == dtype:  # ONNX multiplies wider ones only
         return cast(ops.MatMul(cast(input, int32), cast(other, int32)), dtype)
     return ops.MatMul(input, other)

@@ -14,7 +14,7 @@ from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.indices import together
 from ox.functions.out import write
-from ox.functions.pointwise import matmul, mul
+from ox.functions.pointwise import matmul, mul, sparse_product
 from ox.functions.shapes import permute, reshape, unsqueeze
 from ox.operands import cast, meet, scalar
 from ox.ops import operator
@@ -44,7 +44,10 @@ def _ranks(what: str, tensors: Sequence[Any], ranks: Sequence[int]) -> None:
 
 def _product(what: str, *ranks: int) -> Any:
     def function(input: Any, other: Any) -> Tensor:
-        _ranks(what, (input, other), ranks)
+        try:
+            _ranks(what, (input, other), ranks)
+        except AttributeError as error:
+            return sparse_product(input, other, error)  # type: ignore[no-any-return]
         if what == "bmm" and input.array.shape[0] != other.array.shape[0]:
             raise ShapeError(
                 "bmm needs batches of one size",
@@ -252,7 +255,10 @@ def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
 @by_policy
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat1 @ mat2). `torch.addmm`, ONNX Gemm."""
-    _ranks("addmm", (mat1, mat2), (2, 2))
+    try:
+        _ranks("addmm", (mat1, mat2), (2, 2))
+    except AttributeError as error:
+        return _added(input, sparse_product(mat1, mat2, error), beta, alpha)
     _fits("addmm", input, [mat1.array.shape[0], mat2.array.shape[1]])
     if is_floating(mat1.array.dtype):
         return ops.Gemm(mat1, mat2, input if beta else None, alpha=float(alpha), beta=float(beta))

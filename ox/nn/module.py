@@ -13,6 +13,7 @@ from ox.nn.parameter import Buffer, Parameter
 from ox.nn.state import Stateful
 from ox.ops.explain import place
 from ox.ops.mode import MODE, Mode
+from ox.sparse.tensor import SparseTensor
 from ox.taken import not_tensors, note_missing
 from ox.tensor import Tensor
 
@@ -118,7 +119,7 @@ class Module(Moving, Stateful):
         for kind in ("_parameters", "_modules", "_buffers"):
             held = fields.get(kind)
             if held is not None and name in held:
-                if value is not None and not (kind == "_buffers" and isinstance(value, Tensor)):
+                if value is not None and not (kind == "_buffers" and isinstance(value, Tensor | SparseTensor)):
                     raise ArgumentError(
                         f"cannot assign {type(value).__name__} to '{name}', which is registered",
                         expected={"_parameters": "a Parameter or None", "_modules": "a Module or None"}.get(

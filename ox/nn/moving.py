@@ -15,6 +15,7 @@ from ox.memory import take_format
 from ox.methods import move_arguments
 from ox.nn.tree import Tree
 from ox.ops.mode import switched
+from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 
 Self = TypeVar("Self", bound="Moving")
@@ -30,7 +31,12 @@ class Moving(Tree):
             for module in self.children():
                 module._apply(fn)
         with switched(grad=False):
+            for name, buffer in self._buffers.items():
+                if isinstance(buffer, SparseTensor):
+                    self._buffers[name] = buffer._with(fn(buffer._values()))
             for tensor in [*self._parameters.values(), *self._buffers.values()]:
+                if isinstance(tensor, SparseTensor):
+                    continue
                 if tensor is not None and (moved := fn(tensor)) is not tensor:
                     tensor._shared_version()[0] += 1  # a backward that needs the old memory is an error
                     tensor.array = moved.array

@@ -13,6 +13,7 @@ from ox.nn.tree import Tree
 from ox.nn.uninitialized import is_lazy
 from ox.ops.mode import switched
 from ox.ops.operator import as_input
+from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 from ox.where import users_line
 
@@ -203,8 +204,14 @@ def _misfits(slots: Mapping[str, tuple[Any, str, str]], given: Mapping[str, Any]
             continue
         if is_lazy(value) or not hasattr(value, "shape"):
             yield f"{full} {list(own.shape)} (given {value if is_lazy(value) else type(value).__name__})"
-        elif tuple(own.array.shape) != tuple(value.shape):
+        elif isinstance(own, SparseTensor) != isinstance(value, SparseTensor):
+            yield f"{full} {_layout(own)} (given {_layout(value)})"
+        elif tuple(own.shape) != tuple(value.shape):
             yield f"{full} {list(own.shape)} (given {list(value.shape)})"
+
+
+def _layout(value: Any) -> str:
+    return "a sparse tensor" if isinstance(value, SparseTensor) else "a dense tensor"
 
 
 def _put(module: Any, kind: str, name: str, value: Any, assign: bool) -> None:
@@ -213,6 +220,10 @@ def _put(module: Any, kind: str, name: str, value: Any, assign: bool) -> None:
         return
     own = getattr(module, kind)[name]
     if is_lazy(value):
+        return
+    if isinstance(own, SparseTensor):
+        copy = value if assign else value.clone().detach().to(dtype=own.dtype, device=own.device)
+        getattr(module, kind)[name] = copy
         return
     tensor = as_input(value.array if isinstance(value, Tensor) else value)
     if assign:

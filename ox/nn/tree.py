@@ -10,6 +10,7 @@ from ox.nn.parameter import Parameter
 from ox.notice import no_effect
 from ox.ops.explain import place
 from ox.sparse.make import cleared
+from ox.sparse.tensor import SparseTensor
 from ox.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ class Tree:
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def _dense_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Buffers with dotted names, of a sparse one its values: for what reads and writes the memory of all."""
+        for name, buffer in self.named_buffers():
+            if isinstance(buffer, SparseTensor):
+                yield f"{name}.values", buffer._values()
+            else:
+                yield name, buffer
 
     def get_submodule(self, target: str) -> Module:
         """The module with a dotted name. Raises AttributeError when there is none."""

@@ -98,9 +98,10 @@ class AveragedModel(Module):
     def update_parameters(self, model: Module) -> None:
         """Take the model's present parameters into the averages; the first are copied."""
         own, theirs = list(self.module.parameters()), list(model.parameters())
-        buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
+        held, present = ([b for _, b in each._dense_buffers()] for each in (self.module, model))
+        buffers = list(zip(held, present, strict=True))
         if self.use_buffers:
-            own, theirs = list(chain(own, self.module.buffers())), list(chain(theirs, model.buffers()))  # type: ignore[arg-type]
+            own, theirs = list(chain(own, held)), list(chain(theirs, present))  # type: ignore[arg-type]
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(own, theirs, strict=True)]
         with switched(grad=False):
             for a, b in pairs:

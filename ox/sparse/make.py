@@ -18,7 +18,7 @@ from ox.tensor import Tensor
 
 
 def sparse_coo_tensor(
-    indices: Any,
+    indices: Any = None,
     values: Any = None,
     size: Sequence[int] | None = None,
     *,
@@ -37,8 +37,8 @@ def sparse_coo_tensor(
     Raises:
         ShapeError, BoundsError, DTypeError: what does not fit; always checked.
     """
-    if values is None and size is None:
-        return _empty(indices, dtype, device, requires_grad)
+    if values is None:
+        return _empty(indices if size is None else size, dtype, device, requires_grad)
     value = as_tensor(values) if dtype is None else as_tensor(values, dtype=dtype)
     index = as_tensor(np.asarray(indices, np.int64) if not isinstance(indices, Tensor) else indices)
     value = value.reshape(1) if value.array.ndim == 0 and index.array.shape[-1:] == (1,) else value
@@ -59,6 +59,14 @@ def sparse_coo_tensor(
     shape = _shape(index.numpy(), value.array.shape[1:], size)
     value = value.detach().requires_grad_() if requires_grad else value
     return SparseTensor(index, value, shape, bool(is_coalesced))
+
+
+def of_file(indices: Any, values: Any, size: Sequence[int], is_coalesced: bool) -> SparseTensor:
+    """What a file holds, of which only what is true is believed."""
+    made = sparse_coo_tensor(indices, values, size)
+    places = made._places()
+    made._coalesced = is_coalesced is True and bool((places[1:] > places[:-1]).all())
+    return made
 
 
 def _empty(size: Any, dtype: DType | None, device: Any, requires_grad: bool) -> SparseTensor:

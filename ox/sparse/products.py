@@ -40,6 +40,11 @@ def mm(mat1: SparseTensor, mat2: Any, reduce: str = "sum") -> Any:
     return F.index_add(picked.new_zeros(mat1.shape[0], *shape[1:]), 0, rows, picked)
 
 
+def smm(input: SparseTensor, mat: Any) -> SparseTensor:
+    """`mm` with a sparse result. `torch.smm`. Depends on values, so it does not record."""
+    return to_sparse(mm(input, mat))
+
+
 spmm = dsmm = mm  # `torch.spmm`, as older scripts say
 
 

@@ -14,6 +14,7 @@ from ox.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ox.functions.dims import one_dim
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
+from ox.size import Size
 from ox.tensor import Tensor
 
 
@@ -29,7 +30,7 @@ class SparseTensor:
     __array_priority__ = 1000
 
     def __init__(self, indices: Tensor, values: Tensor, shape: Sequence[int], coalesced: bool = False) -> None:
-        self._index, self._value, self.shape, self._coalesced = indices, values, tuple(shape), coalesced
+        self._index, self._value, self.shape, self._coalesced = indices, values, Size(shape), coalesced
 
     # -- what it is --------------------------------------------------------------------------------------------
 
@@ -42,6 +43,10 @@ class SparseTensor:
         return self._value.device
 
     @property
+    def is_cuda(self) -> bool:
+        return self._value.is_cuda
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -50,6 +55,13 @@ class SparseTensor:
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[one_dim(dim, self.ndim)]
+
+    def type(self) -> str:
+        """``torch.sparse.FloatTensor`` under ox's name."""
+        return f"ox.sparse.{self._value.type().rpartition('.')[2]}"
+
+    def element_size(self) -> int:
+        return self._value.element_size()  # type: ignore[no-any-return]
 
     def numel(self) -> int:
         return prod(self.shape)
@@ -95,7 +107,7 @@ class SparseTensor:
         return self
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __repr__(self) -> str:
         return (
@@ -178,6 +190,8 @@ class SparseTensor:
     def to_sparse(self, *args: Any) -> SparseTensor:
         return self
 
+    to_sparse_coo = to_sparse
+
     def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
         """Another element type or device for the values."""
         return self._with(self._value.to(*args, **kwargs))
@@ -187,6 +201,12 @@ class SparseTensor:
 
     def double(self) -> SparseTensor:
         return self._with(self._value.double())
+
+    def half(self) -> SparseTensor:
+        return self._with(self._value.half())
+
+    def bfloat16(self) -> SparseTensor:
+        return self._with(self._value.bfloat16())
 
     def cpu(self) -> SparseTensor:
         return self.to("cpu")
@@ -204,6 +224,10 @@ class SparseTensor:
         shape[first], shape[second] = shape[second], shape[first]
         index = make_tensor(np.ascontiguousarray(self._index.numpy()[order]))
         return SparseTensor(index, self._value, shape, self._coalesced and first == second)
+
+    @property
+    def T(self) -> SparseTensor:
+        return self.t()
 
     def t(self) -> SparseTensor:
         """A matrix transposed."""
@@ -265,6 +289,11 @@ class SparseTensor:
         return NotImplemented
 
     __rmul__ = mul = __mul__
+
+    def mul_(self, other: Any) -> SparseTensor:
+        """The values multiplied in place, by a number."""
+        self._value.mul_(other)
+        return self
 
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, SparseTensor) or not isinstance(other, bool | int | float | np.number | Tensor):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ox.dtypes import DType, bfloat16, bool_, is_floating
 from ox.ops.operator import make_tensor
-from ox.sparse.make import sparse_coo_tensor
+from ox.sparse.make import of_file
 from ox.sparse.tensor import SparseTensor
 from ox.torch_checkpoint.refusal import MIB, Budget, Unreadable
 
@@ -147,10 +147,7 @@ class Sparse:
     coalesced: bool
 
     def tensor(self) -> SparseTensor:
-        made = sparse_coo_tensor(self.indices.tensor(), self.values.tensor(), self.size)
-        places = made._places()
-        made._coalesced = self.coalesced and bool((places[1:] > places[:-1]).all())
-        return made
+        return of_file(self.indices.tensor(), self.values.tensor(), self.size, self.coalesced)
 
 
 def swapped(order: str) -> bool:

@@ -124,7 +124,7 @@ class Together(Alone):
             # what trains alone trains on several processes, too: a parameter that no loss reaches is no error
             return DistributedDataParallel(model, find_unused_parameters=True)
         # a page's own step may call any part of the model, which a wrapper would not have
-        agree([*model.named_parameters(), *model.named_buffers()], None, "the trainer")
+        agree([*model.named_parameters(), *model._dense_buffers()], None, "the trainer")
         self.follow(model)
         return model
 
@@ -201,7 +201,7 @@ class Together(Alone):
     def follow(self, model: Any) -> None:
         from ox.distributed.coalesced import share
 
-        share([*model.parameters(), *model.buffers()], 0, None, "the trainer")
+        share([*model.parameters(), *[b for _, b in model._dense_buffers()]], 0, None, "the trainer")
 
 
 def team() -> Alone:

@@ -22,6 +22,62 @@ RIGHT = _random.standard_normal((4, 5)).astype(np.float32)
 WHOLE = np.where(_random.random((3, 4)) > 0.5, DENSE, 0)
 
 
+GRAPH = """
+T.spmm(a, x); T.sparse.mm(a, x); T.mm(a, x); T.matmul(a, x); a @ x; a.mm(x); a.matmul(x); T.mv(a, x[:, 0])
+a.mv(x[:, 0]); T.addmm(T.ones(3, 5), a, x, beta=0.5, alpha=2); T.sparse.addmm(T.ones(3, 5), a, x)
+a.T @ (a @ x); a.t() @ (a @ x)
+T.spmm(a.coalesce(), x); a.to("cpu").to(T.float64) @ x.double(); (2 * a / 4) @ x; T.smm(a.detach(), x).to_dense()
+T.mm(T.ones(2, 3), a) @ x; (T.ones(2, 3) @ a) @ x; T.sparse.sum(a, 1).to_dense() * x[:3, 0]; T.dsmm(a, x)
+"""
+
+
+@pytest.mark.parametrize("form", [form for line in GRAPH.strip().splitlines() for form in line.split("; ")])
+def test_products_as_graph_networks_write_them(form: str) -> None:
+    found = []
+    for T, a in zip((ox, torch), both(), strict=True):
+        x = T.tensor(RIGHT, requires_grad=True)
+        made = eval(form, {"T": T, "a": a, "x": x})
+        if made.requires_grad and "smm" not in form:
+            made.square().sum().backward()
+        found.append([made.detach().numpy(), *([] if x.grad is None else [x.grad.numpy()])])
+    assert len(found[0]) == len(found[1])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_graph_network_with_a_sparse_buffer() -> None:
+    """Three steps of Adam on both sides from the same weights; the states have the same names and shapes."""
+
+    def network(T: Any, adj: Any) -> Any:
+        class Net(T.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("adj", adj)
+                self.one, self.two = T.nn.Linear(5, 8), T.nn.Linear(8, 2)
+
+            def forward(self, x: Any) -> Any:
+                x = T.nn.functional.relu(T.spmm(self.adj, self.one(x)))
+                return T.nn.functional.log_softmax(T.sparse.mm(self.adj, self.two(x)), dim=1)
+
+        return Net()
+
+    sides = [network(T, a.coalesce()) for T, a in zip((ox, torch), both(size=(4, 4)), strict=True)]
+    shapes = [{k: tuple(v.shape) for k, v in net.state_dict().items()} for net in sides]
+    assert shapes[0] == shapes[1]
+    state = {k: v for k, v in sides[1].state_dict().items() if k != "adj"}
+    sides[0].load_state_dict({k: ox.tensor(v.numpy()) for k, v in state.items()}, strict=False)
+    losses = []
+    for T, net in zip((ox, torch), sides, strict=True):
+        optimizer = T.optim.Adam(net.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = T.nn.functional.nll_loss(net(T.tensor(RIGHT)), T.tensor([0, 1, 1, 0]))
+            loss.backward()
+            optimizer.step()
+        losses.append(loss.item())
+    assert abs(losses[0] - losses[1]) < 1e-4
+
+
 def both(values: Any = VALUES, size: Any = (3, 4), grad: bool = False, index: Any = INDEX) -> tuple[Any, Any]:
     return (
         ox.sparse_coo_tensor(ox.tensor(index), ox.tensor(values), size, requires_grad=grad),

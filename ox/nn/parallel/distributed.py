@@ -91,7 +91,7 @@ class DistributedDataParallel(Module):
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self._join: Join | None = None
         if init_sync:
-            everything = [*named, *module.named_buffers()]
+            everything = [*named, *module._dense_buffers()]
             agree(everything, self.process_group, "DistributedDataParallel")
             share([x for _, x in everything], 0, self.process_group, "DistributedDataParallel")
         trained = [(name, p) for name, p in named if p.requires_grad]
@@ -158,7 +158,11 @@ class DistributedDataParallel(Module):
         reducer.check()
         reducer.check_others(self.module)
         syncs = grad and self.require_backward_grad_sync
-        buffers = [*self.module.buffers()] if self.broadcast_buffers and self.require_forward_param_sync else []
+        buffers = (
+            [b for _, b in self.module._dense_buffers()]
+            if self.broadcast_buffers and self.require_forward_param_sync
+            else []
+        )
         source = 0
         if self._join is not None:
             source = self._join.meet(syncs, bool(buffers))

@@ -48,14 +48,14 @@ class Join:
             say = int(told[last])
             with switched(grad=False):
                 if say & BUFFERS:
-                    share([*module.buffers()], last, self.group, "DistributedDataParallel.join")
+                    share([b for _, b in module._dense_buffers()], last, self.group, "DistributedDataParallel.join")
                 if say & SYNCS:
                     reducer.shadow()
         # those who came last end the loop at once and take themselves for the last
         lasts = self._gathered(last)
         came_last = [rank for rank, other in enumerate(lasts) if rank == other]
         with switched(grad=False):
-            everything = [*module.parameters(), *module.buffers()]
+            everything = [*module.parameters(), *[b for _, b in module._dense_buffers()]]
             share(everything, came_last[-1], self.group, "DistributedDataParallel.join")
 
     def _told(self, say: int) -> Any:
