@@ -171,7 +171,18 @@ train.py: 4 imports to rewrite, 1 without a counterpart
 
 Attributes of modules and classes are looked up in ox itself. What a value has is known at run time only, so a method is
 listed where no other common type has one of that name (`x.share_memory_()`). Names in strings, and what
-`importlib` or `getattr` name, are the script's own matter.
+`importlib` or `getattr` name, are the script's own matter. Two things that are there say something else, and are
+listed, too:
+
+- **`torch.__version__`** is ox's own version. `ox.version.torch` is that of the PyTorch whose names ox has, for code
+  that compares versions.
+- **dtypes** are NumPy's, and print as such: `str(x.dtype)` is `float32`. `==`, `in`, keys of a dict,
+  `isinstance(d, torch.dtype)`, `getattr(torch, "float32")`, `.itemsize` and `str(x.dtype).split(".")[-1]` work as in
+  PyTorch; in place of `x.dtype.is_floating_point` stands `x.is_floating_point()`.
+
+What a script switches and ox has nothing to switch (`torch.compile`, `torch.jit.script`, `add_safe_globals`) does
+nothing, and says so once. `torch.onnx.export` leads to `ox.export.save`; `nn.DataParallel` runs its module on one
+device. A tensor class with `__torch_function__` is a plain tensor to ox's functions.
 
 Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them. Three
 differences run through everything:

@@ -39,8 +39,7 @@ def test_a_closed_door_says_what_is_there() -> None:
 @pytest.mark.parametrize(
     "line, answer",
     [
-        ("from ox.nn.parallel import DataParallel", "DistributedDataParallel"),
-        ("from ox.nn import DataParallel", "DistributedDataParallel"),
+        ("from ox.nn.parallel import replicate", "DistributedDataParallel"),
         ("import ox.distributed.fsdp", "DistributedDataParallel"),
         ("from ox.cuda import CUDAGraph", r"ox\.export\.save"),
     ],
@@ -113,6 +112,14 @@ def test_switches_of_other_machines_answer() -> None:
     x = ox.ones(2)
     assert not any((x.is_xpu, x.is_mps, x.is_meta, x.is_mkldnn, x.is_vulkan, x.is_ipu, x.is_sparse_csr, x.is_quantized))
     assert x.layout == ox.strided and isinstance(x.layout, ox.layout)
+
+
+def test_dtypes_as_scripts_use_them() -> None:
+    x = ox.ones(2)
+    assert x.dtype in (ox.float16, ox.float32) and {ox.float32: 1}[x.dtype] == 1 and x.dtype == ox.float
+    assert isinstance(x.dtype, ox.dtype) and getattr(ox, "float32") is ox.float32  # noqa: B009
+    assert str(x.dtype).split(".")[-1] == "float32" and x.dtype.itemsize == 4
+    assert x.is_floating_point() and not ox.is_floating_point(x.long()) and x.type() == "torch.FloatTensor"
 
 
 def test_numbers_of_versions() -> None:

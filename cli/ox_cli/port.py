@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ class Job:
 
     path: Path
     target: Path | None
+    local: frozenset[str]
     ported: Ported | None = None
     error: OxError | None = None
 
@@ -73,13 +75,24 @@ def _jobs(paths: list[Path], output: Path | None, in_place: bool, only_list: boo
     if output is None:
         if several and not in_place and not only_list:
             raise _usage("several files do not go to stdout together", "-o FOLDER, --in-place or --check")
-        return [Job(path, path if in_place else None) for path, _ in files]
+        return [Job(path, path if in_place else None, _local(path, below)) for path, below in files]
     if several and output.exists() and not output.is_dir():
         raise _usage(f"{output} is a file, and there are {len(files)} to write", "-o FOLDER")
     targets = [output / below if several or output.is_dir() else output for _, below in files]
     if len(set(targets)) < len(targets):
         raise _usage("two of the files have the same name", "one folder at a time, or --in-place")
-    return [Job(path, target) for (path, _), target in zip(files, targets, strict=True)]
+    return [Job(path, target, _local(path, below)) for (path, below), target in zip(files, targets, strict=True)]
+
+
+def _local(path: Path, below: Path) -> frozenset[str]:
+    """The packages beside a script, and beside the folders that it lies in, up to the one that was named."""
+    folders = path.absolute().parents[: len(below.parts)]
+    return frozenset(each.stem for folder in folders if folder.is_dir() for each in _modules(folder))
+
+
+@cache
+def _modules(folder: Path) -> list[Path]:
+    return [each for each in folder.iterdir() if each.suffix == ".py" or (each / "__init__.py").exists()]
 
 
 def _usage(what: str, hint: str) -> OxError:
@@ -118,7 +131,7 @@ def _work(job: Job) -> None:
     from ox.porting import port as ported
 
     try:
-        job.ported = ported(job.path.read_bytes(), str(job.path))
+        job.ported = ported(job.path.read_bytes(), str(job.path), job.local)
         if job.target and (job.ported.imports or job.target != job.path):
             _write(job.path, job.target, job.ported.data)
     except OxError as error:

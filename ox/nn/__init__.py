@@ -333,4 +333,4 @@ __all__ = [
     "utils",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("modules", "parallel"))
+__getattr__, __dir__ = doors(__name__, ("common_types", "modules", "parallel"), {"DataParallel": "ox.nn.parallel"})

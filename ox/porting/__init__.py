@@ -5,6 +5,7 @@ A script is read, never run. All of its text but the imports stays as it is, byt
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ox.porting.imports import rewrite
@@ -29,16 +30,17 @@ class Ported:
     missing: list[Missing]
 
 
-def port(data: bytes, name: str = "<script>") -> Ported:
+def port(data: bytes, name: str = "<script>", local: Collection[str] = ()) -> Ported:
     """A PyTorch script, given as its bytes, with its imports rewritten.
 
     Args:
         data: the file's bytes, in the encoding that its first lines name, or UTF-8.
         name: the file's name, for errors.
+        local: names of the script's own packages, which are no library's even where a library has one of them.
 
     Raises:
         LoadError: no Python 3, or bytes that its encoding does not know.
     """
     source = Source(data, name)
     edits = rewrite(source)
-    return Ported(source.edited(edits), len({edit.statement for edit in edits}), find_missing(source))
+    return Ported(source.edited(edits), len({edit.statement for edit in edits}), find_missing(source, local))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,6 +15,18 @@ from ox.porting.names import NEED_PYTORCH, found, left_out, module_of, way_out
 from ox.porting.scopes import Comprehension, Function, Scopes, parameters
 from ox.porting.source import Source
 
+# what is there, and says something else than in PyTorch
+DIFFERS = {"torch.__version__": "ox's own version; that of the PyTorch whose names it has is ox.version.torch"}
+# dtypes are NumPy's, and print as such
+OF_DTYPES = {
+    "is_floating_point": "dtypes are NumPy's: x.is_floating_point(), or ox.is_floating(dtype)",
+    "to_real": "dtypes are NumPy's, and none is complex",
+}
+DTYPES = {
+    "bfloat16", "bool", "double", "float", "float16", "float32", "float64", "half", "int", "int16", "int32", "int64",
+    "int8", "long", "short", "uint8",
+}  # fmt: skip
+DTYPE_TEXT = "dtypes print without torch.: x.dtype == ox.float32, or str(x.dtype).split('.')[-1]"
 _IMPORT_FAILS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -39,9 +51,9 @@ class Missing:
         return f"{self.line}:{self.column}: {self.name}{' (guarded)' if self.guarded else ''}: {self.hint}"
 
 
-def find_missing(source: Source) -> list[Missing]:
-    """What of PyTorch a script names and ox has not, in the order of the lines."""
-    visitor = _Visitor(source)
+def find_missing(source: Source, local: Collection[str] = ()) -> list[Missing]:
+    """What of PyTorch a script names and ox has not, in the order of the lines; `local` are its own packages."""
+    visitor = _Visitor(source, local)
     for node in source.tree.body:
         visitor.visit(node)
     return sorted(set(visitor.missing))
@@ -60,12 +72,13 @@ def tensor_methods() -> dict[str, str]:
 
 
 class _Visitor(ast.NodeVisitor):
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, local: Collection[str]) -> None:
+        self.source, self.local = source, local
         self.scopes = Scopes(source.tree)
         self.missing: list[Missing] = []
         self.imports_guarded = self.attributes_guarded = False
         self.asked: list[str] = []  # what `hasattr` has answered for
+        self.called: ast.expr | None = None  # the function of the innermost call
 
     def note(self, node: ast.expr | ast.stmt | ast.alias, name: str, guarded: bool, hint: str | None = None) -> None:
         line, column = self.source.position(node)
@@ -86,7 +99,7 @@ class _Visitor(ast.NodeVisitor):
     def imported(self, node: ast.stmt | ast.alias, path: str) -> bool:
         """Whether what is imported is there, as far as that matters here."""
         root = path.partition(".")[0]
-        if root in NEED_PYTORCH:
+        if root in NEED_PYTORCH and root not in self.local:
             self.note(node, root, self.imports_guarded)
             return False
         ours = module_of(path) is not None
@@ -100,7 +113,11 @@ class _Visitor(ast.NodeVisitor):
     def visit_Attribute(self, node: ast.Attribute) -> None:
         path = self.scopes.path(node)
         if path is None:
+            if node.attr in OF_DTYPES and isinstance(node.ctx, ast.Load) and node is not self.called:
+                self.note(node, f"torch.dtype.{node.attr}", self.attributes_guarded, OF_DTYPES[node.attr])
             self.visit(node.value)
+        elif path in DIFFERS:
+            self.note(node, path, self.attributes_guarded, DIFFERS[path])
         elif isinstance(node.ctx, ast.Load):
             self.used(node, path)
         else:  # what a module has not, it may still be given
@@ -124,7 +141,12 @@ class _Visitor(ast.NodeVisitor):
             why = tensor_methods().get(function.attr)
             if why and self.of_a_tensor(function.value):
                 self.note(function, f"torch.Tensor.{function.attr}", self.attributes_guarded, why)
+        self.called = function
         self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and node.value.removeprefix("torch.") in DTYPES and "." in node.value:
+            self.note(node, f'"{node.value}"', self.attributes_guarded, DTYPE_TEXT)
 
     def of_a_tensor(self, value: ast.AST) -> bool:
         """Whether a value may be a tensor: no object of the script's own class, no module."""

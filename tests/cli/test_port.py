@@ -99,6 +99,16 @@ def test_check(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "apex (guarded)" in capsys.readouterr().out
 
 
+def test_packages_of_the_scripts_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("timm/__init__.py", "timm/models/net.py", "train.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("from timm.models import net\n")
+    assert main(["port", "--check", str(tmp_path)]) == 0
+    assert main(["port", "--check", str(tmp_path / "train.py")]) == 0
+    assert main(["port", "--check", str(tmp_path / "timm" / "models" / "net.py")]) == 1
+    assert "timm: it works on PyTorch's own tensors" in capsys.readouterr().out
+
+
 def test_json(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = script.with_name("other.py")
     other.write_bytes(LACKING)

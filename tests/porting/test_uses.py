@@ -116,6 +116,25 @@ def test_methods_that_only_tensors_have() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch\nif torch.__version__ > '1.8': ...", ["2:4 torch.__version__"]),
+        ("if x.dtype.is_floating_point: ...", ["1:4 torch.dtype.is_floating_point"]),
+        ("if x.is_floating_point(): ...", []),
+        ("str(x.dtype) == 'torch.float32'", ['1:17 "torch.float32"']),
+        ("x.type() == 'torch.FloatTensor'; 'float32'; 'torch.save'", []),
+    ],
+)
+def test_what_says_something_else(text: str, expected: list[str]) -> None:
+    assert names(text) == expected
+
+
+def test_own_packages_are_no_libraries() -> None:
+    source = Source(b"import timm, apex\nfrom timm.models import x\n", "net.py")
+    assert [each.name for each in find_missing(source, {"timm"})] == ["apex"]
+
+
 def test_the_way_out() -> None:
     assert "ox.export.save" in way_out("torch.onnx.nothing")
     assert "complex" in way_out("torch.view_as_real") and "complex" in way_out("ox.linalg.eig")

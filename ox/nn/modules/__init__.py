@@ -1,10 +1,16 @@
 """`torch.nn.modules`: what `ox.nn` has."""
 
+from __future__ import annotations
+
+import copy
 import importlib
 import sys
+from typing import Any
 
 from ox.doors import doors
+from ox.errors import ArgumentError
 from ox.nn import *  # noqa: F403
+from ox.nn import Module, ModuleList, functional
 from ox.nn import __all__ as __all__
 from ox.nn.conv import _ConvNd as _ConvNd
 from ox.nn.conv_transpose import _ConvTransposeNd as _ConvTransposeNd
@@ -19,6 +25,19 @@ from ox.nn.pool import _MaxPool as _MaxPoolNd  # noqa: F401
 from ox.nn.running_norm import _BatchNorm as _BatchNorm
 from ox.nn.running_norm import _InstanceNorm as _InstanceNorm
 from ox.nn.running_norm import _NormBase as _NormBase
+
+
+def _get_clones(module: Module, N: int) -> ModuleList:
+    """`N` copies of a module, with parameters of their own."""
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
+
+
+def _get_activation_fn(activation: str) -> Any:
+    """`F.relu` or `F.gelu`, by name."""
+    if activation not in ("relu", "gelu"):
+        raise ArgumentError("no such activation", expected="relu or gelu", got=repr(activation))
+    return getattr(functional, activation)
+
 
 # PyTorch spreads its classes over these files; each has them all here
 for _file in (
