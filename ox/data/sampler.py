@@ -79,16 +79,8 @@ def whole_seed(generator: random.Generator | None) -> int:
     return int(random.randint(0, 1 << 63, (), generator=generator).item())
 
 
-class RandomSampler(_Drawn):
-    """A new order each epoch. `torch.utils.data.RandomSampler`.
-
-    Args:
-        replacement: draw each sample anew, so some come twice and some never.
-        num_samples: how many an epoch; default all.
-        generator: an `ox.Generator`; None for the default one.
-    """
-
-    own_seed = True
+class _Shuffled(_Drawn):
+    """What RandomSampler and SubsetRandomSampler share."""
 
     def __init__(
         self,
@@ -130,7 +122,19 @@ class RandomSampler(_Drawn):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
 
-class SubsetRandomSampler(RandomSampler):
+class RandomSampler(_Shuffled):
+    """A new order each epoch. `torch.utils.data.RandomSampler`.
+
+    Args:
+        replacement: draw each sample anew, so some come twice and some never.
+        num_samples: how many an epoch; default all.
+        generator: an `ox.Generator`; None for the default one.
+    """
+
+    own_seed = True
+
+
+class SubsetRandomSampler(_Shuffled):
     """The given indices in a new order each epoch. `torch.utils.data.SubsetRandomSampler`."""
 
     own_seed = False

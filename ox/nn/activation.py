@@ -5,7 +5,7 @@ from __future__ import annotations
 from ox.nn import functional as F
 from ox.nn.functional.common import one_of
 from ox.nn.module import Module
-from ox.nn.rectify import ReLU
+from ox.nn.rectify import OnlyInPlace
 from ox.tensor import Tensor
 
 
@@ -37,28 +37,28 @@ class Tanh(Module):
         return F.tanh(input)  # type: ignore[no-any-return]
 
 
-class SiLU(ReLU):
+class SiLU(OnlyInPlace):
     """x·sigmoid(x). `torch.nn.SiLU`."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
 
-class Mish(ReLU):
+class Mish(OnlyInPlace):
     """x·tanh(softplus(x)). `torch.nn.Mish`, ONNX Mish."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)
 
 
-class Hardswish(ReLU):
+class Hardswish(OnlyInPlace):
     """x·hardsigmoid(x). `torch.nn.Hardswish`, ONNX HardSwish."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input, self.inplace)
 
 
-class Hardsigmoid(ReLU):
+class Hardsigmoid(OnlyInPlace):
     """x/6 + 1/2 held between 0 and 1. `torch.nn.Hardsigmoid`, ONNX HardSigmoid."""
 
     def forward(self, input: Tensor) -> Tensor:

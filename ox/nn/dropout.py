@@ -11,15 +11,10 @@ from ox.nn.module import Module
 from ox.tensor import Tensor
 
 
-class Dropout(Module):
-    """Zero elements with probability `p` while training, and scale the others by 1/(1-p). `torch.nn.Dropout`.
+class _DropoutNd(Module):
+    """What the dropouts share. `torch.nn.modules.dropout._DropoutNd`."""
 
-    Args:
-        inplace: write the result over the input.
-        generator: an `ox.Generator`; None for the default one.
-    """
-
-    function: ClassVar[Callable[..., Tensor]] = staticmethod(F.dropout)
+    function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, p: float = 0.5, inplace: bool = False, *, generator: Any = None) -> None:
         super().__init__()
@@ -34,31 +29,42 @@ class Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout1d(Dropout):
+class Dropout(_DropoutNd):
+    """Zero elements with probability `p` while training, and scale the others by 1/(1-p). `torch.nn.Dropout`.
+
+    Args:
+        inplace: write the result over the input.
+        generator: an `ox.Generator`; None for the default one.
+    """
+
+    function = staticmethod(F.dropout)
+
+
+class Dropout1d(_DropoutNd):
     """Dropout of whole channels of [N, C, L]. `torch.nn.Dropout1d`."""
 
     function = staticmethod(F.dropout1d)
 
 
-class Dropout2d(Dropout):
+class Dropout2d(_DropoutNd):
     """Dropout of whole channels of [N, C, H, W]. `torch.nn.Dropout2d`."""
 
     function = staticmethod(F.dropout2d)
 
 
-class Dropout3d(Dropout):
+class Dropout3d(_DropoutNd):
     """Dropout of whole channels of [N, C, D, H, W]. `torch.nn.Dropout3d`."""
 
     function = staticmethod(F.dropout3d)
 
 
-class AlphaDropout(Dropout):
+class AlphaDropout(_DropoutNd):
     """Dropout that keeps mean 0 and variance 1 behind a SELU. `torch.nn.AlphaDropout`."""
 
     function = staticmethod(F.alpha_dropout)
 
 
-class FeatureAlphaDropout(Dropout):
+class FeatureAlphaDropout(_DropoutNd):
     """AlphaDropout of whole channels of [N, C, ...]. `torch.nn.FeatureAlphaDropout`."""
 
     function = staticmethod(F.feature_alpha_dropout)

@@ -40,14 +40,15 @@ class Hooks:
 
     def run(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The module's forward between its hooks."""
-        if not self.always:
+        always = self.all("always")
+        if not always:
             return self._run(module, args, kwargs, [])
         called: list[Any] = []
         try:
             return self._run(module, args, kwargs, called)
         except Exception:
             for hook, with_kwargs in self.all("post"):
-                if hook in self.always and hook not in called:
+                if hook in always and hook not in called:
                     with suppress(Exception):  # the first error is the one to show
                         hook(module, args, kwargs, None) if with_kwargs else hook(module, args, None)
             raise
@@ -186,7 +187,9 @@ def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
 def register_module_forward_hook(
     hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
 ) -> Handle:
-    """`Module.register_forward_hook` of every module, called before its own; never where forward raised."""
+    """`Module.register_forward_hook` of every module, called before its own."""
+    if always_call:
+        EVERYWHERE.always.append(hook)
     return EVERYWHERE.add("post", hook, with_kwargs)
 
 

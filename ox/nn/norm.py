@@ -159,21 +159,23 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class LocalResponseNorm(Module):
-    """Divide by a power of the mean square of the channels around. `torch.nn.LocalResponseNorm`."""
-
+class _AcrossChannels(Module):
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
 
 
-class CrossMapLRN2d(LocalResponseNorm):
+class LocalResponseNorm(_AcrossChannels):
+    """Divide by a power of the mean square of the channels around. `torch.nn.LocalResponseNorm`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+
+class CrossMapLRN2d(_AcrossChannels):
     """LocalResponseNorm of [N, C, H, W] with a window of an odd size: an even one reaches as far as the odd one below
     it. `torch.nn.CrossMapLRN2d`, except that PyTorch's never takes the first channel out of a window again."""
 

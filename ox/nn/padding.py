@@ -69,19 +69,19 @@ class ConstantPad3d(_ConstantPadNd):
     rank = 3
 
 
-class ZeroPad1d(_ZeroPad):
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """[N, C, L] with zeros around it, by one amount or 2. `torch.nn.ZeroPad1d`."""
 
     rank = 1
 
 
-class ZeroPad2d(_ZeroPad):
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
     """[N, C, H, W] with zeros around it, by one amount or 4. `torch.nn.ZeroPad2d`."""
 
     rank = 2
 
 
-class ZeroPad3d(_ZeroPad):
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
     """[N, C, D, H, W] with zeros around it, by one amount or 6. `torch.nn.ZeroPad3d`."""
 
     rank = 3

@@ -19,18 +19,22 @@ def also_in_place(inplace: bool, *described: str) -> str:
     return ", ".join([*described, *(["inplace=True"] if inplace else [])])
 
 
-class ReLU(Module):
-    """max(x, 0). `torch.nn.ReLU`, ONNX Relu."""
+class OnlyInPlace(Module):
+    """An activation whose one setting is whether it is done in place."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input, self.inplace)
-
     def extra_repr(self) -> str:
         return also_in_place(self.inplace)
+
+
+class ReLU(OnlyInPlace):
+    """max(x, 0). `torch.nn.ReLU`, ONNX Relu."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(input, self.inplace)
 
 
 class LeakyReLU(Module):
@@ -140,49 +144,53 @@ class ReLU6(Hardtanh):
         return also_in_place(self.inplace)
 
 
-class ELU(Module):
-    """x, below 0 alpha (exp(x) - 1). `torch.nn.ELU`, ONNX Elu."""
-
+class _WithAlpha(Module):
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha, self.inplace = alpha, inplace
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.elu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         return also_in_place(self.inplace, f"alpha={self.alpha}")
 
 
-class CELU(ELU):
+class ELU(_WithAlpha):
+    """x, below 0 alpha (exp(x) - 1). `torch.nn.ELU`, ONNX Elu."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.elu(input, self.alpha, self.inplace)
+
+
+class CELU(_WithAlpha):
     """x, below 0 alpha (exp(x / alpha) - 1). `torch.nn.CELU`, ONNX Celu."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.celu(input, self.alpha, self.inplace)
 
 
-class SELU(ReLU):
+class SELU(OnlyInPlace):
     """Scaled ELU, which keeps mean 0 and variance 1. `torch.nn.SELU`, ONNX Selu."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
 
 
-class Hardshrink(Module):
-    """x where it is farther from 0 than lambd, else 0. `torch.nn.Hardshrink`."""
-
+class _Shrink(Module):
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.hardshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
         return str(self.lambd)
 
 
-class Softshrink(Hardshrink):
+class Hardshrink(_Shrink):
+    """x where it is farther from 0 than lambd, else 0. `torch.nn.Hardshrink`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardshrink(input, self.lambd)
+
+
+class Softshrink(_Shrink):
     """x nearer to 0 by lambd where it is farther than that, else 0. `torch.nn.Softshrink`."""
 
     def forward(self, input: Tensor) -> Tensor:

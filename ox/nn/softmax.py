@@ -9,28 +9,30 @@ from ox.ops.explain import place
 from ox.tensor import Tensor
 
 
-class Softmax(Module):
-    """Softmax along `dim`. `torch.nn.Softmax`, ONNX Softmax."""
-
+class _AlongDim(Module):
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.softmax(input, self.dim, _stacklevel=5)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
 
 
-class Softmin(Softmax):
+class Softmax(_AlongDim):
+    """Softmax along `dim`. `torch.nn.Softmax`, ONNX Softmax."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmax(input, self.dim, _stacklevel=5)
+
+
+class Softmin(_AlongDim):
     """Softmax of -x along `dim`. `torch.nn.Softmin`."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, self.dim, _stacklevel=5)
 
 
-class LogSoftmax(Softmax):
+class LogSoftmax(_AlongDim):
     """Logarithm of softmax along `dim`. `torch.nn.LogSoftmax`, ONNX LogSoftmax."""
 
     def forward(self, input: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
-from ox.errors import ShapeError
+from ox.errors import ArgumentError, ShapeError
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
 from ox.sparse.make import to_sparse
@@ -22,6 +22,8 @@ def mm(mat1: SparseTensor, mat2: Any, reduce: str = "sum") -> Any:
     Raises:
         ShapeError: sizes that do not fit, or a sparse tensor that is no matrix with two sparse dimensions.
     """
+    if reduce != "sum":
+        raise ArgumentError(f"a sparse product adds, and has no reduce={reduce!r}", expected="'sum'")
     if isinstance(mat1, Tensor):
         return mat1 @ mat2
     shape = mat2.shape

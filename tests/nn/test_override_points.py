@@ -312,3 +312,31 @@ def test_state_of_a_copied_module() -> None:
             self.fresh = True
 
     assert copy.deepcopy(Old(1, 1)).fresh
+
+
+def test_the_files_of_the_bases() -> None:
+    from ox.nn.modules.conv import _pair
+    from ox.nn.modules.dropout import _DropoutNd
+    from ox.nn.modules.padding import _CircularPadNd
+    from ox.nn.modules.pooling import _AdaptiveAvgPoolNd, _LPPoolNd
+    from ox.nn.modules.transformer import _get_clones
+
+    assert _pair(3) == (3, 3) and issubclass(nn.Dropout2d, _DropoutNd) and not issubclass(nn.Dropout2d, nn.Dropout)
+    assert issubclass(nn.CircularPad1d, _CircularPadNd) and issubclass(nn.LPPool2d, _LPPoolNd)
+    assert issubclass(nn.AdaptiveAvgPool2d, _AdaptiveAvgPoolNd) and len(_get_clones(nn.ReLU(), 3)) == 3
+    assert not isinstance(nn.SiLU(), nn.ReLU) and isinstance(nn.ZeroPad2d(1), nn.ConstantPad2d)
+
+
+def test_a_hook_of_every_module_that_is_always_called() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Any) -> Any:
+            raise KeyError("broken")
+
+    seen: list[Any] = []
+    hook = nn.modules.module.register_module_forward_hook(lambda m, args, y: seen.append(y), always_call=True)
+    with pytest.raises(KeyError):
+        Broken()(1)
+    hook.remove()
+    with pytest.raises(KeyError):
+        Broken()(1)
+    assert seen == [None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import warnings
 from collections.abc import Callable
@@ -239,3 +240,31 @@ def test_schedulers(name: str) -> None:
             made.load_state_dict(made.state_dict())
             made.get_last_lr()
     assert found[0] and not found[0] - found[1], sorted(found[0] - found[1])
+
+
+# -- which class is which ----------------------------------------------------------------------------------------------
+
+# a lazy norm becomes the class itself at its first call, and is one here before that
+LAZY = {
+    (f"Lazy{kind}{rank}d", f"{kind}{rank}d") for kind in ("BatchNorm", "InstanceNorm") for rank in (1, 2, 3)
+} | {("UninitializedBuffer", "Buffer")}  # fmt: skip
+
+
+@pytest.mark.parametrize("space", ["nn", "optim", "optim.lr_scheduler", "utils.data", "distributions"])
+def test_subclasses_of_each_other(space: str) -> None:
+    """What a script finds with `isinstance(module, nn.ReLU)` is the same in both."""
+    theirs, ours = (importlib.import_module(f"{library}.{space}") for library in ("torch", "ox"))
+    pairs = {
+        name: (cls, getattr(ours, name))
+        for name, cls in vars(theirs).items()
+        if inspect.isclass(cls) and cls.__module__.startswith("torch") and inspect.isclass(getattr(ours, name, None))
+        if not name.startswith("_")
+    }
+    assert len(pairs) > 8
+    wrong = [
+        (a, b)
+        for a, (their_a, our_a) in pairs.items()
+        for b, (their_b, our_b) in pairs.items()
+        if issubclass(their_a, their_b) != issubclass(our_a, our_b) and (a, b) not in LAZY
+    ]
+    assert not wrong

@@ -49,6 +49,7 @@ class ChainedScheduler(_Combined):
         self._last_lr = self._rates()
 
     def step(self, epoch: int | None = None) -> None:
+        _refuse_jump(self, epoch)
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = self._rates()
@@ -79,6 +80,7 @@ class SequentialLR(_Combined):
         self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
+        _refuse_jump(self, epoch)
         self.last_epoch += 1
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
@@ -87,6 +89,13 @@ class SequentialLR(_Combined):
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
+
+
+def _refuse_jump(scheduler: _Combined, epoch: int | None) -> None:
+    if epoch is not None:
+        raise ArgumentError(
+            f"{type(scheduler).__name__} does not jump to an epoch", where=place(), got=f"step({epoch})"
+        )
 
 
 def _undo(scheduler: LRScheduler) -> None:
