@@ -39,13 +39,15 @@ def _stack(arrays: list[Any]) -> np.ndarray[Any, Any]:
 def default_collate(batch: Sequence[Any]) -> Any:
     """Tensors and arrays are stacked, floats become float64, ints int64, bools bool tensors, strings stay a list;
     tuples, lists and dicts are collated entry by entry. `torch.utils.data.default_collate`. Besides: dataclasses are
-    collated field by field, and None in all samples stays None.
+    collated field by field, and an entry that is None in all samples stays None.
 
     Raises:
         ShapeError: samples of different shapes or lengths.
         DTypeError: a kind that has no batch.
     """
     first = batch[0]
+    if any(sample is None for sample in batch):
+        raise _without_value(batch)
     if isinstance(first, str | bytes):  # NumPy's too
         return list(batch)
     if isinstance(first, Tensor | np.ndarray | np.generic):
@@ -74,16 +76,14 @@ def default_collate(batch: Sequence[Any]) -> Any:
         kind = np.bool_ if isinstance(first, bool) else np.int64 if isinstance(first, int) else np.float64
         return make_tensor(np.array(batch, kind))
     if isinstance(first, Mapping):
-        return {key: default_collate([sample[key] for sample in batch]) for key in first}
+        return {key: _entry([sample[key] for sample in batch]) for key in first}
     if is_dataclass(first) and not isinstance(first, type):
         named = [field.name for field in fields(first) if field.init]
-        return replace(first, **{name: default_collate([getattr(sample, name) for sample in batch]) for name in named})
-    if any(sample is None for sample in batch):
-        return _none(batch)
+        return replace(first, **{name: _entry([getattr(sample, name) for sample in batch]) for name in named})
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch):
             raise ShapeError("samples of different lengths do not make a batch", where=place())
-        parts = [default_collate(part) for part in zip(*batch, strict=True)]
+        parts = [_entry(part) for part in zip(*batch, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else parts
     raise DTypeError(
         f"{type(first).__name__} has no batch",
@@ -93,16 +93,20 @@ def default_collate(batch: Sequence[Any]) -> Any:
     )
 
 
-def _none(batch: Sequence[Any]) -> None:
-    """None, where all samples have it."""
-    odd = next((i for i, sample in enumerate(batch) if (sample is None) != (batch[0] is None)), None)
-    if odd is not None:
-        raise DTypeError(
-            "None in some samples, and not in all, makes no batch",
-            where=place(),
-            got=f"{type(batch[odd]).__name__}, number {odd} of the batch; the first is {type(batch[0]).__name__}",
-            hint="a value in its place, or a collate_fn of your own",
-        )
+def _entry(values: Sequence[Any]) -> Any:
+    """One entry of all samples: an optional one may be None in all of them."""
+    return None if all(value is None for value in values) else default_collate(values)
+
+
+def _without_value(batch: Sequence[Any]) -> DTypeError:
+    odd = next(i for i, sample in enumerate(batch) if sample is None)
+    return DTypeError(
+        "NoneType has no batch",
+        where=place(),
+        expected="a value in each sample",
+        got=f"None, number {odd} of the batch",
+        hint="a value in its place (a dataset's __getitem__ returns on every way), or a collate_fn of your own",
+    )
 
 
 def default_convert(data: Any) -> Any:

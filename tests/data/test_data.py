@@ -119,8 +119,9 @@ def test_collation() -> None:
         default_collate([ox.zeros(2), ox.zeros(3)])
     with pytest.raises(ShapeError, match="different lengths"):
         default_collate([(1, 2), (1,)])
-    with pytest.raises(DTypeError, match="NoneType has no batch"):
-        default_collate([None])
+    for batch in ([None], [ox.ones(2), None], [(1, 2), None], [{"a": 1}, {"a": None}], [None, "a"]):
+        with pytest.raises(DTypeError, match="NoneType has no batch"):
+            default_collate(batch)
 
 
 @pytest.mark.parametrize(

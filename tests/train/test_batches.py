@@ -188,9 +188,9 @@ def test_collating_dataclasses_and_none() -> None:
     assert (
         isinstance(batch, Named) and batch.x.shape == (2, 2) and batch.label.tolist() == [1, 0] and batch.note is None
     )
-    with pytest.raises(DTypeError, match="None in some samples") as caught:
+    with pytest.raises(DTypeError, match="NoneType has no batch") as caught:
         default_collate([(1, None), (1, 2)])
-    assert "number 1" in str(caught.value)
+    assert "number 0 of the batch" in str(caught.value)
 
 
 def test_parts_of_batches() -> None:
