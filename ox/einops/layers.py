@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from einops.layers import RearrangeMixin, ReduceMixin
-from einops.layers._einmix import _EinmixMixin
+try:
+    from einops.layers import RearrangeMixin, ReduceMixin
+    from einops.layers._einmix import _EinmixMixin
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("ox.einops needs einops: pip install einops", name=error.name) from None
 
 from ox.creation import empty
 from ox.functions import einsum

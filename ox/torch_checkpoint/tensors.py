@@ -32,13 +32,17 @@ class Storage:
     read: Callable[[], Any]
     views: set[tuple[Any, ...]] = field(default_factory=set)  # what its tensors show
     made: dict[tuple[Any, ...], Any] = field(default_factory=dict)  # the tensors, by that
-    _bytes: dict[DType, Any] = field(default_factory=dict)
+    _raw: Any = None
+    _bytes: dict[tuple[int, bool], Any] = field(default_factory=dict)  # by width, and whether they are bools
     _roots: dict[DType, Any] = field(default_factory=dict)
 
     def bytes(self, dtype: DType) -> Any:
         """In this machine's order, aligned; bools are 0 and 1."""
-        if dtype not in self._bytes:
-            raw = self.read()
+        form = dtype.itemsize, dtype == bool_
+        if form not in self._bytes:
+            if self._raw is None:
+                self._raw = self.read()
+            raw = self._raw
             if self.swapped and dtype.itemsize > 1:
                 whole = self.size // dtype.itemsize * dtype.itemsize
                 raw = raw[:whole].view(f"u{dtype.itemsize}").byteswap().view(np.uint8)
@@ -46,8 +50,8 @@ class Storage:
                 raw = raw.copy()
             if dtype == bool_ and self.size and raw.max() > 1:
                 raw = (raw != 0).view(np.uint8)
-            self._bytes[dtype] = raw
-        return self._bytes[dtype]
+            self._bytes[form] = raw
+        return self._bytes[form]
 
     def root(self, dtype: DType) -> Any:
         """All of it as one flat tensor, which its views are views of."""

@@ -169,6 +169,18 @@ def test_einops_finds_ox_in_any_order_of_imports(order: str) -> None:
     assert done.stdout.startswith("3 2 <_frozen_importlib_external.SourceFileLoader"), done.stderr
 
 
+def test_the_layers_without_einops_say_what_to_install() -> None:
+    code = "import sys; sys.modules['einops'] = None\nfrom ox.einops import Rearrange"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "ModuleNotFoundError: ox.einops needs einops: pip install einops" in done.stderr
+
+
+def test_a_function_as_a_reduction() -> None:
+    x = ARRAYS["x"]
+    got = reduce(ox.tensor(x), "b c h w -> b h", lambda t, dims: t.var(dim=dims, correction=0))
+    np.testing.assert_allclose(got.numpy(), reduce(x, "b c h w -> b h", np.var), rtol=1e-12)
+
+
 def test_ox_alone_does_not_load_einops() -> None:
     code = "import sys, ox\nprint([name for name in sys.modules if name.startswith('einops')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stdout == "[]\n"

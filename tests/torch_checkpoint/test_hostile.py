@@ -180,6 +180,25 @@ def test_memory_is_in_proportion_to_the_pickle(tmp_path: Path, case: str, monkey
         tracemalloc.stop()
 
 
+def test_a_storage_is_read_once_whatever_its_tensors_take_it_for(tmp_path: Path) -> None:
+    def seen_as(kind: str, width: int) -> bytes:
+        bare = storage("0", 8 * MIB, "torch.storage.UntypedStorage")
+        parts = (number(0), group(number(8 * MIB // width)), group(number(1)), b"\x89", NOTHING, name(f"torch.{kind}"))
+        return call("torch._utils._rebuild_tensor_v3", bare, *parts)
+
+    kinds = {"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4, "int16": 2, "uint8": 1}
+    value = mapping({kind: seen_as(kind, width) for kind, width in kinds.items()})
+    path = write(tmp_path / "x.pt", value, {"0": bytes(8 * MIB)})
+    tracemalloc.start()
+    try:
+        found = ox.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 12 * MIB
+    finally:
+        tracemalloc.stop()
+    found["int64"].add_(1)
+    assert found["uint8"][0].item() == 1 and found["uint8"].shape == (8 * MIB,)
+
+
 def test_depth_and_repetition_are_bounded(tmp_path: Path) -> None:
     refused(write(tmp_path / "x.pt", b"]" * 200 + b"a" * 199), "nested too deep")
     refused(write(tmp_path / "x.pt", b")" + b"\x85" * 50_000), "nested too deep")
