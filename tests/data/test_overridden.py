@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import ox
-from ox.data import BatchSampler, DataLoader, SequentialSampler, Subset, TensorDataset
+from ox.data import BatchSampler, DataLoader, SequentialSampler, Subset, TensorDataset, transforms
 from ox.data.overridden import SAMPLES, speaks_for
 
 X = ox.arange(4).float()
@@ -52,3 +52,17 @@ def test_orders() -> None:
     assert list(BatchSampler(Backwards(X), 3, False)) == [[3, 2, 1], [0]]
     assert speaks_for(SequentialSampler(X), "order", "__iter__") and not speaks_for(Backwards(X), "order", "__iter__")
     assert not speaks_for([1, 2], "batch", *SAMPLES)
+
+
+@pytest.mark.parametrize(
+    "around", [lambda t: t, lambda t: transforms.Compose([t]), lambda t: transforms.RandomApply([t], 1.0)]
+)
+@pytest.mark.parametrize("name", ["forward", "__call__"])
+def test_transforms_that_are_called_in_a_way_of_their_own(name: str, around: Any) -> None:
+    def own(self: Any, image: Any) -> Any:
+        return 7 + getattr(super(kind, self), name)(image)
+
+    kind = type("Own", (transforms.RandomHorizontalFlip,), {name: own})
+    image = ox.zeros(3, 4, 4)
+    assert (around(kind(1.0))(image).array == 7).all()
+    assert (around(kind(1.0)).batch(image[None]).array == 7).all()

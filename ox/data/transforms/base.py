@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox import random
+from ox.data.overridden import speaks_for
 from ox.data.transforms.colour import check_probability
 from ox.data.transforms.draws import draw, draw_many
 from ox.data.transforms.images import is_pil
@@ -16,6 +17,8 @@ from ox.errors import ArgumentError, ShapeError
 from ox.ops.explain import place
 from ox.ops.operator import make_tensor
 from ox.tensor import Tensor
+
+CALLS = ("__call__", "forward")  # what a subclass that comes from torchvision replaces
 
 
 class Transform:
@@ -31,6 +34,10 @@ class Transform:
 
     def __call__(self, image: Any) -> Any:
         """The image changed: of the kind and layout that it has."""
+        return self.forward(image)
+
+    def forward(self, image: Any) -> Any:
+        """The same, under the name by which a subclass of torchvision's replaces it."""
         return self.apply(image, draw(self.draws, self.generator))
 
     def batch(self, images: Any, generator: random.Generator | None = None) -> Any:
@@ -52,6 +59,8 @@ class Transform:
             )
         if not shape[0]:
             return images
+        if not speaks_for(self, "apply_batch", *CALLS):
+            return one_by_one(lambda image, _: self(image), images, np.zeros((shape[0], 0)))
         return self.apply_batch(images, draw_many((shape[0], self.draws), generator or self.generator))
 
     def apply(self, image: Any, numbers: Sequence[float]) -> Any:
@@ -124,20 +133,26 @@ def _checked(transforms: Any, name: str) -> list[Any]:
     return found
 
 
+def _takes_numbers(transform: Any) -> bool:
+    """Whether a transform takes its numbers from its surroundings: not if it has a generator, is just a function, or
+    is called in a way of its own."""
+    if not isinstance(transform, Transform) or transform.generator is not None:
+        return False
+    return speaks_for(transform, "apply", *CALLS)
+
+
 def _needs(transform: Any) -> int:
-    """How many numbers a transform takes from its surroundings: none if it has a generator, or is just a function."""
-    return transform.draws if isinstance(transform, Transform) and transform.generator is None else 0
+    return transform.draws if _takes_numbers(transform) else 0
 
 
 def _run(transform: Any, image: Any, numbers: Sequence[float]) -> Any:
-    inside = isinstance(transform, Transform) and transform.generator is None
-    return transform.apply(image, numbers) if inside else transform(image)
+    return transform.apply(image, numbers) if _takes_numbers(transform) else transform(image)
 
 
 def _run_batch(transform: Any, images: Any, numbers: NDArray[np.float64]) -> Any:
     if not isinstance(transform, Transform):
         return one_by_one(lambda image, _: transform(image), images, numbers)
-    return transform.apply_batch(images, numbers) if transform.generator is None else transform.batch(images)
+    return transform.apply_batch(images, numbers) if _takes_numbers(transform) else transform.batch(images)
 
 
 class Compose(Transform):
