@@ -19,9 +19,9 @@ differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ox import views
@@ -50,14 +50,18 @@ class FunctionCtx(HandMade):
     _kept: tuple[Any, ...] = ()
     _fixed: tuple[Any, ...] = ()
     _dirty: tuple[Any, ...] = ()
+    _sparse: Mapping[int, Any] = MappingProxyType({})  # the sparse tensors that are kept, by position
     _materialize = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors for backward: inputs, outputs or others. Backward raises when one was written meanwhile.
+        """Keep tensors for backward: inputs, outputs or others, of sparse ones their values. Backward raises when one
+        was written meanwhile.
 
         Raises:
             ArgumentError: what is neither a tensor nor None; that can be kept as an attribute of `ctx`.
         """
+        self._sparse = {i: t for i, t in enumerate(tensors) if getattr(t, "is_sparse", False)}
+        tensors = tuple(t._values() if i in self._sparse else t for i, t in enumerate(tensors))  # type: ignore[union-attr]
         for i, t in enumerate(tensors):
             if t is not None and not hasattr(t, "node"):
                 raise ArgumentError(
@@ -74,10 +78,11 @@ class FunctionCtx(HandMade):
         if self.saved is None:
             raise self.released_error()
         found = []
-        for kept, port in self.saved:
+        for i, (kept, port) in enumerate(self.saved):
             tensor = unpack(self, kept)
-            attached = port is not None and MODE.get().grad
-            found.append(tensor.attached(self, port) if attached else tensor)
+            if port is not None and MODE.get().grad:
+                tensor = tensor.attached(self, port)
+            found.append(self._sparse[i]._with(tensor) if i in self._sparse else tensor)
         return tuple(found)
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:

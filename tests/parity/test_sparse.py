@@ -45,6 +45,52 @@ def test_products_as_graph_networks_write_them(form: str) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_function_that_keeps_a_sparse_matrix() -> None:
+    """As graph attention networks have it: the gradient of the entries by hand, from the saved matrix."""
+
+    def product(T: Any) -> Any:
+        class Product(T.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, indices: Any, values: Any, shape: Any, b: Any) -> Any:
+                a = T.sparse_coo_tensor(indices, values, shape)
+                ctx.save_for_backward(a, b)
+                ctx.N = shape[1]
+                return T.matmul(a, b)
+
+            @staticmethod
+            def backward(ctx: Any, grad_output: Any) -> Any:
+                a, b = ctx.saved_tensors
+                dense = grad_output.matmul(b.t())
+                places = a._indices()[0, :] * ctx.N + a._indices()[1, :]
+                return None, dense.reshape(-1)[places], None, a.t().matmul(grad_output)
+
+        return Product.apply
+
+    found = []
+    for T in (ox, torch):
+        values, x = T.tensor(VALUES, requires_grad=True), T.tensor(RIGHT, requires_grad=True)
+        product(T)(T.tensor(INDEX), values, T.Size([3, 4]), x).square().sum().backward()
+        found.append([values.grad.numpy(), x.grad.numpy()])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_edges_that_are_dropped_and_normalised() -> None:
+    """As LightGCN and NGCF drop edges, and as adjacency matrices are normalised."""
+
+    def made(T: Any, a: Any) -> list[Any]:
+        kept = T.tensor([True, False, True, True, False, True])
+        dropped = T.sparse.FloatTensor(a._indices()[:, kept], a._values()[kept], a.shape).to(a.device) * (1.0 / 0.5)
+        a = a.coalesce()
+        again = T.sparse.FloatTensor(a.indices().t().t(), a.values() / 2, a.size()).coalesce()
+        degree = T.sparse.sum(a * a, dim=1).to_dense().pow(-0.5)
+        left = T.diag(degree).to_sparse()
+        return [x.to_dense().numpy() for x in (dropped, again, T.sparse.mm(left, a), T.eye(3).to_sparse() - left)]
+
+    for got, expected in zip(*[made(T, a) for T, a in zip((ox, torch), both(), strict=True)], strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_graph_network_with_a_sparse_buffer() -> None:
     """Three steps of Adam on both sides from the same weights; the states have the same names and shapes."""
 
