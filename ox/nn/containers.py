@@ -9,19 +9,21 @@ from ox.errors import ArgumentError, DTypeError
 from ox.nn.module import Module
 
 
-def _module(value: Any, holder: str) -> Module:
-    if not isinstance(value, Module):
-        raise ArgumentError(f"{holder} holds modules", expected="a Module", got=type(value).__name__)
-    return value
+def _module(value: Any, holder: Module) -> Any:
+    """`value`, if it is a module, or None where the holder does not call it."""
+    if isinstance(value, Module) or (value is None and not isinstance(holder, Sequential)):
+        return value
+    expected = "a Module" if isinstance(holder, Sequential) else "a Module or None"
+    raise ArgumentError(f"{type(holder).__name__} holds modules", expected=expected, got=type(value).__name__)
 
 
 class _Numbered(Module):
     """What Sequential and ModuleList share: children named 0, 1, ..."""
 
-    def _children(self) -> list[Module]:
-        return [m for m in self._modules.values() if m is not None]
+    def _children(self) -> list[Any]:
+        return list(self._modules.values())
 
-    def _renumber(self, modules: list[Module]) -> None:
+    def _renumber(self, modules: list[Any]) -> None:
         self._modules.clear()
         self._modules.update({str(i): m for i, m in enumerate(modules)})
 
@@ -34,7 +36,7 @@ class _Numbered(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._children())
 
     @overload
@@ -53,10 +55,10 @@ class _Numbered(Module):
     def __setitem__(self, index: Any, module: Any) -> None:
         if isinstance(index, slice):
             modules = self._children()
-            modules[index] = [_module(m, type(self).__name__) for m in module]
+            modules[index] = [_module(m, self) for m in module]
             self._renumber(modules)
             return
-        self._modules[self._position(index)] = _module(module, type(self).__name__)
+        self._modules[self._position(index)] = _module(module, self)
 
     def __delitem__(self, index: int | slice) -> None:
         modules = self._children()
@@ -83,17 +85,17 @@ class _Numbered(Module):
         if isinstance(self, Sequential) and not isinstance(other, Sequential):
             raise DTypeError("a Sequential adds up with a Sequential", got=type(other).__name__)
 
-    def append(self, module: Module) -> Any:
-        self._modules[str(len(self))] = _module(module, type(self).__name__)
+    def append(self, module: Module | None) -> Any:
+        self._modules[str(len(self))] = _module(module, self)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
+    def insert(self, index: int, module: Module | None) -> Any:
         modules = self._children()
-        modules.insert(index, _module(module, type(self).__name__))
+        modules.insert(index, _module(module, self))
         self._renumber(modules)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[Module | None]) -> Any:
         for module in modules:
             self.append(module)
         return self
@@ -110,7 +112,7 @@ class Sequential(_Numbered):
         else:
             named = ((str(i), m) for i, m in enumerate(modules))
         for name, module in named:
-            self.add_module(name, _module(module, "Sequential"))
+            self.add_module(name, _module(module, self))
 
     def __mul__(self, times: int) -> Sequential:
         """Itself several times over; the modules are shared."""
@@ -131,9 +133,9 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules, whose parameters count as this module's. `torch.nn.ModuleList`."""
+    """A list of modules, whose parameters count as this module's; None in a place of it. `torch.nn.ModuleList`."""
 
-    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+    def __init__(self, modules: Iterable[Module | None] | None = None) -> None:
         super().__init__()
         self.extend(modules or ())
 
@@ -155,7 +157,7 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """A dict of modules, whose parameters count as this module's. `torch.nn.ModuleDict`."""
+    """A dict of modules, whose parameters count as this module's; None as a value. `torch.nn.ModuleDict`."""
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()
@@ -169,7 +171,7 @@ class ModuleDict(Module):
         return self._modules[name]
 
     def __setitem__(self, name: str, module: Module) -> None:
-        self.add_module(name, _module(module, "ModuleDict"))
+        self.add_module(name, _module(module, self))
 
     def __delitem__(self, name: str) -> None:
         del self._modules[name]
