@@ -49,6 +49,10 @@ def move_arguments(
     args: tuple[Any, ...], device: Any, dtype: Any, tensor: Any, copy: builtins.bool
 ) -> tuple[Any, Any, builtins.bool]:
     """Device, element type and `copy` from what `to` got by position, in any of PyTorch's forms."""
+    if len(args) == 1 and device is None and tensor is None:  # the usual call
+        (arg,) = args
+        if isinstance(arg, str) and arg.partition(":")[0] in KINDS:
+            return arg, dtype, copy
     flags: list[builtins.bool] = []
     for arg in args if tensor is None else (tensor, *args):
         on, kind = None, None
@@ -180,17 +184,19 @@ class Methods(
             DeviceError: no such device here.
         """
         take_format(memory_format)
+        x = self
         if args or tensor is not None:
             device, dtype, copy = move_arguments(args, device, dtype, tensor, copy)
-        device = None if device is None else Device(f"cuda:{device}" if isinstance(device, builtins.int) else device)
-        x = self if device is None or device == self.device else F.to_device(self, device)
+        if device is not None and device != x.device:
+            device = Device(f"cuda:{device}" if isinstance(device, builtins.int) else device)
+            x = x if device == x.device else F.to_device(x, device)
         if dtype is not None:
             try:
                 wanted = np.dtype(dtype)
             except TypeError:
                 raise no_such_type(dtype) from None
             x = cast(x, wanted)
-        return x.clone() if x is self and copy else x
+        return x.clone() if x is self and copy else x  # type: ignore[no-any-return]
 
     def type(self: Any, dtype: Any = None, non_blocking: builtins.bool = False) -> Any:
         """In another element type, which may be ``ox.LongTensor`` or its name; without one, PyTorch's name of its own.

@@ -156,10 +156,14 @@ def make(form, function, own, again, MISSING, not_tensors):
 def _of_sizes(form: _Form) -> Any:
     """A function that also takes any number of positions."""
 
+    function, body = form.function, inspect.unwrap(form.function).__code__
+
     def called(*args: Any, **more: Any) -> Any:
         try:
-            if not more:
-                return form.function(*args)
+            return function(*args, **more)
+        except TypeError as error:
+            if _entered(error.__traceback__, body):
+                raise
         except AttributeError as error:
             told = not_tensors(form.name, error)
             if told is None:
