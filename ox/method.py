@@ -81,6 +81,7 @@ def in_place(name: str) -> Any:
             )
         return self.assign(result, f"{name}_")  # type: ignore[no-any-return]
 
+    method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = (
         f"`{name}` in place; the version counts up. Raises GradientError where a gradient needs the old value."
     )

@@ -12,7 +12,7 @@ def _later(module: str, name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(module), name)(self, *args, **kwargs)
 
-    method.__name__ = name
+    method.__name__ = method.__qualname__ = name
     method.__doc__ = f"`{module}.{name}` of this tensor."
     return method
 

@@ -163,7 +163,8 @@ def _of_shape(draw: str, name: str, what: str) -> Any:
     ) -> Tensor:
         return _placed(_draw(draw, sizes_of(size), dtype, generator), device, requires_grad)
 
-    function.__name__, function.__doc__ = name, f"{what}, of the sizes given. `torch.{name}`."
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{what}, of the sizes given. `torch.{name}`."
     return factory(function)
 
 
@@ -182,7 +183,8 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         kind = dtype or input.array.dtype
         return _placed(_draw(draw, input.shape, kind, generator, like), device or input.device, requires_grad)
 
-    function.__name__, function.__doc__ = name, f"{what}, of the shape and type of `input`. `torch.{name}`."
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{what}, of the shape and type of `input`. `torch.{name}`."
     return factory_without_out(function)
 
 

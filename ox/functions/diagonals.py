@@ -34,7 +34,7 @@ def _triangle(upper: int) -> Any:
             )
         return ops.Trilu(input, operator.as_input(np.array(diagonal, np.int64)), upper=upper)
 
-    function.__name__ = "triu" if upper else "tril"
+    function.__name__ = function.__qualname__ = "triu" if upper else "tril"
     side = "below" if upper else "above"
     function.__doc__ = f"Zeros {side} the diagonal of every matrix. `torch.{function.__name__}`, ONNX Trilu."
     return function
@@ -60,7 +60,7 @@ def _triangle_indices(upper: bool) -> Any:
         made = made.to(device) if device else made
         return made.requires_grad_() if requires_grad else made
 
-    function.__name__ = "triu_indices" if upper else "tril_indices"
+    function.__name__ = function.__qualname__ = "triu_indices" if upper else "tril_indices"
     where = "on and above" if upper else "on and below"
     function.__doc__ = f"The places {where} a diagonal of a matrix, [2, how many]. `torch.{function.__name__}`."
     return function

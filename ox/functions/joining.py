@@ -49,7 +49,7 @@ def _at_least_function(rank: int) -> Any:
         made = tuple(_at_least(rank, x) for x in several)
         return made[0] if alone else made
 
-    function.__name__ = f"atleast_{rank}d"
+    function.__name__ = function.__qualname__ = f"atleast_{rank}d"
     function.__doc__ = f"With dimensions of size 1 up to {rank}. `torch.atleast_{rank}d`."
     return function
 
@@ -118,7 +118,7 @@ def _named_split(name: str, dim: int, least: int) -> Any:
             )
         return tensor_split(input, indices_or_sections, along)
 
-    function.__name__ = name
+    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Equal parts, or parts that end at places, along dimension {dim}. `torch.{name}`."
     return function
 

@@ -222,7 +222,7 @@ def _extreme(op: Any, on_bools: Any) -> Any:
     which = op.name.lower()
     size = "larger" if which == "max" else "smaller"
     function.__doc__ = f"The {size} of two, element by element. `torch.{which}imum`."
-    function.__name__ = f"{which}imum"
+    function.__name__ = function.__qualname__ = f"{which}imum"
     return function
 
 

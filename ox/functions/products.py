@@ -57,7 +57,7 @@ def _product(what: str, *ranks: int) -> Any:
         return matmul(input, other)
 
     shapes = {1: "a vector", 2: "a matrix", 3: "a batch of matrices"}
-    function.__name__ = what
+    function.__name__ = function.__qualname__ = what
     function.__doc__ = f"The product of {shapes[ranks[0]]} and {shapes[ranks[1]]}. `torch.{what}`, ONNX MatMul."
     return by_policy(function)
 

@@ -139,7 +139,7 @@ def _extreme(position: Any, largest: bool) -> Any:
         return ValuesIndices(values, indices)
 
     which = "max" if largest else "min"
-    function.__name__ = which
+    function.__name__ = function.__qualname__ = which
     function.__doc__ = (
         f"The {'largest' if largest else 'smallest'} of all, of two tensors, or with `dim` a pair (values, indices)."
         f" `torch.{which}`."

@@ -42,9 +42,9 @@ def mm(mat1: SparseTensor, mat2: Any, reduce: str = "sum") -> Any:
     return F.index_add(picked.new_zeros(mat1.shape[0], *shape[1:]), 0, rows, picked)
 
 
-def smm(input: SparseTensor, mat: Any) -> SparseTensor:
+def smm(input: SparseTensor, mat2: Any) -> SparseTensor:
     """`mm` with a sparse result. `torch.smm`. Depends on values, so it does not record."""
-    return to_sparse(mm(input, mat))
+    return to_sparse(mm(input, mat2))
 
 
 spmm = dsmm = mm  # `torch.spmm`, as older scripts say
