@@ -21,7 +21,10 @@ SHOWN = 3  # of the most probable classes
 def predict(
     model: Annotated[Path, typer.Argument(help="A run's folder or an ONNX file.")],
     input: Annotated[
-        str, typer.Argument(help="A .npy or .npz file, one sample or a batch, or one of the recipe's: held-back:3")
+        str,
+        typer.Argument(
+            help="A sample or a batch: .npy, .npz, .csv or .json, a picture; or one of the recipe's: held-back:3"
+        ),
     ],
     recipe: Annotated[
         str | None, typer.Option(help="Whose data held-back:3 speaks of.", show_default="what trained the model")
@@ -66,7 +69,8 @@ def _shares(scores: Array) -> Array:
 
 def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:
     """The input arrays with a leading batch axis, and the true answers where the input comes from a recipe."""
-    from ox.errors import ArgumentError, LoadError
+    from ox.errors import ArgumentError
+    from ox_cli.inputs import read
 
     part, colon, number = text.partition(":")
     if colon and part in PARTS:
@@ -86,40 +90,4 @@ def _read(source: Source, text: str) -> tuple[list[Array], Array | None]:
         if targets is not None and targets.dtype.kind != "f" and (targets.ndim != 1 or targets.dtype.kind not in "iu"):
             targets = None  # neither a number nor a class
         return inputs, targets
-    if not Path(text).is_file():
-        raise LoadError(f"there is no input {text}", expected="a .npy or .npz file, or held-back:INDEX")
-    try:
-        read = np.load(text, allow_pickle=False)
-        arrays = [read] if isinstance(read, np.ndarray) else _in_order({name: read[name] for name in read}, source)
-    except (ValueError, OSError, EOFError) as error:
-        raise LoadError(f"{text} is not a NumPy file of plain arrays", got=str(error)) from error
-    return _batched(arrays, source), None
-
-
-def _in_order(arrays: dict[str, Array], source: Source) -> list[Array]:
-    """The arrays of an .npz by the names of the model's inputs; a single one needs no name."""
-    if set(source.inputs) <= set(arrays):
-        return [arrays[name] for name in source.inputs]
-    if len(arrays) == 1 and len(source.inputs) <= 1:
-        return list(arrays.values())
-    raise ValueError(f"arrays {', '.join(arrays)}; the model takes {', '.join(source.inputs)}")
-
-
-def _batched(arrays: list[Array], source: Source) -> list[Array]:
-    """In the types and ranks of the model's inputs, where those are known: a lone sample gets its batch axis."""
-    from ox.errors import ShapeError
-    from ox.train.datasets import first
-    from ox.train.samples import batches
-
-    if source.recipe is None:
-        return arrays
-    part = first(source.recipe.data().to_try(), 1)
-    like, _ = next(batches(part, 1, source.recipe.function("collate"), source.order))
-    fitted = [a[np.newaxis] if a.ndim == b.ndim - 1 else a for a, b in zip(arrays, like, strict=False)]
-    if len(like) != len(arrays) or any(a.shape[1:] != b.shape[1:] for a, b in zip(fitted, like, strict=True)):
-        raise ShapeError(
-            "the input does not fit the model",
-            expected=" and ".join(f"{b.dtype} [batch, {', '.join(map(str, b.shape[1:]))}]" for b in like),
-            got=" and ".join(f"{a.dtype} {list(a.shape)}" for a in arrays),
-        )
-    return [np.ascontiguousarray(a, dtype=b.dtype) for a, b in zip(fitted, like, strict=True)]
+    return read(source, Path(text)), None

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from ox.data import Subset, TensorDataset
+from ox.data.npy import read_npy
 from ox.errors import ArgumentError, DTypeError, LoadError, RecipeError, ShapeError
 from ox.train.datasets import first
 from ox.train.samples import batches, plain
@@ -152,18 +152,19 @@ def arrays_page(path: Path, inputs: tuple[str, ...]) -> tuple[str, int]:
     """
     needed = [*inputs, "target"]
     try:
-        with open(path, "rb") as file:  # NumPy leaves a file open that it cannot read
-            read = np.load(file, allow_pickle=False)
-            if isinstance(read, np.ndarray):
-                raise ValueError("a single array, as in .npy")
-            missing = [name for name in needed if name not in read]
-            arrays = {} if missing else {name: read[name] for name in needed}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise RecipeError(f"{path} cannot be read", expected="an .npz file of plain arrays", got=str(error)) from error
-    if missing:
+        read = read_npy(path)
+        if isinstance(read, np.ndarray):
+            raise LoadError(f"{path} is one array", got="a single array, as in .npy")
+    except LoadError as error:
         raise RecipeError(
-            f"{path} has no array '{missing[0]}'", expected=", ".join(needed), got=", ".join(read.files) or "no array"
+            f"{path} cannot be read", expected=error.expected or "an .npz file of plain arrays", got=error.got,
+            hint=error.hint,
+        ) from error  # fmt: skip
+    if missing := [name for name in needed if name not in read]:
+        raise RecipeError(
+            f"{path} has no array '{missing[0]}'", expected=", ".join(needed), got=", ".join(read) or "no array"
         )
+    arrays = {name: read[name] for name in needed}
     target, lengths = arrays["target"], {name: len(x) if x.ndim else None for name, x in arrays.items()}
     classes = target.ndim == 1 and target.dtype.kind in "iu"
     if not classes or (target.size and not 0 <= target.min() <= target.max() < MOST):

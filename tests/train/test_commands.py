@@ -121,7 +121,7 @@ def test_predict_refuses(run: train.Run, here: Path, capsys: pytest.CaptureFixtu
     np.save(here / "pickled.npy", np.array([{}]), allow_pickle=True)
     for given, shown in {
         "wide.npy": "ShapeError: the input does not fit the model",
-        "two.npz": "LoadError: two.npz",
+        "two.npz": "LoadError: two.npz does not hold the model's inputs",
         "junk.npy": "LoadError: junk.npy is not a NumPy file",
         "pickled.npy": "LoadError: pickled.npy is not a NumPy file",
         "nothing.npy": "LoadError: there is no input nothing.npy",
