@@ -6,12 +6,11 @@
   on a free port: whatever the page names as its port means that one from there on.
 - other fences show text and are not run, except that ```bash and ```sh need a marker like blocks that cannot run.
 
-Markers, as HTML comments on the line before a block (or anywhere on the page for the last three):
+Markers, as HTML comments on the line before a block (or anywhere on the page for the last two):
 
     <!-- not run: REASON -->     the block is left out; pytest's summary lists it with its reason
     <!-- file: train.py -->     the block is written to a file of this name, for a command further down
     <!-- raises: ShapeError -->  the block (python), or its last command (console), must end in that error
-    <!-- first: COMMAND -->      an `ox` command that the page silently needs
     <!-- slow page -->           this page belongs to `make test-all` only
     <!-- needs: PACKAGE -->      this page is skipped where the package is not installed
 """
@@ -78,8 +77,6 @@ class Runner:
         self.ports: dict[str, str] = {}  # as the page says it: as it is
 
     def run(self, page: Path) -> None:
-        for command in re.findall(r"<!-- first: *(ox .*?) *-->", page.read_text()):
-            self.command(command, None)
         try:
             for block in blocks_of(page):
                 if block.not_run is not None:
