@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ox.errors import RecipeError
@@ -176,7 +177,17 @@ def arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
 def _parameters(model: Any) -> tuple[int, set[str], list[str], bool]:
     """Of a model's forward: how many inputs it takes by position, all names, those without a default, and whether it
     takes any name."""
-    kinds = inspect.signature(_bare(model).forward).parameters
+    bare = _bare(model)
+    own = vars(bare).get("forward")
+    if own is not None:
+        return _signature(own)
+    positional, taken, needed, rest = _signature(type(bare).forward)
+    return positional - 1, taken - {"self"}, needed[1:], rest
+
+
+@lru_cache(maxsize=64)
+def _signature(function: Any) -> tuple[int, set[str], list[str], bool]:
+    kinds = inspect.signature(function).parameters
     named = {n: p for n, p in kinds.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     positional = sum(p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY) for p in kinds.values())
     needed = [name for name, p in named.items() if p.default is p.empty]

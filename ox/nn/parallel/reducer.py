@@ -75,6 +75,7 @@ class Reducer:
         self.broken: str | None = None
         self.hook: tuple[Any, CommHook] | None = None
         self._depth = 0
+        self._shadowing = False
         self._order: list[int] | None = None if find_unused else []  # of the first backward, until buckets follow it
         # the last layers' gradients come first
         self._build(range(len(self.parameters))[::-1])
@@ -145,6 +146,7 @@ class Reducer:
     def _absent(self, i: int) -> None:
         if not self.find_unused:
             self._missing.append(i)
+        if not self._shadowing:
             self._place[i][0].flag[...] = 1
         self._ready(i)
 
@@ -219,7 +221,6 @@ class Reducer:
         """Wait for every bucket, and put the averages where the gradients are."""
         for i in [i for i, came in enumerate(self._came) if not came]:
             self._absent(i)  # it was within reach, but no gradient came
-        used = self._used()
         lacking = False
         for bucket in self.buckets:
             result = bucket.work.wait()
@@ -227,11 +228,14 @@ class Reducer:
             if self.hook is not None:
                 self._take(bucket, result)
             lacking = lacking or bool(bucket.flag[0] > 0)
+            bucket.work = None
+        # all ranks see the same flags; where none is set, each parameter came on each rank, and nobody need be asked
+        used = self._used() if self.find_unused and (lacking or self.hook is not None) else None
+        for bucket in self.buckets:
             for i, average in bucket.slots():
                 if used is None or used[i]:
                     self._deliver(self.parameters[i], average)
-            bucket.work = None
-        if lacking or self._missing:
+        if not self.find_unused and (lacking or self._missing):
             raise self._lacking(lacking)
         if self._order:
             self._follow_use()
@@ -244,8 +248,6 @@ class Reducer:
 
     def _used(self) -> Any:
         """Which parameters have a gradient on any rank; the others keep none."""
-        if not self.find_unused:
-            return None
         used = self.there(np.array([p.grad is not None for p in self.parameters], uint8))
         dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
         return used.cpu().array
@@ -299,7 +301,7 @@ class Reducer:
         kept = [p._grad for p in self.parameters]
         for p in self.parameters:
             p._grad = None
-        finding, self.find_unused = self.find_unused, True
+        finding, self.find_unused, self._shadowing = self.find_unused, True, True
         try:
             self.begin(())
             self.find_unused = finding
@@ -308,7 +310,7 @@ class Reducer:
                 self._order = list(range(len(self.parameters)))[::-1]
             self.finish()
         finally:
-            self.find_unused = finding
+            self.find_unused, self._shadowing = finding, False
             for p, grad in zip(self.parameters, kept, strict=True):
                 p._grad = grad
 
