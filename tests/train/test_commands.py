@@ -181,7 +181,7 @@ def test_an_onnx_file_counts_like_its_run(run: train.Run, here: Path, capsys: py
     np.save(here / "wide.npy", np.zeros((1, 3), np.float32))
     capsys.readouterr()
     assert run_main("predict", "model.onnx", "wide.npy") == 1
-    assert capsys.readouterr().err.startswith("ShapeError: model.onnx does not take this")
+    assert capsys.readouterr().err.startswith("ShapeError: the input does not fit the model")
 
 
 def test_eval_of_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
