@@ -184,8 +184,11 @@ What a script switches and ox has nothing to switch (`torch.compile`, `torch.jit
 nothing, and says so once. `torch.onnx.export` leads to `ox.export.save`; `nn.DataParallel` runs its module on one
 device. A tensor class with `__torch_function__` is a plain tensor to ox's functions.
 
-Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them. Three
-differences run through everything:
+Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them, by
+position and by name. NumPy's names (`axis`, `keepdims`, `x1`, `x2`) are taken, too, but by functions of a single
+operator (`add`, `exp`), which more names would slow. `out=` is a tensor of the result's shape, or one without elements;
+another shape is refused, where PyTorch warns and changes it, and so is a result that requires a gradient. `layout=`,
+`pin_memory=` and `memory_format=` change nothing. Three differences run through everything:
 
 - **No complex numbers**, for ONNX operators have none. What `ox.fft` gives stands for them: pairs in a last dimension
   of 2, which `shape` shows and `dtype` does not. `ox.fft` and `ox.istft` take them again; `+`, `-`, `*` and `/` by one
