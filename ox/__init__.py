@@ -255,7 +255,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "_dynamo", "accelerator", "amp", "backends", "compiler", "cpu", "cuda", "data", "devices", "distributed",
+    "_dynamo", "_utils", "accelerator", "amp", "backends", "compiler", "cpu", "cuda", "data", "devices", "distributed",
     "distributions", "einops", "export", "fft", "func", "fx", "graph", "hub", "jit", "linalg", "multiprocessing",
     "nn", "onnx", "mps", "optim", "overrides", "profiler", "serialization", "serve", "signal", "sparse", "special",
     "testing", "train", "types", "utils", "version", "vision", "xpu",

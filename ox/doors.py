@@ -21,7 +21,6 @@ _STORAGE = "a tensor's memory is its NumPy or CuPy array, x.array; there is no s
 _TRACED = "nothing is traced symbolically: ox.export.save records a call, and ox.export.load gives a module"
 ELSEWHERE = {
     "ox._six": "PyTorch itself has given it up: math.inf, str, collections.abc",
-    "ox._utils": "ox.cat of flattened tensors, and ox.split",
     "ox.ao": _QUANTIZED,
     "ox.FloatStorage": _STORAGE,
     "ox.Storage": _STORAGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -14,13 +15,18 @@ from ox.where import users_line
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # the digits of a checksum in a file's name
 _folder: list[str] = []  # what `set_dir` has chosen
 
 
 def get_dir() -> str:
     """The folder, as PyTorch has it: ``$TORCH_HOME/hub`` or ``~/.cache/torch/hub``. `torch.hub.get_dir`."""
+    return _folder[-1] if _folder else str(Path(_get_torch_home()) / "hub")
+
+
+def _get_torch_home() -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "torch"
-    return _folder[-1] if _folder else str(Path(os.environ.get("TORCH_HOME", cache)).expanduser() / "hub")
+    return str(Path(os.environ.get("TORCH_HOME", cache)).expanduser())
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:

@@ -29,6 +29,7 @@ PATHS = {
     "ox.distributions.multivariate_normal": "ox.distributions",
     "ox.distributions.uniform": "ox.distributions",
     "ox.functional": "ox",
+    "ox.jit.annotations": "typing",
     "ox.nn.modules.adaptive": "ox.nn.modules",
     "ox.nn.modules.channelshuffle": "ox.nn.modules",
     "ox.nn.modules.distance": "ox.nn.modules",

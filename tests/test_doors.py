@@ -163,6 +163,16 @@ def test_trees() -> None:
     assert tree_map_only(str, len, ["ab", 1]) == [2, 1]
 
 
+def test_many_tensors_as_one() -> None:
+    from ox._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+    tensors = [ox.rand(2, 3), ox.rand(4), ox.rand(1, 1)]
+    flat = _flatten_dense_tensors(tensors)
+    assert flat.shape == (11,)
+    for part, x in zip(_unflatten_dense_tensors(flat, tensors), tensors, strict=True):
+        assert part.shape == x.shape and bool((part == x).all())
+
+
 def test_names_of_old_optimizers_and_layers() -> None:
     from ox.nn.modules.utils import _reverse_repeat_tuple, _single
     from ox.optim.optimizer import Optimizer, required
@@ -248,3 +258,22 @@ def test_the_bases_that_people_ask_for() -> None:
     }.items():
         assert all(isinstance(module, base) for module in kinds)
         assert not isinstance(nn.Linear(1, 1), base)
+
+
+def test_classes_of_data_take_types_in_brackets() -> None:
+    from ox.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Sampler, Subset
+
+    class Pairs(Dataset[tuple[ox.Tensor, int]]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> tuple[ox.Tensor, int]:
+            return ox.ones(1) * index, index
+
+    class Backwards(Sampler[int]):
+        def __iter__(self) -> object:
+            return iter([1, 0])
+
+    loader: DataLoader[ox.Tensor] = DataLoader(Pairs(), sampler=Backwards())
+    assert [int(i) for _, i in loader] == [1, 0] and isinstance(Pairs(), Dataset)
+    assert all(kind[int].__origin__ is kind for kind in (ConcatDataset, IterableDataset, Subset, DataLoader))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ class Dataset:
     A dataset that can fetch many samples at once may define ``batch(indices: int64 array)``, which the loader then
     uses instead of collating one by one; see `TensorDataset`.
     """
+
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias:
+        """``Dataset[Tensor]``, for annotations and bases."""
+        return GenericAlias(cls, item)
 
     def __getitem__(self, index: int) -> Any:
         raise ArgumentError(f"{type(self).__name__} has no __getitem__", hint="def __getitem__(self, index): ...")

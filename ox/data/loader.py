@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import GenericAlias
 from typing import Any
 
 from ox import random
@@ -47,6 +48,11 @@ class DataLoader:
     Raises:
         ArgumentError: options that exclude each other.
     """
+
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias:
+        """``DataLoader[Tensor]``, for annotations and bases."""
+        return GenericAlias(cls, item)
 
     def __init__(
         self,

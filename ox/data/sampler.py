@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sized
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ from ox.sampling import multinomial
 
 class Sampler:
     """The base: an iterable of indices. `torch.utils.data.Sampler`."""
+
+    @classmethod
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias:
+        """``Sampler[int]``, for annotations and bases."""
+        return GenericAlias(cls, item)
 
     def __iter__(self) -> Iterator[Any]:
         raise ArgumentError(f"{type(self).__name__} has no __iter__", hint="def __iter__(self): ...")

@@ -174,3 +174,11 @@ class FashionMNIST(MNIST):
     classes = (
         "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     )  # fmt: skip
+
+
+class KMNIST(MNIST):
+    """Ten characters of cursive Japanese, as large and as many as MNIST's digits (Clanuwat and others, 2018).
+    `torchvision.datasets.KMNIST`; all else as for `MNIST`."""
+
+    name, folder = "KMNIST", "kmnist"
+    classes = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import sys
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from ox.doors import doors
 from ox.errors import ArgumentError
 from ox.nn import *  # noqa: F403
-from ox.nn import Module, ModuleList, functional
 from ox.nn import __all__ as __all__
+from ox.nn import functional
 from ox.nn import functional as F  # noqa: F401
 from ox.nn.adaptive import _AdaptiveAvgPool as _AdaptiveAvgPoolNd  # noqa: F401
 from ox.nn.adaptive import _AdaptiveMaxPool as _AdaptiveMaxPoolNd  # noqa: F401
@@ -37,11 +36,6 @@ from ox.nn.utils.rnn import PackedSequence as PackedSequence
 from ox.tensor import Tensor as Tensor
 
 
-def _get_clones(module: Module, N: int) -> ModuleList:
-    """`N` copies of a module, with parameters of their own."""
-    return ModuleList([copy.deepcopy(module) for _ in range(N)])
-
-
 def _get_activation_fn(activation: str) -> Any:
     """`F.relu` or `F.gelu`, by name."""
     if activation not in ("relu", "gelu"):
@@ -56,9 +50,8 @@ for _file in (
 ):  # fmt: skip
     sys.modules[f"{__name__}.{_file}"] = globals()[_file] = sys.modules[__name__]
 
-_ntuple = importlib.import_module(
-    f"{__name__}.utils"
-)._ntuple  # so that `utils` is that file, and not what ox.nn has of this name
+# so that `utils` is that file, and not what ox.nn has of this name
+_ntuple = importlib.import_module(f"{__name__}.utils")._ntuple
 _single, _pair, _triple = map(_ntuple, (1, 2, 3))
 
 __getattr__, __dir__ = doors(__name__)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ox.data import DataLoader, default_collate
-from ox.data.datasets import MNIST, FashionMNIST, read_idx
+from ox.data.datasets import KMNIST, MNIST, FashionMNIST, read_idx
 from ox.errors import BoundsError, LoadError
 
 CODES = {"uint8": 8, "int8": 9, "int16": 11, "int32": 12, "float32": 13, "float64": 14}
@@ -142,6 +142,11 @@ def test_files_that_do_not_fit_each_other(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(np.zeros((4, 3), np.uint8))))
     with pytest.raises(LoadError, match="holds no images"):
         MNIST(tmp_path)
+
+
+def test_datasets_of_the_same_form(tmp_path: Path) -> None:
+    mnist(tmp_path / "KMNIST" / "raw")
+    assert len(KMNIST(tmp_path)) == 20 and len(KMNIST.classes) == 10
 
 
 def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
