@@ -198,3 +198,24 @@ def test_eval_of_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]
     assert "correct" not in told
     assert run_main("eval", run.folder) == 0
     assert f"held back: mae {told['mae']:.4g}, r2 {told['r2']:.4g}" in capsys.readouterr().out
+
+
+def test_steps_threads_and_the_last_batch_from_the_command_line(page: Path, here: Path) -> None:
+    """In a process of its own: threads are those of a process."""
+    words = ["--max-steps", "7", "--steps-per-epoch", "3", "--drop-last", "--threads", "1", "--timeout", "60"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ox_cli", "train", str(page), *words], cwd=here, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "stopped after 7 steps" in done.stdout
+    run = train.find(here / "runs" / "points-0001")
+    options = run.config["options"]
+    assert {k: options[k] for k in ("max_steps", "steps_per_epoch", "drop_last", "threads", "timeout")} == {
+        "max_steps": 7, "steps_per_epoch": 3, "drop_last": True, "threads": 1, "timeout": 60.0
+    }  # fmt: skip
+    assert run.config["machine"]["threads"] == 1
+    assert [row["step"] for row in map(json.loads, run.metrics.read_text().splitlines()) if "seconds" in row] == [
+        3,
+        6,
+        7,
+    ]
