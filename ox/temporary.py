@@ -25,6 +25,7 @@ MARK = r"\.[0-9a-f]{8}\.tmp"
 ANY = re.compile(rf"\..+{MARK}")
 
 _held: set[int] = set()
+_folders: dict[Path, int] = {}
 
 
 def lock(handle: int) -> bool | None:
@@ -50,6 +51,7 @@ def _in_a_fork() -> None:
         with suppress(OSError):
             os.close(handle)
     _held.clear()
+    _folders.clear()
 
 
 os.register_at_fork(after_in_child=_in_a_fork)
@@ -85,8 +87,17 @@ def _new_file(path: Path) -> tuple[Path, int]:
 
 @contextmanager
 def folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder that only this user can look into, removed at the end. Those of the same prefix that killed
-    processes left are removed first.
+    """As `new_folder`, removed at the end."""
+    path = new_folder(prefix, parent)
+    try:
+        yield path
+    finally:
+        remove_folder(path)
+
+
+def new_folder(prefix: str, parent: Path | None = None) -> Path:
+    """A new folder that only this user can look into, held until `remove_folder` or the end of this process. Those of
+    the same prefix that killed processes left are removed first.
 
     Args:
         prefix: of its name; nobody else's names may begin so.
@@ -99,15 +110,20 @@ def folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     remove_abandoned(parent, re.compile(re.escape(prefix) + ".*"))
     path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
     try:
-        handle = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            lock(handle)
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
-            close(handle)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+        handle = _folders[path] = os.open(path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:
+        path.rmdir()
+        raise
+    lock(handle)
+    return path
+
+
+def remove_folder(path: Path) -> None:
+    """Remove what `new_folder` made, and let go of it."""
+    shutil.rmtree(path, ignore_errors=True)
+    handle = _folders.pop(path, None)
+    if handle is not None:
+        close(handle)
 
 
 def remove_abandoned(parent: Path, names: re.Pattern[str] = ANY) -> None:

@@ -30,6 +30,16 @@ def report(error: Exception) -> int:
     return shown.exit_code
 
 
+def report_exit(stop: SystemExit) -> int:
+    """Says which line ended the program, and with what; returns the exit code."""
+    shown = "" if stop.code is None else repr(stop.code)
+    if stop.code is not None and not isinstance(stop.code, int):
+        print(stop.code, file=sys.stderr)
+    print(f"ended by sys.exit({shown}) in {_place(stop) or 'a page'}", file=sys.stderr)
+    sys.stderr.flush()
+    return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+
+
 def as_ox(error: Exception) -> OxError | None:
     """`error` in the one format; None where nothing more needs saying."""
     if isinstance(error, OxError):
@@ -49,7 +59,7 @@ def as_ox(error: Exception) -> OxError | None:
     )
 
 
-def _place(error: Exception) -> str | None:
+def _place(error: BaseException) -> str | None:
     """The innermost line of a real file; frames such as `<frozen importlib._bootstrap>` tell nobody anything."""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     files = [f"{name}:{line}" for name, line in lines if not name.startswith("<")]

@@ -35,7 +35,9 @@ def launch(
     starts the ranks itself.
     """
     from ox.distributed.launcher import Plan, run
+    from ox_cli import ranks
 
+    ranks.check(nproc)
     plan = Plan(command, nproc, hostfile, max_restarts, timeout, label)
     code = run(plan, lambda line: typer.echo(line, err=True))
     if code:

@@ -117,6 +117,10 @@ def _run(argv: Sequence[str] | None) -> int:
         code = command.main(args=arguments, prog_name="ox", standalone_mode=False)
     except KeyboardInterrupt:
         return 130
+    except SystemExit as stop:  # of a page: its code and its message are the user's own
+        from ox_cli.errors import report_exit
+
+        return report_exit(stop)
     except Exception as error:
         if os.environ.get("OX_TRACEBACK"):
             raise

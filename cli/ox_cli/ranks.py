@@ -27,6 +27,14 @@ def wanted(nproc: int | None, resume: Path | None) -> int:
     return int(find(resume).config["machine"].get("processes", 1))
 
 
+def check(nproc: int | None) -> None:
+    """Raise UsageError for a number of processes that is none."""
+    if nproc is not None and nproc < 1:
+        from ox_cli.errors import UsageError
+
+        raise UsageError("--nproc is how many processes train together", expected="at least 1", got=str(nproc))
+
+
 def start(options: dict[str, Any], nproc: int, restarts: int) -> None:
     """Run `ox train` on `nproc` ranks, and end as they end. `options` are those given, by their names; a bare word has
     an empty one."""

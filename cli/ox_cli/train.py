@@ -116,6 +116,7 @@ def train(
         "timeout": timeout,
     }
     source = {"from": from_file, "data": data, "layers": layers}
+    ranks.check(nproc)
     if resume is not None:
         _refuse(recipe, out, flags | source)
     if not ranks.is_rank() and (count := ranks.wanted(nproc, resume)) > 1:

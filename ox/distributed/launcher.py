@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any
 
+from ox import temporary
 from ox.devices import machine
 from ox.distributed import keeper, start
 from ox.errors import ArgumentError, DeviceError
@@ -71,9 +71,9 @@ def run(plan: Plan, say: Callable[[str], None]) -> int:
     """
     program = mpiexec()
     _check(plan)
-    with tempfile.TemporaryDirectory(prefix=".ox-launch-", dir="." if plan.hosts else None) as folder:
+    with temporary.folder(".ox-launch-", Path.cwd() if plan.hosts else None) as folder:
         for attempt in range(plan.restarts + 1):
-            here = Path(folder).resolve() / str(attempt)
+            here = folder / str(attempt)
             here.mkdir()
             launched = Launched(plan, program, here)
             code = launched.wait()

@@ -11,13 +11,15 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 from ox.errors import ArgumentError, DeviceError, DistributedError
+from ox.temporary import ABANDONED
 from ox.where import users_line
 
 FOLDER = "OX_LAUNCH_FOLDER"  # where `ox launch` lets the ranks meet
@@ -239,6 +241,8 @@ def _place(here: Launch) -> tuple[Path, int, int] | None:
     try:
         if folder is None:
             return None
+        if not given:
+            _remove_abandoned(folder)
         folder.mkdir(mode=0o700, exist_ok=True)
         mine = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
     except OSError:
@@ -304,3 +308,16 @@ def _own() -> Path | None:
     if "pmi_proxy" not in name:
         return None  # a shell between mpiexec and this process: there is no common name
     return Path(tempfile.gettempdir()) / f"ox-{os.getuid()}-{parent}-{fields[19]}"
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the folders of mpiexecs that were killed: those whose number and start are no living process's."""
+    kind, user, *_ = folder.name.split("-")
+    for other in folder.parent.glob(f"{kind}-{user}-*-*"):
+        parent, _, began = other.name.removeprefix(f"{kind}-{user}-").partition("-")
+        with suppress(OSError, ValueError, IndexError):
+            if not (parent.isdigit() and began.isdigit()) or time() - other.stat().st_mtime < ABANDONED:
+                continue  # what is new may be of another container, whose processes are not seen from here
+            stat = Path(f"/proc/{parent}/stat")
+            if not stat.exists() or stat.read_text().rpartition(")")[2].split()[19] != began:
+                shutil.rmtree(other)

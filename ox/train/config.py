@@ -92,8 +92,10 @@ def dump(config: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
-    # JSON's strings, numbers and truth values are TOML's too, but for DEL, which TOML wants escaped
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON's strings, numbers and truth values are TOML's too, but for DEL, which TOML wants escaped; what is not UTF-8
+    # in a path has no place in either
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return text.encode("utf-8", "replace").decode()
 
 
 def parse(path: Path) -> dict[str, Any]:

@@ -166,13 +166,17 @@ def create_at(folder: str | os.PathLike[str], recipe: Recipe, options: Options) 
 
 
 def _make(folder: Path, recipe: Recipe, options: Options) -> Run:
-    (folder / "checkpoints").mkdir()
     run = Run(folder, config.describe(recipe, options, folder.name))
-    if recipe.base is not None:
-        recipe.base.keep(folder)
-    if recipe.text:
-        write_text(folder / "recipe.py", recipe.text)
-    write_text(folder / "config.toml", config.dump(run.config))
+    try:
+        run.last.parent.mkdir()
+        if recipe.base is not None:
+            recipe.base.keep(folder)
+        if recipe.text:
+            write_text(folder / "recipe.py", recipe.text)
+        write_text(folder / "config.toml", config.dump(run.config))
+    except BaseException:
+        run.remove()
+        raise
     return run
 
 
@@ -181,10 +185,11 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        file = next((path for path in (folder, *folder.parents) if path.is_file()), None)
         raise TrainError(
             f"no run can be made in {folder}",
-            got=f"{type(error).__name__}: {error.strerror or error}",
-            hint="--out with a folder that you may write to",
+            got=f"{type(error).__name__}: {error.strerror or error}" if file is None else f"{file}, which is a file",
+            hint="a folder that you may write to, with space left: ox train --out, or fit(folder)",
         ) from error
 
 

@@ -222,7 +222,7 @@ def _begin(trainer: Trainer, run: Run, show: Silent | None, loggers: Sequence[Lo
     """Train a run that was just made. Where not one step can be taken there is nothing to keep."""
     try:
         return _go(trainer, run, show, loggers)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if trainer.progress.step == 0 and trainer.team.first and not isinstance(error, Interrupted):
             run.remove()
         raise

@@ -279,3 +279,42 @@ def test_the_master_is_the_first_host(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("# ours\n\nnode7:8  # eight\nnode8:8\n")
     found = launcher._master(tmp_path / "hosts")
     assert found["MASTER_ADDR"] == "node7" and found["MASTER_PORT"].isdigit()
+
+
+@needs_mpi
+def test_a_killed_launch_leaves_nothing_for_ever(tmp_path: Path) -> None:
+    """The next launch removes its folder, and not that of one that goes on."""
+    page(tmp_path, after="import time; print('ready', flush=True); time.sleep(60)")
+    processes = [begin(tmp_path, "--nproc", "2", "--", "page.py") for _ in range(2)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            while "ready" not in process.stdout.readline():
+                assert process.poll() is None
+        assert len(list(tmp_path.glob(".ox-launch-*"))) == 2
+        processes[0].kill()
+        processes[0].wait()
+        page(tmp_path)
+        code, out = launched(tmp_path, "--nproc", "1", "--", "page.py")
+        assert code == 0, out
+        assert len(list(tmp_path.glob(".ox-launch-*"))) == 1
+        processes[1].terminate()
+        finished(processes[1])
+        assert not list(tmp_path.glob(".ox-launch-*"))
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def test_folders_of_killed_mpiexecs(tmp_path: Path) -> None:
+    here = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19]
+    names = {
+        f"ox-7-{os.getpid()}-{here}": True, f"ox-7-{os.getpid()}-{int(here) + 1}": False,  # a number used again
+        "ox-7-4194305-1": False, "ox-7-x-1": True, "ox-8-4194305-1": True, "ox-7-4194305-2": True,
+    }  # fmt: skip
+    for name in names:
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1e9, 1e9))
+    os.utime(tmp_path / "ox-7-4194305-2")  # new: perhaps of another container
+    start._remove_abandoned(tmp_path / "ox-7-1-1")
+    assert {name: (tmp_path / name).is_dir() for name in names} == names

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import tomllib
 from contextlib import suppress
 from pathlib import Path
 
 from ox.errors import ArgumentError, WriteError
 from ox.serve.access.key import Key
+from ox.temporary import file_beside
 
 LARGEST = 8 << 20
 HEAD = """\
@@ -63,20 +63,17 @@ def write(path: Path, keys: list[Key]) -> None:
     try:
         place = path.resolve()  # a link that became a file would leave the old keys valid elsewhere
         old = place.stat() if place.exists() else None
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-        try:
-            with os.fdopen(handle, "w") as file:
+        with file_beside(place) as temporary:
+            temporary.chmod(0o600)
+            with open(temporary, "w") as file:
                 file.write(text)
                 file.flush()
-                os.fsync(handle)
+                os.fsync(file.fileno())
             if old is not None:
                 with suppress(PermissionError):  # not ours to give away
-                    os.chown(name, old.st_uid, old.st_gid)
-            os.chmod(name, 0o600 if old is None else old.st_mode & 0o777)
-            os.replace(name, place)
-        except BaseException:
-            os.unlink(name)
-            raise
+                    os.chown(temporary, old.st_uid, old.st_gid)
+            temporary.chmod(0o600 if old is None else old.st_mode & 0o777)
+            os.replace(temporary, place)
     except OSError as error:
         raise WriteError("the key file cannot be written", where=str(path), got=error.strerror or str(error)) from error
 

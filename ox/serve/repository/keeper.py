@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ox import temporary
 from ox.errors import ArgumentError, LoadError, OxError, ServeError
 from ox.serve.answer_memory import AnswerMemory
 from ox.serve.batching.intake import Budget
@@ -167,7 +167,7 @@ class Keeper:
         self.cancel()
         self._steps.stop()
         for folder in self._folders.values():
-            shutil.rmtree(folder, ignore_errors=True)
+            temporary.remove_folder(folder)
 
     def cancel(self) -> None:
         """Loads nothing more: the server is about to stop."""
@@ -232,7 +232,7 @@ class Keeper:
                 if brought and entry.running():  # what a call says is not said of what goes on
                     entry.setup, entry.error = before
                 if folder is not None:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    temporary.remove_folder(folder)
                     self._drop(entry)
         return True
 
@@ -342,7 +342,7 @@ class Keeper:
     def _forget_folder(self, name: str) -> None:
         folder = self._folders.pop(name, None)
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            temporary.remove_folder(folder)
 
 
 def _changing(name: str) -> LoadError:
@@ -351,7 +351,7 @@ def _changing(name: str) -> LoadError:
 
 def _unwanted(written: tuple[Found, Path]) -> None:
     """The caller went while his files were being written."""
-    shutil.rmtree(written[1], ignore_errors=True)
+    temporary.remove_folder(written[1])
 
 
 def _refused(error: OxError, kept: str, folder: Path | None = None) -> ServeError:

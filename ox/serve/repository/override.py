@@ -6,13 +6,12 @@ import base64
 import binascii
 import errno
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ox import temporary
 from ox.errors import ServeError
 from ox.serve.repository.layout import Found, Layout
 from ox.serve.repository.pbtxt import from_json
@@ -76,7 +75,7 @@ def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
         ServeError: the disk is full (507), or a path is a file and a folder at once (400).
     """
     try:
-        folder = Path(tempfile.mkdtemp(prefix="ox-serve-"))
+        folder = temporary.new_folder("ox-serve-")
     except OSError as error:  # tempfile tries to write before it names a folder
         what = f"the files of '{name}' cannot be kept"
         raise ServeError(what, status=507, got="no folder for temporary files can be written to") from error
@@ -87,7 +86,7 @@ def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
             target.write_bytes(content)
         found = Layout([folder]).scan().models["model"]
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        temporary.remove_folder(folder)
         status = 507 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 400
         got = error.strerror or str(error)
         raise ServeError(f"the files of '{name}' cannot be kept", status=status, got=got) from error
