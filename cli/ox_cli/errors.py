@@ -32,8 +32,8 @@ def report(error: Exception) -> int:
 
 def report_exit(stop: SystemExit) -> int:
     """Says which line ended the program, and with what; returns the exit code."""
-    shown = "" if stop.code is None else repr(stop.code)
-    if stop.code is not None and not isinstance(stop.code, int):
+    shown = str(stop.code) if isinstance(stop.code, int) else ""
+    if stop.code is not None and not shown:
         print(stop.code, file=sys.stderr)
     print(f"ended by sys.exit({shown}) in {_place(stop) or 'a page'}", file=sys.stderr)
     sys.stderr.flush()

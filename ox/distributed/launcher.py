@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 from ox import temporary
 from ox.devices import machine
 from ox.distributed import keeper, start
+from ox.distributed.mpiexec_output import without_banner
 from ox.errors import ArgumentError, DeviceError
 
 FINAL = (0, 2, 130, 143)  # exit codes after which nothing is started again: done, wrong usage, Ctrl-C, SIGTERM
@@ -27,6 +29,8 @@ PATIENCE = 60.0  # seconds between asking the ranks to stop and stopping them
 AFTER = 5.0  # seconds that the others have when one has died
 DONE, KILLED = "exit code 0", "killed"
 CODE = re.compile(r"(exit code|killed by signal) (\d+)")
+HOST = re.compile(r"[A-Za-z0-9_.-]+(:[1-9]\d*)?(\s+\w+=\S+)*")
+SIGNALS = 64  # the largest number of a signal
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -107,10 +111,27 @@ def _check(plan: Plan) -> None:
         raise ArgumentError("at least one process is needed", got=str(plan.ranks))
     if plan.hosts is not None and not plan.hosts.is_file():
         raise ArgumentError(f"there is no host file {plan.hosts}", expected="lines such as node1:4")
+    if plan.hosts is not None:
+        _check_hosts(plan.hosts)
     if not plan.command:
         raise ArgumentError("there is nothing to launch", hint="ox launch --nproc 2 -- page.py")
     if plan.command[0] != "-m" and not Path(plan.command[0]).is_file():
         raise ArgumentError(f"there is no page {plan.command[0]}", hint="ox launch --nproc 2 -- page.py, or -m module")
+
+
+def _check_hosts(path: Path) -> None:
+    """Raise ArgumentError where mpiexec would not understand a host file: it ends in a fault of memory then."""
+    found = 0
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        found += bool(text)
+        if text and not HOST.fullmatch(text):
+            raise ArgumentError(
+                "a line of the host file names no host", where=f"{path}:{number}", expected="host, or host:slots",
+                got=repr(line[:80]),
+            )  # fmt: skip
+    if not found:
+        raise ArgumentError(f"the host file {path} names no host", expected="lines such as node1:4")
 
 
 class Launched:
@@ -129,8 +150,15 @@ class Launched:
         # A session of its own: Ctrl-C comes to the launch alone, which passes it on once.
         self._process = subprocess.Popen(
             line, env=self._environment(), stdin=subprocess.DEVNULL, start_new_session=True,
-            preexec_fn=keeper.die_with_parent,
+            preexec_fn=keeper.die_with_parent, stdout=subprocess.PIPE,
         )  # fmt: skip
+        self._output = threading.Thread(target=self._show, daemon=True)
+        self._output.start()
+
+    def _show(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            without_banner(output.fileno(), 1)
 
     def _environment(self) -> dict[str, str]:
         launch = f"{os.getpid()} {os.uname().nodename}"
@@ -150,6 +178,7 @@ class Launched:
                 if self._deadline is not None and monotonic() > self._deadline:
                     self._kill()
                 sleep(0.05)
+        self._output.join(AFTER)  # a process that a rank has left behind may hold it open
         if self.stopped is not None:
             return 128 + self.stopped
         self._look_after_the_dead(_alive)
@@ -157,13 +186,19 @@ class Launched:
         if codes:
             return codes[0]
         returned = int(self._process.returncode)
+        if returned and not self._began():
+            return 1
         if returned < 0 or 1 < returned < 32:  # a signal ended mpiexec, or a rank, as mpiexec counts it
             return 128 + abs(returned)
         return returned
 
     def silent(self, code: int) -> bool:
-        """Whether what went wrong is in nobody's output."""
-        return (code > 128 and code not in FINAL) or keeper.OUT_OF_ORDER in self.cause(code)
+        """Whether what went wrong is in nobody's output, or only in that of mpiexec."""
+        return (
+            bool(code and not self._began() and self.stopped is None)
+            or (code > 128 and code not in FINAL)
+            or keeper.OUT_OF_ORDER in self.cause(code)
+        )
 
     def cause(self, code: int) -> str:
         """What went wrong, in a few words."""
@@ -171,7 +206,16 @@ class Launched:
         bad = {rank: text for rank, text in words.items() if text not in (DONE, KILLED)}
         # "killed" and no more: mpiexec, or the launch, ended it because of another
         said = [f"rank {rank}: {text}" for rank, text in (bad or words).items() if text != DONE]
-        return "; ".join(said) or (f"a rank was killed by signal {code - 128}" if code > 128 else f"exit code {code}")
+        if said:
+            return "; ".join(said)
+        if not self._began():
+            ssh = f" on the hosts of {self._plan.hosts}; try ssh HOST true" if self._plan.hosts else ""
+            return f"mpiexec ended with exit code {self._process.returncode}: no rank could be started{ssh}"
+        return f"a rank was killed by signal {code - 128}" if 128 < code <= 128 + SIGNALS else f"exit code {code}"
+
+    def _began(self) -> bool:
+        """Whether any rank has."""
+        return any(self._folder.iterdir())
 
     def _ended(self) -> list[Path]:
         """The last words of the ranks, the first to end first: the others may have ended because of it.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ox import files
-from ox.errors import LoadError
+from ox.errors import LoadError, TrainError
 from ox.temporary import remove_abandoned
 from ox.train import disk
 from ox.train.run import Run
@@ -44,6 +44,10 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False, keep: int = KEE
         if best:
             _name_too(run.last, run.best)
     except OSError as error:
+        if not run.folder.is_dir():
+            raise TrainError(
+                f"the run's folder is gone: {run.folder}", hint="train it anew: nothing of it is left"
+            ) from error
         again = f"make room, then ox train --resume {run.folder}; the checkpoint before this one is whole"
         raise disk.refused("the checkpoint could not be written", run.last, error, size(state), again) from error
 

@@ -186,7 +186,11 @@ class Recipe:
             )
         if any(length(part) == 0 for part in parts if part is not None):
             lengths = [None if part is None else length(part) for part in parts]
-            raise RecipeError(f"data() in {self.path.name} returned an empty dataset", got=str(lengths))
+            raise RecipeError(
+                f"data() in {self.path.name} returned an empty dataset",
+                expected="samples in each: train, validation and, if there is one, held back", got=str(lengths),
+                hint="a table may be a header without rows, or a folder hold no files of the kind that is read",
+            )  # fmt: skip
         return Data(*parts, *[None] * (3 - len(parts)))
 
     def examples(self, count: int, model: Any = None) -> list[np.ndarray[Any, Any]]:

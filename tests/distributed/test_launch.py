@@ -188,13 +188,13 @@ def test_restarts_end(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_a_wrong_command_line_starts_nothing(tmp_path: Path) -> None:
-    for words, said in (
-        (("--nproc", "2", "--", "nowhere.py"), "there is no page nowhere.py"),
-        (("--nproc", "0", "--", "-m", "x"), "at least one process"),
-        (("--hostfile", "hosts", "--", "-m", "x"), "there is no host file hosts"),
+    for words, expected, said in (
+        (("--nproc", "2", "--", "nowhere.py"), 1, "there is no page nowhere.py"),
+        (("--nproc", "0", "--", "-m", "x"), 2, "expected at least 1"),
+        (("--hostfile", "hosts", "--", "-m", "x"), 1, "there is no host file hosts"),
     ):
         code, out = launched(tmp_path, *words)
-        assert code == 1 and said in out, out
+        assert code == expected and said in out, out
 
 
 @needs_mpi
@@ -304,6 +304,7 @@ def test_a_killed_launch_leaves_nothing_for_ever(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.kill()
+            process.communicate()
 
 
 def test_folders_of_killed_mpiexecs(tmp_path: Path) -> None:
@@ -318,3 +319,30 @@ def test_folders_of_killed_mpiexecs(tmp_path: Path) -> None:
     os.utime(tmp_path / "ox-7-4194305-2")  # new: perhaps of another container
     start._remove_abandoned(tmp_path / "ox-7-1-1")
     assert {name: (tmp_path / name).is_dir() for name in names} == names
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("node1:4\n:::\n", "names no host"), ("node1:x\n", "names no host"), ("# none\n\n", "names no host"),
+     ("\udcff\n", "names no host"), ("a b\n", "names no host"),
+     ("no-such-host.invalid:1\n", "no rank could be started")],
+    ids=["colons", "slots", "comments", "bytes", "words", "ssh"],
+)  # fmt: skip
+def test_host_files_that_name_none(tmp_path: Path, text: str, said: str) -> None:
+    page(tmp_path)
+    (tmp_path / "hosts").write_bytes(text.encode("utf-8", "surrogateescape"))
+    code, out = launched(tmp_path, "--hostfile", "hosts", "--", "page.py")
+    assert (code, "signal" in out) == (1, False), out
+    assert said in out
+    assert not list(tmp_path.glob(".ox-launch-*"))
+
+
+@needs_mpi
+def test_a_killed_rank_without_a_banner(tmp_path: Path) -> None:
+    page(tmp_path, after="if rank == 1: os.kill(os.getpid(), signal.SIGKILL)")
+    code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
+    assert code == 137
+    assert "rank 1: killed by signal 9" in out
+    assert "BAD TERMINATION" not in out
+    assert "====" not in out

@@ -373,3 +373,130 @@ def test_a_first_step_that_fails_leaves_no_folder(variant, tmp_path: Path) -> No
     with pytest.raises(AttributeError):
         one.fit(tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
+
+
+def ox_train(folder: Path, *words: object) -> tuple[int, str]:
+    """Exit code and standard error of `ox train`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ox_cli", "train", *map(str, words)],
+        capture_output=True, cwd=folder, timeout=300,
+    )  # fmt: skip
+    return done.returncode, done.stderr.decode(errors="replace")
+
+
+ENDS = "import sys; sys.exit({code})"
+EXITS = {
+    "read": ("defaults =", "{ends}\ndefaults ="),
+    "data": ("    random = np.random", "    {ends}\n    random = np.random"),
+    "model": ("def model():\n", "def model():\n    {ends}\n"),
+    "loss": ("loss = nn.CrossEntropyLoss()", "def loss(outputs, targets):\n    {ends}"),
+    "augment": ("def augment(batch, generator):\n", "def augment(batch, generator):\n    {ends}\n"),
+}
+
+
+@pytest.mark.parametrize("where", EXITS)
+def test_a_page_that_ends_the_program(variant, tmp_path: Path, where: str) -> None:
+    """Its code and its message are kept, its line is named, and no folder is left."""
+    old, new = EXITS[where]
+    for code, exit_code, said in (("3", 3, "sys.exit(3) in "), ("'no data today'", 1, "no data today\n")):
+        page = variant("ends", (old, new.format(ends=ENDS.format(code=code))))
+        found, shown = ox_train(tmp_path, page)
+        assert found == exit_code
+        assert said in shown
+        assert "ends.py:" in shown
+        assert "Traceback" not in shown
+        assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_file_where_a_folder_is_expected(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    for out in (tmp_path / "taken", tmp_path / "taken" / "runs"):
+        with pytest.raises(TrainError, match="no run can be made") as caught:
+            train.train(page, out=out)
+        assert caught.value.got == f"{tmp_path / 'taken'}, which is a file"
+
+
+def test_a_number_of_processes_that_is_none(page: Path, tmp_path: Path) -> None:
+    for count in (0, -1):
+        code, shown = ox_train(tmp_path, page, "--nproc", count)
+        assert code == 2
+        assert "expected at least 1" in shown
+
+
+def test_a_path_that_is_not_utf8(page: Path, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff"))
+    odd.mkdir()
+    (odd / "points.py").write_text(page.read_text())
+    run = train.train(odd / "points.py", out=odd / "runs", epochs=1)
+    assert train.resume(run.folder, epochs=2).result["epochs"] == 2
+    assert train.restore(run.folder)
+
+
+def test_a_linked_folder(page: Path, tmp_path: Path) -> None:
+    run = train.train(page, out=tmp_path / "elsewhere", epochs=1)
+    (tmp_path / "link").symlink_to(run.folder)
+    assert train.resume(tmp_path / "link", epochs=2).result["epochs"] == 2
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="who writes everywhere needs another user to be refused")
+def test_folders_that_cannot_be_written(page: Path, tmp_path: Path) -> None:
+    run = train.train(page, out=tmp_path / "runs", epochs=1)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setuid(65534)
+            for path in (tmp_path, *tmp_path.parents):
+                if not os.access(path, os.X_OK):
+                    os._exit(77)  # pytest's own folder is closed to others
+            for work, said in (
+                (lambda: train.train(page, out=tmp_path / "new"), "no run can be made in"),
+                (lambda: train.resume(run.folder, epochs=2), "was not written"),
+                (lambda: ox.save(1, run.folder / "x"), "was not written"),
+            ):
+                try:
+                    work()
+                except ox.OxError as error:
+                    code = int(said not in error.what)
+                if code:
+                    break
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code == 77:
+        pytest.skip("the folder for tests is closed to other users")
+    assert code == 0
+    assert train.restore(run.folder)
+
+
+class Remove(Silent):
+    """Somebody removes the run's folder while it goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def step(self, trainer, rate) -> None:
+        if trainer.progress.step == 7:
+            import shutil
+
+            shutil.rmtree(self.folder)
+
+
+def test_a_folder_that_is_removed(page: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainError, match="the run's folder is gone"):
+        train.train(page, out=tmp_path / "runs", show=Remove(tmp_path / "runs" / "points-0001"))
+
+
+def test_a_worker_that_raises(variant, tmp_path: Path) -> None:
+    """The page's line, and no folder of a run without a step."""
+    page = variant(
+        "worker", ("\ndef data():", "\nclass Bad(TensorDataset):\n    def __getitem__(self, index):\n"
+                   "        raise ValueError('a torn file')\n\n\ndef data():"),
+        ("return part(72), part(32)", "return Bad(*part(72).tensors), part(32)"),
+    )  # fmt: skip
+    code, shown = ox_train(tmp_path, page, "--workers", 2)
+    assert code == 1
+    assert "a torn file" in shown
+    assert "worker.py:" in shown
+    assert not list(tmp_path.glob("runs/*"))

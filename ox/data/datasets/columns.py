@@ -80,8 +80,6 @@ def read_columns(
                 expected=".csv, .tsv, .parquet, .arrow or .feather",
                 got=kind or "no suffix",
             )
-    if columns and not isinstance(source, Mapping) and not len(next(iter(columns.values()))):
-        raise LoadError(f"{source} is a header without a row", got=", ".join(columns))
     for name in numbers:
         if name in columns and columns[name].dtype == object:
             at = next(i for i, value in enumerate(columns[name]) if value is not None and not _is_number(value))
