@@ -51,7 +51,7 @@ FLOORS = {
     "ox.mt19937": 1,
     "ox.ground": 0,
 }
-GROUND = {"errors", "dtypes", "tolerance", "where"}
+GROUND = {"errors", "dtypes", "tolerance", "where", "temporary"}
 APART = {
     "ox.train",
     "ox.export",
