@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import traceback
+from pathlib import Path
 
 import typer
 
@@ -35,7 +37,8 @@ def report_exit(stop: SystemExit) -> int:
     shown = str(stop.code) if isinstance(stop.code, int) else ""
     if stop.code is not None and not shown:
         print(stop.code, file=sys.stderr)
-    print(f"ended by sys.exit({shown}) in {_place(stop) or 'a page'}", file=sys.stderr)
+    if place := _own_place(stop):
+        print(f"ended by sys.exit({shown}) in {place}", file=sys.stderr)
     sys.stderr.flush()
     return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
 
@@ -64,6 +67,20 @@ def _place(error: BaseException) -> str | None:
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     files = [f"{name}:{line}" for name, line in lines if not name.startswith("<")]
     return files[-1] if files else None
+
+
+def _own_place(error: BaseException) -> str | None:
+    """The innermost line that is the user's: of no library, and not of ox."""
+    import ox
+
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    libraries |= {str(Path(__file__).parent), str(Path(ox.__file__).parent)}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        name = frame.f_code.co_filename
+        installed = {"site-packages", "dist-packages"} & set(Path(name).parts)
+        if not name.startswith("<") and not installed and not any(name.startswith(f"{each}/") for each in libraries):
+            return f"{name}:{line}"
+    return None
 
 
 def _print(error: OxError) -> None:
