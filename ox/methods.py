@@ -310,6 +310,16 @@ class Methods(
         return OPS["Transpose"](self)
 
     @property
+    def H(self: Any) -> Tensor:
+        """A matrix with rows and columns exchanged: the conjugate of a real number is itself."""
+        return F.t(self)
+
+    @property
+    def mH(self: Any) -> Tensor:
+        """The last two dimensions exchanged: the conjugate of a real number is itself."""
+        return F.transpose(self, -1, -2)
+
+    @property
     def mT(self: Any) -> Tensor:
         """The last two dimensions exchanged."""
         return F.transpose(self, -1, -2)

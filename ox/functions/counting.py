@@ -33,6 +33,8 @@ def unique(
     element is, and how often each comes. `torch.unique`, ONNX Unique."""
     if dim is not None:
         dim = one_dim(dim, input.array.ndim)
+        if not input.array.size and input.array.shape[dim]:
+            raise ShapeError("unique has no slices to compare", where=users_line(2), got=str(list(input.array.shape)))
     y, _, inverse, counts = ops.Unique(input, axis=dim, outputs=4)
     inverse = reshape(inverse, input.shape) if dim is None else inverse
     return _asked(y, inverse, counts, return_inverse, return_counts)

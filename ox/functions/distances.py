@@ -104,8 +104,7 @@ def pdist(input: Any, p: float = 2) -> Tensor:
 @by_policy
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension. `torch.nn.functional.pairwise_distance`."""
-    x1, x2 = meet(floating(x1), floating(x2))
-    return _length(x1 - x2 + eps, float(p), -1, keepdim)
+    return _length(floating(x1 - x2 + eps), float(p), -1, keepdim)
 
 
 @by_policy

@@ -8,6 +8,7 @@ from ox import ops
 from ox.errors import ShapeError
 from ox.functions.dims import one_dim
 from ox.functions.indices import as_mask, at_least_one, counted, fits, inside, together, vector
+from ox.functions.likes import full_like_shape
 from ox.functions.shapes import broadcast_to, reshape, squeeze
 from ox.where import users_line
 
@@ -23,6 +24,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
         ShapeError: another rank, or a size above that of `input` in another dimension.
     """
     dim = one_dim(dim, input.array.ndim)
+    if not index.array.size:  # of any shape, as in PyTorch
+        return full_like_shape(input, (index.shape,), 0)
     if not input.array.ndim or not index.array.ndim:
         return reshape(gather(at_least_one(input), 0, at_least_one(index)), index.shape)
     fits(input, dim, index, "gather")

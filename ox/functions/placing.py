@@ -181,6 +181,9 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Tensor:
 
 def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
     """`scatter_reduce` of whole slices ("prod", "mean", "amax", "amin"). `torch.index_reduce`."""
+    if not input.array.ndim:
+        one = index_reduce(reshape(input, 1), dim, index, at_least_one(source), reduce, include_self=include_self)
+        return reshape(one, [])
     dim, index, source = _rows(input, dim, index, source, "index_reduce")
     return _reduced(input, dim, index, source, reduce, include_self)
 

@@ -1,6 +1,7 @@
 """Normalization within an example: InstanceNormalization GroupNormalization MeanVarianceNormalization."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ox.dtypes import FLOATS
@@ -86,8 +87,9 @@ def _group_gradients(
     g = as_type(g, wide)
     outer = axes_tensor([0, *range(2, rank)])
     rows = as_type(X, wide)
+    in_groups = axes_tensor([0, groups or 1, -1 if X.array.size else prod(shape[1:]) // (groups or 1)])
     if groups is not None:
-        rows = OPS["Reshape"](rows, axes_tensor([0, groups, -1]))
+        rows = OPS["Reshape"](rows, in_groups)
     inner = axes_tensor([2] if groups is not None else range(2, rank))
     normal, inverse = standardized(rows, inner, epsilon)
     to_scale = to_bias = to_x = None
@@ -99,7 +101,7 @@ def _group_gradients(
     if needs[0]:
         scaled = Mul(g, column_of(scale, rank, wide))
         if groups is not None:
-            scaled = OPS["Reshape"](scaled, axes_tensor([0, groups, -1]))
+            scaled = OPS["Reshape"](scaled, in_groups)
         back = unstandardized(scaled, normal, inverse, inner)
         to_x = as_type(back if groups is None else reshape_to(back, shape), kind)
     return to_x, to_scale, to_bias

@@ -262,7 +262,16 @@ def reduced_shares(
     if reduction == "mul":
         ones = beside(expand_to(constant(1, g), data.shape), g)
         others = ScatterElements(ones, indices, updates, axis=axis, reduction="mul")
-        return g * others, GatherElements(g * output, indices, axis=axis) / updates
+        # of what is 0, the product of all the others, which is 0, too, where another one is
+        zero, one = constant(0, g), constant(1, g)
+        none = OPS["Equal"](updates, zero)
+        safe = OPS["Where"](none, one, updates)
+        rest = ScatterElements(data, indices, safe, axis=axis, reduction="mul")
+        kind = onnx_type(g.dtype)
+        zeros_met = ScatterElements(ones * zero, indices, OPS["Cast"](none, to=kind), axis=axis, reduction="add")
+        rest = OPS["Where"](OPS["Greater"](zeros_met, one), zero, rest)
+        share = GatherElements(g * output, indices, axis=axis) / safe
+        return g * others, OPS["Where"](none, GatherElements(g * rest, indices, axis=axis), share)
     # the extreme value's cotangent is shared by all that have it
     kind = onnx_type(g.dtype)
     won = OPS["Cast"](OPS["Equal"](data, output), to=kind)

@@ -1,5 +1,6 @@
 """Matrix products: MatMul Gemm."""
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ox.dtypes import FLOATS, float32, int32, int64, uint32, uint64
@@ -58,7 +59,10 @@ def _swap(x: "Tensor") -> "Tensor":
 
 def _rows(x: "Tensor", columns: int) -> "Tensor":
     """Two-dimensional, of so many columns."""
-    return x if x.ndim == 2 else OPS["Reshape"](x, size_tensor([-1, columns]))
+    if x.ndim == 2:
+        return x
+    rows = -1 if columns else prod(x.shape[:-1])  # of rows without elements -1 could be any number
+    return OPS["Reshape"](x, size_tensor([rows, columns]), allowzero=int(rows != -1))
 
 
 @MatMul.gradient("A")

@@ -71,7 +71,11 @@ def Unique(
     """The different values (or, with an axis, the different slices along it); where each stands first, which of them
     every element is, and how often each comes. In ascending order, or as they come first. ONNX Unique,
     `torch.unique`."""
-    rows = X.reshape(-1, 1) if axis is None else xp.moveaxis(X, axis, 0).reshape(X.shape[axis], -1)
+    rows = (
+        X.reshape(-1, 1)
+        if axis is None
+        else xp.moveaxis(X, axis, 0).reshape(X.shape[axis], X.size // max(X.shape[axis], 1))
+    )
     if rows.dtype in HALVES:
         rows = rows.astype(float32)
     first, inverse, counts = _classes(xp, rows)

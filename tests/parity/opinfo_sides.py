@@ -109,7 +109,9 @@ def rebound(function: Any) -> Any:
     if not isinstance(function, types.FunctionType):
         return function
     names = {**function.__globals__, "torch": ox}
-    return types.FunctionType(function.__code__, names, None, function.__defaults__, function.__closure__)
+    made = types.FunctionType(function.__code__, names, None, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def difference(got: Any, expected: Any, values: bool = True) -> str | None:

@@ -53,7 +53,7 @@ def embedding(
         padding_idx = _padding(padding_idx, weight)
     if max_norm is not None:
         _renormalize(input, weight, max_norm, norm_type)
-    if sparse and scale_grad_by_freq:
+    if sparse and scale_grad_by_freq and weight.node is not None:
         raise ArgumentError("a sparse gradient is not scaled by frequency", hint="sparse=False")
     rows = sparse_rows(weight, input, padding_idx) if sparse else ops.Gather(weight, input, axis=0)
     if rows.node is None or isinstance(rows.node, SparseRows):

@@ -11,7 +11,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
-from ox.functions import pairwise_distance
+from ox.functions import neg, pairwise_distance
 from ox.functions.operand import floating as floats
 from ox.nn.functional.activation import logsigmoid
 from ox.nn.functional.common import ints, number
@@ -94,7 +94,7 @@ def margin_ranking_loss(
             got=", ".join(str(list(x.array.shape)) for x in (input1, input2, target)),
         )
     difference = ops.Sub(*meet(input1, input2))
-    product = ops.Mul(*meet(ops.Neg(difference), target))
+    product = ops.Mul(*meet(neg(difference), target))
     product = floats(product)
     loss = _positive_part(ops.Add(product, number(margin, product)))
     return reduced(loss, legacy(size_average, reduce, reduction))
@@ -165,11 +165,11 @@ def _triplet(
 
 
 def _rows(name: str, input: Tensor) -> Tensor:
-    """[N, C], of which N may have been left out."""
+    """[N, C], of which N may have been left out, and C where there is one class."""
     floating(name, input)
-    if input.array.ndim not in (1, 2) or not input.array.shape[-1]:
+    if input.array.ndim > 2 or (not input.array.shape[-1:] > (0,) and input.array.ndim):
         raise ShapeError(f"{name} takes input [N, C] or [C]", where=place(), got=f"input {list(input.array.shape)}")
-    return input if input.array.ndim == 2 else ops.Unsqueeze(input, ints(0))
+    return input if input.array.ndim == 2 else ops.Reshape(input, ints(1, -1))
 
 
 def _range(name: str, target: Tensor, low: int, count: int) -> None:
@@ -199,11 +199,17 @@ def multi_margin_loss(
         raise ArgumentError("multi_margin_loss has no such p", where=place(), expected="1 or 2", got=str(p))
     x = _rows("multi_margin_loss", input)
     count = x.array.shape[1]
-    classes("multi_margin_loss", target, input.array.shape[:-1], input.array.shape)
+    alone = input.array.ndim < 2
+    classes(
+        "multi_margin_loss",
+        target,
+        target.array.shape if alone and target.array.size == 1 else input.array.shape[:-1],
+        input.array.shape,
+    )
     _range("multi_margin_loss", target, 0, count)
     if weight is not None and weight.array.shape != (count,):
         raise ShapeError("multi_margin_loss takes one weight a class", where=place(), got=str(list(weight.array.shape)))
-    chosen = target if input.array.ndim == 2 else ops.Unsqueeze(target, ints(0))
+    chosen = ops.Reshape(target, ints(1)) if alone else target
     column = ops.Unsqueeze(chosen, ints(1))
     right = ops.GatherElements(x, column, axis=1)
     short = _positive_part(ops.Add(ops.Sub(x, right), number(margin, x)))
@@ -213,7 +219,7 @@ def multi_margin_loss(
     own = ops.Equal(column, _numbers(count, target))
     short = ops.Where(own, number(0.0, x), short)
     loss = ops.ReduceMean(short, ints(1), keepdims=0)
-    return reduced(loss if input.array.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)
+    return reduced(ops.Reshape(loss, ints(*target.array.shape)) if alone else loss, reduction)
 
 
 def _numbers(count: int, like: Tensor) -> Tensor:
@@ -240,7 +246,7 @@ def multilabel_margin_loss(
     count = x.array.shape[1]
     classes("multilabel_margin_loss", target, input.array.shape, input.array.shape)
     _range("multilabel_margin_loss", target, -1, count)
-    t = target if target.array.ndim == 2 else ops.Unsqueeze(target, ints(0))
+    t = target if target.array.ndim == 2 else ops.Reshape(target, ints(1, -1))
     ended = ops.Cast(ops.Less(t, number(0, t)), to=onnx_type(np.dtype(np.int64)))
     counted = ops.Equal(ops.CumSum(ended, scalar(1, np.dtype(np.int64))), scalar(0, np.dtype(np.int64)))
     safe = ops.Where(counted, t, number(0, t))

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ox import ops
-from ox.dtypes import float64, int64, onnx_type
+from ox.dtypes import float32, float64, int64, onnx_type, uint8
 from ox.errors import ArgumentError, ShapeError
 from ox.nn.functional.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from ox.nn.functional.common import one_of, several
+from ox.operands import cast
 from ox.ops.dim import Dim, size_tensor
 from ox.ops.explain import place
 from ox.ops.numeric import number
@@ -87,6 +88,14 @@ def interpolate(
         raise ShapeError("interpolate takes no empty images", where=place(), got=f"input {list(input.array.shape)}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[rank - 1](input, tuple(wanted))
+    if input.array.dtype == uint8 and not mode.startswith("nearest"):  # rounded, halves up, where ONNX drops fractions
+        wide = interpolate(
+            cast(input, float32), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+        )
+        return cast(
+            ops.Clip(ops.Floor(ops.Add(wide, number(0.5, wide.dtype))), number(0, wide.dtype), number(255, wide.dtype)),
+            uint8,
+        )
     attributes = _attributes(mode, align_corners, antialias)
     attributes["axes"] = list(range(2, 2 + rank))
     if scales is not None and not recompute_scale_factor and not align_corners:
