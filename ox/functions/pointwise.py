@@ -157,6 +157,7 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
     if out is not None:
         return write(pow(input, exponent), out, "pow")  # type: ignore[no-any-return]
     whole = isinstance(exponent, (int, np.integer)) and not isinstance(exponent, Dim)
+    given = whole and hasattr(input, "node")
     if (whole or isinstance(exponent, (float, np.floating))) and hasattr(input, "node"):
         dtype = input.array.dtype
         if dtype == bool_ or not (whole or is_floating(dtype)):
@@ -173,10 +174,18 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
         exponent = scalar(exponent, input.array.dtype)
     else:
         input, exponent = meet(input, exponent)
-    if input.array.dtype in _POWERS or is_floating(input.array.dtype):
+    dtype = input.array.dtype
+    if is_floating(dtype):
         return ops.Pow(input, exponent)
     # ONNX has no powers of the small integers
-    return cast(ops.Pow(cast(input, int64), cast(exponent, int64)), input.array.dtype)
+    wide = dtype not in _POWERS
+    powers = ops.Pow(cast(input, int64), cast(exponent, int64)) if wide else ops.Pow(input, exponent)
+    powers = cast(powers, dtype)
+    if given or dtype in UNSIGNED:
+        return powers
+    # 1/0, which ONNX leaves open, is 0 as other fractions are
+    zero = scalar(0, dtype)
+    return ops.Where(ops.And(ops.Equal(input, zero), ops.Less(exponent, zero)), zero, powers)
 
 
 _POWERS = (np.dtype(np.int32), int64)

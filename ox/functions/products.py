@@ -15,10 +15,11 @@ from ox.functions.dims import one_dim
 from ox.functions.indices import together
 from ox.functions.out import write
 from ox.functions.pointwise import matmul, mul, sparse_product
+from ox.functions.reductions import sum
 from ox.functions.shapes import permute, reshape, unsqueeze
 from ox.operands import cast, meet, scalar
 from ox.ops import operator
-from ox.ops.broadcast import axes_tensor, beside
+from ox.ops.broadcast import beside
 from ox.ops.einsum import letters_of
 from ox.taken import takes_tensors
 from ox.where import users_line
@@ -136,9 +137,9 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Tensor:
     for i, j in zip(left, right, strict=False):  # a size of 1 goes with any, as in PyTorch
         one, other = a.array.shape[i], b.array.shape[j]
         if one == 1 != other:
-            b = ops.ReduceSum(b, axes_tensor([j]), keepdims=1)
+            b = sum(b, j, True, dtype=b.array.dtype)
         elif other == 1 != one:
-            a = ops.ReduceSum(a, axes_tensor([i]), keepdims=1)
+            a = sum(a, i, True, dtype=a.array.dtype)
     if [a.array.shape[d] for d in left] != [b.array.shape[d] for d in right]:
         raise ShapeError(
             "tensordot sums over dimensions of one size",

@@ -279,6 +279,8 @@ def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
 
 def flip(input: Any, *dims: Any) -> Tensor:
     """Backwards along dimensions, a copy. `torch.flip`, ONNX Slice with steps of -1."""
+    if dims == ((),):
+        return apart(input, input)
     chosen = some_dims(sizes_of(dims), input.array.ndim)
     last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
     turned = ops.Slice(input, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))

@@ -9,7 +9,7 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.dtypes import DType
 from ox.errors import ArgumentError, ShapeError
-from ox.functions import amax, amin, movedim
+from ox.functions import amax, amin, cat, movedim, narrow
 from ox.functions.dims import one_dim
 from ox.functions.norms import vector_norm
 from ox.functions.operand import in_single
@@ -39,10 +39,17 @@ def qr(A: Any, mode: str = "reduced") -> shapes.QRResult:
 
 def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> shapes.SVDResult:
     """U, S and Vh with A = U diag(S) Vh: orthonormal columns and rows, S [..., min(m, n)] from the greatest.
-    `torch.linalg.svd`. The gradient of the vectors is not defined where values repeat."""
-    U, S, Vh = factor.SVD(matrices(A, "svd"), full=int(full_matrices))
-    if full_matrices and A.node is not None and A.array.shape[-1] != A.array.shape[-2]:
-        S = svdvals(A)  # whose gradient is defined, unlike that of vectors that are only there to fill a space
+    `torch.linalg.svd`. The gradient of the vectors is not defined where values repeat; through those that only fill
+    the space, beyond min(m, n), none passes."""
+    m, n = matrices(A, "svd").array.shape[-2:]
+    if not full_matrices or A.node is None or m == n:
+        return shapes.SVDResult(*factor.SVD(A, full=int(full_matrices)))
+    U, S, Vh = factor.SVD(A, full=0)
+    rest = factor.SVD(A.detach(), full=1)
+    if m > n:
+        U = cat([U, narrow(rest[0], -1, n, m - n)], -1)
+    else:
+        Vh = cat([Vh, narrow(rest[2], -2, m, n - m)], -2)
     return shapes.SVDResult(U, S, Vh)
 
 

@@ -123,7 +123,7 @@ def cosine(
 ) -> Tensor:
     """Half a wave of the sine. `torch.signal.windows.cosine`."""
     k, _ = places(M, sym)
-    return made(np.sin(np.pi * (k + 0.5) / (M if sym else M + 1)), dtype, device, requires_grad)
+    return made(np.sin(np.pi * (k + 0.5) / (M if sym or M == 1 else M + 1)), dtype, device, requires_grad)
 
 
 @factory_without_out

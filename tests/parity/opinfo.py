@@ -9,10 +9,14 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import tomllib
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatch
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +42,7 @@ UP_TO_SIGN = frozenset(("linalg.eigh", "linalg.svd", "svd_lowrank", "pca_lowrank
 # Of equal values, any one's place may be given; where dimension of the place stands among the arguments.
 ANY_PLACE = {"argsort": 0, "kthvalue": 1, "median": 0, "mode": 0, "nanmedian": 0, "sort": 0, "topk": 1}
 Failures = dict[str, list[str]]
+COUNT: Counter[str] = Counter()  # how many samples were compared, by operation
 
 
 def resolve(root: Any, path: str) -> Any:
@@ -146,6 +151,7 @@ def compare(op: OpInfo, sample: Any, theirs: Any, ours: Any, form: str) -> Itera
         expected = apply(torch, op, theirs, given[0], sample, form, sides[0])
     except Exception:  # this form of PyTorch's does not take the sample
         return
+    COUNT[op.formatted_name] += 1
     label = sample.summary() if hasattr(sample, "summary") else repr(sample)
     if ours is None:
         yield f"no such method: {getattr(theirs, '__name__', theirs)}"
@@ -231,12 +237,39 @@ def errors(op: OpInfo) -> Iterator[tuple[str, str | None]]:
             yield f"{sample.summary()}", told
 
 
-def first(failures: Failures) -> Iterator[tuple[str, int, str]]:
-    """Checks that fail: name, how often, and the first text."""
-    for name, texts in failures.items():
-        if texts:
-            yield name, len(texts), texts[0]
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "opinfo_exceptions.toml").read_text(encoding="utf-8"))
 
 
-def spread(names: list[str], parts: int) -> Iterator[list[str]]:
-    yield from (list(itertools.islice(names, i, None, parts)) for i in range(parts))
+@cache
+def exceptions(table: str = "samples") -> dict[str, dict[str, str]]:
+    """By operation: patterns of checks that differ, and why."""
+    found: dict[str, dict[str, str]] = {}
+    for entry in _tables()[table]:
+        for line in entry["names"].strip().splitlines():
+            names, _, checks = line.partition(":")
+            for name, each in itertools.product(names.split(), checks.split(",") if checks else ["*"]):
+                found.setdefault(name, {})[each.strip()] = entry["why"]
+    return found
+
+
+def expected(check_name: str, known: dict[str, str]) -> str | None:
+    """Why a check may differ; None where it may not."""
+    return next((why for pattern, why in known.items() if fnmatch(check_name, pattern)), None)
+
+
+def met(pattern: str, failures: Failures) -> bool:
+    return any(fnmatch(name, pattern) for name in failures)
+
+
+def patterns_of_missing() -> dict[str, str]:
+    return {pattern: entry["why"] for entry in _tables()["missing"] for pattern in entry["names"].split()}
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if fnmatch(name, pattern)]
+
+
+def why_missing(name: str) -> str | None:
+    return next((why for pattern, why in patterns_of_missing().items() if fnmatch(name, pattern)), None)

@@ -79,7 +79,7 @@ class Ours(Side):
 
     def other(self, value: Any) -> Any:
         if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
-            return getattr(ox, name_of(value))
+            return getattr(ox, name_of(value), name_of(value))
         if isinstance(value, torch.device):
             return ox.device(str(value))
         if isinstance(value, torch.nn.Module):

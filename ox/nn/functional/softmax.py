@@ -30,7 +30,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """softmax(-x) along `dim`. `torch.nn.functional.softmin`."""
-    return functions.softmax(ops.Neg(input), _dim("softmin", input, dim, _stacklevel), dtype=dtype)
+    return functions.softmax(functions.neg(input), _dim("softmin", input, dim, _stacklevel), dtype=dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
