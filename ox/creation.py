@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -215,7 +216,7 @@ def arange(
     if end is None:
         raise CallError("arange needs an end", where=users_line(2), expected="arange(end) or arange(start, end)")
     start, end, step = (_number(0 if x is None else x, "arange") for x in (start, end, step))
-    if step == 0 or (end > start if step < 0 else end < start):
+    if step == 0 or (end > start if step < 0 else end < start) or not all(map(isfinite, (start, end, step))):
         raise ArgumentError(
             "arange cannot reach its end", where=users_line(2), got=f"from {start} to {end} in steps of {step}"
         )

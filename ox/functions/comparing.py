@@ -8,7 +8,7 @@ import numpy as np
 
 from ox import ops
 from ox.dtypes import UNSIGNED, bool_, float32, float64, int32, int64, is_floating
-from ox.errors import DTypeError
+from ox.errors import ArgumentError, DTypeError
 from ox.functions.operand import like, named
 from ox.functions.out import write
 from ox.operands import cast, meet, scalar
@@ -168,7 +168,13 @@ def isfinite(input: Any) -> Tensor:
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`."""
+    """|a - b| <= atol + rtol·|b|, element by element; equal infinities are close. `torch.isclose`.
+
+    Raises:
+        ArgumentError: a tolerance below 0.
+    """
+    if rtol < 0 or atol < 0:
+        raise ArgumentError("tolerances are 0 or more", where=users_line(2), got=f"{rtol=}, {atol=}")
     input, other = (cast(x, float64) if x.array.dtype != float32 else x for x in meet(input, other))
     with np.errstate(all="ignore"):  # of infinities
         near = ops.And(ops.LessOrEqual(ops.Abs(input - other), ops.Abs(other) * rtol + atol), isfinite(other))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ox import ops
 from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
@@ -105,6 +107,8 @@ def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: in
     dims = [one_dim(d, input.array.ndim) for d in dims]
     spacing = 1 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
+    if len(set(dims)) != len(dims):
+        raise ArgumentError("gradient takes a dimension once", where=users_line(2), got=str(dims))
     if len(steps) != len(dims) or edge_order not in (1, 2):
         raise ArgumentError(
             "gradient needs a spacing for each dimension, and an edge_order of 1 or 2",
@@ -179,6 +183,8 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
                     expected=f"[{input.array.shape[1]}]",
                     got=str(list(given.array.shape)),
                 )
+            if isinstance(given.array, np.ndarray) and (given.array < 0).any():
+                raise ArgumentError("cov's weights are 0 or more", where=users_line(2), got=str(given.array.min()))
             weights = given if weights is None else weights * given
     if weights is None:
         centred = input - mean(input, 1, True)

@@ -45,6 +45,8 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     made, amounts, along = input, _listed(shifts), _listed(dims)
     if len(amounts) != len(along):
         raise ArgumentError("roll needs a shift for each dimension", where=users_line(2), got=f"{shifts}, {dims}")
+    if not input.array.ndim and along:
+        raise ShapeError("roll along a dimension needs one", where=users_line(2), got="[]")
     for amount, dim in zip(amounts, along, strict=True):
         axis = one_dim(dim, input.array.ndim)
         size = input.array.shape[axis] if input.array.ndim else 1

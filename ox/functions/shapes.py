@@ -258,6 +258,8 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     Raises:
         BoundsError: some of them are outside.
     """
+    if not input.array.ndim:
+        raise ShapeError("narrow needs a dimension", where=users_line(2), got="[]")
     dim = one_dim(dim, input.array.ndim)
     total = input.array.shape[dim]
     if start < -total or length < 0 or (start + total if start < 0 else start) + length > total:
@@ -273,6 +275,8 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
 
 def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without it. `torch.unbind`."""
+    if not input.array.ndim:
+        raise ShapeError("unbind needs a dimension", where=users_line(2), got="[]")
     dim = one_dim(dim, input.array.ndim)
     return tuple(squeeze(part, dim) for part in split(input, 1, dim)) if input.array.shape[dim] else ()
 

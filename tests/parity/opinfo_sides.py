@@ -12,6 +12,7 @@ import torch
 
 import ox
 from ox import tolerance
+from ox.complex_pairs import ComplexPairs
 
 
 class OutsideError(Exception):
@@ -143,7 +144,7 @@ def struct_fields(result: Any) -> list[str]:
 
 
 def tensor_difference(got: Any, expected: torch.Tensor, values: bool) -> str | None:
-    expected = paired(expected)
+    expected, got = paired(expected), paired(got)
     if expected.layout is torch.sparse_coo:
         got, expected = getattr(got, "to_dense", lambda: got)(), expected.to_dense()
     if not isinstance(got, ox.Tensor):
@@ -158,9 +159,11 @@ def tensor_difference(got: Any, expected: torch.Tensor, values: bool) -> str | N
     return None if delta.ok else f"values are {delta.max_abs:.3g} apart, {delta.allowed:.3g} allowed"
 
 
-def paired(value: torch.Tensor) -> torch.Tensor:
+def paired(value: Any) -> Any:
     """Complex numbers as ox has them: pairs in a last dimension."""
-    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    if isinstance(value, torch.Tensor):
+        return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    return ox.view_as_real(value) if isinstance(value, ComplexPairs) else value
 
 
 def cotangent(package: Any, result: Any) -> Any:
@@ -175,7 +178,7 @@ def gradients(package: Any, result: Any, leaves: list[Any]) -> list[Any]:
     results = [r for r in flat(result) if getattr(r, "requires_grad", False)]
     if not results or not leaves:
         return [package.zeros_like(leaf) for leaf in leaves]
-    results = [paired(r) for r in results] if package is torch else results
+    results = [paired(r) for r in results]
     seeds = [cotangent(package, r) for r in results]
     found = package.autograd.grad(results, leaves, seeds, allow_unused=True)
     return [package.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
