@@ -31,7 +31,8 @@ def scalar(value: Any, dtype: DType) -> Tensor:
     try:
         return number(value, dtype)
     except (OverflowError, ValueError):
-        if value < 0 and dtype.kind == "u" and -value <= np.iinfo(dtype).max:  # counts from the end, as in PyTorch
+        counted = dtype.kind == "u" and hasattr(value, "__index__")  # from the end, as in PyTorch
+        if counted and -np.iinfo(dtype).max <= value < 0:
             return number(value % (1 << 8 * dtype.itemsize), dtype)
         raise ArgumentError(
             f"{value} does not fit {dtype}", where=users_line(3), hint="a wider type first: x.long() or x.float()"
