@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-seeds test-matrix test-all lint format types bench bench-serve soak conformance parity recipes docs proto clean
+.PHONY: help demo test test-seeds test-matrix test-all lint format types bench bench-serve soak conformance parity opinfo recipes docs proto clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ conformance: $(VENV)/.installed-dev ## the scoreboard of ONNX's 1,884 node cases
 
 parity: $(VENV)/.installed-parity ## the comparisons with PyTorch, in an environment that has it
 	$(BIN)/python -m pytest tests/parity -m "not slow" $(ARGS)
+
+opinfo: $(VENV)/.installed-parity ## the scoreboard of PyTorch's own sample inputs (10 minutes); ARGS="add matmul" for some operations
+	$(BIN)/python tests/parity/opinfo_score.py $(ARGS)
 
 recipes: $(VENV)/.installed-dev ## every recipe trained, exported, proven, served, and held to its promise (an hour)
 	$(BIN)/python scripts/recipes.py $(ARGS)
