@@ -326,11 +326,14 @@ def record(
 
 
 def named_outputs(result: Any, names: Sequence[str] | None) -> dict[str, Tensor]:
-    """What a function returned, by name. Raises RecordError for what is no tensor."""
+    """What a function returned, by name; a None beside tensors is left out.
+
+    Raises RecordError for what is no tensor."""
     if isinstance(result, Mapping):
         named = dict(result)
     else:
         several = list(result) if isinstance(result, (tuple, list)) else [result]
+        several = [each for each in several if each is not None] or several  # the loss of a model without targets
         names = names or (["output"] if len(several) == 1 else [f"output_{i}" for i in range(len(several))])
         if len(names) != len(several):
             raise RecordError("other names than results", expected=f"{len(several)} names", got=str(list(names)))

@@ -372,3 +372,10 @@ def test_a_detached_parameter_is_the_parameter() -> None:
     weight = nn.Parameter(np.ones(4, np.float32))
     graph = record(lambda x: x * weight.detach() + weight, {"x": x()}, constants={"w": weight})
     assert [v.name for v in graph.constants] == ["w"]
+
+
+def test_none_beside_tensors_is_no_output() -> None:
+    graph = record(lambda t: (t + 1, None), {"x": x()})
+    assert len(graph.outputs) == 1
+    with pytest.raises(RecordError, match="is no tensor"):
+        record(lambda t: None, {"x": x()})
