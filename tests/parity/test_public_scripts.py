@@ -2,7 +2,7 @@
 
 Each file of `public/` is run as a program, in an empty folder and without arguments, and what it prints is compared:
 the words must be the same, and the numbers equal to rounding. ox draws PyTorch's random numbers meanwhile, so that a
-script starts from the same weights with nothing but its own `torch.manual_seed`. The `model` and `example` (a tensor, or
+script starts from the same weights with nothing but its own `torch.manual_seed`. The `model` and `example` (a tensor or
 a tuple of them) that a script leaves behind are exported and compared with ONNX Runtime.
 """
 
