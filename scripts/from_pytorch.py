@@ -154,6 +154,7 @@ namespaces: there under the same name, spelled differently, or not there and why
 over with its imports changed: `import ox as torch`, `from ox import nn`, `import ox.nn.functional as F`,
 `from ox.utils.data import DataLoader`. `ox port` does that:
 
+<!-- not run: train.py and src are the reader's own -->
 ```bash
 ox port train.py -o ported.py    # a file; or a folder with -o FOLDER; or over itself with --in-place
 ox port --check src              # writes nothing: what has no counterpart, and exit code 1 if there is any

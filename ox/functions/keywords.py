@@ -14,7 +14,7 @@ from functools import cache, wraps
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ox.errors import ArgumentError, CallError
+from ox.errors import ArgumentError, CallError, OxError
 from ox.functions.out import write
 from ox.taken import not_tensors
 from ox.where import users_line
@@ -162,7 +162,7 @@ def _of_sizes(form: _Form) -> Any:
         try:
             return function(*args, **more)
         except TypeError as error:
-            if _entered(error.__traceback__, body):
+            if isinstance(error, OxError) or _entered(error.__traceback__, body):
                 raise
         except AttributeError as error:
             told = not_tensors(form.name, error)
@@ -190,7 +190,7 @@ def _again(form: _Form, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
     try:
         made = form.function(*args, **given)
     except TypeError as error:
-        if _entered(error.__traceback__, inspect.unwrap(form.function).__code__):
+        if isinstance(error, OxError) or _entered(error.__traceback__, inspect.unwrap(form.function).__code__):
             raise
         raise _wrong_call(form, args, given, error) from None
     except AttributeError as error:

@@ -49,6 +49,8 @@ def functions() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for package in (ox.functions, ox.nn.functional, ox.linalg):
         for info in pkgutil.iter_modules(package.__path__):
+            if info.name == "native":  # torch's own forms of losses, which call those of the others
+                continue
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found |= {name: value for name, value in vars(module).items() if callable(value)}
     return found

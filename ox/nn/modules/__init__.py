@@ -32,6 +32,7 @@ from ox.nn.running_norm import _BatchNorm as _BatchNorm
 from ox.nn.running_norm import _InstanceNorm as _InstanceNorm
 from ox.nn.running_norm import _NormBase as _NormBase
 from ox.nn.state import IncompatibleKeys as _IncompatibleKeys  # noqa: F401
+from ox.nn.transformer import _copies as _get_clones  # noqa: F401
 from ox.nn.utils.rnn import PackedSequence as PackedSequence
 from ox.tensor import Tensor as Tensor
 
