@@ -23,6 +23,8 @@ from ox.serve.repository.model import Model
 from ox.serve.rest.codec import Codec
 from ox.serve.v2.memory import Regions
 
+pytestmark = pytest.mark.usefixtures("usual_arena")
+
 F, INT = TensorProto.FLOAT, TensorProto.INT64
 CAP = 1024 * MIB
 

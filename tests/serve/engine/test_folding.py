@@ -19,6 +19,8 @@ from ox.serve.engine.folding import LEAST, MIB, largest_fold
 from ox.serve.engine.source import read
 from ox.serve.repository.model import Model
 
+pytestmark = pytest.mark.usefixtures("usual_arena")
+
 F, INT = TensorProto.FLOAT, TensorProto.INT64
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 1])}, {"y": (F, None)})
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")

@@ -19,6 +19,8 @@ from ox.serve.engine.proof import prove
 from ox.serve.engine.session import Engine
 from ox.serve.engine.source import read
 
+pytestmark = pytest.mark.usefixtures("usual_arena")
+
 CAP = 100 * MIB
 
 
