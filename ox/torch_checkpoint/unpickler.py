@@ -150,7 +150,8 @@ class Unpickler:
     def last(self, count: int) -> list[Any]:
         if len(self.stack) < count:
             raise Unreadable("a pickle that takes more values than it has made")
-        items, self.stack = self.stack[-count:], self.stack[:-count]
+        items = self.stack[-count:]
+        del self.stack[-count:]
         return items
 
     def extend(self, items: list[Any]) -> None:
