@@ -157,8 +157,8 @@ def prod(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | 
     input = input if dtype is None else cast(input, dtype)
     kind = input.array.dtype
     if kind.itemsize < 4 and not is_floating(kind):  # ONNX multiplies wider ones only
-        input = cast(input, int64)
-    return cast(ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim)), kind)
+        return cast(prod(cast(input, int64), dim, keepdim), kind)
+    return ops.ReduceProd(input, axes_of(input, dim), keepdims=int(keepdim))
 
 
 def logsumexp(input: Any, dim: Dims, keepdim: bool = False) -> Tensor:

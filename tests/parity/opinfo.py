@@ -27,6 +27,9 @@ from torch.testing._internal.opinfo.core import OpInfo
 
 import ox
 
+# The import of the database forbids all to set flags as torch.backends.cudnn.benchmark, which other tests' scripts do.
+torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
+
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 FEW = ("float32", "float64", "int64", "bool")  # with a limit of samples
 FIRST = 200  # of how many samples those of a limit are chosen

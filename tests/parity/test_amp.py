@@ -70,8 +70,6 @@ def called(name: str, args: Any, rest: Any) -> Any:
     """ox's function of that name on these arguments, as PyTorch's lists call it."""
     kwargs = next((to_ox(r) for r in rest if isinstance(r, dict)), {})
     given = to_ox(args if isinstance(args, tuple) else (args,))
-    if name in ("poisson_nll_loss",):
-        given, kwargs = given[:2], {}  # reductions by number are an internal
     if name.startswith("__") and name != "__div__":
         return getattr(given[0], name)(*given[1:])
     function = getattr(ox.nn.functional, name, None) if not hasattr(ox, name) else getattr(ox, name)
