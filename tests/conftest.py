@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from functools import cache
 from zlib import crc32
 
@@ -30,6 +32,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest-randomly does the same for `random` and NumPy."""
     seed = item.config.getoption("randomly_seed", 0)
     default_generator.manual_seed((seed if isinstance(seed, int) else 0) + crc32(item.nodeid.encode()))
+
+
+@pytest.fixture(autouse=True)
+def own_path() -> Iterator[None]:
+    """Reading a recipe puts its folder on `sys.path`: the next test, and processes that it starts, see none of it."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
 
 
 @cache

@@ -34,6 +34,7 @@ import importlib.util
 import linecache
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -261,7 +262,8 @@ def available() -> list[str]:
 def load(recipe: str | os.PathLike[str], needed: Sequence[str] = ("model", "data")) -> Recipe:
     """Read a recipe: a name such as ``"digits"``, or the path to a page.
 
-    The page is run, as `python page.py` would run it: what it imports from its own folder is found.
+    The page is run, as `python page.py` would run it: what it imports from its own folder is found, but for files that
+    are named as a module of Python's own: a page may be called numbers.py, and NumPy imports the standard one.
 
     Raises:
         RecipeError: no such recipe (names the nearest), or a page that is not one (says what is missing).
@@ -285,9 +287,19 @@ def load(recipe: str | os.PathLike[str], needed: Sequence[str] = ("model", "data
     return read(_shelf() / f"{given}.py", given, [], needed)
 
 
+def _after_standard_library() -> int:
+    """Where on `sys.path` the standard library ends: 0 where it is not there.
+
+    Processes that are started later take `sys.path` as it is here, and import all of it anew."""
+    standard = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    standard |= {os.path.join(folder, "lib-dynload") for folder in standard}
+    return max((place + 1 for place, folder in enumerate(sys.path) if folder in standard), default=0)
+
+
 def read(path: Path, name: str, folders: Sequence[Path], needed: Sequence[str] = ("model", "data")) -> Recipe:
     """Run the page at `path`, with `folders` to import from, and check that it is a recipe that has what is needed."""
-    sys.path[:0] = [str(folder) for folder in folders if str(folder) not in sys.path]
+    place = _after_standard_library()
+    sys.path[place:place] = [str(folder) for folder in folders if str(folder) not in sys.path]
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +33,16 @@ def test_a_page_finds_its_neighbours(variant, tmp_path: Path) -> None:
         "wide", ("import ox\n", "import ox\nfrom widths_of_points import WIDTH\n"), ("(2, 16)", "(2, WIDTH)")
     )
     assert train.load(path).model()[0].weight.shape == (16, 2)
+
+
+def test_a_page_named_as_a_module_of_pythons_own(page: Path) -> None:
+    """NumPy imports `numbers`, and processes started later (workers of a loader, say) have this one's `sys.path`."""
+    train.load(page.rename(page.with_name("numbers.py")))
+    assert str(page.parent) in sys.path
+    code = f"import sys; sys.path[:] = {sys.path!r}; import numpy, numbers; print(numbers.__file__)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.strip() == numbers.__file__
 
 
 def test_a_page_changed_within_a_second_is_the_new_one(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
