@@ -201,7 +201,7 @@ def test_a_storage_is_read_once_whatever_its_tensors_take_it_for(tmp_path: Path)
 
 def test_depth_and_repetition_are_bounded(tmp_path: Path) -> None:
     refused(write(tmp_path / "x.pt", b"]" * 200 + b"a" * 199), "nested too deep")
-    refused(write(tmp_path / "x.pt", b"]" * 1_000_000 + b"a" * 999_999), "nested too deep")  # in linear time
+    refused(write(tmp_path / "x.pt", b"]" * 200_000 + b"a" * 199_999), "nested too deep")  # in linear time
     refused(write(tmp_path / "x.pt", b")" + b"\x85" * 50_000), "nested too deep")
     doubled = b")" + b"q\x000h\x00h\x00\x86" * 60
     refused(write(tmp_path / "x.pt", doubled), "hold one another")

@@ -414,7 +414,10 @@ def augment(batch, generator):
 """
 
 
-@pytest.mark.parametrize("name", MORE)
+QUICK = ("step of its own", "unused")  # these in `make test`, all of them in `make test-all`
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MORE])
 def test_what_a_recipe_may_have_trains_on_two_processes(tmp_path: Path, name: str) -> None:
     """And is killed in the middle, with all its ranks, and started again: the weights are the same to the bit."""
     path = page(tmp_path, epochs=2, noise=0.01)
