@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,10 @@ def export(
     run: Annotated[
         Path | None, typer.Option(help="A run's folder or its name; the newest run by default.", show_default=False)
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option("--recipe", help="The page as it is now.", show_default="the run's copy of it"),
+    ] = None,
     opset: Annotated[
         int | None, typer.Option(help="Opset of ai.onnx.", show_default="the lowest that will do, at least 21")
     ] = None,
@@ -38,19 +43,26 @@ def export(
 ) -> None:
     """Write a run's model as an ONNX file, and prove it before it appears."""
     from ox import train
+    from ox.errors import RecipeError
     from ox.export import save
     from ox.export.files import check_writable
+    from ox.train.export_inputs import input_names, to_export
 
     check_writable(path)
     found = _find(run)
-    recipe, model = train.restore(found)
-    rows = tuple(recipe.examples(ROWS, model))
+    recipe, whole = train.restore(found, None if page is None else train.load(page))
+    try:
+        model, rows = to_export(recipe, whole, ROWS)
+    except RecipeError as error:
+        if page is None and error.hint is not None:
+            error.hint += f"; then --recipe {shlex.quote(found.config['recipe']['source'])}"
+        raise
     samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
     report = save(
         model if recipe.base is None else model.exported(),
         path,
-        rows,
-        input_names=recipe.input_names(model) or None if recipe.base is None else None,
+        tuple(rows),
+        input_names=input_names(recipe, model) or None if recipe.base is None else None,
         output_names=list(recipe.outputs) or None if recipe.base is None else None,
         opset=opset,
         golden=samples,

@@ -60,8 +60,11 @@ def _wanted(source: Source) -> list[Wanted]:
             Wanted(x.name, _numpy_type(x.type), tuple(d if isinstance(d, int) and d > 0 else None for d in x.shape[1:]))
             for x in source.session.get_inputs()
         ]
+    from ox.train.export_inputs import input_names
+
     samples = _samples(source, 1)
-    names = source.inputs or tuple(f"input {i}" for i in range(len(samples)))
+    names = source.inputs or tuple(input_names(source.needed_recipe(), source.model))
+    names = names or tuple(f"input {i}" for i in range(len(samples)))
     return [Wanted(name, x.dtype, x.shape[1:]) for name, x in zip(names, samples, strict=True)]
 
 
@@ -72,12 +75,9 @@ def _numpy_type(name: str) -> np.dtype[Any]:
 
 
 def _samples(source: Source, count: int) -> list[Array]:
-    from ox.train.datasets import first
-    from ox.train.samples import batches
+    from ox.train.export_inputs import example_inputs
 
-    recipe = source.needed_recipe()
-    inputs, _ = next(batches(first(recipe.data().to_try(), count), count, recipe.function("collate"), source.order))
-    return inputs
+    return example_inputs(source.needed_recipe(), count, source.order)
 
 
 def _fitted(arrays: list[Array], wanted: list[Wanted], path: Path) -> list[Array]:

@@ -29,7 +29,8 @@ class Source:
     inputs: tuple[str, ...]
     labels: list[str] | None
     recipe: Recipe | None
-    model: Any = None  # an ox Module
+    model: Any = None  # an ox Module: what would be exported
+    whole: Any = None  # what was trained, of which it may be a part
     session: Any = None  # an ONNX Runtime session
 
     @property
@@ -76,13 +77,16 @@ def open_source(given: Path | None, recipe: str | None = None) -> Source:
         RecipeError: no such recipe.
     """
     from ox import train
+    from ox.train.export_inputs import exported
 
     if given is not None and (given.suffix == ".onnx" or given.is_file()):
         source = _from_file(given)
     else:
         run = train.newest_run() if given is None else train.find(given)
         page, model = train.restore(run)
-        source = Source(str(run.folder), tuple(page.inputs), page.labels, page, model=model)
+        source = Source(
+            str(run.folder), tuple(page.inputs), page.labels, page, model=exported(page, model), whole=model
+        )
     if recipe is not None:
         source.recipe = train.load(recipe, needed=("data",))
     if source.labels is None and source.recipe is not None:

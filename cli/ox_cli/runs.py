@@ -137,7 +137,7 @@ def _score(of: Summary, part: str) -> str:
     figures = {k.removeprefix(f"{part} "): v for k, v in of.figures().items() if k.startswith(f"{part} ")}
     if "accuracy" in figures:
         return shown("accuracy", figures["accuracy"])
-    name = next((k for k in figures if k != "loss"), "loss" if part == "held back" else None)
+    name = next((k for k in figures if k != "loss"), "loss")
     return NOTHING if name not in figures else f"{name} {shown(name, figures[name])}"
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from ox.train import Run
+    from ox.train.show import Terminal
 
 
 def train(
@@ -162,9 +167,21 @@ def _train(
             terminal.print("\n" + stop.what)
             terminal.print("next: ", (str(stop.hint), "bold"))
         raise typer.Exit(stop.exit_code) from None
-    shown = "" if run.folder.parent == Path("runs") else f" --run {run.folder}"
     if speaks:
+        _next(terminal, run)
+
+
+def _next(terminal: Terminal, run: Run) -> None:
+    """What to do with a run that is finished; what its page lacks for an export."""
+    shown = "" if run.folder.parent == Path("runs") else f" --run {run.folder}"
+    if (obstacle := terminal.obstacle) is None:
         terminal.print("next: ", (f"ox export model.onnx{shown}", "bold"))
+        return
+    terminal.print((f"no export yet: {getattr(obstacle, 'what', None) or obstacle}", "yellow"))
+    if hint := getattr(obstacle, "hint", None):
+        terminal.print(f"to export: {hint}")
+        page = shlex.quote(run.config["recipe"]["source"])
+        terminal.print("then: ", (f"ox export model.onnx{shown} --recipe {page}", "bold"))
 
 
 def _refuse(recipe: str | None, out: Path | None, flags: dict[str, Any]) -> None:

@@ -20,12 +20,16 @@ Step = Callable[[Any, Any], tuple[Any, Any]]  # (model, batch) -> (loss, outputs
 @dataclass
 class Result:
     """Sums over samples. `correct` is None where the task has no classes to be right about; `metrics` holds what was
-    asked for besides, by name: numbers, or lists for what is no single number. A number that is not finite is None."""
+    asked for besides, by name: numbers, or lists for what is no single number. A number that is not finite is None.
+
+    `answers` is what `correct` is of: one a sample, or one a pixel or word of it. Older checkpoints have none.
+    """
 
     count: int = 0
     loss_sum: float = 0.0
     correct: int | None = None
     metrics: dict[str, Any] = field(default_factory=dict)
+    answers: int = 0
 
     @property
     def loss(self) -> float:
@@ -35,7 +39,7 @@ class Result:
     def accuracy(self) -> float | None:
         if "accuracy" in self.metrics:
             return self.metrics["accuracy"]  # type: ignore[no-any-return]
-        return None if self.correct is None else self.correct / self.count
+        return None if self.correct is None else self.correct / (self.answers or self.count)
 
     def add(self, loss: float, outputs: Any, batch: Any) -> None:
         """Count one batch."""
@@ -45,7 +49,7 @@ class Result:
         both = is_tensor(outputs) and is_tensor(targets)
         right = right_answers(cpu(outputs.array), cpu(targets.array)) if both else None
         if right is not None:
-            self.correct = (self.correct or 0) + right
+            self.correct, self.answers = (self.correct or 0) + right, self.answers + int(targets.array.size)
 
     def join(self, other: Result) -> None:
         """Count what another has counted."""
@@ -53,9 +57,12 @@ class Result:
         self.loss_sum += other.loss_sum
         if other.correct is not None:
             self.correct = (self.correct or 0) + other.correct
+        self.answers += other.answers
 
     def to_table(self) -> dict[str, Any]:
         accuracy = {} if self.correct is None else {"accuracy": self.accuracy, "correct": self.correct}
+        if self.answers not in (0, self.count):
+            accuracy["answers"] = self.answers
         return {"loss": self.loss, **accuracy, "count": self.count, **self.metrics}
 
 

@@ -26,7 +26,14 @@ def validation_loss(recipe: Recipe, model: Any, batch: Any) -> tuple[Any, Any]:
     own = recipe.function("validate")
     if own is not None:
         return _pair(recipe, "validate", own(model, batch))
-    return _plain(recipe, model, batch) if recipe.updates else training_loss(recipe, model, batch)
+    if not recipe.updates:
+        return training_loss(recipe, model, batch)
+    if recipe.optional("loss") is None:
+        raise RecipeError(
+            f"nothing in {recipe.path.name} says what to measure: its step(model, batch, optimizers) only trains",
+            expected="validate(model, batch) on the page, which returns (loss, outputs), or a loss",
+        )
+    return _plain(recipe, model, batch)
 
 
 def _plain(recipe: Recipe, model: Any, batch: Any) -> tuple[Any, Any]:

@@ -31,6 +31,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "step": ("step(model, batch)", "step(model, batch, optimizers)"),
     "validate": ("validate(model, batch)",),
     "sample": ("sample(model)",),
+    "export": ("export(model)",),
+    "example_inputs": ("example_inputs(count)",),
 }
 VALUES = ("defaults", "metrics", "best", "inputs", "outputs", "labels", "shareable")
 OPTIONAL = (*(name for name in FUNCTIONS if name not in ("model", "data", "loss")), *VALUES[1:])
@@ -39,6 +41,7 @@ ELSEWHERE = {
     "collate_fn": "collate", "configure_optimizers": "optimizer", "training_step": "step", "train_step": "step",
     "validation_step": "validate", "eval_step": "validate", "criterion": "loss", "loss_fn": "loss",
     "lr_scheduler": "scheduler", "train_sampler": "sampler", "class_names": "labels", "classes": "labels",
+    "example_input_array": "example_inputs",
 }  # fmt: skip
 ALIKE = 0.8
 

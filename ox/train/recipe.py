@@ -18,6 +18,8 @@ and, where the standard ones do not fit,
     def step(model, batch, optimizers):  the same, and calls backward and the optimizers itself
     def validate(model, batch):          the same as the first, for validation and held back
     def sample(model):                   a text to show after each epoch: what the model writes, or foresees
+    def export(model):                   the module to export, where that is only a part: a GAN's generator
+    def example_inputs(count):           what that takes, where it is not the samples of data(): an array an input
     metrics                 a list of names or of metrics (`ox.train.metrics`), computed on validation and held back
     best                    what chooses the best epoch: "accuracy", "-loss" (the least), "f1", ...
     inputs, outputs         dicts from a tensor's name to what it means, in the order of the model's arguments
@@ -47,7 +49,6 @@ import numpy as np
 from ox.data import DataLoader
 from ox.errors import OxError, RecipeError
 from ox.train.base import Base, arrays_page, scores_of
-from ox.train.batch import named_parts, ordered
 from ox.train.datasets import Data, first, is_stream, length
 from ox.train.names import check_functions, check_names, idle, updates
 from ox.train.samples import inputs_of
@@ -194,20 +195,18 @@ class Recipe:
             )  # fmt: skip
         return Data(*parts, *[None] * (3 - len(parts)))
 
-    def examples(self, count: int, model: Any = None) -> list[np.ndarray[Any, Any]]:
+    def examples(self, count: int, model: Any = None, data: Data | None = None) -> list[np.ndarray[Any, Any]]:
         """The inputs of the first `count` samples, one array an input, each with a leading batch axis, in the order in
-        which `model` takes them."""
-        return inputs_of(self._batch(count), list(self.inputs) if model is None else model)[0]
+        which `model` takes them.
 
-    def input_names(self, model: Any) -> list[str]:
-        """The names of the model's inputs, as the page or its samples have them; none where neither has any."""
-        if self.inputs:
-            return list(self.inputs)
-        batch = self._batch(1)
-        return [] if named_parts(batch) is None else ordered(model, batch)[1]
+        Args:
+            data: where it is read already.
+        """
+        return inputs_of(self.batch(count, data), list(self.inputs) if model is None else model)[0]
 
-    def _batch(self, count: int) -> Any:
-        part = first(self.data().to_try(), count)
+    def batch(self, count: int, data: Data | None = None) -> Any:
+        """The first `count` samples as a batch."""
+        part = first((data or self.data()).to_try(), count)
         return next(iter(DataLoader(part, batch_size=count, collate_fn=self.function("collate"))))
 
 

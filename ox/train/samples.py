@@ -33,7 +33,8 @@ def inputs_of(batch: Any, order: Any = None) -> tuple[list[Array], Array | None]
     target = target_of(batch)
     parts = named_parts(batch)
     if parts is None:
-        inputs = list(batch[:-1]) if isinstance(batch, (tuple, list)) and len(batch) > 1 else [batch]
+        several = list(batch) if isinstance(batch, (tuple, list)) else [batch]
+        inputs = several[:-1] or several
     elif hasattr(order, "forward"):
         inputs, _ = ordered(order, batch)
     else:
@@ -55,7 +56,10 @@ def _by_name(parts: dict[str, Any], names: Sequence[str]) -> list[Any]:
 
 def _array(x: Any, batch: Any) -> Array:
     if not is_tensor(x):
-        raise RecipeError("an input of the batch is no tensor", got=describe(batch), hint="collate() that makes one")
+        raise RecipeError(
+            "an input of the batch is no tensor", got=describe(batch),
+            hint="collate() on the page that makes one, or example_inputs(count) for what the model takes",
+        )  # fmt: skip
     return cpu(x.array)
 
 

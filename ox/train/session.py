@@ -275,15 +275,18 @@ def differences(run: Run) -> list[str]:
     return lines
 
 
-def restore(folder: str | os.PathLike[str] | Run | None = None) -> tuple[Recipe, Any]:
+def restore(folder: str | os.PathLike[str] | Run | None = None, recipe: Recipe | None = None) -> tuple[Recipe, Any]:
     """The recipe and the model of a run with its best weights, in eval mode; the newest run when none is named.
+
+    Args:
+        recipe: in place of the run's own copy: the page as it is now.
 
     Raises:
         LoadError: no run, no best checkpoint yet, a damaged one, or one of another architecture.
     """
     run = folder if isinstance(folder, Run) else runs.newest_run() if folder is None else runs.find(folder)
     state = checkpoint.load(run.best)
-    recipe = run.recipe()
+    recipe = run.recipe() if recipe is None else recipe
     model = recipe.model()
     load_model(model, best_weights(state), str(run.best))
     return recipe, model.eval()

@@ -52,6 +52,7 @@ class Terminal(Silent):
 
         self.console = Console(highlight=False)
         self.live: Any = None
+        self.obstacle: Exception | None = None  # to an export of the run
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -145,6 +146,9 @@ class Terminal(Silent):
             self.print(("  │ ", "bright_black"), line)
 
     def finished(self, trainer: Trainer, run: Run | None, result: dict[str, Any]) -> None:
+        from ox.train.export_inputs import obstacle
+
+        self.obstacle = None if run is None else obstacle(trainer)
         self.sample(result.get("sample"))
         held_back, parts = result["held_back"], [f"best on validation: epoch {result['best']['epoch']}"]
         if trainer.data.validation is None:

@@ -197,7 +197,48 @@ def test_eval_of_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]
         assert told[name] == pytest.approx(run.result["held_back"][name])
     assert "correct" not in told
     assert run_main("eval", run.folder) == 0
-    assert f"held back: mae {told['mae']:.4g}, r2 {told['r2']:.4g}" in capsys.readouterr().out
+    assert told["loss"] == pytest.approx(run.result["held_back"]["loss"])
+    shown = f"loss {told['loss']:.4g}, mae {told['mae']:.4g}, r2 {told['r2']:.4g}"
+    assert f"held back: {shown}" in capsys.readouterr().out
+
+
+def test_numbers_without_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = variant(
+        "numbers",
+        ("nn.CrossEntropyLoss()", "nn.MSELoss()"),
+        ("side.astype(np.int64)", "(3.5 * np.stack([side, side], 1)).astype(np.float32)"),
+    )
+    run = train.train(page, epochs=2)
+    assert run_main("runs") == 0
+    best = run.result["best"]["validation_loss"]
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.count(f"loss {best:.3f}") == 1
+    as_onnx(run, here / "model.onnx")
+    told = []
+    for source in (run.folder, "model.onnx"):
+        assert run_main("eval", source, "--json") == 0
+        told.append(json.loads(capsys.readouterr().out))
+        assert told[-1]["loss"] == pytest.approx(run.result["held_back"]["loss"])
+        assert told[-1]["rmse"] == pytest.approx(told[-1]["loss"] ** 0.5)
+        assert told[-1].keys() >= {"mae", "r2", "count"}
+    assert told[0]["r2"] == pytest.approx(told[1]["r2"])
+    assert run_main("eval", run.folder) == 0
+    assert "held back: loss " in capsys.readouterr().out
+
+
+def test_answers_within_a_sample_are_counted_apart(variant, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A class for each of three places of a sample: never more than all are right."""
+    page = variant(
+        "places",
+        ("nn.Linear(16, 2))", "nn.Linear(16, 6), nn.Unflatten(1, (2, 3)))"),
+        ("side.astype(np.int64)", "np.stack([side] * 3, 1).astype(np.int64)"),
+    )
+    run = train.train(page, epochs=2)
+    held_back = run.result["held_back"]
+    assert held_back["answers"] == 96
+    assert held_back["accuracy"] == held_back["correct"] / 96 <= 1
+    assert run_main("eval", run.folder) == 0
+    assert f"{held_back['correct']} of 96 right" in capsys.readouterr().out
 
 
 def test_steps_threads_and_the_last_batch_from_the_command_line(page: Path, here: Path) -> None:
