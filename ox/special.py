@@ -69,8 +69,11 @@ erfcx, ndtri = unary_wide(ops.Erfcx), unary_wide(ops.Ndtri)
 def entr(input: Any) -> Tensor:
     """-x log(x), 0 at 0 and -infinity below. `torch.special.entr`."""
     x = floating(input)
-    lowest = scalar(-float("inf"), x.array.dtype)
-    return ops.Where(x < 0, lowest, ops.Neg(xlogy(x, x)))
+    lowest, one, none = scalar(-float("inf"), x.array.dtype), scalar(1, x.array.dtype), x == 0
+    safe = ops.Where(none, one, x)
+    # at 0 as the root: 0, with an infinite slope
+    inside = ops.Where(none, ops.Sqrt(ops.Where(none, x, one)), ops.Neg(ops.Mul(safe, ops.Log(safe))))
+    return ops.Where(x < 0, lowest, inside)
 
 
 def ndtr(input: Any) -> Tensor:

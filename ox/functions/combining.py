@@ -108,19 +108,20 @@ def heaviside(input: Any, values: Any) -> Tensor:
 
 def fmax(input: Any, other: Any) -> Tensor:
     """The larger of two; NaN only where both are. `torch.fmax`."""
-    return _without_nan(maximum, input, other)
+    return _without_nan(ops.GreaterOrEqual, input, other)
 
 
 def fmin(input: Any, other: Any) -> Tensor:
     """The smaller of two; NaN only where both are. `torch.fmin`."""
-    return _without_nan(minimum, input, other)
+    return _without_nan(ops.LessOrEqual, input, other)
 
 
-def _without_nan(choose: Any, input: Any, other: Any) -> Tensor:
+def _without_nan(first: Any, input: Any, other: Any) -> Tensor:
     a, b = meet(input, other)
-    if not is_floating(a.array.dtype):
-        return choose(a, b)  # type: ignore[no-any-return]
-    return choose(ops.Where(isnan(a), b, a), ops.Where(isnan(b), a, b))  # type: ignore[no-any-return]
+    if a.array.dtype == bool_:
+        return (ops.Or if first is ops.GreaterOrEqual else ops.And)(a, b)
+    chosen = first(a, b)  # of equal ones the first, whose is the whole gradient
+    return ops.Where(ops.Or(chosen, isnan(b)) if is_floating(a.array.dtype) else chosen, a, b)
 
 
 def gcd(input: Any, other: Any) -> Tensor:

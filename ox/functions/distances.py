@@ -15,7 +15,7 @@ from ox.functions.indices import together
 from ox.functions.operand import floating
 from ox.functions.pointwise import maximum, where
 from ox.functions.reductions import amax, sum
-from ox.functions.shapes import transpose, unsqueeze
+from ox.functions.shapes import squeeze, transpose, unsqueeze
 from ox.operands import meet, scalar
 from ox.ops import operator
 from ox.ops.broadcast import beside
@@ -31,7 +31,7 @@ def _length(x: Any, p: float, dim: int, keepdim: bool = False) -> Tensor:
     """The p-norm along a dimension, with a gradient of zero at zero."""
     size = ops.Abs(x)
     if p == float("inf"):
-        return amax(size, dim, keepdim)
+        return sum(size, dim, keepdim) if 0 in size.array.shape[dim:][:1] else amax(size, dim, keepdim)
     if p == 0:
         return sum(ops.Where(size != 0, scalar(1, x.array.dtype), size), dim, keepdim)  # its gradient is 0
     if p == 1:
@@ -43,6 +43,17 @@ def _length(x: Any, p: float, dim: int, keepdim: bool = False) -> Tensor:
     total = sum(powers, dim, keepdim)
     none = total == 0
     return where(none, 0.0, where(none, 1.0, total) ** (1 / p))  # type: ignore[no-any-return]
+
+
+def _between(difference: Any, p: float, dim: int) -> Tensor:
+    """As `_length`; of p = inf each of equally great differences has the whole gradient, as PyTorch's cdist has it."""
+    if p != float("inf") or difference.node is None or 0 in difference.array.shape[dim:][:1]:
+        return _length(difference, p, dim)
+    size = ops.Abs(difference)
+    most = amax(size.detach(), dim, True)
+    nothing = ops.Sub(size, size.detach())
+    slopes = sum(ops.Where(ops.Equal(size, most), nothing, scalar(0, size.array.dtype)), dim)
+    return ops.Add(squeeze(most, dim), slopes)
 
 
 def _root(squares: Any) -> Tensor:
@@ -88,7 +99,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "use_mm_for_eucl
     if p == 2 and (compute_mode == modes[1] or (compute_mode == modes[0] and many)):
         squares = unsqueeze(sum(ops.Mul(x1, x1), -1), -1) + unsqueeze(sum(ops.Mul(x2, x2), -1), -2)
         return _root(squares - ops.MatMul(x1, transpose(x2, -1, -2)) * 2)
-    return _length(ops.Sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
+    return _between(ops.Sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
 
 
 @by_policy
@@ -98,7 +109,7 @@ def pdist(input: Any, p: float = 2) -> Tensor:
     if input.array.ndim != 2:
         raise ShapeError("pdist takes rows", where=users_line(2), expected="[N, M]", got=str(list(input.array.shape)))
     first, second = (beside(operator.as_input(i), input) for i in np.triu_indices(input.array.shape[0], 1))
-    return _length(ops.Sub(ops.Gather(input, first), ops.Gather(input, second)), _order(p), 1)
+    return _between(ops.Sub(ops.Gather(input, first), ops.Gather(input, second)), _order(p), 1)
 
 
 @by_policy

@@ -286,6 +286,8 @@ def flip(input: Any, *dims: Any) -> Tensor:
     if dims == ((),):
         return apart(input, input)
     chosen = some_dims(sizes_of(dims), input.array.ndim)
+    if not input.array.ndim:  # dimension 0 of a single number is named, too
+        return apart(input, input)
     last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
     turned = ops.Slice(input, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
     return apart(turned, input)

@@ -10,12 +10,12 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.dtypes import bool_, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
-from ox.functions.comparing import isnan, logical_not
+from ox.functions.comparing import isinf, isnan, logical_not
 from ox.functions.dims import Dims, one_dim, some_dims
 from ox.functions.operand import only_floats
 from ox.functions.picking import gather
 from ox.functions.pointwise import div, maximum, where
-from ox.functions.reductions import all, any, argmax, count_nonzero, mean, sum
+from ox.functions.reductions import all, amax, any, argmax, count_nonzero, mean, sum
 from ox.functions.shapes import broadcast_to, permute, reshape, squeeze, unsqueeze
 from ox.functions.sorting import sort
 from ox.operands import cast, scalar
@@ -134,17 +134,24 @@ def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
         place = unsqueeze(ops.Div(maximum(here - 1, 0), scalar(2, int64)), dim)
     else:
         place = broadcast_to(scalar((x.shape[dim] - 1) // 2, int64), nans.shape)
-    values, indices = gather(ordered.values, dim, place), gather(ordered.indices, dim, place)
+    indices = gather(ordered.indices, dim, place)
     if floats and not skip_nan:
-        first = argmax(cast(isnan(x), int64), dim, True)
-        indices = ops.Where(nans, first, indices)
-        values = where(nans, float("nan"), values)
+        indices = ops.Where(nans, argmax(cast(isnan(x), int64), dim, True), indices)
+    values = gather(x, dim, indices)
+    if given is None and values.node is not None:
+        values = _shared(x, values.detach())
     if flat:
         shape = [1] * rank if keepdim and given is not None else []
         values, indices = reshape(values, shape), reshape(indices, shape)
     elif not keepdim:
         values, indices = squeeze(values, dim), squeeze(indices, dim)
     return values if given is None else ValuesIndices(values, indices)
+
+
+def _shared(x: Tensor, value: Tensor) -> Tensor:
+    """A value that stands among x [n], whose gradient is shared evenly by all that equal it."""
+    equal = ops.Or(ops.Equal(x, value), ops.And(isnan(x), isnan(value)))
+    return amax(where(equal, x, float("-inf")), 0, True)
 
 
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -170,8 +177,8 @@ def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, met
     # NaN stands last; the places between which each value lies, of all or of what is no NaN
     last = sum(cast(logical_not(nans), dtype), along, True) if skip_nan else scalar(x.shape[along], dtype)
     place = maximum((last - 1) * wanted, 0.0)
+    place = where((all if skip_nan else any)(nans, along, True), scalar(x.shape[along], dtype) - 1, place)
     found = _between(values, along, ops.Round(place) if method == "nearest" else place, method)
-    found = where((all if skip_nan else any)(nans, along, True), float("nan"), found)
     if flat:
         return reshape(found, ([-1] if many else []) + ([1] * rank if keepdim else []))
     if not many:
@@ -214,7 +221,7 @@ def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
     share = ops.Sub(place, ops.Floor(place))
     if method == "midpoint":
         share = cast(share > 0, share.array.dtype) * 0.5
-    return ops.Where(ops.Equal(low, high), low, ops.Add(low, ops.Mul(share, ops.Sub(high, low))))  # also infinities
+    return ops.Where(isinf(low), low, ops.Add(low, ops.Mul(share, ops.Sub(high, low))))  # between equal infinities, too
 
 
 @by_policy
@@ -249,6 +256,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     count = sum(cast(unsqueeze(ordered, dim + 1) == unsqueeze(ordered, dim), int64), dim + 1)
     values = gather(ordered, dim, argmax(count, dim, True))
     found = ops.ArgMax(cast(x == values, int64), axis=dim, select_last_index=1)
+    values = gather(x, dim, found)
     if not rank:
         return ValuesIndices(reshape(values, []), reshape(found, []))
     return ValuesIndices(values, found) if keepdim else ValuesIndices(squeeze(values, dim), squeeze(found, dim))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ox import ops
 from ox.dtypes import float64
 from ox.errors import ArgumentError
-from ox.functions.comparing import eq, isnan, logical_and, logical_not
+from ox.functions.comparing import eq, isinf, isnan, logical_or
 from ox.functions.operand import floating, in_single, only_floats, unary_float, unary_wide
 from ox.functions.pointwise import pow, where
 from ox.operands import cast, meet, scalar
@@ -92,9 +92,12 @@ def hypot(input: Any, other: Any) -> Tensor:
 def logaddexp(input: Any, other: Any) -> Tensor:
     """log(exp(input) + exp(other)), without overflow. `torch.logaddexp`. Raises DTypeError for whole numbers."""
     a, b = _met("logaddexp", input, other)
-    zero = scalar(0, a.array.dtype)
-    apart = ops.Where(ops.Equal(a, b), zero, ops.Abs(ops.Sub(a, b)))  # equal infinities, too
-    return ops.Add(ops.Max(a, b), ops.Softplus(ops.Neg(apart)))
+    first = ops.Greater(a, b)
+    most, least = ops.Where(first, a, b), ops.Where(first, b, a)
+    # the difference itself, for a size has no second derivative at 0; equal infinities have none
+    none = ops.And(ops.Equal(a, b), isinf(most))
+    apart = ops.Where(none, scalar(0, a.array.dtype), ops.Sub(least, most))
+    return ops.Add(most, ops.Softplus(apart))
 
 
 def logaddexp2(input: Any, other: Any) -> Tensor:
@@ -104,21 +107,23 @@ def logaddexp2(input: Any, other: Any) -> Tensor:
     return ops.Div(logaddexp(ops.Mul(a, two), ops.Mul(b, two)), two)
 
 
-def _times_log(op: Any, input: Any, other: Any, harmless: float) -> Tensor:
-    """input · op(other), and 0 where the input is 0, whatever the other is but NaN."""
+def _times_log(op: Any, input: Any, other: Any, zero: float) -> Tensor:
+    """input · op(other), and 0 where the input is 0, whatever the other is but NaN; op is a logarithm, which has no
+    value up to `zero`. Elsewhere it is the slope of an input of 0, too."""
     a, b = _floats(input, other)
-    none = logical_and(eq(a, 0), logical_not(isnan(b)))
-    return ops.Mul(a, op(where(none, harmless, b)))
+    valueless = logical_or(ops.LessOrEqual(b, scalar(zero, b.array.dtype)), isinf(b))
+    none = ops.And(eq(a, 0), valueless)
+    return ops.Mul(a, op(where(none, zero + 1, b)))
 
 
 def xlogy(input: Any, other: Any) -> Tensor:
     """input · log(other), and 0 where the input is 0. `torch.xlogy`."""
-    return _times_log(ops.Log, input, other, 1.0)
+    return _times_log(ops.Log, input, other, 0.0)
 
 
 def xlog1py(input: Any, other: Any) -> Tensor:
     """input · log(1 + other), and 0 where the input is 0. `torch.special.xlog1py`."""
-    return _times_log(ops.Log1p, input, other, 0.0)
+    return _times_log(ops.Log1p, input, other, -1.0)
 
 
 def logit(input: Any, eps: float | None = None) -> Tensor:

@@ -187,11 +187,11 @@ def Pow(xp: XP, X: T, Y: T1) -> T:
 
 @Pow.gradient("X")
 def _(g: "Tensor", X: "Tensor", Y: "Tensor", X_shape: tuple[int, ...]) -> "Tensor":
-    # Y X^(Y-1), where Y is 0 with another exponent: at X = 0 that is 0 * 0 and not 0 * infinity
+    # Y X^(Y-1), where Y is 0 with the exponent 0: 0 * 1 whatever X is, and not 0 * infinity
     if Y.dtype != X.dtype:
         Y = OPS["Cast"](Y, to=onnx_type(X.dtype))
     one = constant(1, Y)
-    exponent = Where(Equal(Y, constant(0, Y)), one, Sub(Y, one))
+    exponent = Where(Equal(Y, constant(0, Y)), Y, Sub(Y, one))
     return sum_to(Mul(g, Mul(Y, Pow(X, exponent))), X_shape)
 
 

@@ -108,8 +108,9 @@ def Polygamma(X: T, *, n: int) -> T:
     for j, b in enumerate(BERNOULLI, start=1):
         terms.append(b / factorial(2 * j) * rising)
         rising *= (s + 2 * j - 1) * (s + 2 * j)
-    tail = Add(constant(0.5, X), Add(Div(w, constant(s - 1, X)), Mul(polynomial(terms[::-1], Mul(u, u)), u)))
-    y = Add(y, Mul(Pow(w, constant(-s, X)), tail))
+    square = Mul(u, u)
+    tail = Add(Add(Mul(u, constant(0.5, X)), constant(1 / n, X)), Mul(polynomial(terms[::-1], square), square))
+    y = Add(y, Mul(Pow(w, constant(-n, X)), tail))
     y = Mul(y, constant(factorial(n), X))  # of 1 - X where reflected, with the sign of odd orders
     angle = _turn(X)
     slope = polynomial(_cotangent_slope(n)[::-1], Div(Cos(angle), Sin(angle)))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ox.dtypes import FLOATS, INTEGERS, float16, float32, float64, int32, int64, uint32, uint64
 from ox.errors import ShapeError
-from ox.ops.arithmetic import Exp, Min, Mul
+from ox.ops.arithmetic import Exp, Mul
 from ox.ops.broadcast import sum_to
 from ox.ops.comparison import Greater, Less, Or, Where
 from ox.ops.function import function
@@ -127,5 +127,6 @@ def _(g: "Tensor", X: "Tensor", alpha: float) -> "Tensor":
 def BelowZero(g: T, X: T, *, factor: float = 1.0, rate: float = 1.0) -> T:
     """g, times `factor` exp(`rate` X) where X is not above 0: what arrives before an exponential rectifier."""
     zero = constant(0, g)
-    bent = Exp(Mul(Min(X, zero), constant(rate, g)))
+    below = Where(Less(X, zero), X, zero)  # without a slope at 0, where Min would share it
+    bent = Exp(Mul(below, constant(rate, g)))
     return Where(Greater(X, zero), g, Mul(g, Mul(bent, constant(factor, g))))

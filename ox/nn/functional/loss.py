@@ -83,10 +83,16 @@ def smooth_l1_loss(
     floating("smooth_l1_loss", x)
     difference = ops.Sub(x, t)
     size = ops.Abs(difference)
-    square = ops.Mul(difference, difference)
-    near = ops.Mul(square, number(0.5 / beta, size))
+    inside, inner = _inner(difference, size, beta)
+    near = ops.Mul(ops.Mul(inner, inner), number(0.5 / beta, size))
     far = ops.Sub(size, number(0.5 * beta, size))
-    return reduced(ops.Where(ops.Less(size, number(beta, size)), near, far), reduction)
+    return reduced(ops.Where(inside, near, far), reduction)
+
+
+def _inner(difference: Tensor, size: Tensor, bound: float) -> tuple[Tensor, Tensor]:
+    """Which differences are less than a bound, and these; elsewhere 0, for a square may be infinite there."""
+    inside = ops.Less(size, number(bound, size))
+    return inside, ops.Where(inside, difference, number(0.0, size))
 
 
 @by_policy
@@ -101,9 +107,10 @@ def huber_loss(
     floating("huber_loss", x)
     difference = ops.Sub(x, t)
     size = ops.Abs(difference)
-    near = ops.Mul(ops.Mul(difference, difference), number(0.5, size))
+    inside, inner = _inner(difference, size, delta)
+    near = ops.Mul(ops.Mul(inner, inner), number(0.5, size))
     far = ops.Mul(ops.Sub(size, number(0.5 * delta, size)), number(delta, size))
-    loss = ops.Where(ops.LessOrEqual(size, number(delta, size)), near, far)
+    loss = ops.Where(inside, near, far)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 

@@ -212,7 +212,7 @@ def multi_margin_loss(
     chosen = ops.Reshape(target, ints(1)) if alone else target
     column = ops.Unsqueeze(chosen, ints(1))
     right = ops.GatherElements(x, column, axis=1)
-    short = _positive_part(ops.Add(ops.Sub(x, right), number(margin, x)))
+    short = ops.Relu(ops.Add(ops.Sub(x, right), number(margin, x)))
     short = ops.Mul(short, short) if p == 2 else short
     if weight is not None:
         short = ops.Mul(short, ops.Unsqueeze(ops.Gather(weight, chosen, axis=0), ints(1)))
@@ -256,7 +256,7 @@ def multilabel_margin_loss(
     kind = onnx_type(x.array.dtype)
     among = ops.ReduceMax(ops.Cast(meant, to=kind), ints(1), keepdims=1)
     right = ops.Unsqueeze(ops.GatherElements(x, safe, axis=1), ints(2))
-    short = _positive_part(ops.Add(ops.Sub(ops.Unsqueeze(x, ints(1)), right), number(1.0, x)))
+    short = ops.Relu(ops.Add(ops.Sub(ops.Unsqueeze(x, ints(1)), right), number(1.0, x)))
     short = ops.Mul(ops.Mul(short, ops.Cast(valid, to=kind)), ops.Sub(number(1.0, x), among))
     loss = ops.Div(ops.ReduceSum(short, ints(1, 2), keepdims=0), number(float(count), x))
     return reduced(loss if target.array.ndim == 2 else ops.Squeeze(loss, ints(0)), reduction)

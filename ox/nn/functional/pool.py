@@ -209,6 +209,8 @@ def _lp_pool(
         most: Tensor = _max_pool(rank, size, kernel_size, stride, 0, 1, ceil_mode, False)
         return most if norm_type > 0 else ops.Neg(most)
     means = _avg_pool(rank, ops.Pow(input, number(norm_type, input)), kernel_size, stride, 0, ceil_mode, True)
+    if means.node is not None:  # the root's slope at 0 counts as 0
+        means = ops.Where(ops.Equal(means, number(0, means)), number(0, means), means)
     sums = ops.Mul(means, number(product(several(kernel_size, rank, "kernel_size", 1)), means))
     return ops.Pow(sums, number(1 / norm_type, sums))
 

@@ -40,7 +40,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else a value. `torch.nn.functional.threshold`."""
-    result = ops.Where(ops.Greater(input, number(threshold, input)), input, number(value, input))
+    result = ops.Where(ops.LessOrEqual(input, number(threshold, input)), number(value, input), input)  # NaN stays
     return written(input, result, inplace, "threshold_")
 
 
@@ -56,8 +56,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if input.node is None:
         return written(input, ops.Clip(input, low, high), inplace, "hardtanh_")
     # Clip passes a gradient on its bounds, PyTorch's hardtanh does not
-    between = ops.And(ops.Greater(input, low), ops.Less(input, high))
-    return written(input, ops.Where(between, input, ops.Clip(input.detach(), low, high)), inplace, "hardtanh_")
+    outside = ops.Or(ops.LessOrEqual(input, low), ops.GreaterOrEqual(input, high))
+    return written(input, ops.Where(outside, ops.Clip(input.detach(), low, high), input), inplace, "hardtanh_")
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
