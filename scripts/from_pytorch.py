@@ -183,7 +183,8 @@ listed, too:
 
 What a script switches and ox has nothing to switch (`torch.compile`, `torch.jit.script`, `add_safe_globals`) does
 nothing, and says so once. `torch.onnx.export` leads to `ox.export.save`; `nn.DataParallel` runs its module on one
-device. A tensor class with `__torch_function__` is a plain tensor to ox's functions.
+device. A tensor class with `__torch_function__` is a plain tensor to ox's functions. Modules print as PyTorch's do; a
+`torch.Size` and a named result (`x.max(0)`) print as the tuples that they are.
 
 Same name means same arguments, same defaults and the same result to rounding; `tests/parity` compares them, by
 position and by name. NumPy's names (`axis`, `keepdims`, `x1`, `x2`) are taken, too, but by functions of a single

@@ -98,8 +98,8 @@ class finfo:
         self.resolution = float(info.resolution)
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{k}={v:g}" for k, v in vars(self).items() if k not in ("dtype", "bits"))
-        return f"finfo({values}, dtype={self.dtype})"
+        shown = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{name}={getattr(self, name):g}' for name in shown)}, dtype={self.dtype})"
 
 
 class iinfo:
@@ -118,4 +118,4 @@ class iinfo:
         self.max, self.min = int(info.max), int(info.min)
 
     def __repr__(self) -> str:
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

@@ -10,7 +10,7 @@ from ox.dtypes import DType
 from ox.errors import ArgumentError, OxError
 from ox.nn import functional as F
 from ox.nn import init
-from ox.nn.linear import Linear, empty, explain_types
+from ox.nn.linear import NonDynamicallyQuantizableLinear, empty, explain_types
 from ox.nn.module import Module
 from ox.nn.parameter import Parameter
 from ox.random import is_torch_compatible
@@ -64,7 +64,7 @@ class MultiheadAttention(Module):
             weight = None if joint else empty(embed_dim, features, dtype=dtype)
             self.register_parameter(f"{name}_proj_weight", weight)
         self.register_parameter("in_proj_bias", empty(3 * embed_dim, dtype=dtype) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, dtype=dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, dtype=dtype)
         for name in ("bias_k", "bias_v"):
             self.register_parameter(name, empty(1, 1, embed_dim, dtype=dtype) if add_bias_kv else None)
         self.add_zero_attn = add_zero_attn
@@ -143,6 +143,3 @@ class MultiheadAttention(Module):
         if args[0].array.shape[-1] != self.embed_dim:
             error.expected, error.got = f"query [..., {self.embed_dim}]", f"query {list(args[0].array.shape)}"
             error.hint = f"nn.MultiheadAttention({args[0].array.shape[-1]}, ...), or check what comes before it"
-
-    def extra_repr(self) -> str:
-        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, batch_first={self.batch_first}"

@@ -107,6 +107,13 @@ class LinearCrossEntropyLoss(WeightedLoss):
         self.linear = Linear(in_features, math.prod(out_features, start=num_classes), bias, dtype=dtype)
         self.options = options
 
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, reduction={self.reduction}, "
+            f"ignore_index={self.ignore_index}, label_smoothing={self.label_smoothing}, options={self.options}"
+        )
+
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         sizes, bias = (self.num_classes, *self.out_features), self.linear.bias
         return F.linear_cross_entropy(

@@ -74,6 +74,11 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear of its own type: `out_proj` of MultiheadAttention, which scripts that look for `type(m) is nn.Linear`
+    pass by. `torch.nn.modules.linear.NonDynamicallyQuantizableLinear`."""
+
+
 class LazyLinear(LazyModuleMixin, Linear):
     """A Linear whose `in_features` the first input decides. `torch.nn.LazyLinear`."""
 

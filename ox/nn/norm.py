@@ -156,7 +156,8 @@ class GroupNorm(Module):
             error.expected, error.got = f"input [batch, {self.num_channels}, ...]", f"input {list(shape)}"
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        shown = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{shown}, bias={self.bias is not None}"
 
 
 class _AcrossChannels(Module):

@@ -107,6 +107,8 @@ class AvgPool1d(_AvgPool):
         count_include_pad: bool = True,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        sizes = (self.kernel_size, self.stride, self.padding)
+        self.kernel_size, self.stride, self.padding = ((s,) if isinstance(s, int) else s for s in sizes)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -221,9 +223,6 @@ class _FractionalMaxPool(Module):
     def forward(self, input: Tensor) -> Any:
         pool = F.fractional_max_pool2d if self.rank == 2 else F.fractional_max_pool3d
         return pool(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._samples)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, output_size={self.output_size}, output_ratio={self.output_ratio}"
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):

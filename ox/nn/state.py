@@ -30,7 +30,7 @@ class IncompatibleKeys(NamedTuple):
         missing, unexpected = self
         if not missing and not unexpected:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={missing}, unexpected_keys={unexpected})"
+        return f"_IncompatibleKeys(missing_keys={missing}, unexpected_keys={unexpected})"
 
 
 class Stateful(Tree, HookRegistry):

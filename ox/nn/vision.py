@@ -23,7 +23,9 @@ class Upsample(Module):
         recompute_scale_factor: bool | None = None,
     ) -> None:
         super().__init__()
-        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        factors = tuple(map(float, scale_factor)) if isinstance(scale_factor, tuple) else scale_factor
+        self.size, self.mode = size, mode
+        self.scale_factor = float(factors) if isinstance(factors, int) else factors
         self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:

@@ -285,7 +285,7 @@ def test_backward_hook_without_tracked_inputs() -> None:
 def test_repr() -> None:
     assert repr(Net()) == (
         "Net(\n"
-        "  (norm): BatchNorm1d(4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)\n"
+        "  (norm): BatchNorm1d(4, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)\n"
         "  (head): Head(\n"
         "    (fc1): Linear(in_features=4, out_features=3, bias=True)\n"
         "    (fc2): Linear(in_features=3, out_features=2, bias=False)\n"

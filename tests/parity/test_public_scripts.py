@@ -2,8 +2,9 @@
 
 Each file of `public/` is run as a program, in an empty folder and without arguments, and what it prints is compared:
 the words must be the same, and the numbers equal to rounding. ox draws PyTorch's random numbers meanwhile, so that a
-script starts from the same weights with nothing but its own `torch.manual_seed`. The `model` and `example` (a tensor or
-a tuple of them) that a script leaves behind are exported and compared with ONNX Runtime.
+script starts from the same weights with nothing but its own `torch.manual_seed`; a `torch.Size` prints as a tuple. The
+`model` and `example` (a tensor or a tuple of them) that a script leaves behind are exported and compared with ONNX
+Runtime.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SCRIPTS = sorted((Path(__file__).parent / "public").glob("*.py"))
 EXCEPTIONS = {  # a script that does not run unchanged, and why
     "sac": "torch.distributions has TransformedDistribution and TanhTransform, ox has neither",
 }
+SIZE = re.compile(r"torch\.Size\(\[(.*?)\]\)")
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?!\w)")
 
 
@@ -47,7 +49,7 @@ def printed(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def words(text: str) -> str:
-    return NUMBER.sub("#", text)
+    return NUMBER.sub("#", SIZE.sub(lambda size: str(tuple(map(int, re.findall(r"\d+", size[1])))), text))
 
 
 def numbers(text: str) -> list[float]:

@@ -19,7 +19,7 @@ from ox.nn.conv_transpose import _ConvTransposeNd as _ConvTransposeNd
 from ox.nn.dropout import _DropoutNd as _DropoutNd
 from ox.nn.lazy import LazyModuleMixin as LazyModuleMixin
 from ox.nn.lazy_norm import _LazyNorm as _LazyNormBase  # noqa: F401
-from ox.nn.linear import Linear as NonDynamicallyQuantizableLinear  # noqa: F401
+from ox.nn.linear import NonDynamicallyQuantizableLinear as NonDynamicallyQuantizableLinear
 from ox.nn.loss import Loss as _Loss  # noqa: F401
 from ox.nn.loss import WeightedLoss as _WeightedLoss  # noqa: F401
 from ox.nn.padding import _CircularPadNd as _CircularPadNd
