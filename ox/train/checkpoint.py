@@ -157,11 +157,12 @@ def newest(run: Run) -> Found | None:
         spare.append(Found(path, state, list(damaged), needed["epoch"]))
     if not spare:
         raise next(iter(damaged.values()))
-    if list(damaged) == [run.best]:
+    if run.best in damaged and not any(run.best.samefile(path) for path in damaged if path != run.best):
         raise LoadError(
             f"{run.best} is damaged", expected=f"the best weights of the run, of epoch {spare[0].lost}",
             got=damaged[run.best].got, hint=f"rm {run.best}, and resume chooses the best among the epochs to come",
         ) from damaged[run.best]  # fmt: skip
+    # the best was the newest: the epoch that made it comes again
     return spare[0]
 
 

@@ -12,11 +12,13 @@ runs/digits-0007/
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,10 +27,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ox import temporary
 from ox.errors import LoadError, RecipeError, TrainError
 from ox.files import write_whole
 from ox.train import config
-from ox.train.base import Base
+from ox.train.base import FILE, Base
 from ox.train.options import Options
 from ox.train.recipe import Recipe, read
 
@@ -148,7 +151,13 @@ def create(recipe: Recipe, options: Options, root: str | os.PathLike[str] = "run
     root = Path(root)
     with _writing(root):
         root.mkdir(parents=True, exist_ok=True)
-        return _make(_next_folder(root, recipe.name), recipe, options)
+        numbers = [path.name[len(recipe.name) + 1 :] for path in root.glob(f"{recipe.name}-*")]
+        number = 1 + max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=0)
+        while True:
+            try:
+                return _appear(root / f"{recipe.name}-{number:04d}", recipe, options)
+            except FileExistsError:  # another process has taken the same number at the same time
+                number += 1
 
 
 def create_at(folder: str | os.PathLike[str], recipe: Recipe, options: Options) -> Run:
@@ -159,16 +168,42 @@ def create_at(folder: str | os.PathLike[str], recipe: Recipe, options: Options) 
     """
     folder = Path(folder)
     with _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise TrainError(f"{folder} is no run, and not empty", hint="a folder of its own for the run")
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            return _appear(folder, recipe, options)
+        temporary.remove_abandoned(folder)
+        # the one thing that is left of a process that was killed here
+        if names := sorted(path.name for path in folder.iterdir() if path.name != "checkpoints" or any(path.iterdir())):
+            raise TrainError(
+                f"{folder} is no run, and not empty", got=", ".join(names[:6]) + ", ..." * (len(names) > 6),
+                hint="a folder of its own for the run",
+            )  # fmt: skip
         return _make(folder, recipe, options)
+
+
+def _appear(folder: Path, recipe: Recipe, options: Options) -> Run:
+    """A run's folder that appears whole: a process that is killed meanwhile leaves a temporary one, which the next
+    that makes a run there removes.
+
+    Raises:
+        FileExistsError: there is a folder of this name with something in it.
+    """
+    with temporary.folder(".ox-run-", folder.parent) as place:
+        (place / folder.name).mkdir()
+        run = _make(place / folder.name, recipe, options)
+        try:
+            os.rename(run.folder, folder)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise FileExistsError(error.errno, error.strerror, str(folder)) from error
+            raise
+        return Run(folder, run.config)
 
 
 def _make(folder: Path, recipe: Recipe, options: Options) -> Run:
     run = Run(folder, config.describe(recipe, options, folder.name))
     try:
-        run.last.parent.mkdir()
+        run.last.parent.mkdir(exist_ok=True)
         if recipe.base is not None:
             recipe.base.keep(folder)
         if recipe.text:
@@ -193,19 +228,6 @@ def _writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _next_folder(root: Path, name: str) -> Path:
-    numbers = [path.name[len(name) + 1 :] for path in root.glob(f"{name}-*")]
-    number = 1 + max((int(n) for n in numbers if n.isascii() and n.isdigit()), default=0)
-    while True:  # another process may take the same number at the same time: mkdir decides
-        folder = root / f"{name}-{number:04d}"
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
-            return folder
-
-
 def find(folder: str | os.PathLike[str]) -> Run:
     """The run in a folder; a bare name such as ``digits-0007`` is looked for in runs/, too.
 
@@ -217,9 +239,22 @@ def find(folder: str | os.PathLike[str]) -> Run:
         folder = "runs" / folder
     if not (folder / "config.toml").is_file():
         problem = "no such folder" if not folder.is_dir() else "a folder without config.toml"
+        if folder.is_dir() and _never_begun(folder):
+            raise LoadError(
+                f"{folder} is not a run", got=f"{problem}: its process was killed while it made it, before any step",
+                hint=f"rm -r {shlex.quote(str(folder))}, and train again",
+            )  # fmt: skip
         runs = ", ".join(str(run.folder) for run in runs_in(folder.parent if folder.name else folder)[-3:])
         raise LoadError(f"{folder} is not a run", got=problem, hint=runs or "ox train digits makes one")
     return Run(folder, config.parse(folder / "config.toml"))
+
+
+def _never_begun(folder: Path) -> bool:
+    """Whether there is nothing in a folder but what earlier versions wrote ahead of config.toml."""
+    names = {path.name for path in folder.iterdir() if not temporary.ANY.fullmatch(path.name)}
+    numbered = folder.name.rpartition("-")[2]
+    made = "checkpoints" in names and not any((folder / "checkpoints").iterdir())
+    return names <= {"checkpoints", "recipe.py", FILE} and (made or (not names and numbered.isdigit()))
 
 
 def newest_run(root: str | os.PathLike[str] = "runs") -> Run:

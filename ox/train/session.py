@@ -20,6 +20,7 @@ from ox.train.fingerprint import differences as differences_of_facts
 from ox.train.loggers import Logger
 from ox.train.loop import Interrupted, fit
 from ox.train.options import FREE, Options
+from ox.train.page_changes import check_page
 from ox.train.recipe import Recipe, load
 from ox.train.run import Run
 from ox.train.show import Silent
@@ -157,13 +158,8 @@ def prepare(folder: str | os.PathLike[str]) -> tuple[Trainer, Run]:
 
 
 def _prepared(run: Run, options: Options) -> tuple[Trainer, Run, Found | None]:
-    recipe = run.recipe()
-    if recipe.sha256 != run.config["recipe"]["sha256"]:
-        raise TrainError(
-            f"{run.folder / 'recipe.py'} was changed since the run began",
-            hint="put it back as it was, or train the changed page as a run of its own",
-        )
-    trainer = Trainer(recipe, options)
+    check_page(run)
+    trainer = Trainer(run.recipe(), options)
     return trainer, run, _load(trainer, run)
 
 

@@ -305,6 +305,7 @@ class Trainer:
             "ranks": self.team.gathered(own),
             "options": self.options.to_table(),
             "facts": self.facts,
+            "page": self.recipe.text,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -65,10 +65,9 @@ def damage(path: Path, flip: int = -5) -> None:
 
 def damage_all_names(path: Path) -> None:
     """What a disk does: all names of one file are damaged together."""
-    inode = path.stat().st_ino
-    for other in list(path.parent.iterdir()):
-        if other.stat().st_ino == inode:
-            damage(other)
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 16
+    path.write_bytes(data)
 
 
 # -- how many there are ----------------------------------------------------------------------------------------------
@@ -160,6 +159,21 @@ def test_a_damaged_best_one_is_found_at_once(page: Path, tmp_path: Path) -> None
     assert "the best weights, of epoch 1, are gone" in show.notes[0]
     assert run.result["best"]["epoch"] > 1
     assert train.restore(run.folder)
+
+
+def test_last_and_best_are_damaged_apart(page: Path, tmp_path: Path) -> None:
+    """The older checkpoint is whole, and has lost its best weights: that is not gone on with unasked."""
+    run = stopped(page, tmp_path, 9)
+    assert not run.best.samefile(run.last)
+    damage(run.last)
+    damage(run.best)
+    with pytest.raises(LoadError, match=r"best\.safetensors is damaged"):
+        train.resume(run.folder)
+    run.best.unlink()
+    show = Stop()
+    train.resume(run.folder, show=show)
+    assert show.notes[0].startswith("damaged: last.safetensors; on from last-1.safetensors, step 7")
+    assert "the best weights, of epoch 1, are gone" in show.notes[1]
 
 
 def test_a_best_one_that_is_the_one_before_last_too(page: Path, tmp_path: Path) -> None:

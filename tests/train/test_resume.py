@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -248,6 +249,65 @@ def test_a_finished_run(page: Path, tmp_path: Path) -> None:
     assert snapshot(run.folder) == before
 
 
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from ox import files, train
+from ox.train import run
+
+count, real = int(sys.argv[3]), files.write_whole
+
+def killed(path, *args, **kwargs):
+    global count
+    if count == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    count -= 1
+    return real(path, *args, **kwargs)
+
+run.write_whole = killed
+if sys.argv[2] == "fit":
+    recipe = train.load(sys.argv[1])
+    train.Trainer(recipe, train.Options.of(recipe.defaults, epochs=1)).fit("runs/mine", resume=True)
+else:
+    train.train(sys.argv[1], epochs=1)
+"""
+
+
+@pytest.mark.parametrize("way", ["train", "fit"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_killed_while_the_folder_is_made(page: Path, tmp_path: Path, way: str, after: int) -> None:
+    """There is a whole folder or none; what is left under a temporary name the next run removes."""
+    for count in (after, 99):
+        done = subprocess.run([sys.executable, "-c", KILL, page, way, str(count)], cwd=tmp_path, timeout=120)
+        left = [path.name for path in (tmp_path / "runs").iterdir()]
+        if count != 99:
+            assert done.returncode == -signal.SIGKILL
+            assert [name.startswith(".ox-run-") for name in left] == [True]
+            assert train.run.runs_in(tmp_path / "runs") == []
+    assert done.returncode == 0
+    assert left == ["mine" if way == "fit" else "points-0001"]
+    assert train.find(tmp_path / "runs" / left[0]).config["run"]["name"] == left[0]
+
+
+def test_a_folder_that_a_kill_left_empty(page: Path, tmp_path: Path) -> None:
+    """By versions before: it is no run, and its number is not taken again."""
+    (tmp_path / "points-0003").mkdir()
+    shown = refused(tmp_path / "points-0003", LoadError)
+    assert "killed while" in shown
+    assert "rm -r" in shown
+    (tmp_path / "points-0003" / "checkpoints").mkdir()
+    assert "killed while" in refused(tmp_path / "points-0003", LoadError)
+    assert train.train(page, out=tmp_path, epochs=1).name == "points-0004"
+    recipe = train.load(page)
+    train.Trainer(recipe, train.Options.of(recipe.defaults, epochs=1)).fit(tmp_path / "points-0003", resume=True)
+
+
+def test_the_rights_of_a_runs_folder_are_the_usual_ones(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    folder = train.train(page, out=tmp_path / "runs", epochs=1).folder
+    assert folder.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_no_run(tmp_path: Path) -> None:
     assert "no such folder" in refused(tmp_path / "nowhere", LoadError)
     assert "without config.toml" in refused(tmp_path, LoadError)
@@ -262,9 +322,37 @@ def test_all_checkpoints_truncated(page: Path, tmp_path: Path, keep: int) -> Non
 
 
 def test_a_changed_recipe(page: Path, tmp_path: Path) -> None:
+    """The lines that differ are shown: from the page that was trained, or from the checkpoint once that is gone."""
     folder = stopped(page, tmp_path / "runs")
-    (folder / "recipe.py").write_text((folder / "recipe.py").read_text().replace("16", "8"))
-    assert "changed since" in refused(folder, TrainError)
+    copy = folder / "recipe.py"
+    copy.write_text(copy.read_text().replace("return part(72)", "return part(80)"))
+    shown = refused(folder, TrainError)
+    assert "changed since" in shown
+    assert "-25      return part(72), part(32), part(32)" in shown
+    assert "+25      return part(80), part(32), part(32)" in shown
+    assert f"cp {page} {copy}" in shown
+    page.write_text("# another page by now")
+    assert "-25      return part(72), part(32), part(32)" in (shown := refused(folder, TrainError))
+    assert "put these lines back" in shown
+    assert f"ox train {copy}" in shown
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    assert "put it back as it was" in refused(folder, TrainError)
+
+
+def test_a_change_of_many_lines_is_cut_short(page: Path, tmp_path: Path) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    (folder / "recipe.py").write_text("x = 1\n" * 30 + page.read_text())
+    assert "and 22 lines more" in refused(folder, TrainError)
+    (folder / "recipe.py").write_bytes(page.read_bytes().replace(b"\n", b"\r\n"))
+    assert train.resume(folder).result
+
+
+def test_a_config_that_names_another_page(page: Path, tmp_path: Path) -> None:
+    folder = stopped(page, tmp_path / "runs")
+    config = folder / "config.toml"
+    config.write_text(re.sub('sha256 = "...', 'sha256 = "xyz', config.read_text()))
+    assert "config.toml was changed since" in refused(folder, TrainError)
 
 
 def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Path) -> None:
