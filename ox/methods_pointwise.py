@@ -66,7 +66,8 @@ class PointwiseMethods:
 
     # functions that integrals define
     erf, erfc, erfinv, lgamma, digamma = map(function, ("erf", "erfc", "erfinv", "lgamma", "digamma"))
-    mvlgamma = function("mvlgamma")
+    mvlgamma, igamma, igammac = map(function, ("mvlgamma", "igamma", "igammac"))
+    igamma_, igammac_ = map(in_place, ("igamma", "igammac"))
     erf_, erfc_, erfinv_, lgamma_, digamma_ = map(in_place, ("erf", "erfc", "erfinv", "lgamma", "digamma"))
 
     def polygamma(self: Any, n: int) -> Tensor:

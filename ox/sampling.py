@@ -132,7 +132,7 @@ def _weights(array: Any, count: int, replacement: bool) -> None:
         )
 
 
-def _on_host(name: str, x: Any, generator: Generator | None) -> np.random.Generator:
+def on_host(name: str, x: Any, generator: Generator | None) -> np.random.Generator:
     """NumPy's generator in a state made of ours, which moves on."""
     if MODE.get().recording is not None:
         raise RecordError(
@@ -158,7 +158,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     if words is not None:
         drawn: Any = tensors.poisson(words, input.detach().cpu().array)
     else:
-        drawn = _on_host("poisson", input, generator).poisson(rates)
+        drawn = on_host("poisson", input, generator).poisson(rates)
     return beside(operator.as_input(np.asarray(drawn).astype(input.array.dtype)), input)  # type: ignore[no-any-return]
 
 
@@ -168,5 +168,5 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     chances, trials = prob.detach().cpu().array.astype(np.float64), count.detach().cpu().array.astype(np.int64)
     if not ((chances >= 0) & (chances <= 1)).all() or (trials < 0).any():
         raise ArgumentError("binomial takes counts of 0 or more and probabilities from 0 to 1", where=users_line(2))
-    drawn = _on_host("binomial", prob, generator).binomial(trials, chances)
+    drawn = on_host("binomial", prob, generator).binomial(trials, chances)
     return beside(operator.as_input(np.asarray(drawn).astype(prob.array.dtype)), prob)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ from ox.functions import (
 )
 from ox.functions.call_forms import with_keywords
 from ox.functions.operand import floating, unary_wide
-from ox.functions.transcendental import xlog1py
+from ox.functions.transcendental import gammainc, gammaincc, xlog1py
 from ox.operands import scalar
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ __all__ = [
     "exp2",
     "expit",
     "expm1",
+    "gammainc",
+    "gammaincc",
     "gammaln",
     "log1p",
     "log_ndtr",

@@ -19,6 +19,26 @@ EVERY = {
     **CONTINUOUS,
     "bernoulli": D.Bernoulli(0.3),
     "vector": D.MultivariateNormal(ox.tensor([0.5, -1.0]), ox.tensor([[1.0, 0.3], [0.3, 0.5]])),
+    "gamma": D.Gamma(ox.tensor([0.7, 3.0]), 2.0),
+    "beta": D.Beta(ox.tensor([0.7, 3.0]), 2.0),
+    "chi2": D.Chi2(1.5),
+    "dirichlet": D.Dirichlet(ox.tensor([0.7, 2.0, 1.0])),
+    "student": D.StudentT(12.0, 0.3, 0.5),
+    "inverse": D.InverseGamma(8.0, 2.0),
+    "fisher": D.FisherSnedecor(8.0, 30.0),
+    "halfnormal": D.HalfNormal(0.8),
+    "pareto": D.Pareto(0.3, 6.0),
+    "gumbel": D.Gumbel(0.3, 0.5),
+    "weibull": D.Weibull(0.7, 1.5),
+    "kumaraswamy": D.Kumaraswamy(1.5, 0.8),
+    "poisson": D.Poisson(1.3),
+    "geometric": D.Geometric(0.6),
+    "binomial": D.Binomial(4, ox.tensor([0.3, 0.8])),
+    "negative": D.NegativeBinomial(3.0, 0.25),
+    "multinomial": D.Multinomial(3, ox.tensor([0.2, 0.3, 0.5])),
+    "onehot": D.OneHotCategorical(ox.tensor([0.2, 0.8])),
+    "mixture": D.MixtureSameFamily(D.Categorical(ox.tensor([0.3, 0.7])), D.Normal(ox.tensor([-1.0, 1.0]), 0.3)),
+    "lowrank": D.LowRankMultivariateNormal(ox.zeros(2), ox.tensor([[0.5], [0.3]]), ox.tensor([0.3, 0.4])),
     "independent": D.Independent(D.Normal(ox.tensor([0.5, -1.0]), 0.4), 1),
 }
 
@@ -97,8 +117,6 @@ def test_a_formula_of_ones_own() -> None:
         D.kl_divergence(D.Normal(0.0, 1.0), D.Uniform(0.0, 1.0))
     with pytest.raises(ox.errors.ArgumentError, match="positive"):
         D.Normal(0.0, ox.tensor([1.0, -1.0]))
-    with pytest.raises(ImportError, match="Distribution makes another"):
-        from ox.distributions import Beta  # noqa: F401
 
 
 def test_what_a_distribution_does_not_know_of_itself_is_one_clear_error() -> None:
@@ -147,3 +165,54 @@ def test_a_normal_distribution_that_is_cut() -> None:
     cut = Cut(0.0, 10.0)
     assert cut.rsample((99,)).abs().max() <= 0.11
     assert cut.sample((99,)).abs().max() > 0.11  # PyTorch's draws its own
+
+
+@pytest.mark.parametrize("concentration", [0.05, 0.4, 1.0, 3.0, 60.0, 500.0])
+def test_a_gamma_sample_moves_as_its_quantile_does(concentration: float) -> None:
+    """The mean of the slope is 1, for the mean of the samples is the concentration."""
+    ox.manual_seed(2)
+    a = ox.full((20_000,), concentration, dtype=ox.float64, requires_grad=True)
+    drawn = D.Gamma(a, 1.0).rsample()
+    drawn.sum().backward()
+    assert a.grad.mean().item() == pytest.approx(1, abs=4 * float(a.grad.std()) / math.sqrt(20_000) + 1e-4)
+
+
+def test_gradients_reach_the_parameters_of_every_family() -> None:
+    ox.manual_seed(2)
+    one = ox.tensor(1.5, requires_grad=True)
+    half = ox.tensor(0.5, requires_grad=True)
+    for d in (
+        D.Beta(one, half), D.StudentT(one, half, one), D.Gumbel(half, one), D.Weibull(one, half), D.Cauchy(half, one),
+        D.RelaxedBernoulli(one, half), D.InverseGamma(one, half), D.HalfNormal(half), D.Kumaraswamy(one, half),
+        D.TransformedDistribution(D.Normal(half, one), [D.TanhTransform(), D.AffineTransform(half, one)]),
+    ):  # fmt: skip
+        assert d.has_rsample
+        drawn = d.rsample((3,))
+        (slope,) = ox.autograd.grad(drawn.sum(), [half])
+        assert math.isfinite(slope.item()) and slope.item() != 0, d
+    straight = D.OneHotCategoricalStraightThrough(logits=ox.zeros(3, requires_grad=True)).rsample()
+    assert straight.requires_grad and straight.sum().item() == pytest.approx(1)
+
+
+def test_a_transform_with_a_cache_gives_back_the_very_number() -> None:
+    tanh = D.TanhTransform(cache_size=1)
+    x = ox.tensor([30.0])
+    assert tanh.inv(tanh(x)) is x and D.TanhTransform().inv(tanh(x)).item() != 30
+    both = D.ComposeTransform([D.ExpTransform(), D.AffineTransform(1.0, 2.0)])
+    np.testing.assert_allclose(both.inv(both(ox.tensor([0.3]))).array, [0.3], rtol=1e-6)
+    assert both.sign == 1 and both.inv.inv is both
+
+
+def test_parameters_are_not_looked_at_where_that_is_the_default() -> None:
+    D.Distribution.set_default_validate_args(False)
+    try:
+        D.Gamma(-1.0, 1.0)
+    finally:
+        D.Distribution.set_default_validate_args(True)
+    with pytest.raises(ox.errors.ArgumentError, match="concentration"):
+        D.Gamma(-1.0, 1.0)
+
+
+def test_what_is_missing_says_what_to_use() -> None:
+    with pytest.raises(ImportError, match="Distribution"):
+        from ox.distributions import VonMises  # noqa: F401

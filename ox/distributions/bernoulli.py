@@ -6,6 +6,8 @@ from typing import Any
 
 from ox import functions as F
 from ox.autograd.modes import no_grad
+from ox.creation import arange
+from ox.distributions import constraints
 from ox.distributions.categorical import log_of, one_of
 from ox.distributions.distribution import Distribution, require, together
 from ox.random import bernoulli
@@ -21,6 +23,9 @@ class Bernoulli(Distribution):
     Raises:
         ArgumentError: both or neither, or values that cannot be.
     """
+
+    has_enumerate_support = True
+    support = constraints.boolean
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         one_of("Bernoulli", probs, logits)
@@ -38,6 +43,15 @@ class Bernoulli(Distribution):
     @property
     def mean(self) -> Any:
         return self.probs
+
+    @property
+    def mode(self) -> Any:
+        return F.where(self.probs == 0.5, float("nan"), (self.probs >= 0.5).to(self.probs.dtype))
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """0 and 1, [2, batch]."""
+        values = arange(2, dtype=self.probs.dtype, device=self.probs.device).reshape(-1, *[1] * len(self._batch_shape))
+        return F.broadcast_to(values, (2, *self._batch_shape)) if expand else values
 
     @property
     def variance(self) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ox import functions as F
 from ox.creation import arange
+from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require
 from ox.errors import ArgumentError, ShapeError
 from ox.functions.kinds import finfo
@@ -27,6 +28,11 @@ def log_of(probs: Tensor) -> Any:
     return F.clamp(probs, step, 1 - step).log()
 
 
+def one_hot(classes: Any, count: int, like: Tensor) -> Any:
+    """[..., count]: 1 at the class, else 0, in the type of `like`."""
+    return (classes.unsqueeze(-1) == arange(count, device=like.device)).to(like.dtype)
+
+
 class Categorical(Distribution):
     """One of the classes 0 ... K - 1 along the last dimension. `torch.distributions.Categorical`.
 
@@ -38,6 +44,8 @@ class Categorical(Distribution):
         ArgumentError: both or neither, or values that cannot be.
         ShapeError: no dimension.
     """
+
+    has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         one_of("Categorical", probs, logits)
@@ -62,6 +70,18 @@ class Categorical(Distribution):
     @property
     def param_shape(self) -> Any:
         return self.logits.shape
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(0, self.param_shape[-1] - 1)
+
+    @property
+    def mean(self) -> Any:
+        return F.full_like(self.probs[..., 0], float("nan"))
+
+    @property
+    def variance(self) -> Any:
+        return F.full_like(self.probs[..., 0], float("nan"))
 
     @property
     def mode(self) -> Any:

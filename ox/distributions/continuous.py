@@ -6,6 +6,7 @@ from math import log
 from typing import Any
 
 from ox import functions as F
+from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require, together
 from ox.random import is_torch_compatible, uniform
 from ox.sampling import HALF_STEP, beside
@@ -47,6 +48,13 @@ class Uniform(Distribution):
     def cdf(self, value: Any) -> Any:
         return F.clamp((value - self.low) / (self.high - self.low), 0, 1)
 
+    def icdf(self, value: Any) -> Any:
+        return value * (self.high - self.low) + self.low
+
+    @property
+    def support(self) -> Any:
+        return constraints.interval(self.low, self.high)
+
     def entropy(self) -> Any:
         return (self.high - self.low).log()
 
@@ -55,6 +63,7 @@ class Exponential(Distribution):
     """Waiting times of a positive rate. `torch.distributions.Exponential`. Raises ArgumentError for another."""
 
     has_rsample = True
+    support = constraints.nonnegative
 
     def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
         (self.rate,) = together(rate)
@@ -78,6 +87,16 @@ class Exponential(Distribution):
     def log_prob(self, value: Any) -> Any:
         return self.rate.log() - self.rate * value
 
+    def cdf(self, value: Any) -> Any:
+        return 1 - (-self.rate * value).exp()
+
+    def icdf(self, value: Any) -> Any:
+        return -(-value).log1p() / self.rate
+
+    @property
+    def mode(self) -> Any:
+        return F.zeros_like(self.rate)
+
     def entropy(self) -> Any:
         return 1 - self.rate.log()
 
@@ -87,6 +106,7 @@ class Laplace(Distribution):
     for a scale that is not positive."""
 
     has_rsample = True
+    support = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = together(loc, scale)
@@ -112,6 +132,18 @@ class Laplace(Distribution):
 
     def log_prob(self, value: Any) -> Any:
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
+
+    def cdf(self, value: Any) -> Any:
+        away = value - self.loc
+        return 0.5 - 0.5 * away.sign() * F.expm1(-away.abs() / self.scale)
+
+    def icdf(self, value: Any) -> Any:
+        term = value - 0.5
+        return self.loc - self.scale * term.sign() * F.log1p(-2 * term.abs())
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
 
     def entropy(self) -> Any:
         return 1 + log(2) + self.scale.log()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, ClassVar
 
 from ox import functions as F
 from ox.autograd.modes import no_grad
 from ox.creation import tensor
+from ox.distributions import constraints
 from ox.dtypes import get_default_dtype
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.ops.explain import place
@@ -49,16 +51,25 @@ class Distribution:
     Args:
         batch_shape: the shape of the parameters.
         event_shape: the shape of one event.
-        validate_args: whether parameters are looked at; None: yes.
+        validate_args: whether parameters are looked at; None: yes, but for `set_default_validate_args`.
     """
 
     has_rsample = False
+    has_enumerate_support = False
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    support: Any = constraints.dependent
+    _validates = True
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether parameters are looked at where `validate_args` is None."""
+        Distribution._validates = bool(value)
 
     def __init__(
         self, batch_shape: tuple[int, ...] = (), event_shape: tuple[int, ...] = (), validate_args: bool | None = None
     ) -> None:
         self._batch_shape, self._event_shape = Size(batch_shape), Size(event_shape)
-        self._validate_args = validate_args is not False
+        self._validate_args = Distribution._validates if validate_args is None else bool(validate_args)
 
     @property
     def batch_shape(self) -> Size:
@@ -91,6 +102,17 @@ class Distribution:
                 got=str(list(shape)),
             )
 
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+        """The same distribution for a larger batch, to which the parameters broadcast."""
+        made, old, batch = copy.copy(self), len(self._batch_shape), Size(batch_shape)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(made, name, F.broadcast_to(value, (*batch, *value.shape[old:])))
+            elif isinstance(value, Distribution):
+                setattr(made, name, value.expand((*batch, *value.batch_shape[old:])))
+        made._batch_shape = batch
+        return made
+
     def sample(self, sample_shape: Any = ()) -> Any:
         """[sample_shape, batch_shape, event_shape], outside the graph."""
         with no_grad():
@@ -112,9 +134,25 @@ class Distribution:
         """The entropy of each distribution, in nats."""
         raise UnknownError(self, "entropy")
 
+    def cdf(self, value: Any) -> Any:
+        """The probability of what is not above `value`."""
+        raise UnknownError(self, "cdf")
+
+    def icdf(self, value: Any) -> Any:
+        """The number below which a share `value` lies: the inverse of `cdf`."""
+        raise UnknownError(self, "icdf")
+
+    def enumerate_support(self, expand: bool = True) -> Any:
+        """All values that there are, along a first dimension."""
+        raise UnknownError(self, "enumerate_support")
+
     @property
     def mean(self) -> Any:
         raise UnknownError(self, "mean")
+
+    @property
+    def mode(self) -> Any:
+        raise UnknownError(self, "mode")
 
     @property
     def variance(self) -> Any:

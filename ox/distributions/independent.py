@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ox.distributions import constraints
 from ox.distributions.distribution import Distribution
 from ox.errors import ShapeError
 from ox.ops.explain import place
@@ -45,8 +46,16 @@ class Independent(Distribution):
         return self.base_dist.mean
 
     @property
+    def mode(self) -> Any:
+        return self.base_dist.mode
+
+    @property
     def variance(self) -> Any:
         return self.base_dist.variance
+
+    @property
+    def support(self) -> Any:
+        return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
     def sample(self, sample_shape: Any = ()) -> Any:
         return self.base_dist.sample(sample_shape)

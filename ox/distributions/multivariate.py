@@ -6,6 +6,7 @@ from math import log, pi
 from typing import Any
 
 from ox import functions as F
+from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require
 from ox.errors import ArgumentError
 from ox.linalg import cholesky, inv, solve_triangular
@@ -29,6 +30,7 @@ class MultivariateNormal(Distribution):
     """
 
     has_rsample = True
+    support = constraints.real_vector
 
     def __init__(
         self,
@@ -58,6 +60,14 @@ class MultivariateNormal(Distribution):
     @property
     def mean(self) -> Any:
         return self.loc
+
+    @property
+    def mode(self) -> Any:
+        return self.loc
+
+    @property
+    def precision_matrix(self) -> Any:
+        return inv(self.covariance_matrix)
 
     @property
     def covariance_matrix(self) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ox import functions as F
 from ox.autograd.modes import no_grad
+from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require, together
 from ox.random import normal
 from ox.sampling import beside
@@ -20,6 +21,7 @@ class Normal(Distribution):
     """
 
     has_rsample = True
+    support = constraints.real
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = together(loc, scale)
@@ -67,6 +69,7 @@ class LogNormal(Distribution):
     """The exponential of normal numbers. `torch.distributions.LogNormal`."""
 
     has_rsample = True
+    support = constraints.positive
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self._normal = Normal(loc, scale, validate_args)
@@ -80,6 +83,16 @@ class LogNormal(Distribution):
     @property
     def variance(self) -> Any:
         return (self.scale**2).expm1() * (2 * self.loc + self.scale**2).exp()
+
+    @property
+    def mode(self) -> Any:
+        return (self.loc - self.scale**2).exp()
+
+    def cdf(self, value: Any) -> Any:
+        return self._normal.cdf(value.log())
+
+    def icdf(self, value: Any) -> Any:
+        return self._normal.icdf(value).exp()
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         return self._normal.rsample(sample_shape).exp()

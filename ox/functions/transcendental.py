@@ -162,6 +162,33 @@ def polygamma(n: int, input: Any) -> Tensor:
     return in_single(ops.Polygamma, floating(input), n=n) if n else digamma(input)
 
 
+def gammainc(input: Any, other: Any) -> Tensor:
+    """The regularized lower incomplete gamma function of the shape `input` at `other`; no gradient reaches the shape.
+    `torch.special.gammainc`, `torch.igamma`. Cannot be recorded.
+
+    Raises:
+        DTypeError: whole numbers.
+        ArgumentError: (at backward) a gradient for the shape.
+    """
+    return _incomplete(ops.Gammainc, "gammainc", input, other)
+
+
+def gammaincc(input: Any, other: Any) -> Tensor:
+    """1 - gammainc, the upper one, without the loss of the subtraction. `torch.special.gammaincc`, `torch.igammac`."""
+    return _incomplete(ops.Gammaincc, "gammaincc", input, other)
+
+
+def _incomplete(op: Any, name: str, input: Any, other: Any) -> Tensor:
+    a, x = _met(name, input, other)
+    dtype = a.array.dtype
+    if dtype == float64:
+        return op(a, x)  # type: ignore[no-any-return]
+    return cast(op(cast(a, float64), cast(x, float64)), dtype)
+
+
+igamma, igammac = gammainc, gammaincc
+
+
 def mvlgamma(input: Any, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p. `torch.mvlgamma`."""
     if p < 1:

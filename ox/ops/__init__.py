@@ -65,6 +65,7 @@ from ox.ops.gauss import Erfc, Erfcx, Erfinv, Ndtri
 from ox.ops.global_pool import GlobalAveragePool, GlobalLpPool, GlobalMaxPool
 from ox.ops.grid import AffineGrid, GridSample
 from ox.ops.group_norm import GroupNormalization, InstanceNormalization, MeanVarianceNormalization
+from ox.ops.incomplete_gamma import Gammainc, Gammaincc
 from ox.ops.index import Gather, GatherElements, ScatterElements, Slice
 from ox.ops.index_nd import GatherND, Scatter, ScatterND, TensorScatter
 from ox.ops.integer import ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul
@@ -186,6 +187,8 @@ __all__ = [
     "EyeLike",
     "Flatten",
     "Floor",
+    "Gammainc",
+    "Gammaincc",
     "Gather",
     "GatherElements",
     "GatherND",

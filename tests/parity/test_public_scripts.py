@@ -30,7 +30,6 @@ torch.set_num_threads(1)  # its threads spin, and take many times as long where 
 
 SCRIPTS = sorted((Path(__file__).parent / "public").glob("*.py"))
 EXCEPTIONS = {  # a script that does not run unchanged, and why
-    "sac": "torch.distributions has TransformedDistribution and TanhTransform, ox has neither",
 }
 FIXED = {  # a script whose model is exported for the example's sizes only, and why
     "swin": "int(x.shape[0] / 4.0) is a number to Python, in PyTorch's exporter as in ox's",
