@@ -139,6 +139,11 @@ class RandomSampler(_Shuffled):
 
     own_seed = True
 
+    @property
+    def num_samples(self) -> int:
+        """How many an epoch."""
+        return len(self)
+
 
 class SubsetRandomSampler(_Shuffled):
     """The given indices in a new order each epoch. `torch.utils.data.SubsetRandomSampler`."""

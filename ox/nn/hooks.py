@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ox.nn.hook_mapping import Entry, mapping_of
 from ox.nn.watch import Watch
+from ox.notice import say_once
 from ox.ops.mode import MODE
 from ox.ops.node import Handle
 
@@ -34,7 +36,7 @@ class Hooks:
 
     def add(self, kind: str, hook: Callable[..., Any], with_kwargs: bool = False, prepend: bool = False) -> Handle:
         entries: list[Any] = getattr(self, kind)
-        entry = (hook, with_kwargs)
+        entry = Entry(hook, with_kwargs)
         entries.insert(0 if prepend else len(entries), entry)
         return Handle(entries, entry)
 
@@ -88,14 +90,26 @@ class HookRegistry:
 
     _hooks: Hooks | None = None
 
+    _forward_pre_hooks = mapping_of("pre")
+    _forward_hooks = mapping_of("post")
+    _backward_pre_hooks = mapping_of("backward_pre")
+    _backward_hooks = mapping_of("backward")
+    _state_dict_pre_hooks = mapping_of("state_pre")
+    _state_dict_hooks = mapping_of("state_post")
+    _load_state_dict_pre_hooks = mapping_of("load_pre")
+    _load_state_dict_post_hooks = mapping_of("load_post")
+
+    def _own_hooks(self) -> Hooks:
+        if self._hooks is None:
+            self._hooks = Hooks()
+        return self._hooks
+
     def _hooks_of(self, kind: str) -> list[Callable[..., Any]]:
         """The registered hooks of a kind that has no options."""
         return [] if self._hooks is None else [entry[0] for entry in getattr(self._hooks, kind)]
 
     def _hook(self, kind: str, hook: Callable[..., Any], with_kwargs: bool = False, prepend: bool = False) -> Handle:
-        if self._hooks is None:
-            self._hooks = Hooks()
-        return self._hooks.add(kind, hook, with_kwargs, prepend)
+        return self._own_hooks().add(kind, hook, with_kwargs, prepend)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -115,8 +129,7 @@ class HookRegistry:
         `always_call` it is also called, with None, when forward or a hook before it raised."""
         handle = self._hook("post", hook, with_kwargs, prepend)
         if always_call:
-            assert self._hooks is not None
-            self._hooks.always.append(hook)
+            self._own_hooks().always.append(hook)
         return handle
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
@@ -127,6 +140,12 @@ class HookRegistry:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of the inputs are known; may replace
         those of the inputs. Inputs and outputs count when they are tensors given or returned by position."""
         return self._hook("backward", hook, prepend=prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> Handle:
+        """`register_full_backward_hook`, which PyTorch advises: `grad_input` are the gradients of the module's inputs,
+        where PyTorch gives this older hook those of its last operator (with those of its weights, if it has any)."""
+        say_once("register_backward_hook", "is register_full_backward_hook: grad_input are the module's inputs'")
+        return self.register_full_backward_hook(hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(module, prefix, keep_vars)`` before `state_dict` looks at the module."""

@@ -100,11 +100,15 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The parameters of each layer and direction."""
-        return [[getattr(self, kind + suffix) for kind in self._kinds] for suffix in self._suffixes]
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        return [[kind + suffix for kind in self._kinds] for suffix in self._suffixes]
 
     @property
     def _flat_weights_names(self) -> list[str]:
-        return [kind + suffix for suffix in self._suffixes for kind in self._kinds]
+        return [name for names in self._all_weights for name in names]
 
     @property
     def _flat_weights(self) -> list[Parameter]:

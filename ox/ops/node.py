@@ -29,6 +29,12 @@ class Handle:
     def __init__(self, hooks: list[Any], entry: Any) -> None:
         self._hooks, self._entry = hooks, entry
 
+    @property
+    def id(self) -> int:
+        """The key of a module's hook in `module._forward_hooks` and its like."""
+        number: int = self._entry.id
+        return number
+
     def remove(self) -> None:
         """Take it away; a second time does nothing."""
         self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]

@@ -179,6 +179,46 @@ h.register_hook(lambda g: log("after", g))
 (h * h).sum().backward()
 log(h.grad, x.grad)
 """,
+    "hooks of a module as a mapping": """
+def one(m, i, o): log("one", o)
+def two(m, i, o): log("two", o)
+def pre(m, i): return i[0] * 2
+first, second = m[0].register_forward_hook(one), m[0].register_forward_hook(two)
+log(list(m[0]._forward_hooks.values()) == [one, two], len(m._forward_hooks), first.id in m[0]._forward_hooks)
+m[0]._forward_hooks[first.id] = two
+m[0]._forward_hooks.move_to_end(second.id, last=False)
+log([m[0]._forward_hooks[h.id] is two for h in (first, second)], list(m[0]._forward_hooks) == [second.id, first.id])
+m(x.float())
+del m[0]._forward_hooks[second.id]
+m.register_forward_pre_hook(pre)
+for name, hook in list(m._forward_pre_hooks.items()):
+    log(m(x.float()))
+    del m._forward_pre_hooks[name]
+log(m(x.float()), len(m._forward_pre_hooks))
+for module in m.modules():
+    module._forward_hooks.clear()
+m[1]._forward_hooks[7] = one
+m[0]._forward_pre_hooks = __import__("collections").OrderedDict({3: pre})
+m(x.float()).sum().backward()
+first.remove()
+log(len(m[0]._forward_hooks), len(m[1]._forward_hooks), list(m[0]._forward_pre_hooks), len(m[0]._state_dict_hooks))
+again = __import__("copy").deepcopy(m)
+log(list(again[1]._forward_hooks), list(again[0]._forward_pre_hooks))
+again[1]._forward_hooks.clear()
+log(len(m[1]._forward_hooks))
+""",
+    "the older hook on the backward of a module": """
+r = T.nn.ReLU()
+handle = r.register_backward_hook(lambda m, gi, go: log("relu", gi, go))
+guided = T.nn.Tanh()
+guided.register_backward_hook(lambda m, gi, go: (gi[0].clamp(min=0.0),))
+s = T.nn.Sequential(T.nn.Linear(2, 2), r)
+s.register_backward_hook(lambda m, gi, go: log("all", go))
+guided(r(x * w)).sum().backward()
+log(x.grad)
+handle.remove()
+s(m[0](x.float())).sum().backward()
+""",
     "names": """
 h = (x * w).exp()
 log(h.grad_fn.name().rstrip("0"), len(h.grad_fn.next_functions), h.is_leaf, x.is_leaf, x.grad_fn, h.requires_grad)

@@ -145,6 +145,7 @@ def test_representations() -> None:
         ours, theirs = pair(kind, SIZE, H, **options)
         assert repr(ours) == repr(theirs)
         assert [len(w) for w in ours.all_weights] == [len(w) for w in theirs.all_weights]
+        assert ours._all_weights == theirs._all_weights
     for kind, options in (("RNNCell", {"nonlinearity": "relu"}), ("LSTMCell", {"bias": False}), ("GRUCell", {})):
         assert repr(getattr(ox.nn, kind)(2, 3, **options)) == repr(getattr(torch.nn, kind)(2, 3, **options))
 
