@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from copy import deepcopy
 from typing import Any
 
@@ -301,7 +302,14 @@ class Tensor(Methods, Aliases):
         return make_tensor(np.asarray(array))
 
     def __bool__(self) -> bool:
-        self._refuse_under_recording("bool() (an `if` or `while`)")
+        recorded = self._recorded
+        if recorded is not None and recorded.active():
+            from ox.assertion import passing
+
+            wanted = passing(sys._getframe(1))
+            if wanted is not None:
+                return wanted
+            self._refuse_under_recording("bool() (an `if` or `while`)")
         if self.array.size != 1:
             raise ArgumentError(
                 "whether a tensor of several elements is true is ambiguous",

@@ -178,6 +178,7 @@ def _checked(example: Example) -> Example:
                 raise ArgumentError(
                     f"the size '{dim}' has two values in the example",
                     got=f"{first[0]} in '{first[1]}', {size} in '{name}'",
+                    hint=f"a name for each size that varies: dims={{'{name}': ['time', 'batch', 8]}}",
                 )
     return example
 
