@@ -75,6 +75,9 @@ def run(plan: Plan, say: Callable[[str], None]) -> int:
     """
     program = mpiexec()
     _check(plan)
+    cores = machine.limit().threads
+    if plan.hosts is None and (plan.ranks or 0) > cores:
+        say(f"{plan.ranks} processes on {cores} core{'s' * (cores != 1)}: they take turns, and each has a copy of all")
     with temporary.folder(".ox-launch-", Path.cwd() if plan.hosts else None) as folder:
         for attempt in range(plan.restarts + 1):
             here = folder / str(attempt)

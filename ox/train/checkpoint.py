@@ -89,7 +89,8 @@ def load(path: Path) -> dict[str, Any]:
         LoadError: it is missing, damaged, of a newer format, or no checkpoint of a run.
     """
     if not path.is_file():
-        raise LoadError(f"there is no checkpoint {path}", hint="the run stopped before its first one: start it again")
+        again = f"ox train --resume {path.parent.parent}"
+        raise LoadError(f"there is no checkpoint {path}", hint=f"the run was stopped before its first one: {again}")
     state = files.load(path)
     if isinstance(state, dict) and state.get("format") == FORMAT and not files.has_checksum(path):
         raise LoadError(f"{path} is damaged", expected="a checksum", got="none", hint="an earlier checkpoint")

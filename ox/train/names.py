@@ -41,7 +41,10 @@ ELSEWHERE = {
     "collate_fn": "collate", "configure_optimizers": "optimizer", "training_step": "step", "train_step": "step",
     "validation_step": "validate", "eval_step": "validate", "criterion": "loss", "loss_fn": "loss",
     "lr_scheduler": "scheduler", "train_sampler": "sampler", "class_names": "labels", "classes": "labels",
-    "example_input_array": "example_inputs",
+    "example_input_array": "example_inputs", "get_model": "model", "build_model": "model", "create_model": "model",
+    "make_model": "model", "net": "model", "network": "model", "get_data": "data", "load_data": "data",
+    "make_data": "data", "datasets": "data", "get_datasets": "data", "config": "defaults", "hparams": "defaults",
+    "options": "defaults", "hyperparameters": "defaults", "loss_function": "loss",
 }  # fmt: skip
 ALIKE = 0.8
 
@@ -104,6 +107,21 @@ def check_names(text: str, path: Path, page: Mapping[str, Any], options: Collect
             raise RecipeError(
                 f"'{name}' in {path.name} is used by nothing", where=f"{path.name}:{defined[name]}   {line}", hint=hint
             )
+
+
+def meant(missing: Collection[str], page: Mapping[str, Any]) -> str | None:
+    """What a page has under another name of what it lacks: ``criterion`` is looked for as ``loss``."""
+    lacks = {name.removesuffix("()") for name in missing}
+    found = {
+        name: ELSEWHERE[name]
+        for name in page
+        if ELSEWHERE.get(name) in lacks and _could_be(page[name], ELSEWHERE[name])
+    }
+    return "; ".join(f"{name} is looked for as {known}" for name, known in found.items()) or None
+
+
+def _could_be(own: Any, known: str) -> bool:
+    return isinstance(own, dict) if known == "defaults" else callable(own)
 
 
 def idle(text: str, page: Mapping[str, Any]) -> list[str]:

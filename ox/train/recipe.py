@@ -50,7 +50,7 @@ from ox.data import DataLoader
 from ox.errors import OxError, RecipeError
 from ox.train.base import Base, arrays_page, scores_of
 from ox.train.datasets import Data, first, is_stream, length
-from ox.train.names import check_functions, check_names, idle, updates
+from ox.train.names import check_functions, check_names, idle, meant, updates
 from ox.train.samples import inputs_of
 
 OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # what is missing in `defaults`
@@ -204,9 +204,10 @@ class Recipe:
         """
         return inputs_of(self.batch(count, data), list(self.inputs) if model is None else model)[0]
 
-    def batch(self, count: int, data: Data | None = None) -> Any:
-        """The first `count` samples as a batch."""
-        part = first((data or self.data()).to_try(), count)
+    def batch(self, count: int, data: Data | None = None, train: bool = False) -> Any:
+        """The first `count` samples as a batch: of the validation data where there are any, or of those to train on."""
+        data = data or self.data()
+        part = first(data.train if train else data.to_try(), count)
         return next(iter(DataLoader(part, batch_size=count, collate_fn=self.function("collate"))))
 
 
@@ -334,7 +335,7 @@ def _check(page: ModuleType, path: Path, needed: Sequence[str]) -> None:
             f"{path.name} is not a recipe",
             expected=FORM,
             got=f"a page without {', '.join(missing)}",
-            hint=f"one that is: {_shelf() / 'digits.py'}",
+            hint=meant(missing, vars(page)) or f"one that is: {_shelf() / 'digits.py'}",
         )
     unknown = [key for key in page.defaults if key not in KNOWN]
     if unknown:

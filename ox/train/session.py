@@ -26,6 +26,7 @@ from ox.train.run import Run
 from ox.train.show import Silent
 from ox.train.team import Alone, team
 from ox.train.trainer import Trainer
+from ox.train.validation import try_parts
 from ox.train.weights import best_weights, load_model
 
 
@@ -217,6 +218,7 @@ def _check_facts(run: Run, state: dict[str, Any], trainer: Trainer) -> None:
 def _begin(trainer: Trainer, run: Run, show: Silent | None, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
     """Train a run that was just made. Where not one step can be taken there is nothing to keep."""
     try:
+        try_parts(trainer)
         return _go(trainer, run, show, loggers)
     except (Exception, SystemExit) as error:
         if trainer.progress.step == 0 and trainer.team.first and not isinstance(error, Interrupted):

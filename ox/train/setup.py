@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import ox.random
+from ox.autograd import no_grad
 from ox.errors import OxError, RecipeError
-from ox.train.batch import tensors
+from ox.train.batch import map_tensors, tensors
 from ox.train.datasets import Data, is_stream
 from ox.train.feed import Feed
+from ox.train.measure import training_loss
 from ox.train.options import Options
 from ox.train.recipe import Recipe
 from ox.train.sampler import ReplayedSampler
@@ -93,6 +95,28 @@ def augment(recipe: Recipe) -> Callable[..., Any] | None:
         return recipe.gave("augment", made, bool(tensors(made)), "a batch, the tensors that it was given")
 
     return augmented
+
+
+def shape_lazy(recipe: Recipe, model: Any, data: Data, device: str) -> None:
+    """Let parameters that wait for a shape have it before an optimizer sees them: by the first two samples, as a step
+    has them. With a step that updates by itself they wait on."""
+    from ox.nn.uninitialized import is_lazy
+
+    if recipe.updates or not any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        return
+    training = model.training
+    model.eval()
+    try:
+        with no_grad():
+            batch = recipe.batch(2, data, train=True)
+            batch = tuple(batch) if type(batch) is list else batch
+            own = augment(recipe)
+            batch = batch if own is None else own(batch, ox.random.Generator(0))
+            training_loss(recipe, model, map_tensors(lambda x: x.to(device), batch))
+    except Exception:
+        pass  # the first step says what is wrong, with the sample that is to blame
+    finally:
+        model.train(training)
 
 
 def check(recipe: Recipe, options: Options, data: Data) -> None:

@@ -112,6 +112,7 @@ class Trainer:
         self.team.check(self._told())
         self.collate = recipe.function("collate")
         setup.check(recipe, options, self.data)
+        setup.shape_lazy(recipe, self.model, self.data, self.device)
         sampler = setup.sampler(recipe, options, self.data.train, self.team)
         self.feed = Feed(self.data.train, options, setup.augment(recipe), self.device, self.team, self.collate, sampler)
         self.steps = setup.steps(self.feed, options)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ox.autograd import no_grad
 from ox.data import DataLoader
 from ox.data.dataset import traced
-from ox.train.batch import rows
+from ox.errors import OxError
+from ox.train import chance
+from ox.train.batch import arguments, rows
 from ox.train.culprit import blame
-from ox.train.datasets import is_stream, share
+from ox.train.datasets import first, is_stream, share
 from ox.train.evaluate import Result, Step, evaluate
 from ox.train.metrics import Metric
 from ox.train.nonfinite import diagnose
+
+if TYPE_CHECKING:
+    from ox.train.trainer import Trainer
 
 
 def validate(
@@ -52,6 +57,37 @@ def validate(
         if result.count and not np.isfinite(result.loss):
             raise _explained(None, model, step, map(placed, loader), name, part)
     return result
+
+
+def try_parts(trainer: Trainer) -> None:
+    """Read the first two samples of what will be measured after an epoch and at the end, and see whether the model can
+    be called with them and there is a target: an error of these should not wait until then. Nothing is computed. What
+    training meets as well, its first step says. Streams, which may be read once, and random numbers are left alone.
+
+    Raises:
+        what `validate` does.
+    """
+    recipe = trainer.recipe
+    own = recipe.optional("validate") or recipe.optional("step")
+    parts = {name: first(part, 2) for name, part in trainer.data.parts().items() if not is_stream(part)}
+    with chance.kept():
+        if own is not None or "train" not in parts or _trial(trainer, parts.pop("train")) is not None:
+            return
+        for name, part in parts.items():
+            if (error := _trial(trainer, part)) is not None:
+                if isinstance(error, OxError):
+                    error.extra = {"when": f"the {name} data are read", **error.extra}
+                raise error
+
+
+def _trial(trainer: Trainer, part: Any) -> Exception | None:
+    """What goes wrong when a few samples are made a batch and taken apart."""
+    try:
+        for batch in DataLoader(part, batch_size=2, collate_fn=trainer.collate):
+            arguments(trainer.model, tuple(batch) if type(batch) is list else batch)
+    except Exception as error:
+        return error
+    return None
 
 
 def _explained(

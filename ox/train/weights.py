@@ -20,12 +20,14 @@ def load_model(model: Any, state: dict[str, Any], where: str | None = None) -> N
     Raises:
         LoadError: names or shapes differ; lists the first of them.
     """
+    from ox.nn.uninitialized import is_lazy
+
     own = model.state_dict()
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     other = [
         f"{name} {_kind(state[name])} instead of {_kind(own[name])}"
         for name in own
-        if name in state and _kind(own[name]) != _kind(state[name])
+        if name in state and not is_lazy(own[name]) and _kind(own[name]) != _kind(state[name])
     ]
     if missing or unexpected or other:
         named = {"missing": missing, "unknown": unexpected, "differ": other}

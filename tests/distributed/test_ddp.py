@@ -604,9 +604,12 @@ assert ox.equal(other[0], other[2]) and ox.equal(other[1], other[3]) and not ox.
     )
 
 
-def test_buckets_follow_the_first_backward(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finding", [False, True])
+def test_buckets_follow_the_first_backward(finding: bool, tmp_path: Path) -> None:
+    """Where unused parameters are looked for: the first in which all have a gradient on all ranks."""
     run(
         COMMON
+        + f"FINDING = {finding}"
         + """
 class Backwards(nn.Module):  # used in another order than made
     def __init__(self):
@@ -614,11 +617,16 @@ class Backwards(nn.Module):  # used in another order than made
         self.c, self.a, self.b = nn.Linear(6, 3), nn.Linear(6, 6), nn.Linear(6, 6)
     def forward(self, x):
         return self.c(self.b(self.a(x)).relu())
-ddp, alone = twins(Backwards, bucket_cap_mb=0.0001, gradient_as_bucket_view=True)
+ddp, alone = twins(Backwards, bucket_cap_mb=0.0001, gradient_as_bucket_view=True, find_unused_parameters=FINDING)
 names = lambda: [[ddp.reducer.names[i][0] for i in bucket.indices][0] for bucket in ddp.reducer.buckets]
 order = lambda: "".join(dict.fromkeys(names()))
 assert order() == "bac", order()
 x, y = batch(4 * world)
+if FINDING:
+    for _ in range(2):
+        out = ddp(x[rank::world])
+        (out.sum() if rank else ddp.module.c(x).sum()).backward()  # rank 0 does not reach a and b
+        assert order() == "bac", order()
 for step in range(3):
     if step != 1:
         ddp.zero_grad(); alone.zero_grad()  # the second adds to what lay in the old buckets

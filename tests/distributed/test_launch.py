@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ranks import THREADS, needs_mpi
 
+from ox.devices import machine
 from ox.distributed import launcher, mpi, start
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
@@ -61,6 +62,17 @@ def test_a_page_with_its_arguments(tmp_path: Path) -> None:
     # mpiexec lets lines of several ranks run into each other
     assert "[0] " in out and "[1] " in out and out.count(" of 2 is done") == 2 and "--lr 0.1" in out, out
     assert not list(tmp_path.glob(".ox-launch-*"))
+
+
+@needs_mpi
+def test_more_processes_than_cores_work_and_are_told(tmp_path: Path) -> None:
+    page(tmp_path)
+    cores = machine.limit().threads
+    code, out = launched(tmp_path, "--nproc", str(cores + 2), "--", "page.py")
+    assert code == 0, out
+    assert f"{cores + 2} processes on {cores} core" in out
+    assert out.count(f"of {cores + 2} is done") == cores + 2
+    assert "take turns" not in launched(tmp_path, "--nproc", "1", "--", "page.py")[1]
 
 
 @needs_mpi

@@ -322,3 +322,40 @@ def test_a_loss_that_nothing_calls_is_named(variant) -> None:
 
 def test_a_page_s_own_helpers_may_be_called_nearly_so(variant) -> None:
     assert train.load(variant("it", ("labels = [", "samples = 72\nlabels = ["), ("part(72)", "part(samples)")))
+
+
+def test_names_of_other_libraries_for_what_a_page_must_have(variant) -> None:
+    page = variant("others", ("loss = nn", "criterion = nn"), ("def model()", "def build_model()"))
+    with pytest.raises(RecipeError, match="is not a recipe") as caught:
+        train.load(page)
+    assert caught.value.hint == "criterion is looked for as loss; build_model is looked for as model"
+
+
+LAZY = ("nn.Linear(2, 16), nn.ReLU()", "nn.LazyLinear(16), nn.LazyBatchNorm1d(), nn.ReLU()")
+
+
+@pytest.mark.parametrize("own_step", [False, True])
+def test_lazy_modules_train_resume_and_come_back(variant, tmp_path: Path, own_step: bool) -> None:
+    """Also with a step that gives the model something else than the samples."""
+    page = variant("lazy", LAZY)
+    if own_step:
+        step = "    out = model(batch[0][:, [0, 1, 0]])\n    return loss(out, batch[1]), out\n"
+        page.write_text(f"{page.read_text()}\n\ndef step(model, batch):\n{step}")
+    assert train.Trainer(train.load(page), train.Options(1, 8, 0.1)).parameters == 114 + 16 * own_step
+    run = train.train(page, out=tmp_path / "runs", epochs=2)
+    _, model = train.restore(run)
+    assert model[0].weight.shape == (16, 3 if own_step else 2)
+    longer = train.resume(run.folder, epochs=4)
+    whole = train.train(page, out=tmp_path / "whole", epochs=4)
+    one, other = (train.checkpoint.load(each.last)["model"] for each in (longer, whole))
+    assert all(np.array_equal(one[name].array, other[name].array) for name in other)
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_what_cannot_be_measured_is_found_before_the_first_step(variant, tmp_path: Path, which: int) -> None:
+    parts = ["part(72)", "part(32)", "part(32)"]
+    parts[which] = "TensorDataset(part(32).tensors[0])"
+    page = variant("lacks", ("part(72), part(32), part(32)", ", ".join(parts)))
+    with pytest.raises(RecipeError, match="no target beside its inputs"):
+        train.train(page, out=tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())

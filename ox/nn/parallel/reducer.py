@@ -76,7 +76,7 @@ class Reducer:
         self.hook: tuple[Any, CommHook] | None = None
         self._depth = 0
         self._shadowing = False
-        self._order: list[int] | None = None if find_unused else []  # of the first backward, until buckets follow it
+        self._order: list[int] | None = []  # of a backward, until buckets follow it
         # the last layers' gradients come first
         self._build(range(len(self.parameters))[::-1])
         self.leaves = [p.node for p in self.parameters]
@@ -237,7 +237,8 @@ class Reducer:
                     self._deliver(self.parameters[i], average)
         if not self.find_unused and (lacking or self._missing):
             raise self._lacking(lacking)
-        if self._order:
+        # of a backward in which some rank lacked a gradient there is no order; without a hook all ranks know that
+        if self._order and (not self.find_unused or used is None):
             self._follow_use()
 
     def _take(self, bucket: Bucket, result: Any) -> None:
@@ -278,7 +279,7 @@ class Reducer:
         )
 
     def _follow_use(self) -> None:
-        """After the first backward: buckets in the order in which rank 0 saw gradients come."""
+        """After the first backward that reached all: buckets in the order in which rank 0 saw gradients come."""
         order = self.there(np.array(self._order, np.int64))
         dist.broadcast(order, dist.get_global_rank(self.group, 0), group=self.group)
         self._order = None
