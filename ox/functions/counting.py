@@ -204,7 +204,8 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     if bins < 1:
         raise ArgumentError("histc needs 1 bin or more", where=users_line(2), got=str(bins))
     low, high = _limits(input, min, max, "histc", 1)
-    part = ops.Mul(ops.Div(ops.Sub(input, low), ops.Sub(high, low)), scalar(bins, dtype))
+    # in this order: half precision rounds at each step, and an element on an edge falls where PyTorch has it
+    part = ops.Div(ops.Mul(ops.Sub(input, low), scalar(bins, dtype)), ops.Sub(high, low))
     inside = ops.And(ops.GreaterOrEqual(input, low), ops.LessOrEqual(input, high))
     place = clamp(cast(ops.Where(inside, part, scalar(0, dtype)), int64), 0, bins - 1)
     return ops.ScatterElements(full_like_shape(input, (bins,), 0), place, cast(inside, dtype), axis=0, reduction="add")

@@ -47,8 +47,8 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
-    """Twice the area under each pair of neighbours."""
-    if not is_floating(y.array.dtype):
+    """Twice the area under each pair of neighbours; whole numbers in their own type, which wraps around."""
+    if y.array.dtype == bool_:
         y = y.float()
     if not y.array.shape[dim]:
         return y  # type: ignore[no-any-return]
@@ -71,9 +71,11 @@ def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
 
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     """The area under `y` along `dim` by the rule of trapezoids, at places `x` or at distances `dx`.
-    `torch.trapezoid`."""
+    `torch.trapezoid`; the products of whole numbers and whole places wrap around in their type, as PyTorch's do."""
     dim = _some_line(y, dim)
     _one_of(x, dx)
+    if x is None and not is_floating(y.array.dtype):
+        y = y.long()
     return sum(_areas(y, x, dx, dim), dim) / 2  # type: ignore[no-any-return]
 
 
@@ -81,7 +83,9 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -
     """The running total of the areas that `trapezoid` sums. `torch.cumulative_trapezoid`."""
     dim = _some_line(y, dim)
     _one_of(x, dx)
-    return ops.CumSum(_areas(y, x, dx, dim), scalar(dim, int64)) / 2  # type: ignore[no-any-return]
+    areas = _areas(y, x, dx, dim)
+    areas = areas if is_floating(areas.array.dtype) else areas.long()
+    return ops.CumSum(areas, scalar(dim, int64)) / 2  # type: ignore[no-any-return]
 
 
 def _some_line(y: Any, dim: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.dtypes import DType
+from ox.dtypes import DType, int64
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions import finfo
 from ox.functions.out import write
@@ -46,6 +46,8 @@ def batch_norm(
     x = input.array
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("batch_norm without training needs running_mean and running_var", where=place())
+    if x.shape == (0,):  # neither samples nor channels
+        return ops.Identity(input)
     given = next((t for t in (running_mean, weight, bias) if t is not None), None)
     if x.ndim < 2 or (given is not None and x.shape[1] != given.array.shape[0]):
         channels = x.shape[1] if given is None else given.array.shape[0]
@@ -254,16 +256,23 @@ def instance_norm(
 @by_policy
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """input / (k + alpha·mean of the squares of `size` channels around)^beta; input [N, C, ...].
-    `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions."""
-    floating("local_response_norm", input)
+    `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions. Of int64 the means drop
+    their fractions, as PyTorch's do, and the result is float32."""
+    whole = input.array.dtype == int64
+    if not whole:
+        floating("local_response_norm", input)
     if input.array.ndim < 3:
         raise ShapeError("local_response_norm takes [N, C, ...]", where=place(), got=str(list(input.array.shape)))
     if size < 1:
         raise ArgumentError("a window has a size of 1 or more", where=place(), got=str(size))
-    if input.array.ndim == 4 and size % 2:
+    if whole and not input.array.size:
+        return ops.Identity(input)
+    if input.array.ndim == 4 and size % 2 and not whole:
         return ops.LRN(input, size=size, alpha=float(alpha), beta=float(beta), bias=float(k))
     # an even window reaches one farther back than forward, ONNX's the other way
     squares = window_sum(ops.Mul(input, input), size // 2, size)
+    if whole:
+        return input / (squares // size * alpha + k) ** beta  # type: ignore[no-any-return]
     divisor = ops.Add(ops.Mul(squares, number(alpha / size, input)), number(k, input))
     return ops.Div(input, ops.Pow(divisor, number(beta, input)))
 
