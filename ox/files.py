@@ -18,6 +18,7 @@ import numpy as np
 from ox.device_type import device as Device
 from ox.dtypes import ALL, DType, bfloat16
 from ox.errors import ArgumentError, LoadError, WriteError
+from ox.file_kinds import kind
 from ox.safetensors_file import chunks, raw
 from ox.temporary import close, file_beside, lock
 
@@ -206,11 +207,12 @@ def _read(path: str, device: str | None) -> Any:
     except MemoryError as error:
         raise LoadError(f"{path} does not fit into memory", got=str(error) or None) from error
     except (SafetensorError, *_DAMAGE) as error:
+        got, hint = kind(path)
         raise LoadError(
             f"{path} cannot be read",
             expected="a safetensors file, or what torch.save writes",
-            got=str(error),
-            hint="an earlier checkpoint; this one is damaged",
+            got=got,
+            hint=hint,
         ) from error
 
 

@@ -13,9 +13,12 @@ from ox.device_type import KINDS, device
 from ox.dtypes import DType
 from ox.size import Size
 from ox.torch_checkpoint import numpy_values
+from ox.torch_checkpoint.alternatives import instead_of, instead_of_type, python_3
 from ox.torch_checkpoint.refusal import Budget, Unreadable
 from ox.torch_checkpoint.tensors import STORAGES, Shown, Sparse, shown
 from ox.torch_checkpoint.unpickler import Allowed
+
+_MOST_WITH_TUPLES = 100  # members of a set: whoever knows how Python hashes tuples can make many that collide
 
 
 class StorageType:
@@ -37,12 +40,16 @@ def find(module: str, name: str) -> Any:
     if found is not None:
         return found
     if module == "torch" and (name.endswith("Storage") or name.startswith(("complex", "q", "float8"))):
-        raise Unreadable(f"tensors of a type that ox has not ({full})", expected=", ".join(map(str, dtypes.ALL)))
+        raise Unreadable(
+            f"tensors of a type that ox has not ({full})",
+            expected=", ".join(map(str, dtypes.ALL)),
+            hint=instead_of_type(full),
+        )
+    full = python_3(full)
     raise Unreadable(
         f"the global {full}, which a pickle could call",
         expected="tensors, numbers, strings and containers of them; nothing in a file is executed",
-        hint="with PyTorch, if you trust the file: checkpoint = torch.load(path, weights_only=False); then torch.save "
-        "of its state_dict() alone",
+        hint=instead_of(full),
     )
 
 
@@ -79,7 +86,11 @@ def _of_subclass(budget: Budget, function: Any, kind: Any, arguments: Any, state
 
 def _layout(budget: Budget, name: Any) -> str:
     if name != "torch.sparse_coo":
-        raise Unreadable(f"a tensor of layout {str(name)[:100]!r}", expected="dense ones, and torch.sparse_coo")
+        raise Unreadable(
+            f"a tensor of layout {str(name)[:100]!r}",
+            expected="dense ones, and torch.sparse_coo",
+            hint=instead_of_type(str(name)),
+        )
     return str(name)
 
 
@@ -105,12 +116,21 @@ def _device(budget: Budget, kind: Any, index: Any = None) -> str:
 
 
 def _plain(items: Any) -> Any:
-    """The members of a set: numbers and strings."""
-    if type(items) not in (list, tuple, set) or not all(type(i) in (str, bytes, int, float, bool) for i in items):
-        raise Unreadable("a set of something else than numbers and strings")
-    if any(type(i) is int and not -(2**63) <= i < 2**63 for i in items):
-        raise Unreadable("a set of very large integers")
-    return items
+    """The members of a set: what is quick to hash whatever the file's author wants."""
+    known = type(items) in (list, tuple, set)
+    if known and (all(map(_is_plain, items)) or (len(items) <= _MOST_WITH_TUPLES and all(map(_is_flat, items)))):
+        return items
+    raise Unreadable("a set of something else than numbers, strings, None and a few tuples of them")
+
+
+def _is_flat(value: Any) -> bool:
+    return _is_plain(value) or (type(value) is tuple and len(value) <= 16 and all(map(_is_plain, value)))
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    return type(value) in (str, bytes, float, bool, type(None))
 
 
 def _set_of(kind: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -143,6 +163,11 @@ def _encoded(budget: Budget, text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
+def _bytes(budget: Budget) -> bytes:
+    """How protocol 2 writes no bytes."""
+    return b""
+
+
 def _bytearray(budget: Budget, content: Any = b"") -> bytearray:
     if type(content) is not bytes:
         raise Unreadable("a bytearray of something else than bytes")
@@ -172,6 +197,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "collections.Counter": _counter,
     "builtins.set": _set_of(set),
     "builtins.frozenset": _set_of(frozenset),
+    "builtins.bytes": _bytes,
     "builtins.complex": _complex,
     "builtins.bytearray": _bytearray,
     "_codecs.encode": _encoded,

@@ -64,7 +64,7 @@ def read(path: str, place: Callable[[Any, str], Any], mapped: bool = False) -> A
         raise LoadError(
             f"{path} cannot be read",
             expected="what torch.save writes",
-            got=f"a damaged file ({error})",
+            got="a damaged file: its parts do not fit together",
             hint="an earlier checkpoint, or the file anew from where it came",
         ) from error
 

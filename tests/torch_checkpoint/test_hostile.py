@@ -57,8 +57,31 @@ CODE = {
 def test_code_is_never_run_and_is_named(tmp_path: Path, named: str) -> None:
     for value in (CODE[named], mapping({"model": tensor("0", (6,)), "args": CODE[named]})):
         error = refused(write(tmp_path / "x.pt", value, {"0": A}), f"the global {named.replace('copyreg', 'copy_reg')}")
-        assert error.hint is not None and "state_dict()" in error.hint
+        assert error.hint is not None and "then torch.save" in error.hint
     refused(write_legacy(tmp_path / "x.pth", CODE[named], {}), "the global")
+
+
+INSTEAD = {
+    "argparse.Namespace": "vars(args)",
+    "collections.defaultdict": "dict(...)",
+    "__builtin__.xrange": "list(...)",
+    "datetime.datetime": "isoformat()",
+    "pathlib.PosixPath": "str(path)",
+    "torch.optim.adam.Adam": "optimizer.state_dict()",
+    "torch.nn.modules.linear.Linear": "model.state_dict()",
+    "torch._utils._rebuild_qtensor": "tensor.dequantize()",
+    "torch._utils._rebuild_nested_tensor": "tensor.unbind()",
+    "torch.ComplexFloatStorage": "torch.view_as_real(tensor)",
+    "torch.float8_e4m3fn": "tensor.float()",
+    "exceptions.ValueError": "its state_dict()",
+}
+
+
+@pytest.mark.parametrize("named", INSTEAD)
+def test_what_is_refused_has_a_way_out(tmp_path: Path, named: str) -> None:
+    told = named.replace("__builtin__.xrange", "builtins.range").replace("exceptions.", "builtins.")
+    error = refused(write(tmp_path / "x.pt", name(named) + b")R"), told)
+    assert error.hint is not None and INSTEAD[named] in error.hint
 
 
 FLOATS = storage("0", 6)
@@ -104,6 +127,10 @@ WRONG = {
     "members of a dict": (b"}" + text("a") + b"a", "as if it were a list"),
     "a key of its own making": (b"}" + tensor("0", (6,)) + text("b") + b"s", "a key of a dict"),
     "a nested key": (b"}" + group(group(number(1))) + text("b") + b"s", "a key of a dict"),
+    "a set of many tuples": (
+        call("builtins.set", b"](" + b"".join(group(number(i)) for i in range(101)) + b"e"), "a set of something else"
+    ),
+    "a set of nested tuples": (call("builtins.set", b"](" + group(group(number(1))) + b"e"), "a set of something else"),
     "a set of tensors": (call("builtins.set", b"](" + tensor("0", (6,)) + b"e"), "a set of something else"),
     "an attribute that pairs bring": (call("collections.OrderedDict", b"](" + text("ab") + b"e"), "pairs"),
     "a value out of nothing": (b"h\x07", "has not stored"),

@@ -193,3 +193,9 @@ def test_weights_only_false_is_refused_with_its_reason(tmp_path: Path) -> None:
     assert "code" in caught.value.got and "ox.load without it" in caught.value.hint
     ox.save({"w": ox.zeros(2)}, tmp_path / "own")
     assert ox.load(tmp_path / "own", weights_only=False)["w"].tolist() == [0, 0], "nothing there could run"
+
+
+def test_sets_of_none_and_tuples_and_no_bytes(tmp_path: Path) -> None:
+    members = b"](" + b"N" + number(1) + group(number(1), text("a")) + b"e"
+    value = mapping({"set": call("builtins.set", members), "bytes": call("__builtin__.bytes")})
+    assert ox.load(write(tmp_path / "x.pt", value)) == {"set": {None, 1, (1, "a")}, "bytes": b""}

@@ -256,8 +256,10 @@ def instance_norm(
 @by_policy
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """input / (k + alpha·mean of the squares of `size` channels around)^beta; input [N, C, ...].
-    `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions. Of int64 the means drop
-    their fractions, as PyTorch's do, and the result is float32."""
+    `torch.nn.functional.local_response_norm`, ONNX LRN where the size is odd and the input has four dimensions.
+
+    Of int64 the means drop their fractions, as PyTorch's do, and the result is float32.
+    """
     whole = input.array.dtype == int64
     if not whole:
         floating("local_response_norm", input)
