@@ -23,7 +23,7 @@ from ox.autograd import (
     no_grad,
     set_grad_enabled,
 )
-from ox.complex_pairs import view_as_complex, view_as_real
+from ox.complex_functions import view_as_complex, view_as_real
 from ox.creation import (
     arange,
     as_tensor,

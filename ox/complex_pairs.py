@@ -8,7 +8,6 @@ numbers is a method of the class, and computes with the tensor without the mark.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, TypeGuard
@@ -18,25 +17,28 @@ import numpy as np
 from ox import functions as F
 from ox import ops
 from ox.dtypes import is_floating
-from ox.errors import DTypeError, ShapeError
+from ox.errors import BoundsError, PairsError, ShapeError
+from ox.functions.dims import one_dim, sizes_of
 from ox.ops.operator import Operator, as_input
+from ox.size import Size
 from ox.tensor import Tensor
+from ox.where import users_line
 
 _CHOKE = Operator.__call__.__code__
 _HINT = (
     "p = ox.view_as_real(x) for the pairs [..., 2], a tensor like others: the modulus is p.square().sum(-1).sqrt(), the"
-    " angle ox.atan2(p[..., 1], p[..., 0]); a factor for each number is p * factor.unsqueeze(-1)"
+    " angle ox.atan2(p[..., 1], p[..., 0])"
 )
 
 
 class ComplexPairs(Tensor):
-    """Complex numbers [...] as pairs [..., 2]. Between two of them + and -, and * and / by a number are what they are
-    for complex numbers, and so are conj, real, imag and what moves leading dimensions; `numpy`, `tolist` and `item`
-    give complex numbers, `array` the pairs.
+    """Complex numbers [...] as pairs [..., 2]. Between two of them + and -, and * and / by real numbers or real tensors
+    are what they are for complex numbers, and so are conj, real, imag, sums and means, and what moves, joins, cuts or
+    copies; the shape and every dimension are those of the numbers. `numpy`, `tolist` and `item` give complex numbers,
+    `array` the pairs.
 
     Raises:
-        DTypeError: an operator that means another thing for complex numbers, or a dimension counted from the end,
-            where the pairs are.
+        DTypeError: an operator that means another thing for complex numbers.
     """
 
     @property
@@ -52,6 +54,10 @@ class ComplexPairs(Tensor):
 
     def is_complex(self) -> bool:
         return True
+
+    def refused(self, what: str) -> PairsError:
+        """The error of a function that means another thing for complex numbers."""
+        return _refused(what)
 
     def is_floating_point(self) -> bool:
         return False
@@ -96,10 +102,10 @@ class ComplexPairs(Tensor):
     # -- arithmetic ------------------------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Tensor:
-        return marked(plain(self) + plain(_pairs(other, "+")))
+        return marked(plain(self) + plain(pairs_of(other, "+")))
 
     def __sub__(self, other: Any) -> Tensor:
-        return marked(plain(self) - plain(_pairs(other, "-")))
+        return marked(plain(self) - plain(pairs_of(other, "-")))
 
     def __neg__(self) -> Tensor:
         return marked(-plain(self))
@@ -143,6 +149,67 @@ class ComplexPairs(Tensor):
 
     # -- places and dimensions -------------------------------------------------------------------------------------
 
+    @property
+    def shape(self) -> Size:
+        """The sizes, without that of the pairs; so are `ndim`, `numel` and every dimension that is named."""
+        return Size(plain(self).shape[:-1])
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim - 1  # type: ignore[no-any-return]
+
+    def dim(self) -> int:
+        return self.ndim
+
+    ndimension = dim
+
+    def size(self, dim: Any = None) -> Any:
+        return self.shape if dim is None else self.shape[one_dim(dim, self.ndim)]
+
+    def stride(self, dim: int | None = None) -> Any:
+        strides = tuple(s // 2 for s in plain(self).stride()[:-1])
+        return strides if dim is None else strides[one_dim(dim, self.ndim)]
+
+    def reshape(self, *shape: Any) -> Tensor:
+        return marked(plain(self).reshape(*sizes_of(shape), 2))
+
+    def view(self, *sizes: Any, size: Any = None) -> Tensor:
+        return marked(plain(self).view(*sizes_of(sizes if size is None else size), 2))
+
+    def expand(self, *sizes: Any) -> Tensor:
+        return marked(plain(self).expand(*sizes_of(sizes), 2))
+
+    def broadcast_to(self, size: Any) -> Tensor:
+        return self.expand(*size)
+
+    def repeat(self, *repeats: Any) -> Tensor:
+        return marked(plain(self).repeat(*sizes_of(repeats), 1))
+
+    def tile(self, *dims: Any) -> Tensor:
+        return marked(plain(self).tile((*sizes_of(dims), 1)))
+
+    def permute(self, *dims: Any) -> Tensor:
+        order = [one_dim(d, self.ndim) for d in sizes_of(dims)]
+        return marked(plain(self).permute(*order, self.ndim))
+
+    def roll(self, shifts: Any, dims: Any = None) -> Tensor:
+        if dims is None:
+            rolled: Tensor = marked(F.roll(plain(self.reshape(-1)), shifts, 0)).reshape(*self.shape)
+            return rolled
+        return marked(F.roll(plain(self), shifts, counted(self, "roll", dims, self.ndim)))
+
+    def t(self) -> Tensor:
+        return self if self.ndim < 2 else self.transpose(0, 1)
+
+    @property
+    def T(self) -> Tensor:
+        return self.permute(*reversed(range(self.ndim)))
+
+    @property
+    def mT(self) -> Tensor:
+        turned: Tensor = self.transpose(-2, -1)
+        return turned
+
     def __getitem__(self, index: Any) -> Tensor:
         return marked(plain(self)[_leading(index, self)])
 
@@ -153,12 +220,12 @@ class ComplexPairs(Tensor):
         raise _refused("fill_ with a real number")
 
     def copy_(self, source: Any, non_blocking: bool = False) -> Tensor:
-        view_as_real(self).copy_(plain(_pairs(source, "copy_")))
+        view_as_real(self).copy_(plain(pairs_of(source, "copy_")))
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
         zero = isinstance(value, int | float) and value == 0
-        values = value if zero else plain(_pairs(value, "x[...] ="))
+        values = value if zero else plain(pairs_of(value, "x[...] ="))
         view_as_real(self)[_leading(index, self)] = values
 
 
@@ -173,34 +240,14 @@ for _name in ("float", "double", "half", "bfloat16", "int", "long", "short", "ch
     setattr(ComplexPairs, _name, _of_another_type(_name))
 
 
-def _over_dims(name: str) -> Callable[..., Any]:
-    """A function of leading dimensions, counted from the first."""
-    function = getattr(F, name)
-    signature = inspect.signature(function)
-
-    def method(self: ComplexPairs, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(self, *args, **kwargs)
-        given.apply_defaults()
-        last = self.array.ndim - 1 + (name == "unsqueeze")
-        for parameter, value in given.arguments.items():
-            if parameter in _DIMS:
-                for dim in [value] if value is None or isinstance(value, int) else value:
-                    if dim is None or not 0 <= dim < last:
-                        raise _refused(f"{name} of dimension {dim}, counted from the end or of the pairs themselves")
-        given.arguments[next(iter(given.arguments))] = plain(self)
-        result = function(*given.args, **given.kwargs)
-        return tuple(map(marked, result)) if isinstance(result, (tuple, list)) else marked(result)
-
-    method.__doc__ = function.__doc__
-    return method
-
-
-_DIMS = {"dim", "dims", "dim0", "dim1", "axis0", "axis1", "source", "destination", "start_dim", "end_dim"}
-for _name in (
-    "unsqueeze", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis", "narrow", "select", "index_select",
-    "unbind", "split", "chunk", "sum", "mean", "flip", "roll", "flatten",
-):  # fmt: skip
-    setattr(ComplexPairs, _name, _over_dims(_name))
+def counted(x: ComplexPairs, name: str, dims: Any, rank: int) -> Any:
+    """Dimensions counted from the first; all where none are named."""
+    if dims is None or (dims == () and name == "squeeze"):
+        sizes = x.shape
+        return tuple(d for d in range(rank) if name != "squeeze" or sizes[d] == 1)
+    if isinstance(dims, int):
+        return one_dim(dims, rank)
+    return tuple(one_dim(d, rank) for d in sizes_of(tuple(dims)))
 
 
 def marked(pairs: Tensor) -> Tensor:
@@ -266,8 +313,8 @@ def _numbers(pairs: Any) -> Any:
     return made
 
 
-def _refused(what: str) -> DTypeError:
-    return DTypeError(
+def _refused(what: str) -> PairsError:
+    return PairsError(
         f"{what} means another thing for complex numbers, which this tensor of pairs stands for",
         expected="real numbers",
         got="pairs of real and imaginary part [..., 2], as ox.fft gives them",
@@ -275,29 +322,36 @@ def _refused(what: str) -> DTypeError:
     )
 
 
-def _pairs(other: Any, what: str) -> Any:
+def pairs_of(other: Any, what: str) -> Any:
     if not is_marked(other):
         raise _refused(f"{what} with a real number")
     return other
 
 
 def _number(other: Any, what: str) -> Any:
-    """A factor for all: one number, or a tensor of one number."""
-    if isinstance(other, int | float | np.number) or (
-        isinstance(other, Tensor) and not is_marked(other) and not other.array.ndim
-    ):
+    """A real factor, or a tensor of them, one for each number."""
+    if isinstance(other, Tensor) and not is_marked(other):
+        return other.unsqueeze(-1) if other.array.ndim else other
+    if isinstance(other, int | float | np.number) and not np.iscomplexobj(other):
         return other
     raise _refused(what)
 
 
 def _leading(index: Any, x: ComplexPairs) -> Any:
-    """An index of dimensions before that of the pairs."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(part is Ellipsis for part in parts[:-1]):
-        raise _refused("x[..., i], which counts dimensions from the end,")
-    if sum(_dims_of(part) for part in parts if part is not None and part is not Ellipsis) >= x.array.ndim:
-        raise _refused("an index of the dimension of the pairs")
-    return index
+    """An index of dimensions before that of the pairs, with an ellipsis written out."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    taken = sum(_dims_of(part) for part in parts if part is not None and part is not Ellipsis)
+    if taken > x.ndim:
+        raise BoundsError(
+            "an index takes more dimensions than there are",
+            where=users_line(3),
+            expected=f"at most {x.ndim}",
+            got=str(taken),
+        )
+    where = next((i for i, part in enumerate(parts) if part is Ellipsis), None)
+    if where is not None:
+        parts[where : where + 1] = [slice(None)] * (x.ndim - taken)
+    return tuple(parts)
 
 
 def _dims_of(part: Any) -> int:

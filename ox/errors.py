@@ -84,6 +84,10 @@ class DTypeError(OxError, TypeError):
     """An element type that an operator, a module or a file does not take."""
 
 
+class PairsError(DTypeError):
+    """What tensors of pairs, which stand for complex numbers, do not take."""
+
+
 class ArgumentError(OxError, ValueError):
     """An argument that is out of range or of the wrong kind."""
 

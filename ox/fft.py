@@ -1,10 +1,11 @@
 """Discrete Fourier transforms, under the names of `torch.fft`.
 
-Tensors have no complex element type. Where PyTorch returns a complex tensor [..., n], these functions return a real one
-[..., n, 2] of real and imaginary parts that stands for it (`ox.complex_pairs`): they take it again, and what would mean
-another thing for complex numbers is refused. `ox.view_as_real(y)` is the pairs as a tensor like others: the magnitude
-of a spectrum is `ox.view_as_real(y).norm(dim=-1)`; `ox.view_as_complex(pairs)` or `complex(real, imag)` the way back.
-`dim` counts the dimensions before that last one. A tensor without the mark holds real numbers, as in PyTorch.
+Tensors have no complex element type. Where PyTorch returns a complex tensor [..., n], these functions return one of
+pairs of real and imaginary parts, [..., n, 2] in memory, that stands for it (`ox.complex_pairs`): its shape is
+[..., n], these functions take it again, and what would mean another thing for complex numbers is refused.
+`ox.view_as_real(y)` is the pairs as a tensor like others: the magnitude of a spectrum is
+`ox.view_as_real(y).norm(dim=-1)`; `ox.view_as_complex(pairs)` or `complex(real, imag)` the way back. A tensor without
+the mark holds real numbers, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -56,15 +57,7 @@ def _pairs(x: Any, what: str) -> Any:
     """Complex values as plain pairs: those that are marked, or real values and zeros."""
     if is_marked(x):
         return plain(x)
-    x = _reals(x, what)
-    if x.array.shape[-1] == 2:
-        raise ShapeError(
-            f"{what} cannot tell whether these are pairs of real and imaginary part",
-            where=users_line(3),
-            got=f"{x.array.dtype} {list(x.array.shape)}",
-            hint="ox.view_as_complex(x) for pairs, ox.fft.complex(x) for real numbers",
-        )
-    return _joined(x)
+    return _joined(_reals(x, what))
 
 
 def _reals(x: Any, what: str) -> Any:

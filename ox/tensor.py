@@ -86,6 +86,8 @@ class Tensor(Methods, Aliases):
         recorded = self._recorded
         return Size(self.array.shape if recorded is None else recorded.shape_of(self))
 
+    _stored_shape = shape  # as it lies in memory, whatever a subclass says of its shape
+
     @property
     def dtype(self) -> DType:
         return self.array.dtype  # type: ignore[no-any-return]

@@ -80,7 +80,7 @@ class CopySlices(HandMade):
     op = SimpleNamespace(name="CopySlices", single_output=False)
 
     def __init__(self, root: Tensor, part: Part | np.ndarray[Any, Any], value: Any) -> None:
-        self.shape, self.part, self.value_shape = root.shape, part, value.shape
+        self.shape, self.part, self.value_shape = root._stored_shape, part, value.shape
         self.tracked = root.node is not None, value.node is not None
         self.connect([x for x in (root, value) if x.node is not None])
 
@@ -104,7 +104,7 @@ class AsStrided(HandMade):
     op = SimpleNamespace(name="AsStrided", single_output=False)
 
     def __init__(self, root: Tensor, part: Part) -> None:
-        self.shape, self.part = root.shape, part
+        self.shape, self.part = root._stored_shape, part
         self.connect([root])
 
     def rule(self, g: Tensor) -> list[Tensor]:
@@ -183,9 +183,11 @@ def _rebind(tensor: Tensor, made: Any) -> None:
 
 def numbers(x: Tensor) -> Tensor:
     """For each element its number in row-major order, int64; recorded."""
-    count: Any = x.numel()
+    count: Any = 1
+    for size in x._stored_shape:
+        count = count * size
     end = OPS["Reshape"](count.tensor, size_tensor([])) if isinstance(count, Dim) else _whole(count)
-    return reshape_to(OPS["Range"](_whole(0), end, _whole(1)), x.shape)
+    return reshape_to(OPS["Range"](_whole(0), end, _whole(1)), x._stored_shape)
 
 
 def _whole(value: int) -> Tensor:
@@ -199,7 +201,7 @@ def again(view: Tensor, root: Tensor, replacement: Tensor) -> Tensor | None:
     how = None if view._recorded is None or not view._recorded.active() else view._recorded.how
     if how is None:
         part = part_of(view.array, root.array)
-        if part is None or any(isinstance(size, Dim) for size in root.shape):
+        if part is None or any(isinstance(size, Dim) for size in root._stored_shape):
             return None
         places = beside(operator.as_input(part.places()), replacement)
         return OPS["Gather"](reshape_to(replacement, [-1]), places, axis=0)
@@ -214,7 +216,7 @@ def again(view: Tensor, root: Tensor, replacement: Tensor) -> Tensor | None:
 def written(root: Tensor, places: Tensor, value: Tensor) -> Tensor:
     """The root's new value: `value` at `places`, written by ScatterElements without a reduction."""
     flat = OPS["ScatterElements"](reshape_to(root, [-1]), reshape_to(places, [-1]), reshape_to(value, [-1]), axis=0)
-    return reshape_to(flat, root.shape)
+    return reshape_to(flat, root._stored_shape)
 
 
 def unknown(where: str) -> RecordError:

@@ -193,11 +193,12 @@ another shape is refused, where PyTorch warns and changes it, and so is a result
 `pin_memory=` and `memory_format=` change nothing. Three differences run through everything:
 
 - **No complex numbers**, for ONNX operators have none. What `ox.fft` gives stands for them: pairs in a last dimension
-  of 2, which `shape` shows and `dtype` does not. `ox.fft` and `ox.istft` take them again; `+`, `-`, `*` and `/` by one
-  number, `conj`, `real`, `imag`, `numpy` and indices of leading dimensions are PyTorch's; `abs`, `angle`, `*` of two
-  and whatever else means another thing for complex numbers is refused. `p = ox.view_as_real(x)` is the pairs as a
-  tensor like others: the modulus is `p.square().sum(-1).sqrt()`, the angle `ox.atan2(p[..., 1], p[..., 0])`;
-  `ox.view_as_complex(p)` is the way back. `stft` gives pairs, with `return_complex=False`, and refuses `True`.
+  of 2, which `view_as_real` shows; `shape`, `numel` and every `dim` are those of the numbers. `ox.fft` and `ox.istft`
+  take them again; `+` and `-` of two, `*` and `/` by real numbers and tensors, `conj`, `real`, `imag`, `numpy`, sums,
+  means, and what moves, joins, cuts or copies are PyTorch's; `abs`, `angle`, `*` of two and whatever else means another
+  thing for complex numbers is refused. `p = ox.view_as_real(x)` is the pairs as a tensor like others: the modulus is
+  `p.square().sum(-1).sqrt()`, the angle `ox.atan2(p[..., 1], p[..., 0])`; `ox.view_as_complex(p)` is the way back. A
+  tensor without the mark is real. `stft` gives pairs, with `return_complex=False`, and refuses `True`.
 - **Random numbers** are others: `manual_seed(0); rand(2)` is not PyTorch's. Its numbers, from the initial weights and
   dropout to the order of a shuffled loader, come with `ox.random.torch_compatible(True)`: [random numbers](random.md).
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.

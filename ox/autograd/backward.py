@@ -141,7 +141,7 @@ def grad(
     found = walk(outputs, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
     result = [found.get(edge) for edge in edges]
     if materialize_grads:
-        result = [zeros(x.shape, x) if g is None else g for x, g in zip(wanted, result, strict=True)]
+        result = [zeros(x._stored_shape, x) if g is None else g for x, g in zip(wanted, result, strict=True)]
     elif not allow_unused and None in [r if r is None else 0 for r in result]:
         raise GradientError(
             f"input {[r is None for r in result].index(True)} was not used to compute the outputs",

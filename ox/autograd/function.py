@@ -247,7 +247,7 @@ def _made(ctx: FunctionCtx, args: Sequence[Any], outputs: list[Any]) -> list[Any
         dirty = any(y is t for t in ctx._dirty)
         if dirty:
             if not fixed:
-                views.follow(y, SimpleNamespace(node=ctx, port=port, shape=y.shape))
+                views.follow(y, SimpleNamespace(node=ctx, port=port, shape=y.shape, _stored_shape=y.shape))
         elif fixed:
             y = y.twin() if y.node is not None else y
         elif any(y is a for a in args) or y.node is not None or any(y is m for m in made):

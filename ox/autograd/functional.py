@@ -77,7 +77,7 @@ class _Call:
         return list(found)
 
     def done(self, found: Sequence[Any], like: Sequence[Any]) -> list[Any]:
-        made = [zeros(x.shape, x) if g is None else g for g, x in zip(found, like, strict=True)]
+        made = [zeros(x._stored_shape, x) if g is None else g for g, x in zip(found, like, strict=True)]
         return made if self.create else [g.detach() for g in made]
 
     def output(self) -> Any:
@@ -147,7 +147,7 @@ def jvp(
 def _slopes(call: _Call, what: str) -> list[Any]:
     with switched(grad=True, inference=False):
         found = call.grads([call.scalar(what)], call.inputs, None, True)
-    return [zeros(x.shape, x) if g is None else g for g, x in zip(found, call.inputs, strict=True)]
+    return [zeros(x._stored_shape, x) if g is None else g for g, x in zip(found, call.inputs, strict=True)]
 
 
 def vhp(

@@ -7,6 +7,7 @@ A function with them is called by its own positions and names as before; only wh
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,7 +15,7 @@ from functools import cache, wraps
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ox.errors import ArgumentError, CallError, OxError
+from ox.errors import ArgumentError, CallError, OxError, PairsError
 from ox.functions.out import write
 from ox.taken import not_tensors
 from ox.where import users_line
@@ -115,7 +116,9 @@ def _of_places(form: _Form) -> Any:
     """A function of the form's positions: Python fills in what is given by name."""
     required = sum(p.default is p.empty for p in form.places)
     own = frozenset(p.name for p in form.signature.parameters.values() if p.kind is p.KEYWORD_ONLY).issuperset
-    made = _template(len(form.places), required)(form, form.function, own, _again, MISSING, not_tensors)
+    made = _template(len(form.places), required)(
+        form, form.function, own, _again, MISSING, not_tensors, PairsError, of_pairs
+    )
     names = tuple(p.name for p in form.places)
     made.__code__ = made.__code__.replace(co_varnames=(*names, *made.__code__.co_varnames[len(names) :]))
     made.__defaults__ = tuple(MISSING if p.default is p.empty else p.default for p in form.places)
@@ -131,7 +134,7 @@ def _template(count: int, required: int) -> Any:
     places = [f"_{i}" for i in range(count)]
     given = " ".join(f"{p}," for p in places)
     source = f"""
-def make(form, function, own, again, MISSING, not_tensors):
+def make(form, function, own, again, MISSING, not_tensors, PairsError, of_pairs):
     def called({", ".join([*(f"{p}=None" for p in places), "**more"])}):
         if {" or ".join(f"{p} is MISSING" for p in places[:required]) or "False"}:
             return again(form, ({given}), more)
@@ -145,12 +148,32 @@ def make(form, function, own, again, MISSING, not_tensors):
             if told is None:
                 raise
             raise told from None
+        except (PairsError, IndexError) as error:
+            return of_pairs(error, function.__name__, ({given}), more)
         return again(form, ({given}), more)
     return called
 """
     made: dict[str, Any] = {}
     exec(compile(source, __file__.replace(".py", "_template"), "exec"), made)  # a name of ours, for errors look there
     return made["make"]
+
+
+def of_pairs(error: Exception, name: str, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """The call with tensors that stand for complex numbers, if it means the same for these; else the error.
+
+    Only the outermost function: those within it count dimensions that it has counted already."""
+    first = args[0] if args else None
+    owner: Any = next(iter(first), None) if isinstance(first, (list, tuple)) else first
+    functions = getattr(owner, "of_functions", None)
+    if functions is None or sys._getframe(2).f_globals.get("__name__", "").startswith("ox."):
+        raise error
+    function = functions.get(name)
+    if function is None:
+        raise error if isinstance(error, PairsError) else owner.refused(name) from None
+    given = list(args)
+    while given and given[-1] is MISSING:
+        given.pop()
+    return function(*given, **more)
 
 
 def _of_sizes(form: _Form) -> Any:
@@ -161,6 +184,8 @@ def _of_sizes(form: _Form) -> Any:
     def called(*args: Any, **more: Any) -> Any:
         try:
             return function(*args, **more)
+        except (PairsError, IndexError) as error:
+            return of_pairs(error, form.name, args, more)
         except TypeError as error:
             if isinstance(error, OxError) or _entered(error.__traceback__, body):
                 raise
