@@ -429,3 +429,35 @@ def test_what_a_recipe_may_have_trains_on_two_processes(tmp_path: Path, name: st
     assert again.stderr.count("starting all ranks again") == 1 and (tmp_path / "died").exists()
     one, other = (ox.load(tmp_path / f / "clouds-0001/checkpoints/last.safetensors") for f in ("whole", "again"))
     assert all(np.array_equal(x.array, other["model"][key].array) for key, x in one["model"].items())
+
+
+def test_an_older_checkpoint_and_a_longer_run(tmp_path: Path) -> None:
+    """Two ranks go on from the checkpoint before a damaged last one, and to more epochs: the same weights."""
+    page(tmp_path, more=", nn.Dropout(0.2)")
+    whole = trained(tmp_path, "clouds.py", "--nproc", 2, "--out", "whole", "--epochs", 5)
+    assert whole.returncode == 0, whole.stderr
+    first = trained(tmp_path, "clouds.py", "--nproc", 2, "--epochs", 2)
+    assert first.returncode == 0, first.stderr
+    folder = tmp_path / "runs" / "clouds-0001"
+    longer = trained(tmp_path, "--resume", folder, "--epochs", 3)
+    assert longer.returncode == 0 and "resumed after step 12 of 18" in longer.stdout, longer.stderr
+    last = folder / "checkpoints" / "last.safetensors"
+    data = bytearray(last.read_bytes())
+    data[-5] ^= 16
+    last.write_bytes(data)  # in place: its other name is damaged with it
+    resumed = trained(tmp_path, "--resume", folder, "--epochs", 5)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "on from last-1.safetensors, step 12" in resumed.stdout
+    assert resumed.stdout.count("2 processes") == 1
+    assert_same(folder, tmp_path / "whole" / "clouds-0001")
+
+
+def test_all_checkpoints_of_two_ranks_are_damaged(tmp_path: Path) -> None:
+    """One error, of each rank the same, and nobody hangs."""
+    page(tmp_path)
+    assert trained(tmp_path, "clouds.py", "--nproc", 2, "--epochs", 1).returncode == 0
+    folder = tmp_path / "runs" / "clouds-0001"
+    for path in (folder / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-4])
+    done = trained(tmp_path, "--resume", folder, "--epochs", 2)
+    assert done.returncode == 1 and "cannot be read" in done.stderr, done.stderr
