@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +11,11 @@ from ox import dtypes
 from ox.device_type import KINDS, device
 from ox.dtypes import DType
 from ox.size import Size
-from ox.torch_checkpoint import numpy_values
+from ox.torch_checkpoint import containers, numpy_values, plain_values
 from ox.torch_checkpoint.alternatives import instead_of, instead_of_type, python_3
 from ox.torch_checkpoint.refusal import Budget, Unreadable
 from ox.torch_checkpoint.tensors import STORAGES, Shown, Sparse, shown
 from ox.torch_checkpoint.unpickler import Allowed
-
-_MOST_WITH_TUPLES = 100  # members of a set: whoever knows how Python hashes tuples can make many that collide
 
 
 class StorageType:
@@ -34,12 +31,14 @@ def find(module: str, name: str) -> Any:
     Raises:
         Unreadable: it is not on the list.
     """
-    module = "builtins" if module == "__builtin__" else module.replace("numpy.core.", "numpy._core.")
+    module = _MOVED.get(module, module.replace("numpy.core.", "numpy._core."))
     full = f"{module}.{name}"
     found = _ALLOWED.get(full)
     if found is not None:
         return found
-    if module == "torch" and (name.endswith("Storage") or name.startswith(("complex", "q", "float8"))):
+    if module == "torch" and (
+        name.endswith("Storage") or name.startswith(("complex", "q", "float8", "float4", "bits"))
+    ):
         raise Unreadable(
             f"tensors of a type that ox has not ({full})",
             expected=", ".join(map(str, dtypes.ALL)),
@@ -57,6 +56,7 @@ def _tensor(
     budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any = False,
     hooks: Any = None, metadata: Any = None,
 ) -> Shown:  # fmt: skip
+    _check_bits(metadata)
     return shown(storage, offset, size, stride, requires_grad, None, budget)
 
 
@@ -66,7 +66,17 @@ def _typed_tensor(
 ) -> Shown:  # fmt: skip
     if not isinstance(dtype, np.dtype):
         raise Unreadable("a tensor without an element type")
+    _check_bits(metadata)
     return shown(storage, offset, size, stride, requires_grad, dtype, budget)
+
+
+def _check_bits(metadata: Any) -> None:
+    """PyTorch negates and conjugates some tensors only when they are read, and notes it beside them."""
+    if isinstance(metadata, dict) and (metadata.get("neg") or metadata.get("conj")):
+        raise Unreadable(
+            "a tensor that is yet to be negated or conjugated",
+            hint="where it was saved: tensor.resolve_neg().resolve_conj()",
+        )
 
 
 def _parameter(budget: Budget, data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Shown:
@@ -115,72 +125,8 @@ def _device(budget: Budget, kind: Any, index: Any = None) -> str:
     return device(kind, index) if kind in KINDS else (kind if index is None else f"{kind}:{index}")
 
 
-def _plain(items: Any) -> Any:
-    """The members of a set: what is quick to hash whatever the file's author wants."""
-    known = type(items) in (list, tuple, set)
-    if known and (all(map(_is_plain, items)) or (len(items) <= _MOST_WITH_TUPLES and all(map(_is_flat, items)))):
-        return items
-    raise Unreadable("a set of something else than numbers, strings, None and a few tuples of them")
-
-
-def _is_flat(value: Any) -> bool:
-    return _is_plain(value) or (type(value) is tuple and len(value) <= 16 and all(map(_is_plain, value)))
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    return type(value) in (str, bytes, float, bool, type(None))
-
-
-def _set_of(kind: Callable[[Any], Any]) -> Callable[..., Any]:
-    def made(budget: Budget, items: Any = ()) -> Any:
-        budget.take(100 * len(items))
-        return kind(_plain(items))
-
-    return made
-
-
-def _ordered(budget: Budget, pairs: Any = ()) -> Any:
-    budget.take(150 * len(pairs))
-    if not all(type(pair) in (list, tuple) and len(pair) == 2 and type(pair[0]) is str for pair in pairs):
-        raise Unreadable("an OrderedDict of something else than pairs with a name")
-    return OrderedDict(pairs)
-
-
-def _counter(budget: Budget, counts: Any = None) -> Any:
-    if type(counts) is not dict:
-        raise Unreadable("a Counter of something else than a dict")
-    budget.take(150 * len(counts))
-    return Counter(counts)
-
-
-def _encoded(budget: Budget, text: Any, encoding: Any) -> bytes:
-    """How protocol 2 writes bytes."""
-    if type(text) is not str or encoding != "latin1":
-        raise Unreadable("bytes in an encoding that pickles do not use")
-    budget.take(60 + len(text))
-    return text.encode("latin1")
-
-
-def _bytes(budget: Budget) -> bytes:
-    """How protocol 2 writes no bytes."""
-    return b""
-
-
-def _bytearray(budget: Budget, content: Any = b"") -> bytearray:
-    if type(content) is not bytes:
-        raise Unreadable("a bytearray of something else than bytes")
-    budget.take(len(content))
-    return bytearray(content)
-
-
-def _complex(budget: Budget, real: Any, imaginary: Any) -> complex:
-    if type(real) is not float or type(imaginary) is not float:
-        raise Unreadable("a complex number of something else than floats")
-    return complex(real, imaginary)
-
-
+_TYPES = ("complex", "q", "float8", "float4", "bits")
+_MOVED = {"__builtin__": "builtins", "pathlib._local": "pathlib"}  # Python 2, and Python 3.13
 _TENSOR = StorageType("torch.Tensor", None)  # named, never called
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
@@ -193,14 +139,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch.serialization._get_layout": _layout,
     "torch.Size": _size,
     "torch.device": _device,
-    "collections.OrderedDict": _ordered,
-    "collections.Counter": _counter,
-    "builtins.set": _set_of(set),
-    "builtins.frozenset": _set_of(frozenset),
-    "builtins.bytes": _bytes,
-    "builtins.complex": _complex,
-    "builtins.bytearray": _bytearray,
-    "_codecs.encode": _encoded,
+    **containers.FUNCTIONS,
+    **plain_values.FUNCTIONS,
     "numpy.dtype": numpy_values.Kind,
     "numpy._core.multiarray.scalar": numpy_values.scalar,
     "numpy._core.multiarray._reconstruct": numpy_values.Array,
@@ -215,6 +155,8 @@ _ALLOWED: dict[str, Any] = {
     "torch._tensor.Tensor": _TENSOR,
     "torch.nn.parameter.Parameter": _TENSOR,
     "numpy.ndarray": StorageType("numpy.ndarray", None),
+    **numpy_values.TYPES,
+    **plain_values.TYPES,
 }
 
 

@@ -11,16 +11,19 @@ from ox.dtypes import ALL, bfloat16
 from ox.torch_checkpoint.refusal import Budget, Unreadable
 from ox.torch_checkpoint.unpickler import Built
 
-_NUMBERS = {dtype.str[1:]: dtype for dtype in ALL if dtype != bfloat16}
+_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
+_NUMBERS = {dtype.str[1:]: dtype for dtype in (*ALL, *_COMPLEX) if dtype != bfloat16}
+_LONGEST_TEXT = 1 << 20  # characters
+
+# the scalar types by name, as values: never called
+TYPES = {f"numpy.{dtype.type.__name__}": dtype.type for dtype in _NUMBERS.values()}
 
 
 class Kind(Built):
     """`numpy.dtype`: a code, and by a later instruction its byte order."""
 
     def __init__(self, budget: Budget, code: Any, align: Any = False, copy: Any = True) -> None:
-        if code not in _NUMBERS:
-            raise Unreadable(f"NumPy's values of type {str(code)[:100]!r}", expected="numbers and bools")
-        self.dtype = self.stored = _NUMBERS[code]
+        self.dtype = self.stored = _NUMBERS[code] if code in _NUMBERS else _text(code)
 
     def build(self, state: Any, budget: Budget) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
@@ -35,6 +38,20 @@ class Kind(Built):
         if self.dtype == np.bool_:
             return (np.frombuffer(raw, np.uint8) != 0).reshape(shape)
         return np.frombuffer(raw, self.stored).astype(self.dtype).reshape(shape)
+
+
+def _text(code: Any) -> Any:
+    """Strings or bytes of one length: ``U7``, ``S3``."""
+    kind, length = (code[:1], code[1:]) if type(code) is str else ("", "")
+    if kind not in ("U", "S") or not (length.isascii() and length.isdigit() and len(length) < 8):
+        raise Unreadable(
+            f"NumPy's values of type {str(code)[:100]!r}",
+            expected="numbers, bools and text",
+            hint="where it was saved: value.tolist()",
+        )
+    if not 0 < int(length) <= _LONGEST_TEXT:
+        raise Unreadable(f"NumPy's text of length {length}")
+    return np.dtype(f"{kind}{int(length)}")
 
 
 class Array(Built):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import zlib
-from collections import Counter, OrderedDict
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import IO, Any
 
 import numpy as np
 
-from ox.errors import LoadError
+from ox.errors import LoadError, OxError
 from ox.torch_checkpoint import archive
 from ox.torch_checkpoint.allowed import StorageType, find, size_of, storage_of
 from ox.torch_checkpoint.legacy import MAGIC_BYTES, read_legacy
@@ -23,6 +26,7 @@ from ox.torch_checkpoint.unpickler import Allowed, Unpickler
 _DEEPEST = 100
 _MOST = 100_000_000  # values, those that several hold counted as often: so long is what prints or copies them
 _ZIP = b"PK\x03\x04"
+_EARLIER = "an earlier checkpoint, or the file anew from where it came"
 # what a hostile or half-written file can make of the lines that read it
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error)
 
@@ -59,13 +63,15 @@ def read(path: str, place: Callable[[Any, str], Any], mapped: bool = False) -> A
     except LoadError:
         raise
     except MemoryError as error:
-        raise LoadError(f"{path} does not fit into memory", got=str(error) or None, hint="mmap=True") from error
+        raise LoadError(
+            f"{path} does not fit into memory", got=f"{os.path.getsize(path):,} bytes", hint="mmap=True"
+        ) from error
     except _DAMAGE as error:
         raise LoadError(
             f"{path} cannot be read",
             expected="what torch.save writes",
             got="a damaged file: its parts do not fit together",
-            hint="an earlier checkpoint, or the file anew from where it came",
+            hint=_EARLIER,
         ) from error
 
 
@@ -137,6 +143,13 @@ def _archived(file: IO[bytes], bytes_at: Callable[[int, int], Any], check: bool)
     return Unpickler(pickle, find, persistent, Budget(len(pickle))).load()
 
 
+def _sparse(value: Sparse) -> Any:
+    try:
+        return value.tensor()
+    except OxError as error:  # indices outside its size
+        raise Unreadable(f"a sparse tensor: {error.what}", expected=error.expected, hint=_EARLIER) from error
+
+
 class _Materials:
     """Turns tensors to be into tensors, wherever they are in a value; a value that several hold stays one."""
 
@@ -175,7 +188,7 @@ class _Materials:
         if kind is Shown:
             return self.placed(value)
         if kind is Sparse:
-            return self.place(value.tensor(), value.values.storage.location)
+            return self.place(_sparse(value), value.values.storage.location)
         if kind is Storage:
             raise Unreadable("a storage without a tensor", hint="where it was saved: a tensor of it")
         if kind in (StorageType, Allowed):
@@ -188,7 +201,15 @@ class _Materials:
             return value.dtype
         if kind is list:
             value[:] = [self.make(item, depth) for item in value]
-        elif kind in (dict, OrderedDict, Counter):
+        elif kind is deque:
+            items = [self.make(item, depth) for item in value]
+            value.clear()
+            value.extend(items)
+        elif kind in (Namespace, SimpleNamespace):
+            attributes = vars(value)
+            for name in attributes:
+                attributes[name] = self.make(attributes[name], depth)
+        elif kind in (dict, OrderedDict, Counter, defaultdict):
             for key in value:
                 value[key] = self.make(value[key], depth)
             if getattr(value, "_metadata", None) is not None:

@@ -20,6 +20,7 @@ class Budget:
 
     def __init__(self, length: int) -> None:
         self.left = LEAST + 24 * min(length, LONGEST_PICKLE)
+        self.tuple_keys = 0  # tuples that were hashed
 
     def take(self, count: int) -> None:
         self.left -= count

@@ -6,14 +6,15 @@ Protocols 2 to 5, as `torch.save` and Python write them. The format is described
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
+from argparse import Namespace
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+from ox.torch_checkpoint.keys import article, key
 from ox.torch_checkpoint.refusal import Budget, Unreadable
 
-_INT64 = range(-(2**63), 2**63)
-_MOST_TUPLE_KEYS = 1000  # whoever knows how Python hashes tuples can make many that collide
 _LONGEST_INTEGER = 1024  # bytes
 
 
@@ -52,7 +53,6 @@ class Unpickler:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks under the marks
         self.memo: dict[int, Any] = {}
-        self.tuple_keys = 0
 
     def load(self) -> Any:
         """The value; `position` is then behind the pickle."""
@@ -128,22 +128,6 @@ class Unpickler:
 
     # -- containers --------------------------------------------------------------------------------------------
 
-    def key(self, value: Any) -> Any:
-        """A key of a dict or member of a set: plain, so that to hash it is quick whatever the file's author wants."""
-        if type(value) is tuple and len(value) <= 16:
-            self.tuple_keys += 1
-            if self.tuple_keys <= _MOST_TUPLE_KEYS:
-                return tuple(self.plain_key(part) for part in value)
-        return self.plain_key(value)
-
-    def plain_key(self, value: Any) -> Any:
-        if type(value) in (str, bytes, float, bool, type(None)) or (type(value) is int and value in _INT64):
-            return value
-        raise Unreadable(
-            f"a key of a dict or a member of a set that is {_article(value)}",
-            expected="strings, bytes, numbers, or short tuples of them",
-        )
-
     def pack(self, items: list[Any]) -> None:
         self.push(tuple(items), 56 + 8 * len(items))
 
@@ -156,21 +140,21 @@ class Unpickler:
 
     def extend(self, items: list[Any]) -> None:
         self.budget.take(16 * len(items))
-        self.top(list).extend(items)
+        self.top(list, deque).extend(items)
 
     def add(self, items: list[Any]) -> None:
         self.budget.take(80 * len(items))
-        self.top(set).update([self.key(item) for item in items])
+        self.top(set).update([key(self.budget, item) for item in items])
 
     def set_items(self, items: list[Any]) -> None:
-        target = self.top(dict, OrderedDict)
+        target = self.top(dict, OrderedDict, defaultdict)
         self.budget.take(110 * len(items))
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            target[self.key(key)] = value
+        for name, value in zip(items[::2], items[1::2], strict=True):
+            target[key(self.budget, name)] = value
 
     def top(self, *kinds: type) -> Any:
         if type(self.stack[-1]) not in kinds:
-            raise Unreadable(f"a pickle that fills {_article(self.stack[-1])} as if it were a {kinds[0].__name__}")
+            raise Unreadable(f"a pickle that fills {article(self.stack[-1])} as if it were a {kinds[0].__name__}")
         return self.stack[-1]
 
     # -- calls -------------------------------------------------------------------------------------------------
@@ -188,7 +172,7 @@ class Unpickler:
     def reduce(self) -> None:
         function, arguments = self.last(2)
         if type(function) is not Allowed or type(arguments) is not tuple:
-            raise Unreadable(f"a pickle that calls {_article(function)}")
+            raise Unreadable(f"a pickle that calls {article(function)}")
         self.budget.take(200)
         self.stack.append(function.call(self.budget, *arguments))
 
@@ -201,21 +185,21 @@ class Unpickler:
             about = state.get("_metadata")  # what Module.state_dict adds; nothing else is kept
             if isinstance(about, dict) and all(type(each) is dict for each in about.values()):
                 target.__dict__["_metadata"] = about
+        elif type(target) in (Namespace, SimpleNamespace) and type(state) is dict:
+            if not all(type(name) is str for name in state):
+                raise Unreadable(f"{article(target)} with an attribute whose name is no string")
+            self.budget.take(110 * len(state))
+            vars(target).update(state)
         else:
-            raise Unreadable(f"a pickle that sets attributes of {_article(target)}")
+            raise Unreadable(f"a pickle that sets attributes of {article(target)}")
 
     def identify(self) -> None:
         self.stack.append(self.persistent(self.stack.pop()))
 
 
-def _article(value: Any) -> str:
-    name = value.name if type(value) is Allowed else type(value).__name__
-    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
-
-
 def _frozen(machine: Unpickler) -> None:
     items = machine.since_mark()
-    machine.push(frozenset([machine.key(item) for item in items]), 216 + 80 * len(items))
+    machine.push(frozenset([key(machine.budget, item) for item in items]), 216 + 80 * len(items))
 
 
 def _dict(machine: Unpickler) -> None:

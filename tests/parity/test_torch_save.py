@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import collections
+import datetime
 import io
 import tracemalloc
+import types
 import warnings
 from pathlib import Path
 from random import Random
@@ -139,12 +141,21 @@ def test_without_checksums_and_in_memory() -> None:
     assert ox.load(file)["w"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_what_is_more_than_weights(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2)
     for value, named in (
         (model, "torch.nn.modules.linear.Linear"),
-        ({"args": argparse.Namespace(lr=1)}, "argparse.Namespace"),
-        ({"path": tmp_path}, "pathlib"),
+        (torch.nn.ParameterList([torch.ones(1)]), "torch.nn.modules.container.ParameterList"),
+        (torch.ones(2, dtype=torch.complex64).conj(), "ComplexFloatStorage"),
+        (torch.ones(2, dtype=torch.complex64).conj().imag, "yet to be negated"),
+        (torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "_rebuild_qtensor"),
+        (torch.eye(2).to_sparse_csr(), "sparse_csr"),
+        (torch.ones(2, device="meta"), "_rebuild_meta_tensor"),
+        (torch.ones(2).to(torch.float8_e4m3fn), "torch.float8_e4m3fn"),
+        (torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "_rebuild_nested_tensor"),
+        (torch.Generator(), "torch._C.Generator"),
+        ({"f": torch.nn.utils.rnn.pack_sequence([torch.ones(2)])}, "PackedSequence"),
         ({"f": torch.optim.SGD(model.parameters(), lr=1)}, "torch.optim.sgd.SGD"),
         (torch.ones(2, dtype=torch.complex64), "ComplexFloatStorage"),
     ):
@@ -153,13 +164,44 @@ def test_what_is_more_than_weights(tmp_path: Path) -> None:
             torch.save(value, tmp_path / "x.pt")
         with pytest.raises(LoadError, match="cannot be read") as caught:
             ox.load(tmp_path / "x.pt")
-        assert named in caught.value.got
+        assert named in caught.value.got and caught.value.hint
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.script(model).save(str(tmp_path / "s.pt"))
     with pytest.raises(LoadError, match="TorchScript") as caught:
         ox.load(tmp_path / "s.pt")
     assert "torch.jit.load" in caught.value.hint
+
+
+def test_what_people_store_beside_weights(tmp_path: Path, form: dict[str, Any]) -> None:
+    """More than `weights_only=True` takes in PyTorch: containers and values that run nothing."""
+    grouped = collections.defaultdict(list, a=[1, torch.ones(2)])
+    saved = {
+        "losses": grouped, "nothing": collections.defaultdict(None, a=1),
+        "counts": collections.defaultdict(int, a=1), "nested": collections.defaultdict(dict, a={"b": torch.ones(1)}),
+        "ordered": collections.defaultdict(collections.OrderedDict), "sets": collections.defaultdict(set, a={1}),
+        "range": range(3), "steps": range(1, 10, 2), "slice": slice(1, None), "tuples": {(1, 2), None},
+        "last": collections.deque([1.0, torch.ones(2)], maxlen=5), "path": tmp_path, "version": torch.__version__,
+        "day": datetime.date(2020, 1, 2), "time": datetime.datetime(2020, 1, 2, 3), "took": datetime.timedelta(1, 2, 3),
+        "classes": np.array(["cat", "größe"]), "bytes": np.array([b"a"]), "none": np.zeros((0, 3)), "empty": b"",
+        "waves": np.ones(2, np.complex128), "type": np.float32, "kind": int, "rest": ..., "rng": np.random.get_state(),
+    }  # fmt: skip
+    torch.save(saved, tmp_path / "x.pt", **form)
+    found = ox.load(tmp_path / "x.pt")
+    assert_same(found, saved)
+    for name in ("losses", "nothing", "counts", "nested", "ordered", "sets"):
+        assert found[name].default_factory is saved[name].default_factory
+    assert_same(list(found["last"]), list(saved["last"]))
+    assert found["last"].maxlen == 5
+    found["losses"]["new"].append(1)
+
+
+def test_namespaces(tmp_path: Path, form: dict[str, Any]) -> None:
+    args = argparse.Namespace(lr=0.1, data=types.SimpleNamespace(path="x", weight=torch.ones(2)))
+    torch.save({"args": args}, tmp_path / "x.pt", **form)
+    found = ox.load(tmp_path / "x.pt")["args"]
+    assert isinstance(found, argparse.Namespace) and found.lr == 0.1 and found.data.path == "x"
+    assert_same(found.data.weight, args.data.weight)
 
 
 def test_any_bytes(tmp_path: Path, form: dict[str, Any]) -> None:

@@ -44,7 +44,11 @@ CODE = {
     "torch.storage._load_from_bytes": call("torch.storage._load_from_bytes", text("x")),
     "torch.nn.modules.linear.Linear": name("torch.nn.modules.linear.Linear") + b")\x81",
     "__main__.Net": name("__main__.Net") + b")\x81" + mapping({"a": number(1)}) + b"b",
-    "argparse.Namespace": name("argparse.Namespace") + b")\x81" + mapping({"lr": number(1)}) + b"b",
+    "argparse.ArgumentParser": name("argparse.ArgumentParser") + b")\x81" + mapping({"lr": number(1)}) + b"b",
+    "functools.partial": call("functools.partial", name("builtins.int")),
+    "builtins.type": call("builtins.type", number(1)),
+    "builtins.object": name("builtins.object") + b")\x81",
+    "numpy.random._pickle.__randomstate_ctor": call("numpy.random._pickle.__randomstate_ctor"),
     "ox.files.load": call("ox.files.load", text("x")),
     "numpy.load": call("numpy.load", text("x")),
     "torch._utils.os.system": text("torch._utils") + text("os.system") + b"\x93" + group(text("true")) + b"R",
@@ -62,11 +66,9 @@ def test_code_is_never_run_and_is_named(tmp_path: Path, named: str) -> None:
 
 
 INSTEAD = {
-    "argparse.Namespace": "vars(args)",
-    "collections.defaultdict": "dict(...)",
-    "__builtin__.xrange": "list(...)",
-    "datetime.datetime": "isoformat()",
-    "pathlib.PosixPath": "str(path)",
+    "datetime.timezone": "isoformat()",
+    "uuid.UUID": "str(...)",
+    "__builtin__.file": "its state_dict()",
     "torch.optim.adam.Adam": "optimizer.state_dict()",
     "torch.nn.modules.linear.Linear": "model.state_dict()",
     "torch._utils._rebuild_qtensor": "tensor.dequantize()",
@@ -79,7 +81,7 @@ INSTEAD = {
 
 @pytest.mark.parametrize("named", INSTEAD)
 def test_what_is_refused_has_a_way_out(tmp_path: Path, named: str) -> None:
-    told = named.replace("__builtin__.xrange", "builtins.range").replace("exceptions.", "builtins.")
+    told = named.replace("__builtin__", "builtins").replace("exceptions.", "builtins.")
     error = refused(write(tmp_path / "x.pt", name(named) + b")R"), told)
     assert error.hint is not None and INSTEAD[named] in error.hint
 
@@ -127,11 +129,37 @@ WRONG = {
     "members of a dict": (b"}" + text("a") + b"a", "as if it were a list"),
     "a key of its own making": (b"}" + tensor("0", (6,)) + text("b") + b"s", "a key of a dict"),
     "a nested key": (b"}" + group(group(number(1))) + text("b") + b"s", "a key of a dict"),
+    "a set of tensors": (call("builtins.set", b"](" + tensor("0", (6,)) + b"e"), "a member of a set that is a Shown"),
     "a set of many tuples": (
-        call("builtins.set", b"](" + b"".join(group(number(i)) for i in range(101)) + b"e"), "a set of something else"
+        call("builtins.set", b"](" + b"".join(group(number(i)) for i in range(1001)) + b"e"), "a member of a set"
     ),
-    "a set of nested tuples": (call("builtins.set", b"](" + group(group(number(1))) + b"e"), "a set of something else"),
-    "a set of tensors": (call("builtins.set", b"](" + tensor("0", (6,)) + b"e"), "a set of something else"),
+    "a set of nested tuples": (call("builtins.set", b"](" + group(group(number(1))) + b"e"), "a member of a set"),
+    "a set of text": (call("builtins.set", text("ab")), "a set of a str"),
+    "a class that is called": (name("builtins.int") + group(text("1")) + b"R", "calls a type"),
+    "a class that is made": (name("builtins.list") + b")\x81", "calls a type"),
+    "a defaultdict of a function": (call("collections.defaultdict", name("torch.Size")), "a defaultdict of a"),
+    "a defaultdict of a value": (call("collections.defaultdict", text("list")), "a defaultdict of a str"),
+    "a defaultdict of Ellipsis": (call("collections.defaultdict", name("builtins.Ellipsis")), "a defaultdict of a"),
+    "a range without a step": (call("builtins.xrange", number(0), number(1), number(0)), "three whole numbers"),
+    "a range of text": (call("builtins.xrange", text("a"), number(1), number(1)), "three whole numbers"),
+    "a slice of text": (call("builtins.slice", text("a"), b"N", b"N"), "a slice of"),
+    "a path of numbers": (call("pathlib.PosixPath", number(1)), "a path of"),
+    "a date of text": (call("datetime.date", text("abcd")), "a date that is none"),
+    "a date of wrong bytes": (call("datetime.date", b"C\x04\0\0\0\0"), "damaged"),
+    "a timedelta of text": (call("datetime.timedelta", text("1")), "three whole numbers"),
+    "a huge timedelta": (call("datetime.timedelta", number(1 << 62), number(0), number(0)), "damaged"),
+    "bytes of a size": (call("builtins.bytes", number(1 << 40)), "damaged"),
+    "a deque filled at once": (call("collections.deque", b"](" + number(1) + b"e"), "a deque that is none"),
+    "a deque of negative length": (call("collections.deque", b")", number(-1)), "a deque that is none"),
+    "a namespace of numbers": (name("argparse.Namespace") + b")\x81}" + number(1) + b"Nsb", "no string"),
+    "a namespace that contains itself": (name("argparse.Namespace") + b")\x81q\x00}" + text("me") + b"h\x00sb",
+                                         "contains itself"),
+    "a deque that contains itself": (call("collections.deque") + b"q\x00h\x00a", "contains itself"),
+    "a version of numbers": (call("torch.torch_version.TorchVersion", number(2)), "no string"),
+    "text of NumPy of absurd length": (call("numpy.dtype", text("U9999999")), "text of length"),
+    "text of NumPy of no length": (call("numpy.dtype", text("U0")), "text of length"),
+    "a tensor yet to be negated": (rebuilt(FLOATS, number(0), group(number(6)), group(number(1)), b"\x89", NOTHING,
+                                           mapping({"neg": b"\x88"})), "yet to be negated"),
     "an attribute that pairs bring": (call("collections.OrderedDict", b"](" + text("ab") + b"e"), "pairs"),
     "a value out of nothing": (b"h\x07", "has not stored"),
     "nothing on the stack": (b"R", "more values than it has made"),
@@ -173,8 +201,7 @@ def test_sparse_tensors_are_checked(tmp_path: Path) -> None:
 
     storages = {"0": A, "1": np.array([[0, 2], [1, 3]])}
     for shape in ((2, 4), (3, 3), (3,), (3, 4, 5)):
-        with pytest.raises(ox.OxError):
-            ox.load(write(tmp_path / "x.pt", sparse(shape), storages))
+        refused(write(tmp_path / "x.pt", sparse(shape), storages), "sparse")
     lying = write(tmp_path / "x.pt", sparse((3, 4), b"\x88"), storages | {"1": np.array([[2, 0], [1, 3]])})
     assert not ox.load(lying).is_coalesced(), "the file says sorted, and is not"
 
@@ -290,6 +317,12 @@ def test_archives_of_other_kinds(tmp_path: Path) -> None:
     refused(tmp_path / "short.pt", "no directory")
 
 
+def test_no_words_of_python_in_a_damaged_file(tmp_path: Path) -> None:
+    for value in (b"t", b"NN", b"X\x01\0\0\0\xff", call("torch._utils._rebuild_tensor_v2", FLOATS)):
+        error = refused(write(tmp_path / "x.pt", value, {"0": A}), "a damaged file")
+        assert error.got == "a damaged file: its parts do not fit together" and "an earlier checkpoint" in error.hint
+
+
 def test_bytes_that_are_not_what_was_written(tmp_path: Path) -> None:
     path = write(tmp_path / "x.pt", tensor("0", (6,)), {"0": A})
     content = path.read_bytes()
@@ -351,7 +384,8 @@ def test_any_pickle(tmp_path: Path) -> None:
     """Instructions in any order, with checksums that fit."""
     codes = b"])}(N\x88teasuRbQ01dl\x8f\x85\x86\x87\x90\x91\x81\x94"
     names = ("torch.Size", "torch._utils._rebuild_parameter", "torch._utils._rebuild_sparse_tensor", "numpy.ndarray",
-             "collections.Counter", "torch._tensor._rebuild_from_type_v2")  # fmt: skip
+             "collections.Counter", "torch._tensor._rebuild_from_type_v2", "collections.defaultdict",
+             "argparse.Namespace", "builtins.list", "collections.deque", "pathlib.PosixPath")  # fmt: skip
     parts = [codes[i : i + 1] for i in range(len(codes))] + [name(each) for each in names]
     parts += [number(3), text("a"), tensor("0", (6,)), FLOATS, b"q\x00", b"h\x00", NOTHING, b"G" + bytes(8)]
     parts += [call("numpy.dtype", text("f4")), call("numpy.core.multiarray._reconstruct")]
