@@ -37,7 +37,7 @@ def _stack(arrays: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Tensors and arrays are stacked, floats become float64, ints int64, bools bool tensors, strings stay a list;
+    """Tensors and arrays are stacked, floats become float64, ints int64, bools bool tensors, strings stay as they come;
     tuples, lists and dicts are collated entry by entry. `torch.utils.data.default_collate`. Besides: dataclasses are
     collated field by field, and an entry that is None in all samples stays None.
 
@@ -49,7 +49,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if any(sample is None for sample in batch):
         raise _without_value(batch)
     if isinstance(first, str | bytes):  # NumPy's too
-        return list(batch)
+        return batch
     if isinstance(first, Tensor | np.ndarray | np.generic):
         arrays = [x.array if isinstance(x, Tensor) else x for x in batch]
         if any(a.shape != arrays[0].shape for a in arrays):
@@ -69,7 +69,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
                 where=place(),
                 expected="numbers or bools",
                 got=f"{arrays[odd].dtype}, number {odd} of the batch",
-                hint="strings by themselves stay a list; or a collate_fn of your own",
+                hint="strings by themselves stay as they are; or a collate_fn of your own",
             )
         return make_tensor(_stack(arrays))
     if isinstance(first, bool | int | float):

@@ -66,17 +66,24 @@ class TensorDataset(Dataset):
 
 
 class Subset(Dataset):
-    """Some samples of another dataset, by index. `torch.utils.data.Subset`."""
+    """Some samples of another dataset, by index. `torch.utils.data.Subset`. `indices` stay what was given."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset = dataset
-        self.indices = np.asarray(indices, np.int64)
+        self.dataset, self.indices = dataset, indices
         own = all(getattr(type(self), name, None) is getattr(Subset, name, None) for name in SAMPLES)
         if own and speaks_for(dataset, "batch", *SAMPLES):
-            self.batch = lambda chosen: dataset.batch(self.indices[chosen])
+            self.batch = lambda chosen: dataset.batch(self._chosen(chosen))
 
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[int(self.indices[index])]
+    def _chosen(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if isinstance(self.indices, np.ndarray):
+            return self.indices[numbers]
+        return np.array([int(self.indices[i]) for i in numbers], np.int64)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        chosen: Any = self.indices[index]
+        return self.dataset[chosen.item() if hasattr(chosen, "item") else chosen]
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -193,6 +200,6 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: random.Gener
             expected=str(total),
             got=f"{list(lengths)}, together {sum(counts)}",
         )
-    order = random.randperm(total, generator=generator).array
+    order = random.randperm(total, generator=generator).tolist()
     ends = np.cumsum([int(count) for count in counts])
     return [Subset(dataset, order[end - int(count) : end]) for end, count in zip(ends, counts, strict=True)]

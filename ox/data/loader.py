@@ -91,7 +91,7 @@ class DataLoader:
         elif sampler is None:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_sampler is not None:
-            sampler = getattr(batch_sampler, "sampler", sampler)
+            sampler, batch_size = getattr(batch_sampler, "sampler", sampler), None
         elif batch_size is not None:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.sampler: Any = sampler
@@ -128,8 +128,9 @@ class DataLoader:
             generator = self.generator or random.default_generator
             rank = getattr(self.sampler, "rank", 0)
             if random.is_torch_compatible():
-                # PyTorch draws the seed of its workers even where there are none
-                now = progress.Progress(self._epochs, whole_seed(generator) + rank)
+                # PyTorch draws the seed of its workers even where there are none, and once for those that stay
+                kept = self._progress if self._pool is not None and self._pool.open else None
+                now = progress.Progress(self._epochs, whole_seed(generator) + rank if kept is None else kept.seed)
                 if hasattr(self.sampler, "epoch_state"):
                     self.sampler.epoch_state = None  # until the first sample is asked for
             else:

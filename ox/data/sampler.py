@@ -151,11 +151,11 @@ class SubsetRandomSampler(_Shuffled):
     own_seed = False
 
     def __init__(self, indices: Any, generator: random.Generator | None = None) -> None:
-        self.indices = np.asarray(indices, np.int64)
-        super().__init__(self.indices, generator=generator)
+        self.indices = indices
+        super().__init__(indices, generator=generator)
 
     def order(self) -> np.ndarray[Any, Any]:
-        return self.indices[super().order()]  # type: ignore[no-any-return]
+        return np.asarray(self.indices, np.int64)[super().order()]  # type: ignore[no-any-return]
 
     def _late(self) -> Iterator[int]:
         yield from self.order().tolist()
@@ -177,10 +177,11 @@ class WeightedRandomSampler(_Drawn):
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: random.Generator | None = None
     ) -> None:
-        self.weights = np.asarray(weights, np.float64)
+        values = np.asarray(weights, np.float64)
+        self.weights = operator.make_tensor(values)
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
-        possible = int((self.weights > 0).sum())
-        if self.weights.ndim != 1 or (self.weights < 0).any() or not possible:
+        possible = int((values > 0).sum())
+        if values.ndim != 1 or (values < 0).any() or not possible:
             raise ArgumentError("weights are numbers of at least 0, one a sample, not all 0", where=place())
         if not replacement and possible < num_samples:
             raise ArgumentError(
@@ -192,18 +193,18 @@ class WeightedRandomSampler(_Drawn):
 
     def order(self) -> np.ndarray[Any, Any]:
         if random.is_torch_compatible():
-            weights = operator.make_tensor(self.weights)
-            return multinomial(weights, self.num_samples, self.replacement, generator=self._begin()).array  # type: ignore[no-any-return]
-        count = self.num_samples if self.replacement else len(self.weights)
+            return multinomial(self.weights, self.num_samples, self.replacement, generator=self._begin()).array  # type: ignore[no-any-return]
+        weights = np.asarray(self.weights, np.float64)
+        count = self.num_samples if self.replacement else len(weights)
         drawn = random.uniform((2, count), generator=self._begin()).array.astype(np.float64)
         fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits, for one number of 24 cannot name each of many samples
         if self.replacement:
-            edges = np.cumsum(self.weights)
+            edges = np.cumsum(weights)
             found = np.searchsorted(edges, fine * edges[-1], side="right")
-            return np.minimum(found, np.flatnonzero(self.weights)[-1])  # type: ignore[no-any-return]
+            return np.minimum(found, np.flatnonzero(weights)[-1])  # type: ignore[no-any-return]
         # Efraimidis and Spirakis (2006): the largest log(u)/w are a weighted draw without replacement
         with np.errstate(divide="ignore", invalid="ignore"):
-            keys = np.where(self.weights > 0, np.log(fine) / self.weights, -np.inf)
+            keys = np.where(weights > 0, np.log(fine) / weights, -np.inf)
         return np.argsort(-keys, kind="stable")[: self.num_samples]
 
     def __len__(self) -> int:

@@ -72,7 +72,7 @@ def test_subset_and_split() -> None:
     assert [len(p) for p in parts] == [8, 2]
     assert sorted(i for p in parts for i in p.indices) == list(range(10))
     again = random_split(numbers(), [8, 2], ox.Generator(1))
-    assert (again[0].indices == parts[0].indices).all()
+    assert again[0].indices == parts[0].indices
     with pytest.raises(ArgumentError, match="add up"):
         random_split(numbers(), [3, 3])
 

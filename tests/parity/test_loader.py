@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ox
 import ox.utils.data
 import ox.utils.data.distributed
 
@@ -156,3 +158,60 @@ def test_distributed_sampler(drop_last: bool) -> None:
     for side in SIDES:
         with pytest.raises(ValueError):
             side.distributed.DistributedSampler(Rows(), num_replicas=2, rank=2)
+
+
+def test_what_was_given_is_kept() -> None:
+    """Scripts add the indices of two parts, and look at a loader's batch_size."""
+
+    def look(side: Any) -> Any:
+        parts = side.random_split(range(10), [7, 3])
+        subset = side.Subset("abcdef", [4, 1])
+        weighted = side.WeightedRandomSampler([1, 2, 3], 2)
+        return [
+            sorted(parts[0].indices + parts[1].indices),
+            subset.indices + subset.indices,
+            type(subset.indices).__name__,
+            list(side.Subset({"x": 1, "y": 2}, ["y", "x"])),
+            side.Subset(side.Subset("abcdef", range(1, 5)), (3, 0))[0],
+            side.SubsetRandomSampler([5, 3]).indices + subset.indices,
+            (weighted.weights * 2).tolist(),
+            str(weighted.weights.dtype).split(".")[-1],
+            side.DataLoader("abc", batch_sampler=[[0], [1, 2]]).batch_size,
+        ]
+
+    ours, theirs = both(look)
+    assert ours == theirs
+
+
+def test_indices_may_be_replaced() -> None:
+    def look(side: Any) -> Any:
+        subset = side.Subset(side.TensorDataset(module(side).arange(10)), [1, 2, 3, 4])
+        subset.indices = subset.indices[1:3]
+        return [batch[0].tolist() for batch in side.DataLoader(subset, batch_size=4)], subset[[0, 1]][0].tolist()
+
+    ours, theirs = both(look)
+    assert ours == theirs == [[[2, 3]], [2, 3]]
+
+
+def module(side: Any) -> Any:
+    return sys.modules[side.__name__.split(".")[0]]
+
+
+def test_strings_keep_the_type_that_they_come_in() -> None:
+    samples = [(1, "a", {"k": "b"}), (2, "c", {"k": "d"})]
+    kinds = [(type(strings).__name__, type(named["k"]).__name__) for _, strings, named in
+             (side.default_collate(samples) for side in SIDES)]  # fmt: skip
+    assert kinds == [("tuple", "list")] * 2
+
+
+def test_workers_that_stay_are_seeded_once() -> None:
+    def look(side: Any) -> Any:
+        library = module(side)
+        generator = library.Generator().manual_seed(1)
+        options: Any = {"batch_size": 4, "shuffle": True, "num_workers": 1, "persistent_workers": True}
+        loader = side.DataLoader(range(8), generator=generator, **options)
+        return [[batch.tolist() for batch in loader] for _ in range(3)]
+
+    with ox.random.torch_compatible(True):
+        ours, theirs = both(look)
+    assert ours == theirs

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from sides import assert_same, check_error, check_gradient, check_value, names, run, split
 
+import ox
+from ox.errors import ShapeError
+
 R = np.random.default_rng(11)
 LABELS = np.array([[2, 0, -1, 1], [-1, 3, 1, 0], [3, 1, 2, 0]])
 ARRAYS = {
@@ -173,6 +176,7 @@ def test_ctc(inputs: str, sizes: str, reduction: str) -> None:
     "expression",
     [
         "F.ctc_loss(T.log_softmax(lp, 2), flat, [8, 8, 8], [3, 3, 3])",
+        "F.ctc_loss(T.log_softmax(lp, 2), t.float(), [8, 8, 8], [3, 3, 3])",
         "F.ctc_loss(T.log_softmax(lp, 2), some, [8, 8, 5], [1, 2, 3])",
         "F.ctc_loss(T.log_softmax(lp[:, 0], 1), t[0], T.tensor(8), T.tensor(3))",
         "F.ctc_loss(T.log_softmax(lp, 2), t, [8, 8, 8], [1, 1, 1], blank=3 - 3)",
@@ -243,3 +247,20 @@ def test_linear_cross_entropy_module() -> None:
         module.load_state_dict(state)
         found.append(module(own["x"], own["t"]))
     assert_same(*found)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "multilabel_soft_margin_loss"])
+@pytest.mark.parametrize("target", ["y[0]", "y[:, :1]", "y[:1]", "y[0, 0]"])
+def test_targets_that_broadcast(name: str, target: str) -> None:
+    check_value(f"F.{name}(x, {target})", ARRAYS)
+    check_gradient(f"F.{name}(x, {target})", ARRAYS, ["x", "y"])
+
+
+def test_a_target_of_another_shape_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"mse_loss: target \[1\] is broadcast"):
+        ox.nn.functional.mse_loss(ox.tensor(3.0), ox.tensor([1.0]))
+    with pytest.raises(ShapeError, match="compares values one by one"):
+        ox.nn.functional.l1_loss(ox.ones(3), ox.ones(3, 1))
+    with pytest.raises(ShapeError, match="compares values one by one"):
+        ox.nn.functional.huber_loss(ox.ones(3), ox.ones(2))

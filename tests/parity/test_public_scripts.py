@@ -10,7 +10,6 @@ exported and compared with ONNX Runtime.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import re
 import runpy
@@ -29,12 +28,14 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 torch.set_num_threads(1)  # its threads spin, and take many times as long where they must share their cores
 
 SCRIPTS = sorted((Path(__file__).parent / "public").glob("*.py"))
-EXCEPTIONS = {  # a script that does not run unchanged, and why
-}
-FIXED = {  # a script whose model is exported for the example's sizes only, and why
-    "swin": "int(x.shape[0] / 4.0) is a number to Python, in PyTorch's exporter as in ox's",
+EXCEPTIONS: dict[str, str] = {}  # a script that does not run unchanged, and why
+DIMS: dict[str, dict[str, list[str | int]]] = {  # the sizes of an export that has another first dimension than a batch
+    "gat": {"x": ["nodes", 6], "adj": ["nodes", "nodes"]},
+    "gcn": {"x": [30, 9], "edge_index": [2, "edges"]},
+    "swin": {"x": [2, 3, 16, 16]},  # int(x.shape[0] / 4.0) is a number to Python, in PyTorch's exporter as in ox's
 }
 SIZE = re.compile(r"torch\.Size\(\[(.*?)\]\)")
+DTYPE = re.compile(r"\b(?:torch|ox)\.(b?float|u?int|bool)|dtype\('?(\w+)'?\)")
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?!\w)")
 
 
@@ -53,19 +54,15 @@ def printed(path: Path) -> tuple[str, dict[str, Any]]:
 
 def words(text: str) -> str:
     shapes = SIZE.sub(lambda size: str(tuple(map(int, re.findall(r"\d+", size[1])))), text)
-    return NUMBER.sub("#", re.sub(r"\btorch\.(float|int|uint|bool)", r"\1", shapes))
+    return NUMBER.sub("#", DTYPE.sub(r"\1\2", shapes))
 
 
 def numbers(text: str) -> list[float]:
     return [float(number) for number in NUMBER.findall(text)]
 
 
-def proven(model: Any, example: Any, fixed: bool) -> None:
+def proven(model: Any, example: Any, dims: Any = None) -> None:
     """Exports a script's trained model; `save` runs the file in ONNX Runtime and compares it with the model."""
-    dims = None
-    if fixed:
-        examples = example if isinstance(example, tuple) else (example,)
-        dims = dict(zip(inspect.signature(model.forward).parameters, [each.shape for each in examples], strict=False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an `assert` on values is not in the file
         ox.export.save(model.eval(), "model.onnx", example, dims=dims)
@@ -89,7 +86,7 @@ def moves_over(script: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(numbers(expected)) > 5, "too little is printed to compare"
     np.testing.assert_allclose(numbers(got), numbers(expected), rtol=2e-3, atol=2e-4)
     if "model" in names:
-        proven(names["model"], names["example"], script.stem in FIXED)
+        proven(names["model"], names["example"], DIMS.get(script.stem))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -102,4 +99,4 @@ def test_a_public_script_moves_over(
 
 
 def test_every_exception_names_a_script() -> None:
-    assert not (set(EXCEPTIONS) | set(FIXED)) - {script.stem for script in SCRIPTS}
+    assert not (set(EXCEPTIONS) | set(DIMS)) - {script.stem for script in SCRIPTS}

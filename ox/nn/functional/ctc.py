@@ -42,7 +42,7 @@ def ctc_loss(
 
     Args:
         log_probs: [T, N, C], or [T, C] without a batch.
-        targets: integers other than `blank`: [N, S] padded, or all of them one after another.
+        targets: whole numbers other than `blank`, of any type: [N, S] padded, or all of them one after another.
         input_lengths: [N], each up to T.
         target_lengths: [N], each up to S.
         reduction: "mean" divides each loss by its target's length first.
@@ -57,8 +57,6 @@ def ctc_loss(
     steps, batch, count = logp.array.shape
     if not 0 <= blank < count:
         raise ArgumentError("blank is one of the classes", where=place(), expected=f"0 to {count - 1}", got=str(blank))
-    if targets.array.dtype.kind not in "iu":
-        raise DTypeError("ctc_loss takes integer targets", where=place(), got=str(targets.array.dtype))
     lengths = _lengths("input_lengths", input_lengths, batch)
     sizes = _lengths("target_lengths", target_lengths, batch)
     labels = _padded(ops.Cast(targets, to=onnx_type(INT64)), sizes, batch, single)

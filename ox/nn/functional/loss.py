@@ -9,7 +9,7 @@ from ox.amp.policy import by_policy
 from ox.errors import ArgumentError, ShapeError
 from ox.functions.operand import floating as floats
 from ox.nn.functional.common import number, one_of
-from ox.nn.functional.reduction import REDUCTIONS, floating, legacy, reduced, same_shape
+from ox.nn.functional.reduction import REDUCTIONS, broadcastable, floating, legacy, reduced, same_shape
 from ox.operands import meet
 from ox.ops.bernoulli_loss import BinaryCrossEntropy
 from ox.ops.explain import place
@@ -38,9 +38,9 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """(input - target)², of equal shapes; with a `weight` of that shape the mean is a weighted one.
+    """(input - target)²; with a `weight` of the result's shape the mean is a weighted one.
     `torch.nn.functional.mse_loss`."""
-    same_shape("mse_loss", input, target)
+    broadcastable("mse_loss", input, target)
     x, t = meet(input, target)
     floating("mse_loss", x)
     difference = ops.Sub(x, t)
@@ -56,9 +56,9 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """abs(input - target), of equal shapes; with a `weight` of that shape the mean is a weighted one.
+    """abs(input - target); with a `weight` of the result's shape the mean is a weighted one.
     `torch.nn.functional.l1_loss`."""
-    same_shape("l1_loss", input, target)
+    broadcastable("l1_loss", input, target)
     return _weighted(ops.Abs(ops.Sub(*meet(input, target))), weight, legacy(size_average, reduce, reduction))
 
 
@@ -78,7 +78,7 @@ def smooth_l1_loss(
         raise ArgumentError("beta is 0 or more", where=place(), got=str(beta))
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
-    same_shape("smooth_l1_loss", input, target)
+    broadcastable("smooth_l1_loss", input, target)
     x, t = meet(input, target)
     floating("smooth_l1_loss", x)
     difference = ops.Sub(x, t)
@@ -102,7 +102,7 @@ def huber_loss(
     """With d = abs(input - target): d²/2 up to delta, delta·(d - delta/2) beyond. `torch.nn.functional.huber_loss`."""
     if delta <= 0:
         raise ArgumentError("delta is more than 0", where=place(), got=str(delta))
-    same_shape("huber_loss", input, target)
+    broadcastable("huber_loss", input, target)
     x, t = meet(input, target)
     floating("huber_loss", x)
     difference = ops.Sub(x, t)
@@ -291,6 +291,6 @@ def soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """log(1 + exp(-target·input)) for targets of 1 and -1. `torch.nn.functional.soft_margin_loss`."""
-    same_shape("soft_margin_loss", input, target)
+    broadcastable("soft_margin_loss", input, target)
     loss = ops.Softplus(ops.Neg(ops.Mul(*meet(input, target))))
     return reduced(loss, legacy(size_average, reduce, reduction))

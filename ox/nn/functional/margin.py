@@ -15,7 +15,7 @@ from ox.functions import neg, pairwise_distance
 from ox.functions.operand import floating as floats
 from ox.nn.functional.activation import logsigmoid
 from ox.nn.functional.common import ints, number
-from ox.nn.functional.reduction import classes, floating, legacy, reduced, same_shape
+from ox.nn.functional.reduction import broadcastable, classes, floating, legacy, reduced
 from ox.operands import meet, scalar
 from ox.ops.explain import place
 from ox.ops.mode import MODE
@@ -274,7 +274,7 @@ def multilabel_soft_margin_loss(
     """The mean over the last dimension of -(t·log σ(x) + (1 - t)·log σ(-x)), times weight.
     `torch.nn.functional.multilabel_soft_margin_loss`."""
     reduction = legacy(size_average, reduce, reduction)
-    same_shape("multilabel_soft_margin_loss", input, target)
+    broadcastable("multilabel_soft_margin_loss", input, target)
     x, t = meet(input, target)
     one = number(1.0, x)
     loss = ops.Neg(ops.Add(ops.Mul(t, logsigmoid(x)), ops.Mul(ops.Sub(one, t), logsigmoid(ops.Neg(x)))))

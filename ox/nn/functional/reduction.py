@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
+
+import numpy as np
 
 from ox import ops
 from ox.dtypes import is_floating
@@ -43,6 +46,25 @@ def same_shape(name: str, input: Tensor, target: Tensor) -> None:
             got=f"target {list(target.array.shape)}",
             hint="target.reshape(input.shape), or target.unsqueeze(1) for an output of one column",
         )
+
+
+def broadcastable(name: str, input: Tensor, target: Tensor) -> None:
+    """Warn of another shape of the target, as PyTorch does; raise ShapeError where the two do not meet, or each value
+    meets more than one: [n] with [n, 1] would make n² differences."""
+    a, b = input.array.shape, target.array.shape
+    if a == b:
+        return
+    if not _meet_singly(a, b):
+        same_shape(name, input, target)
+    warnings.warn(f"{name}: target {list(b)} is broadcast with the input, {list(a)}", stacklevel=3)
+
+
+def _meet_singly(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    try:
+        together = np.broadcast_shapes(a, b)
+    except ValueError:
+        return False
+    return math.prod(together) <= max(math.prod(a), math.prod(b))
 
 
 def floating(name: str, *inputs: Tensor) -> None:
