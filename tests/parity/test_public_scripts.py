@@ -98,5 +98,9 @@ def test_a_public_script_moves_over(
     moves_over(script, tmp_path, monkeypatch)
 
 
+def test_there_are_at_least_40_scripts() -> None:
+    assert len(SCRIPTS) >= 40
+
+
 def test_every_exception_names_a_script() -> None:
     assert not (set(EXCEPTIONS) | set(DIMS)) - {script.stem for script in SCRIPTS}

@@ -1,4 +1,4 @@
-"""Speech recognition on tones: log-mel features by stft, masking, a convolutional GRU, CTC, greedy decoding."""
+"""Speech recognition on tones: log-mel features, masking, a convolutional GRU, CTC, greedy decoding."""
 
 import math
 import os
