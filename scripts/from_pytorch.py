@@ -203,10 +203,11 @@ another shape is refused, where PyTorch warns and changes it, and so is a result
   dropout to the order of a shuffled loader, come with `ox.random.torch_compatible(True)`: [random numbers](random.md).
 - **`x.array`** is the NumPy or CuPy array itself; `x.data` is a tensor, as in PyTorch.
 
-`tests/parity/public` holds whole training scripts, written for it in the style of pytorch/examples and tutorials,
-torchvision, timm, lucidrains, karpathy, CleanRL, SpinningUp, Hugging Face, fairseq, open-mmlab, OpenNMT, NeRF, SIREN,
-MoCo, Swin, PyGCN, torchdiffeq, pytorch-crf, lightly and NVIDIA's. Each runs as it is under PyTorch and as `ox port`
-writes it, prints the same words and numbers, and exports: `python -m pytest tests/parity/test_public_scripts.py`.
+`tests/parity/public` holds whole training scripts, written for it in the style of pytorch/examples, pytorch/tutorials,
+torchvision, timm, lucidrains, karpathy/nanoGPT, CleanRL, Hugging Face, detectron2, pytorch-CycleGAN-and-pix2pix,
+nerf-pytorch, SIREN, MoCo, Swin-Transformer, pygcn, pyGAT, torchdiffeq, pytorch-crf and MAML-Pytorch. Each runs as it is
+under PyTorch and as `ox port` writes it, prints the same, and exports:
+`python -m pytest tests/parity/test_public_scripts.py`.
 
 What scripts bring along, einops, checkpoints in `.pt` files, sparse matrices: [other libraries](interoperability.md).
 """
