@@ -32,8 +32,8 @@ def list_runs(
     from ox.train.run import runs_in
     from ox.train.summary import summarize
 
-    found, damaged = [], []
-    for run in runs_in(out):
+    found, damaged = [], list[LoadError]()
+    for run in runs_in(out, damaged):
         try:
             found.append(summarize(run))
         except LoadError as error:

@@ -14,7 +14,9 @@ def unavailable(host: str, port: int, error: Exception) -> ServeError:
     """What is said of an address that cannot be had."""
     number = getattr(error, "errno", None)
     if number == errno.EADDRINUSE:
-        return ServeError(f"port {port} is in use", where=host, hint=f"--port {port + 1}, or --port 0 for a free one")
+        return ServeError(
+            f"port {port} is in use", where=host, hint=f"another port, such as {port + 1}; 0 takes a free one"
+        )
     if number == errno.EACCES:
         return ServeError(f"port {port} may not be opened", where=host, hint="a port from 1024 on, such as --port 8000")
     what = f"cannot listen on {host}, port {port}"

@@ -269,14 +269,19 @@ def newest_run(root: str | os.PathLike[str] = "runs") -> Run:
     return max(runs, key=lambda run: (run.best.stat().st_mtime_ns, run.name))
 
 
-def runs_in(root: Path) -> list[Run]:
-    """The runs in a folder, by name; folders that are none are passed over."""
+def runs_in(root: Path, damaged: list[LoadError] | None = None) -> list[Run]:
+    """The runs in a folder, by name; folders that are none are passed over.
+
+    Args:
+        damaged: gets the errors of those whose config cannot be read.
+    """
     found = []
     for path in sorted(root.glob("*/config.toml")):
         try:
             found.append(Run(path.parent, config.parse(path)))
-        except LoadError:
-            continue
+        except LoadError as error:
+            if damaged is not None:
+                damaged.append(error)
     return found
 
 

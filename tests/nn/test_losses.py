@@ -200,3 +200,10 @@ def test_adaptive_softmax_sums_to_one() -> None:
     target = ox.tensor(np.array([0, 1, 2, 3, 3]))
     picked = ADAPTIVE.log_prob(x).gather(1, target.unsqueeze(1)).squeeze(1)
     assert compare(ADAPTIVE(x, target).output.array, picked.array).ok
+
+
+def test_classes_as_floats_are_told_to_be_integers() -> None:
+    with pytest.raises(DTypeError, match="classes as integers") as caught:
+        F.cross_entropy(ox.randn(4, 3), ox.zeros(4))
+    assert "target.long()" in str(caught.value.hint)
+    assert "[4, 3]" in str(caught.value.hint)

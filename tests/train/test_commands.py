@@ -260,3 +260,15 @@ def test_steps_threads_and_the_last_batch_from_the_command_line(page: Path, here
         6,
         7,
     ]
+
+
+def test_runs_names_a_folder_whose_config_is_damaged(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = run.folder.with_name("points-0002")
+    broken.mkdir()
+    (broken / "config.toml").write_text("[run\n")
+    run.folder.with_name("points-0003").mkdir()  # of a process that was killed while it made it
+    assert run_main("runs") == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[1].startswith("points-0001")
+    assert shown.err.startswith("left out: runs/points-0002/config.toml is not the config of a run")
+    assert "points-0003" not in shown.out + shown.err
