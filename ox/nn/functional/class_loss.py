@@ -146,9 +146,10 @@ def _soft_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float, axis: int
 ) -> Tensor:
     if target.array.ndim == input.array.ndim - 1:
-        raise DTypeError(
-            "cross_entropy takes classes as integers", where=place(), expected=f"int64 {list(target.array.shape)}",
-            got=f"{target.dtype} {list(target.array.shape)}",
+        raise ShapeError(
+            "cross_entropy takes classes as integers", where=place(),
+            expected=f"target int64 {list(target.array.shape)}",
+            got=f"target {target.dtype} {list(target.array.shape)}",
             hint=f"target.long(), or .astype('int64') where it is made; probabilities are {list(input.array.shape)}",
         )  # fmt: skip
     same_shape("cross_entropy with probabilities", input, target)
