@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from ox import older_paths
@@ -128,7 +131,6 @@ ELSEWHERE = {
     "ox.range": "ox.arange, of which the end is not part",
     "ox.vision.datasets.utils": "ox downloads nothing",
     "ox.vision.io": "ox.vision.datasets.read_image for pictures; videos need a library of their own",
-    "ox.vision.models": "ox_models has resnet18 and vit; a model file of your own: ox port; ONNX files: ox.export.load",
     "ox.vision.utils.draw_bounding_boxes": "PIL.ImageDraw",
     "ox.qr": "ox.linalg.qr",
     "ox.quantization": _QUANTIZED,
@@ -152,12 +154,32 @@ ELSEWHERE |= dict.fromkeys(
 )  # fmt: skip
 
 
+# what to do about any other name that a package has not
+_PACKAGES = {
+    "ox.distributed": "dir(ox.distributed) lists what is there",
+    "ox.distributions": "dir(ox.distributions) lists what is there",
+    "ox.linalg": "dir(ox.linalg) lists what is there",
+    "ox.vision.models": "dir(ox.vision.models) lists what is there; a model file of your own moves over with ox port",
+}
+
+
 def missing(package: str, name: str) -> str | None:
     """What there is in place of a name that a package has not; None where nothing is known."""
     hint = ELSEWHERE.get(f"{package}.{name}")
+    if hint is None:
+        path = f"torch{package.removeprefix('ox')}.{name}"
+        hint = _left_out().get(path) or _left_out().get(path.replace("torch.vision", "torchvision"))
     if hint is None and package == "ox" and not name.startswith("_") and hasattr(operator.tensor_class, name):
         hint = f"a method or attribute of tensors: x.{name}"
-    return hint
+    return hint if hint or name.startswith("_") else _PACKAGES.get(package)
+
+
+@cache
+def _left_out() -> dict[str, str]:
+    """PyTorch's documented names that ox leaves out, and why: what `ox port` says of them."""
+    file = resources.files("ox").joinpath("porting", "left_out.json")
+    table: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return table
 
 
 def refusal(package: str, name: str) -> AttributeError:
@@ -170,9 +192,13 @@ class _Closed:
     """The last of Python's finders: `import` of a path that ox has not says what is there instead."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name in ELSEWHERE:
+        if not name.startswith("ox."):
+            return
+        package, _, last = name.rpartition(".")
+        hint = ELSEWHERE.get(name) or missing(package, last)
+        if hint:
             # no name=: Python passes over a missing module of that name in `from ox import ...`
-            raise ModuleNotFoundError(f"No module named '{name}': {ELSEWHERE[name]}")
+            raise ModuleNotFoundError(f"No module named '{name}': {hint}")
 
 
 sys.meta_path.insert(0, older_paths.Finder())  # first, for some lie below packages of another name

@@ -160,8 +160,8 @@ ox port train.py -o ported.py    # a file; or a folder with -o FOLDER; or over i
 ox port --check src              # writes nothing: what has no counterpart, and exit code 1 if there is any
 ```
 
-It rewrites the imports of `torch`, `torchvision` (`ox.vision`: transforms, datasets, utils), `functorch` and
-`einops.layers.torch`, wherever they stand, and leaves every other byte as it is; nothing is run. What has no
+It rewrites the imports of `torch`, `torchvision` (`ox.vision`: transforms, datasets, models, ops, utils), `functorch`
+and `einops.layers.torch`, wherever they stand, and leaves every other byte as it is; nothing is run. What has no
 counterpart is listed with its place and the way out (`--json` for programs), and as guarded where the script asks
 `hasattr` first or catches the error:
 

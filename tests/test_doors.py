@@ -277,3 +277,20 @@ def test_classes_of_data_take_types_in_brackets() -> None:
     loader: DataLoader[ox.Tensor] = DataLoader(Pairs(), sampler=Backwards())
     assert [int(i) for _, i in loader] == [1, 0] and isinstance(Pairs(), Dataset)
     assert all(kind[int].__origin__ is kind for kind in (ConcatDataset, IterableDataset, Subset, DataLoader))
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "told"),
+    [
+        ("ox", "lobpcg", "no formulation in ONNX operators"),
+        ("ox.linalg", "eig", "no complex numbers"),
+        ("ox.distributed", "init_device_mesh", "dir(ox.distributed)"),
+    ],
+)
+def test_what_is_left_out_says_why_when_it_is_imported(package: str, name: str, told: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        exec(f"from {package} import {name}", {})
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(ImportError) as caught:
+        exec(f"from {package} import anything_else_", {})
+    assert "anything_else_" in str(caught.value)

@@ -63,6 +63,7 @@ NAMESPACES = {
     "torch.onnx": "ox.onnx.export, or ox.export.save",
     "torch.jit": "the code runs as it is written; ox.export.save writes a model as a graph",
     "torchvision.datasets": "ox.data.datasets lists those there; ImageFolder, or an ox.data.Dataset of your own",
+    "torchvision.models": "dir(ox.vision.models) lists those there; a model file of your own moves over with ox port",
     "torchvision.ops": "dir(ox.vision.ops) lists those there",
     "torchvision.transforms": "dir(ox.data.transforms) lists those there; any function of an image is a transform",
 }
