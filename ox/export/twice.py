@@ -104,7 +104,7 @@ def _explain(
     size = "the batch size" if dim == subject.example.batch else f"the size '{dim}'"
     what, hint = (
         f"{size} is baked into the model",
-        "x.shape[0] itself; int(), len(), float arithmetic and NumPy lose it",
+        "x.shape[0] itself, and a // b for int(a / b); int(), len(), float arithmetic and NumPy lose it",
     )
     if leak is None:
         node = a.nodes[len(b.nodes)] if len(b.nodes) < len(a.nodes) else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Dim(int):
     """An `int` with the value of this run, which carries the tensor that computes it in every run.
 
-    `+ - * //` with ints and other Dims give Dims. Comparing or branching uses the value of this run; export records
+    `+ - * // %` with ints and other Dims give Dims. Comparing or branching uses the value of this run; export records
     at two batch sizes and compares, so a size that leaked into a constant is found.
     """
 
@@ -47,18 +47,38 @@ class Dim(int):
         return _combine(int.__mul__, OPS["Mul"], self, other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return _combine(int.__floordiv__, OPS["Div"], self, other)
+        return _combine(int.__floordiv__, _floor(self, other), self, other)
 
     def __rsub__(self, other: Any) -> Any:
         return _combine(lambda a, b: int.__sub__(b, a), lambda a, b: OPS["Sub"](b, a), self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _combine(lambda a, b: int.__floordiv__(b, a), lambda a, b: OPS["Div"](b, a), self, other)
+        return _combine(lambda a, b: int.__floordiv__(b, a), lambda a, b: _floor(other, self)(b, a), self, other)
+
+    def __mod__(self, other: Any) -> Any:
+        return _combine(int.__mod__, OPS["Mod"], self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _combine(lambda a, b: int.__mod__(b, a), lambda a, b: OPS["Mod"](b, a), self, other)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
 
     def __neg__(self) -> Any:
         return 0 - self
 
     __radd__, __rmul__ = __add__, __mul__
+
+
+def _floor(a: Any, b: Any) -> Callable[[Any, Any], Tensor]:
+    """The operators of ``a // b``. ONNX Div drops the fraction, which rounds up where one of them is negative, as in
+    ``-(-n // 2)``; Mod has the sign of the divisor, as Python's has."""
+    if isinstance(a, int) and isinstance(b, int) and (a < 0) == (b < 0):
+        return OPS["Div"]
+    return lambda a, b: OPS["Div"](OPS["Sub"](a, OPS["Mod"](a, b)), b)
 
 
 def _combine(value: Callable[[int, int], Any], op: Callable[[Any, Any], Tensor], a: Dim, b: Any) -> Any:

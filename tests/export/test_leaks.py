@@ -130,3 +130,33 @@ def test_what_is_no_leak(tmp_path: Path) -> None:
 
     report = ox.export.save(fine, tmp_path / "m.onnx", X, golden=None)
     assert report.dims == "x [batch, 6] → output [2, output_1]"
+
+
+SIZES = {
+    "half": lambda x: x[: x.shape[0] // 2],
+    "half, rounded up": lambda x: x[: -(-x.shape[0] // 2)],
+    "a negative divisor": lambda x: x[: -(x.shape[0] // -2)],
+    "divided by a size": lambda x: x[: 5 // x.shape[0]],
+    "remainder": lambda x: x[: x.shape[0] % 3],
+    "remainder of a negative": lambda x: x[: -x.shape[0] % 4],
+    "a number's remainder": lambda x: x[: 7 % x.shape[0]],
+    "divmod": lambda x: x[: sum(divmod(x.shape[0], 3))],
+    "divmod of a number": lambda x: x[: sum(divmod(7, x.shape[0]))],
+    "what a multiple lacks": lambda x: x[: (4 - x.shape[0] % 4) % 4],
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_whole_arithmetic_on_a_size_is_pythons_at_every_size(tmp_path: Path, case: str) -> None:
+    function = SIZES[case]
+    ox.export.save(function, tmp_path / "model.onnx", X)
+    loaded = ox.export.load(tmp_path / "model.onnx")
+    for rows in range(1, 10):
+        x = ox.ones(rows, 6)
+        assert tuple(loaded(x).shape) == tuple(function(x).shape), rows
+
+
+def test_int_of_a_quotient_names_floor_division(tmp_path: Path) -> None:
+    error = refused(lambda x: x.reshape(int(x.shape[0] / 1), 6), tmp_path)
+    assert error.where is not None and "test_leaks.py" in error.where
+    assert error.hint is not None and "a // b for int(a / b)" in error.hint

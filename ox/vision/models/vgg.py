@@ -29,9 +29,9 @@ class VGG(nn.Module):
         for module in self.modules() if init_weights else ():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-                nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, 0, 0.01)
+            if isinstance(module, (nn.Conv2d, nn.Linear)) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
