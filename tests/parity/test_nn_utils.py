@@ -285,6 +285,18 @@ def test_pruning_by_size() -> None:
         assert not ours.prune.is_pruned(here)
 
 
+def test_pruning_hooks_name_their_parameter() -> None:
+    """The loop of PyTorch's tutorial on pruning."""
+    found = []
+    for library in (ox, torch):
+        layer = library.nn.Linear(4, 4)
+        library.nn.utils.prune.l1_unstructured(layer, "weight", 0.5)
+        library.nn.utils.prune.ln_structured(layer, "weight", 1, 2, 0)
+        hooks = [hook for hook in layer._forward_pre_hooks.values() if hook._tensor_name == "weight"]
+        found.append([(type(h).__name__, [type(m).__name__ for m in h._pruning_methods]) for h in hooks])
+    assert found[0] == found[1] == [("PruningContainer", ["L1Unstructured", "LnStructured"])]
+
+
 def test_pruning_across_layers() -> None:
     made = [pair("Linear", 5, 4), pair("Linear", 4, 3)]
     ours.prune.l1_unstructured(made[0][0], "weight", 2)

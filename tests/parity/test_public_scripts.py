@@ -54,7 +54,7 @@ def printed(path: Path) -> tuple[str, dict[str, Any]]:
 
 def words(text: str) -> str:
     shapes = SIZE.sub(lambda size: str(tuple(map(int, re.findall(r"\d+", size[1])))), text)
-    return NUMBER.sub("#", DTYPE.sub(r"\1\2", shapes))
+    return " ".join(NUMBER.sub("#", DTYPE.sub(r"\1\2", shapes)).split())  # a longer dtype breaks a line elsewhere
 
 
 def numbers(text: str) -> list[float]:

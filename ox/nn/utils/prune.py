@@ -29,19 +29,24 @@ class BasePruningMethod:
     """
 
     PRUNING_TYPE = "unstructured"
-    name = ""
+    _tensor_name = ""
+
+    @property
+    def name(self) -> str:
+        """The parameter, as the hooks of other normalised weights call it."""
+        return self._tensor_name
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """A mask of the shape of `t`, which says how important each element is; it begins from `default_mask`."""
         raise ArgumentError(f"{type(self).__name__} has no compute_mask")
 
     def __call__(self, module: Module, inputs: Any) -> None:
-        setattr(module, self.name, self.apply_mask(module))
+        setattr(module, self._tensor_name, self.apply_mask(module))
 
     def apply_mask(self, module: Module) -> Tensor:
         """The parameter with its pruned elements at 0."""
-        original = getattr(module, f"{self.name}_orig")
-        return original * getattr(module, f"{self.name}_mask").to(original.array.dtype)  # type: ignore[no-any-return]
+        original = getattr(module, f"{self._tensor_name}_orig")
+        return original * getattr(module, f"{self._tensor_name}_mask").to(original.array.dtype)  # type: ignore[no-any-return]
 
     @classmethod
     def apply(
@@ -53,7 +58,7 @@ class BasePruningMethod:
             ArgumentError: an amount out of range; ShapeError: scores of another shape; AttributeError: no parameter.
         """
         method = cls(*args, **kwargs)
-        method.name = name
+        method._tensor_name = name
         before = _methods(module, name)
         value = getattr(module, name) if before else module.get_parameter(name)
         scores = value if importance_scores is None else importance_scores
@@ -86,44 +91,47 @@ class BasePruningMethod:
 
     def remove(self, module: Module) -> None:
         """Make the pruned parameter an ordinary one."""
-        original: Any = getattr(module, f"{self.name}_orig")
+        original: Any = getattr(module, f"{self._tensor_name}_orig")
         with switched(grad=False):
             original.assign(self.apply_mask(module), "prune.remove")
-        for held in (self.name, f"{self.name}_orig", f"{self.name}_mask"):
+        for held in (self._tensor_name, f"{self._tensor_name}_orig", f"{self._tensor_name}_mask"):
             delattr(module, held)
-        module.register_parameter(self.name, original)
+        module.register_parameter(self._tensor_name, original)
 
 
 class PruningContainer(BasePruningMethod):
     """Several methods on one parameter, each on what the ones before left."""
 
     def __init__(self, *args: BasePruningMethod) -> None:
-        self.methods: list[BasePruningMethod] = []
+        self._pruning_methods: list[BasePruningMethod] = []
         for method in args:
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: BasePruningMethod) -> None:
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method).__name__} is not a BasePruningMethod")
-        if self.methods and method.name != self.name:
+        if self._pruning_methods and method._tensor_name != self._tensor_name:
             raise ArgumentError(
-                "a PruningContainer is for one parameter", where=place(), expected=self.name, got=method.name
+                "a PruningContainer is for one parameter",
+                where=place(),
+                expected=self._tensor_name,
+                got=method._tensor_name,
             )
-        self.name = method.name
-        self.methods.append(method)
+        self._tensor_name = method._tensor_name
+        self._pruning_methods.append(method)
 
     def __len__(self) -> int:
-        return len(self.methods)
+        return len(self._pruning_methods)
 
     def __iter__(self) -> Iterator[BasePruningMethod]:
-        return iter(self.methods)
+        return iter(self._pruning_methods)
 
     def __getitem__(self, index: int) -> BasePruningMethod:
-        return self.methods[index]
+        return self._pruning_methods[index]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The last method's mask, on what is left of the tensor."""
-        method = self.methods[-1]
+        method = self._pruning_methods[-1]
         mask = default_mask.array.astype(t.array.dtype)
         part: Any = ...
         if method.PRUNING_TYPE == "unstructured":
@@ -253,7 +261,7 @@ class CustomFromMask(BasePruningMethod):
 
 def _methods(module: Module, name: str) -> list[BasePruningMethod]:
     """The methods that prune a parameter now, in order."""
-    hooks = [h for h in module._hooks_of("pre") if isinstance(h, BasePruningMethod) and h.name == name]
+    hooks = [h for h in module._hooks_of("pre") if isinstance(h, BasePruningMethod) and h._tensor_name == name]
     return [m for hook in hooks for m in (hook if isinstance(hook, PruningContainer) else [hook])]
 
 
