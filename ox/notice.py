@@ -1,4 +1,4 @@
-"""What does nothing here, or something else than in PyTorch: said once, where a script does it."""
+"""What PyTorch scripts switch and ox has nothing to switch: said once, where the script does it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ _said: set[str] = set()
 
 def no_effect(name: str, why: str) -> None:
     """Warn, once for each name in a process, that a call changes nothing."""
-    say_once(name, f"changes nothing: {why}")
-
-
-def say_once(name: str, what: str) -> None:
-    """Warn, once for each name in a process, of what a call does otherwise than in PyTorch."""
     if name in _said:
         return
     _said.add(name)
     file, line = users_place(2) or (__file__, 1)
-    warnings.warn_explicit(f"{name} {what} (said once)", UserWarning, file, line)
+    warnings.warn_explicit(f"{name} changes nothing: {why} (said once)", UserWarning, file, line)

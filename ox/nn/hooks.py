@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ox.nn.hook_mapping import Entry, mapping_of
 from ox.nn.watch import Watch
-from ox.notice import say_once
 from ox.ops.mode import MODE
 from ox.ops.node import Handle
 
@@ -24,6 +24,7 @@ class Hooks:
         self.post: list[Any] = []
         self.backward_pre: list[Any] = []
         self.backward: list[Any] = []
+        self.last_operator: list[Any] = []
         self.state_pre: list[Any] = []
         self.state_post: list[Any] = []
         self.load_pre: list[Any] = []
@@ -72,7 +73,17 @@ class Hooks:
             called.append(hook)
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             result = result if changed is None else changed
+        if self.last_operator and (node := _node_of(result)) is not None:
+            for hook, _ in self.last_operator:
+                node.register_hook(partial(hook, module))
         return result if watch is None else watch.outputs(result)
+
+
+def _node_of(result: Any) -> Any:
+    """What made the first tensor of a result."""
+    while isinstance(result, (dict, tuple, list)):
+        result = next(iter(result.values() if isinstance(result, dict) else result), None)
+    return getattr(result, "grad_fn", None)
 
 
 class WithModule:
@@ -142,10 +153,10 @@ class HookRegistry:
         return self._hook("backward", hook, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """`register_full_backward_hook`, which PyTorch advises: `grad_input` are the gradients of the module's inputs,
-        where PyTorch gives this older hook those of its last operator (with those of its weights, if it has any)."""
-        say_once("register_backward_hook", "is register_full_backward_hook: grad_input are the module's inputs'")
-        return self.register_full_backward_hook(hook)
+        """The older form: call ``hook(module, grad_input, grad_output)`` with the gradients around the last operator of
+        forward: for a Conv2d of input, weight and bias, without those that need none. May replace `grad_input`.
+        A full hook gets those of the module's inputs."""
+        return self._hook("last_operator", hook)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(module, prefix, keep_vars)`` before `state_dict` looks at the module."""
