@@ -84,6 +84,7 @@ from ox.linalg import (
     slogdet,
 )
 from ox.linalg import inv as inverse
+from ox.linalg.older import qr, svd
 from ox.linalg.solving import pinverse
 from ox.memory import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 from ox.ops.dim import Dim
@@ -158,6 +159,8 @@ __all__ = [
     "cholesky",
     "cholesky_inverse",
     "cholesky_solve",
+    "qr",
+    "svd",
     "default_generator",
     "det",
     "channels_last",

@@ -24,4 +24,5 @@ class MatrixMethods:
     cholesky, pinverse, logdet = (_later("ox.linalg.solving", name) for name in ("cholesky", "pinverse", "logdet"))
     matrix_exp, matrix_power = _later("ox.linalg", "matrix_exp"), _later("ox.linalg", "matrix_power")
     cholesky_inverse, cholesky_solve = (_later("ox.linalg", name) for name in ("cholesky_inverse", "cholesky_solve"))
+    qr, svd = (_later("ox.linalg.older", name) for name in ("qr", "svd"))
     stft, istft = _later("ox.spectrum", "stft"), _later("ox.spectrum", "istft")

@@ -67,6 +67,8 @@ class PointwiseMethods:
     # functions that integrals define
     erf, erfc, erfinv, lgamma, digamma = map(function, ("erf", "erfc", "erfinv", "lgamma", "digamma"))
     mvlgamma, igamma, igammac = map(function, ("mvlgamma", "igamma", "igammac"))
+    i0, frexp, nextafter = map(function, ("i0", "frexp", "nextafter"))
+    i0_, nextafter_ = map(in_place, ("i0", "nextafter"))
     igamma_, igammac_ = map(in_place, ("igamma", "igammac"))
     erf_, erfc_, erfinv_, lgamma_, digamma_ = map(in_place, ("erf", "erfc", "erfinv", "lgamma", "digamma"))
 

@@ -15,6 +15,28 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
+class MantissaExponent(NamedTuple):
+    """A mantissa and an int32 exponent."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+class DecompositionQR(NamedTuple):
+    """Orthonormal columns and an upper triangle."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class DecompositionSVD(NamedTuple):
+    """Singular vectors, as columns, and values."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
 class Histogram(NamedTuple):
     """What lies between edges, and the edges."""
 

@@ -26,6 +26,7 @@ from ox.functions import (
     softmax,
     xlogy,
 )
+from ox.functions.bessel import i0, i0e, i1, i1e, spherical_bessel_j0
 from ox.functions.call_forms import with_keywords
 from ox.functions.operand import floating, unary_wide
 from ox.functions.transcendental import gammainc, gammaincc, xlog1py
@@ -47,11 +48,17 @@ __all__ = [
     "gammainc",
     "gammaincc",
     "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
     "log1p",
     "log_ndtr",
     "log_softmax",
     "logit",
     "logsumexp",
+    "modified_bessel_i0",
+    "modified_bessel_i1",
     "multigammaln",
     "ndtr",
     "ndtri",
@@ -60,11 +67,13 @@ __all__ = [
     "round",
     "sinc",
     "softmax",
+    "spherical_bessel_j0",
     "xlog1py",
     "xlogy",
 ]
 
 expit, gammaln, psi, multigammaln = sigmoid, lgamma, digamma, mvlgamma
+modified_bessel_i0, modified_bessel_i1 = i0, i1
 erfcx, ndtri = unary_wide(ops.Erfcx), unary_wide(ops.Ndtri)
 
 

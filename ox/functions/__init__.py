@@ -1,5 +1,6 @@
 """PyTorch's functions on tensors, as compositions of operators; most are Tensor methods too."""
 
+from ox.functions.bessel import i0
 from ox.functions.call_forms import with_keywords as _with_keywords
 from ox.functions.combining import (
     addcdiv,
@@ -75,6 +76,7 @@ from ox.functions.diagonals import (
 from ox.functions.diagonals import fill_diagonal as fill_diagonal
 from ox.functions.differences import corrcoef, cov, cumulative_trapezoid, diff, gradient, trapezoid, trapz
 from ox.functions.distances import cdist, cosine_similarity, pairwise_distance, pdist
+from ox.functions.floats import frexp, nextafter
 from ox.functions.indices import together as together
 from ox.functions.joining import (
     atleast_1d,
@@ -320,27 +322,26 @@ __all__ = [
     "cumulative_trapezoid", "deg2rad", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff",
     "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "einsum", "empty_like", "eq", "equal", "erf", "erfc",
     "erfinv", "exp", "exp2", "expand", "expm1", "fill", "finfo", "fix", "flatten", "flip", "fliplr", "flipud",
-    "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "full_like", "gather", "gcd", "ge", "ger",
-    "gradient", "greater", "greater_equal", "gt", "hardshrink", "heaviside", "histc", "histogram", "hsplit", "hstack",
-    "hypot", "igamma", "igammac", "iinfo",
-    "imag", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select",
-    "inner", "is_complex", "is_floating_point", "is_nonzero", "is_tensor", "isclose", "isfinite", "isin", "isinf",
-    "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue", "lcm", "ldexp", "le", "lerp", "less", "less_equal",
-    "lgamma", "log", "log1p", "log2", "log10", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "lt", "masked_fill", "masked_scatter",
-    "masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm", "mode",
-    "moveaxis", "movedim", "msort", "mul", "multiply", "mv", "mvlgamma", "nan_to_num", "nanmean", "nanmedian",
-    "nanquantile", "nansum", "narrow", "ne", "neg", "negative", "nonzero", "norm", "not_equal", "numel", "ones_like",
-    "outer", "pairwise_distance", "pdist", "permute", "polygamma", "positive", "pow", "prelu", "prod", "promote_types",
-    "put", "quantile", "rad2deg", "ravel", "real", "reciprocal", "relu", "remainder", "renorm", "repeat",
-    "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90", "round", "row_stack",
-    "rsqrt", "rsub", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "select", "select_scatter",
-    "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "slice_scatter", "softmax", "sort", "split",
-    "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes",
-    "swapdims", "t", "take", "take_along_dim", "tan", "tanh", "tensor_split", "tensordot", "tile", "topk", "trace",
-    "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "unbind",
-    "unflatten", "unique", "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split", "unsqueeze", "vander",
-    "var", "var_mean", "vdot", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros_like",
+    "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "frexp", "full_like", "gather", "gcd", "ge",
+    "ger", "gradient", "greater", "greater_equal", "gt", "hardshrink", "heaviside", "histc", "histogram", "hsplit",
+    "hstack", "hypot", "i0", "igamma", "igammac", "iinfo", "imag", "index_add", "index_copy", "index_fill", "index_put",
+    "index_reduce", "index_select", "inner", "is_complex", "is_floating_point", "is_nonzero", "is_tensor", "isclose",
+    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue", "lcm", "ldexp", "le",
+    "lerp", "less", "less_equal", "lgamma", "log", "log1p", "log2", "log10", "log_softmax", "logaddexp", "logaddexp2",
+    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "lt",
+    "masked_fill", "masked_scatter", "masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min",
+    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multiply", "mv", "mvlgamma", "nan_to_num",
+    "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg", "negative", "nextafter", "nonzero", "norm",
+    "not_equal", "numel", "ones_like", "outer", "pairwise_distance", "pdist", "permute", "polygamma", "positive", "pow",
+    "prelu", "prod", "promote_types", "put", "quantile", "rad2deg", "ravel", "real", "reciprocal", "relu", "remainder",
+    "renorm", "repeat", "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90",
+    "round", "row_stack", "rsqrt", "rsub", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "select",
+    "select_scatter", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "slice_scatter", "softmax", "sort",
+    "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum",
+    "swapaxes", "swapdims", "t", "take", "take_along_dim", "tan", "tanh", "tensor_split", "tensordot", "tile", "topk",
+    "trace", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc",
+    "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split", "unsqueeze",
+    "vander", "var", "var_mean", "vdot", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros_like",
 ]  # fmt: skip
 
 _with_keywords(globals(), __all__)

@@ -75,6 +75,7 @@ from ox.ops.loop import Loop, Scan
 from ox.ops.loss import NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss
 from ox.ops.lp_pool import LpPool
 from ox.ops.near_zero import Expm1, Log1p
+from ox.ops.next_after import NextAfter
 from ox.ops.norm import BatchNormalization, LayerNormalization
 from ox.ops.pad import Pad
 from ox.ops.plane import Atan2, Hypot, SignBit
@@ -243,6 +244,7 @@ __all__ = [
     "Ndtri",
     "Neg",
     "NegativeLogLikelihoodLoss",
+    "NextAfter",
     "NonMaxSuppression",
     "NonZero",
     "Not",

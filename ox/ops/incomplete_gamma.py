@@ -62,7 +62,7 @@ def _shares(xp: XP, A: Any, X: Any) -> tuple[Any, Any]:
     with np.errstate(all="ignore"):
         good = (a > 0) & (x > 0) & xp.isfinite(a) & xp.isfinite(x)
         sa, sx = xp.where(good, a, 1.0), xp.where(good, x, 1.0)
-        gamma = OPS["ox.Lgamma"](make_tensor(xp.ascontiguousarray(sa))).array
+        gamma = OPS["ox.Lgamma"](make_tensor(xp.array(sa))).array
         weight = xp.exp(sa * xp.log(sx) - sx - gamma)
         low = sx < sa + 1
         p = weight * _series(xp, xp.where(low, sa, 1.0), xp.where(low, sx, 0.5))

@@ -1,6 +1,6 @@
 """Values and gradients (of first and second order) where functions have corners: ties, zeros, infinities, NaN, bounds,
 one element, none. The expressions stand in special_points.toml, and so does each that differs, with a reason; nothing
-else may differ, and what has come to agree is no exception any more."""
+else may differ."""
 
 from __future__ import annotations
 
@@ -110,24 +110,22 @@ def next_different(theirs: Iterator[list[Any]], ours: Iterator[list[Any]], array
     return different(got, expected, array)
 
 
-def exceptions(expression: str) -> list[tuple[str, bool]]:
-    """Patterns of the samples that may differ, and whether they must."""
+def exceptions(expression: str) -> list[str]:
+    """Patterns of the samples that may differ."""
     found = []
     for entry in TABLE["exceptions"]:
         for line in entry["names"].strip().splitlines():
             pattern, _, checks = line.rpartition(": ")
             if expression == pattern:
-                found += [(check.strip(), not entry.get("may_agree", False)) for check in checks.split(",")]
+                found += [check.strip() for check in checks.split(",")]
     return found
 
 
 @pytest.mark.parametrize("expression", split(TABLE["expressions"]))
 def test_value_and_gradients(expression: str) -> None:
     found, known = differences(expression), exceptions(expression)
-    new = [f"{check}: {told}" for check, told in found.items() if not any(fnmatchcase(check, k) for k, _ in known)]
+    new = [f"{check}: {told}" for check, told in found.items() if not any(fnmatchcase(check, k) for k in known)]
     assert not new, "\n".join(new)
-    agreeing = [pattern for pattern, strict in known if strict and not any(fnmatchcase(c, pattern) for c in found)]
-    assert not agreeing, f"no longer exceptions: {agreeing}"
 
 
 def test_every_exception_has_a_reason_and_an_expression() -> None:
