@@ -93,6 +93,8 @@ class RandomMethods:
     def log_normal_(self: Any, mean: float = 1, std: float = 2, *, generator: Generator | None = None) -> Tensor:
         """The exponential of normal numbers."""
         _floats(self, "log_normal_")
+        if std <= 0:
+            raise ArgumentError("log_normal_ needs a deviation above 0", where=users_line(2), got=str(std))
         drawn = _torch(self, generator, "log_normal", mean, std)
         if drawn is None:
             drawn = ops.Exp(cast(_standard(self, generator), float64) * std + mean)
@@ -111,6 +113,8 @@ class RandomMethods:
     def cauchy_(self: Any, median: float = 0, sigma: float = 1, *, generator: Generator | None = None) -> Tensor:
         """Cauchy with a median and a half width."""
         _floats(self, "cauchy_")
+        if sigma <= 0:
+            raise ArgumentError("cauchy_ needs a width above 0", where=users_line(2), got=str(sigma))
         drawn = _torch(self, generator, "cauchy", median, sigma)
         if drawn is None:
             angle = (_unit(self, generator) - 0.5) * np.pi

@@ -77,6 +77,10 @@ def test_refused() -> None:
         ox.normal(0.0, ox.tensor([-1.0]))
     with pytest.raises(ArgumentError, match="weights"):
         ox.multinomial(ox.tensor([0.0, 1.0]), 2)
+    with pytest.raises(ArgumentError, match="above 0"):
+        ox.zeros(2).cauchy_(0, 0)
+    with pytest.raises(ArgumentError, match="above 0"):
+        ox.zeros(2).log_normal_(0, 0)
     with pytest.raises(DTypeError, match="fills floats"):
         ox.zeros(2, dtype=ox.int64).normal_()
     with pytest.raises(ArgumentError, match="between 0 and 1"):

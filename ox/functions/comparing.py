@@ -55,25 +55,33 @@ def logical_not(input: Any, *, out: Any = None) -> Tensor:
     return ops.Not(cast(input, bool_))
 
 
+def _truths(input: Any, other: Any, name: str) -> tuple[Tensor, Tensor]:
+    if not hasattr(input, "node"):
+        raise ArgumentError(
+            f"{name} takes a tensor first", where=users_line(3), got=type(input).__name__, hint="ox.tensor(value)"
+        )
+    return cast(input, bool_), cast(like(other, input), bool_)
+
+
 def logical_and(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """True where both are true or not zero."""
     if out is not None:
         return write(logical_and(input, other), out, "logical_and")  # type: ignore[no-any-return]
-    return ops.And(cast(input, bool_), cast(like(other, input), bool_))
+    return ops.And(*_truths(input, other, "logical_and"))
 
 
 def logical_or(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """True where one is true or not zero."""
     if out is not None:
         return write(logical_or(input, other), out, "logical_or")  # type: ignore[no-any-return]
-    return ops.Or(cast(input, bool_), cast(like(other, input), bool_))
+    return ops.Or(*_truths(input, other, "logical_or"))
 
 
 def logical_xor(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """True where just one is true or not zero."""
     if out is not None:
         return write(logical_xor(input, other), out, "logical_xor")  # type: ignore[no-any-return]
-    return ne(cast(input, bool_), cast(like(other, input), bool_))
+    return ne(*_truths(input, other, "logical_xor"))
 
 
 def _bitwise(name: str, x: Any) -> Any:

@@ -183,18 +183,31 @@ def kron(input: Any, other: Any) -> Tensor:
 
 
 def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
-    """The cross product along a dimension of size 3, by default the first such one. `torch.cross`."""
-    input, other = together(*meet(input, other))
-    if dim is None:
-        sizes = [d for d, n in enumerate(input.array.shape) if n == 3]
-        if not sizes:
-            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(input.array.shape)))
-        dim = sizes[0]
-    dim = one_dim(dim, input.array.ndim)
-    if input.array.shape[dim] != 3:
+    """The cross product along a dimension of size 3, by default the first such one of `input`; other dimensions
+    broadcast. `torch.cross`.
+
+    Raises:
+        ShapeError: another size there in one of the two, or other counts of dimensions.
+    """
+    input, other = meet(input, other)
+    first, second = input.array.shape, other.array.shape
+    if len(first) != len(second):
         raise ShapeError(
-            f"cross needs size 3 in dimension {dim}", where=users_line(2), got=str(list(input.array.shape))
+            "cross takes tensors of as many dimensions",
+            where=users_line(2),
+            got=f"{list(first)} and {list(second)}",
+            hint="x.expand_as(y)",
         )
+    if dim is None:
+        if 3 not in first:
+            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(first)))
+        dim = first.index(3)
+    dim = one_dim(dim, len(first))
+    if first[dim] != 3 or second[dim] != 3:
+        raise ShapeError(
+            f"cross needs size 3 in dimension {dim}", where=users_line(2), got=f"{list(first)} and {list(second)}"
+        )
+    input, other = together(input, other)
     on, further = (beside(operator.as_input(order), input) for order in ([1, 2, 0], [2, 0, 1]))
 
     def at(x: Any, places: Any) -> Tensor:

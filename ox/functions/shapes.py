@@ -252,12 +252,20 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, -(-total // chunks), dim) if total else split(input, [0] * chunks, dim)
 
 
-def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
-    """`length` elements along `dim` from `start`. `torch.narrow`.
+def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
+    """`length` elements along `dim` from `start`, a number or an integer tensor []. `torch.narrow`.
 
     Raises:
         BoundsError: some of them are outside.
+        ArgumentError: a start that is a tensor of another kind.
     """
+    if hasattr(start, "node") and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise ArgumentError(
+            "narrow starts at one whole number",
+            where=users_line(2),
+            expected="an int, or an integer tensor []",
+            got=f"{start.array.dtype} {list(start.array.shape)}",
+        )
     if not input.array.ndim:
         raise ShapeError("narrow needs a dimension", where=users_line(2), got="[]")
     dim = one_dim(dim, input.array.ndim)

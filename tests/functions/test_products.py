@@ -112,6 +112,12 @@ def test_rows_are_searched_each_in_its_own() -> None:
     assert got.tolist() == expected.tolist()
 
 
+def test_the_cross_product_runs_along_the_first_three_of_its_first_tensor() -> None:
+    rows = A[:, :3]
+    got = ox.cross(ox.tensor(rows[:1]), ox.tensor(rows))  # [1, 3] beside [3, 3]
+    np.testing.assert_allclose(got.numpy(), np.cross(rows[:1], rows))
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -121,6 +127,11 @@ def test_rows_are_searched_each_in_its_own() -> None:
         (lambda a, v: ox.einsum("ij->ii", a), ArgumentError), (lambda a, v: ox.einsum("i?", a), ArgumentError),
         (lambda a, v: ox.einsum("ij,j", a), ArgumentError), (lambda a, v: ox.outer(a, v), ShapeError),
         (lambda a, v: ox.cross(v, v), ShapeError), (lambda a, v: ox.cdist(a, v), ShapeError),
+        (lambda a, v: ox.cross(a[:, :3], a[:, :1], dim=1), ShapeError),
+        (lambda a, v: ox.cross(a[:, :3], v[:3]), ShapeError), (lambda a, v: ox.linalg.cross(a, v[:3]), ShapeError),
+        (lambda a, v: ox.logical_and(1, v), ArgumentError), (lambda a, v: ox.logical_xor(1, 2), ArgumentError),
+        (lambda a, v: v.narrow(0, ox.tensor([1]), 2), ArgumentError),
+        (lambda a, v: v.narrow(0, ox.tensor(1.0), 2), ArgumentError),
         (lambda a, v: ox.cdist(a, a, -1), ArgumentError), (lambda a, v: ox.addmm(a, a, a.mT), ShapeError),
         (lambda a, v: ox.bincount(ox.tensor([-1])), ArgumentError), (lambda a, v: ox.histc(a, 0), ArgumentError),
         (lambda a, v: ox.searchsorted(a, v[:2]), ShapeError), (lambda a, v: ox.trapezoid(a, v[:2]), ShapeError),
