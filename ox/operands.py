@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.dtypes import DType, get_default_dtype, int64, is_floating, onnx_type, promote
+from ox.dtypes import DType, float32, get_default_dtype, int64, is_floating, onnx_type, promote
 from ox.errors import ArgumentError, DTypeError
 from ox.mt19937.switch import torch_compatible
 from ox.ops import operator
-from ox.ops.dim import Dim
+from ox.ops.dim import Dim, Quotient
 from ox.ops.numeric import number
 from ox.ops.operator import OPS
 from ox.where import users_line
@@ -26,6 +26,10 @@ def scalar(value: Any, dtype: DType) -> Tensor:
         # a size stays computed: its own operators, cast and stripped of its one axis
         flat = OPS["Squeeze"](value.tensor, operator.as_input(np.zeros(1, np.int64)))
         return flat if dtype == int64 else OPS["Cast"](flat, to=onnx_type(dtype))
+    if isinstance(value, Quotient) and is_floating(dtype):
+        exact = dtype if dtype.itemsize >= 4 else float32
+        divided = OPS["Div"](scalar(value.above, exact), scalar(value.below, exact))
+        return divided if exact == dtype else OPS["Cast"](divided, to=onnx_type(dtype))
     if value == 0 and is_floating(dtype) and copysign(1, value) < 0:
         return operator.make_tensor(np.asarray(-0.0, dtype))
     try:

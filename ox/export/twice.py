@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from ox.errors import ExportError, OxError, RecordError
 from ox.export.example import BATCH, Example, Sizes, recording_sizes
 from ox.graph.compare import Leak, find_fixed, find_leak
 from ox.graph.form import Array, Graph, Node
+from ox.graph.inferred_size import infer_reshape_sizes
 from ox.graph.record import Recording, record
 from ox.tensor import Tensor
 
@@ -62,18 +64,24 @@ def record_twice(subject: Subject) -> Graph:
     try:
         b = subject.record(second, other_values=True, into=recording)
     except Exception as error:
-        leak = _leak(_head(a, recording.graph), recording.graph) or find_fixed(a, recording.graph)
+        leak = _leak(_head(a, recording.graph), recording.graph, subject) or find_fixed(a, recording.graph)
         raise _explain(subject, a, leak, first, second, recording.graph, error) from (
             None if isinstance(error, OxError) else error
         )
-    leak = _leak(a, b)
+    leak = _leak(a, b, subject)
     if leak is not None:
         raise _explain(subject, a, leak, first, second, b)
     return a
 
 
-def _leak(a: Graph, b: Graph) -> Leak | None:
+def _leak(a: Graph, b: Graph, subject: Subject) -> Leak | None:
+    infer_reshape_sizes(a, b, several=_several(subject))
     return find_fixed(a, b) or find_leak(a, b)
+
+
+def _several(subject: Subject) -> bool:
+    """Whether more sizes than the batch may vary."""
+    return not set(subject.example.sizes) <= {subject.example.batch}
 
 
 def _head(a: Graph, b: Graph) -> Graph:
@@ -102,10 +110,7 @@ def _explain(
     dim = _which(subject, first, second) if len(first) > 1 else next(iter(first), BATCH)
     sizes = f"{dim}: recorded {first.get(dim)}, then {second.get(dim)}; "
     size = "the batch size" if dim == subject.example.batch else f"the size '{dim}'"
-    what, hint = (
-        f"{size} is baked into the model",
-        "x.shape[0] itself, and a // b for int(a / b); int(), len(), float arithmetic and NumPy lose it",
-    )
+    what, hint = f"{size} is baked into the model", ""
     if leak is None:
         node = a.nodes[len(b.nodes)] if len(b.nodes) < len(a.nodes) else None
         said = error.what if isinstance(error, OxError) else f"{type(error).__name__}: {error}"
@@ -123,7 +128,25 @@ def _explain(
         verb = "received the constant" if leak.what.startswith("a constant that") else "had"
         subject_of = leak.what.removeprefix("a constant that ").removesuffix(" received")
         where, told = _place(leak.node), f"{subject_of} {verb} {leak.first}, then {leak.second}"
-    return ExportError(what, where=where or None, hint=hint, extra={"dim": sizes + told})
+    return ExportError(what, where=where or None, hint=hint or _way_out(where or ""), extra={"dim": sizes + told})
+
+
+_WAYS_OUT = (  # by what stands in the line, the first that does
+    (r"\bint\([^()]*(\([^()]*\)[^()]*)*/", "a // b, or math.floor(a / b), in place of int(a / b)"),
+    (r"\bint\(", "x.shape[0] itself, without int()"),
+    (r"\blen\(", "x.shape[0] itself, in place of len(x)"),
+    (r"\bnp\.|numpy", "x.shape[0] itself with math.prod and Python's arithmetic on sizes, in place of NumPy"),
+    (
+        r"sqrt|\*\*|log\(|\b(tensor|full|float)\(",
+        "ox.zeros(()) + x.shape[1], a tensor that keeps the size, and its sqrt()",
+    ),
+    (r"\bround\(", "math.floor or math.ceil in place of round"),
+)
+
+
+def _way_out(line: str) -> str:
+    found = (hint for pattern, hint in _WAYS_OUT if re.search(pattern, line))
+    return next(found, "x.shape[0] itself; int(), len(), float arithmetic and NumPy lose it")
 
 
 def _place(node: Node | None) -> str:
@@ -136,7 +159,9 @@ def _place(node: Node | None) -> str:
 def _differs(subject: Subject, a: Graph, sizes: Sizes) -> bool:
     """Whether the graph changes with the values of the input alone."""
     try:
-        return find_leak(a, subject.record(sizes, other_values=True)) is not None
+        other = subject.record(sizes, other_values=True)
+        infer_reshape_sizes(a, other, several=_several(subject))
+        return find_leak(a, other) is not None
     except Exception:
         return False
 
@@ -150,7 +175,7 @@ def _which(subject: Subject, first: Sizes, second: Sizes) -> str:
             b = subject.record(first | {dim: second[dim]}, into=recording)
         except Exception:
             return dim
-        if _leak(a, b) is not None:
+        if _leak(a, b, subject) is not None:
             return dim
     return next(iter(first))
 

@@ -36,9 +36,7 @@ def find(module: str, name: str) -> Any:
     found = _ALLOWED.get(full)
     if found is not None:
         return found
-    if module == "torch" and (
-        name.endswith("Storage") or name.startswith(("complex", "q", "float8", "float4", "bits"))
-    ):
+    if module == "torch" and (name.endswith("Storage") or name.startswith(_TYPES)):
         raise Unreadable(
             f"tensors of a type that ox has not ({full})",
             expected=", ".join(map(str, dtypes.ALL)),
@@ -125,7 +123,7 @@ def _device(budget: Budget, kind: Any, index: Any = None) -> str:
     return device(kind, index) if kind in KINDS else (kind if index is None else f"{kind}:{index}")
 
 
-_TYPES = ("complex", "q", "float8", "float4", "bits")
+_TYPES = ("complex", "q", "float8", "float4", "bits")  # how those begin that ox has not
 _MOVED = {"__builtin__": "builtins", "pathlib._local": "pathlib"}  # Python 2, and Python 3.13
 _TENSOR = StorageType("torch.Tensor", None)  # named, never called
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -157,6 +157,6 @@ def test_whole_arithmetic_on_a_size_is_pythons_at_every_size(tmp_path: Path, cas
 
 
 def test_int_of_a_quotient_names_floor_division(tmp_path: Path) -> None:
-    error = refused(lambda x: x.reshape(int(x.shape[0] / 1), 6), tmp_path)
+    error = refused(lambda x: x[: int(x.shape[0] / 1)] * 2, tmp_path)
     assert error.where is not None and "test_leaks.py" in error.where
-    assert error.hint is not None and "a // b for int(a / b)" in error.hint
+    assert error.hint is not None and "a // b" in error.hint

@@ -7,7 +7,8 @@ from typing import Any
 
 from ox import ops
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.functional.common import ints, number, one_of
+from ox.nn.functional.common import number, one_of
+from ox.ops.dim import Dim, size_tensor
 from ox.ops.explain import place
 from ox.taken import takes_tensors
 from ox.tensor import Tensor
@@ -27,7 +28,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         value: of the constant; 0 when None.
     """
     one_of(mode, "mode", tuple(MODES))
-    amounts = [int(p) for p in pad]
+    amounts = [p if isinstance(p, Dim) else int(p) for p in pad]  # a Dim stays computed
     shape, rank, count = input.array.shape, input.array.ndim, len(amounts) // 2
     if len(amounts) % 2 or count > rank:
         raise ArgumentError(
@@ -44,13 +45,13 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if any(n + b + e < 0 for n, b, e in zip(shape, begin, end, strict=True)):
         raise ShapeError("padding crops more than there is", where=place(), got=f"pad {tuple(pad)} of {list(shape)}")
     if mode == "constant":
-        made = ops.Pad(input, ints(*begin, *end), number(0 if value is None else value, input))
+        made = ops.Pad(input, size_tensor([*begin, *end]), number(0 if value is None else value, input))
         return apart(made, input)
     if mode == "circular" and any(a < 0 for a in amounts):
         # what is cropped does not come round again
-        input = ops.Pad(input, ints(*(min(a, 0) for a in (*begin, *end))))
+        input = ops.Pad(input, size_tensor([min(a, 0) for a in (*begin, *end)]))
         begin, end = [max(a, 0) for a in begin], [max(a, 0) for a in end]
-    return ops.Pad(input, ints(*begin, *end), mode=MODES[mode])
+    return ops.Pad(input, size_tensor([*begin, *end]), mode=MODES[mode])
 
 
 def _check(shape: Any, amounts: list[int], mode: str, value: float | None) -> None:

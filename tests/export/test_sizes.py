@@ -1,0 +1,162 @@
+"""Arithmetic on sizes: what is exact goes into the file at any size, what is lost is named with the way out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import ox
+from ox import nn
+from ox.errors import ExportError
+
+F = nn.functional
+ROWS = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32)
+BATCH: dict[str, list[int | str]] = {"x": ["batch", 6, 4]}
+LENGTH: dict[str, list[int | str]] = {"x": ["batch", "length", 4]}
+
+
+def answers(function: Callable[..., Any], path: Path, dims: Any, sizes: list[tuple[int, int]]) -> None:
+    """The file gives what the function gives, at sizes that no recording and no proof has seen."""
+    ox.export.save(function, path / "m.onnx", ROWS, dims=dims, input_names=["x"])
+    session = ort.InferenceSession(path / "m.onnx")
+    for batch, length in sizes:
+        x = np.random.default_rng(1).normal(size=(batch, length, 4)).astype(np.float32)
+        (got,) = session.run(None, {"x": x})
+        expected = function(ox.from_numpy(x)).numpy()
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+OPEN: dict[str, Callable[[Any], Any]] = {
+    "//": lambda x: x[:, : x.shape[1] // 2],
+    "// of a negative size": lambda x: x[:, -x.shape[1] // 2 :],
+    "// by a size": lambda x: x * (100 // x.shape[1]),
+    "%": lambda x: x * (x.shape[1] % 4),
+    "% of a number": lambda x: x * (100 % x.shape[1]),
+    "% of a negative size": lambda x: x * ((-x.shape[1]) % 8),
+    "divmod": lambda x: x[:, : divmod(x.shape[1], 2)[0]] * divmod(x.shape[1], 2)[1],
+    "**": lambda x: x * x.shape[1] ** 2,
+    "abs": lambda x: x * abs(x.shape[1] - 10),
+    "/": lambda x: x * (x.shape[1] / 2),
+    "1 / size": lambda x: x * (1 / x.shape[1]),
+    "/ and *": lambda x: x * (x.shape[1] / 3 * 2 / x.shape[0]),
+    "math.ceil": lambda x: x[:, : math.ceil(x.shape[1] / 2)],
+    "math.floor": lambda x: x[:, : math.floor(x.shape[1] / 2.0)],
+    "math.trunc": lambda x: x * math.trunc((x.shape[1] - 20) / 3),
+    "math.prod": lambda x: x.reshape(math.prod(x.shape[:2]), 4),
+    "padding to a multiple": lambda x: F.pad(x, (0, 0, 0, (8 - x.shape[1] % 8) % 8)),
+    "padding by math.ceil": lambda x: F.pad(x, (0, 0, 0, math.ceil(x.shape[1] / 8) * 8 - x.shape[1])),
+    "numel": lambda x: x.reshape(x.numel() // 4, 4) / x.numel(),
+    "torch.Size": lambda x: x.reshape((*x.shape[:1], x.shape[1] * 4)),
+    "comparison": lambda x: x * 2 if x.shape[1] == (x + 1).shape[1] else x,
+    "text": lambda x: x * len(f"{x.shape[0]:>9} of {x.shape[1]:>9}"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPEN)
+def test_arithmetic_keeps_a_size(tmp_path: Path, name: str) -> None:
+    answers(OPEN[name], tmp_path, LENGTH, [(1, 6), (4, 9), (5, 13), (2, 16)])
+
+
+RESHAPED: dict[str, Callable[[Any], Any]] = {
+    "int(a / b)": lambda x: x.reshape(-1, 4).reshape(int(x.numel() / 24), 6, 2, 2),
+    "int(a / b) and -1": lambda x: x.reshape(-1, 4).reshape(int(x.reshape(-1, 4).shape[0] / (12 / 2)), -1, 2, 2),
+    "int": lambda x: x.reshape(int(x.shape[0]), -1),
+    "len": lambda x: x.reshape(len(x), -1),
+    "NumPy": lambda x: x.reshape(int(np.prod(x.shape[:2])), 4),
+    "not the first": lambda x: x.permute(1, 0, 2).reshape(2, 3, int(x.shape[0]), 4),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_a_reshape_with_one_number_that_varies(tmp_path: Path, name: str) -> None:
+    answers(RESHAPED[name], tmp_path, BATCH, [(1, 6), (5, 6), (11, 6)])
+
+
+LOST: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "int(a / b)": (lambda x: x[:, : int(x.shape[1] / 2)], "a // b"),
+    "int": (lambda x: ox.zeros(int(x.shape[0]), 1, 4) + x, "without int()"),
+    "len": (lambda x: ox.zeros(len(x), 1, 4) + x, "x.shape[0] itself, in place of len(x)"),
+    "sqrt": (lambda x: x / math.sqrt(x.shape[1]), "ox.zeros(()) + x.shape[1]"),
+    "power": (lambda x: x * x.shape[1] ** -0.5, "ox.zeros(()) + x.shape[1]"),
+    "tensor": (lambda x: x * ox.tensor(x.shape[1]), "ox.zeros(()) + x.shape[1]"),
+    "round": (lambda x: x[:, : round(x.shape[1] / 2)], "math.floor"),
+    "-1 beside padding": (
+        lambda x: F.pad(x, (0, 0, 0, (8 - x.shape[1] % 8) % 8)).reshape(int(x.shape[0]), -1),
+        "without int()",  # [2, 32] and [3, 32], but 64 from length 9 on
+    ),
+    "two numbers": (lambda x: x.reshape(int(x.shape[0]), int(x.shape[1]), 2, 2), "without int()"),
+    "range": (lambda x: sum(x[:, i] for i in range(x.shape[1])), "no `if` or loop over a size"),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_is_named(tmp_path: Path, name: str) -> None:
+    function, way_out = LOST[name]
+    with pytest.raises(ExportError, match=r"baked into the model|another path") as caught:
+        ox.export.save(function, tmp_path / "m.onnx", ROWS, dims=LENGTH, input_names=["x"])
+    assert "test_sizes.py" in str(caught.value.where) and way_out in str(caught.value.hint)
+    assert not (tmp_path / "m.onnx").exists()
+    answers(function, tmp_path, {"x": [8, 6, 4]}, [(8, 6)])  # as fixed sizes they cost nothing
+
+
+def test_the_way_out_of_a_root(tmp_path: Path) -> None:
+    answers(lambda x: x / (ox.zeros(()) + x.shape[1]).sqrt(), tmp_path, LENGTH, [(1, 6), (4, 9)])
+
+
+def windows_of(x: Any, w: int) -> Any:
+    b, h, wide, c = x.shape
+    return x.view(b, h // w, w, wide // w, w, c).permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, w, w, c)
+
+
+def joined(windows: Any, w: int, h: int, wide: int) -> Any:
+    b = int(windows.shape[0] / (h * wide / w / w))
+    x = windows.view(b, h // w, wide // w, w, w, -1)
+    return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(b, h, wide, -1)
+
+
+class Block(nn.Module):
+    """Attention within shifted windows."""
+
+    def __init__(self, channels: int, w: int, shift: int) -> None:
+        super().__init__()
+        self.w, self.shift = w, shift
+        self.norm, self.attend = nn.LayerNorm(channels), nn.MultiheadAttention(channels, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        _, h, wide, c = x.shape
+        y = ox.roll(self.norm(x), (-self.shift, -self.shift), (1, 2))
+        y = windows_of(y, self.w).view(-1, self.w * self.w, c)
+        y = self.attend(y, y, y, need_weights=False)[0]
+        y = joined(y.view(-1, self.w, self.w, c), self.w, h, wide)
+        return x + ox.roll(y, (self.shift, self.shift), (1, 2))
+
+
+class Swin(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 2, 2)
+        self.blocks = nn.Sequential(Block(8, 4, 0), Block(8, 4, 2))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image: Any) -> Any:
+        return self.head(self.blocks(self.patches(image).permute(0, 2, 3, 1)).mean((1, 2)))
+
+
+def test_swin_at_other_batch_sizes(tmp_path: Path) -> None:
+    ox.manual_seed(0)
+    model = Swin().eval()
+    images = np.random.default_rng(0).normal(size=(13, 3, 16, 16)).astype(np.float32)
+    ox.export.save(model, tmp_path / "swin.onnx", images)
+    session = ort.InferenceSession(tmp_path / "swin.onnx")
+    for batch in (1, 5, 13):
+        (got,) = session.run(None, {"image": images[:batch]})
+        expected = model(ox.from_numpy(images[:batch])).detach().numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
