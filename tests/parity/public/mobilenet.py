@@ -333,7 +333,7 @@ def profile(model, x):
 
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", default=3, type=int)
+parser.add_argument("--epochs", default=2, type=int)
 parser.add_argument("--lr", default=0.05, type=float)
 parser.add_argument("--alpha", default=0.1, type=float)
 args = parser.parse_args()
@@ -354,7 +354,7 @@ for name, build in (("v2", MobileNetV2), ("v3", MobileNetV3), ("v3 by hand", lam
         momentum=0.9,
         nesterov=True,
     )
-    images, target = torch.randn(24, 3, 32, 32), torch.arange(24) % 4
+    images, target = torch.randn(12, 3, 32, 32), torch.arange(12) % 4
     images += target.view(-1, 1, 1, 1).float() * 0.3
     ema = ApplyEma(model, 0.8)
     best = -1
@@ -380,7 +380,7 @@ for name, build in (("v2", MobileNetV2), ("v3", MobileNetV3), ("v3 by hand", lam
         is_best = prec1 > best
         best = max(prec1, best)
         save_checkpoint({"epoch": epoch + 1, "state_dict": model.state_dict(), "best_prec1": best}, is_best)
-    torch.optim.swa_utils.update_bn([images[:12], images[12:]], ema.averaged)
+    torch.optim.swa_utils.update_bn([images[:6], images[6:]], ema.averaged)
     best_state = torch.load("checkpoint/model_best.pth.tar")
     model.load_state_dict(best_state["state_dict"])
     model.eval()
