@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ox.dtypes import float32, float64
+from ox.dtypes import FLOATS
 from ox.ops.broadcast import sum_to
 from ox.ops.comparison import Equal, Where
 from ox.ops.matrix import factorization
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ox.tensor import Tensor
 
 
-@factorization("Z", T=(float32, float64))
+@factorization("Z", T=FLOATS)
 def NextAfter(xp: XP, X: T, Y: T) -> T:
     """The number next to X towards Y."""
     with np.errstate(all="ignore"):

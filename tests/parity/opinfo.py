@@ -41,7 +41,7 @@ nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d nn.funct
 randint_like randn randn_like uniform
 """.split()  # noqa: SIM905
 # What they give is free to a sign or a rotation; the database says what of it is not.
-UP_TO_SIGN = frozenset(("linalg.eigh", "linalg.svd", "svd_lowrank", "pca_lowrank"))
+UP_TO_SIGN = frozenset(("linalg.eigh", "linalg.svd", "svd", "svd_lowrank", "pca_lowrank"))
 # Of equal values, any one's place may be given; where dimension of the place stands among the arguments.
 ANY_PLACE = {"argsort": 0, "kthvalue": 1, "median": 0, "mode": 0, "nanmedian": 0, "sort": 0, "topk": 1}
 Failures = dict[str, list[str]]
@@ -184,7 +184,7 @@ def apply(
         return gradients(package, process(wrapper(function, first, *args, **kwargs)), side.leaves)
     with package.no_grad():
         result = function(first, *args, **kwargs)
-        return process(result) if form == "up to sign" else result
+        return process(result) if op.name in UP_TO_SIGN and form in ("up to sign", "method") else result
 
 
 def determined(op: OpInfo, sample: Any) -> bool:
