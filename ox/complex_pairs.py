@@ -62,6 +62,11 @@ class ComplexPairs(Tensor):
     def is_floating_point(self) -> bool:
         return False
 
+    @staticmethod
+    def of_real(x: Tensor) -> Tensor:
+        """Complex numbers with the real parts `x` and imaginary parts of 0."""
+        return marked(F.stack([x, F.zeros_like(x)], -1))
+
     # -- the two parts ---------------------------------------------------------------------------------------------
 
     @property

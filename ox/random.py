@@ -170,7 +170,7 @@ def _of_shape(draw: str, name: str, what: str) -> Any:
 
 def _of_another(draw: str, name: str, what: str) -> Any:
     def function(
-        input: Tensor,
+        input: Any,
         *,
         generator: Generator | None = None,
         dtype: DType | None = None,
@@ -178,6 +178,8 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         requires_grad: bool = False,
         memory_format: Any = None,
     ) -> Tensor:
+        if dtype is None and input.is_complex():
+            raise input.refused(name)
         like = input.array if memory_format is None or memory_format == preserve_format else None
         like = like if isinstance(like, np.ndarray) else None
         kind = dtype or input.array.dtype

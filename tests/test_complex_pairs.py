@@ -158,3 +158,14 @@ def test_copies_stand_for_complex_numbers_too() -> None:
     z = spectrum()
     for other in (copy.deepcopy(z), copy.copy(z), pickle.loads(pickle.dumps(z))):
         assert other.is_complex() and np.allclose(other.numpy(), z.numpy())
+
+
+def test_numbers_in_its_shape_are_complex() -> None:
+    z = ox.fft.rfft(ox.ones(2, 4))
+    for made, value in ((ox.zeros_like(z), 0), (ox.ones_like(z), 1), (ox.full_like(z, 7), 7), (z.new_full((2,), 3), 3)):
+        assert made.is_complex()
+        np.testing.assert_array_equal(made.numpy(), np.full(made.shape, value, np.complex64))
+    assert not ox.zeros_like(z, dtype=ox.float32).is_complex()
+    for function in (ox.randn_like, ox.rand_like):
+        with pytest.raises(ox.errors.PairsError, match=function.__name__):
+            function(z)

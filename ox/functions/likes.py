@@ -26,12 +26,15 @@ def full_like_shape(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A shape full of one number, but for `dtype` and `device` in the type and on the device of `x`."""
+    """A shape full of one number, but for `dtype` and `device` in the type and on the device of `x`; of complex numbers
+    where `x` stands for them and no type is named."""
     one = scalar(value, np.dtype(dtype or x.array.dtype)).array.reshape(1)
     filled = ops.ConstantOfShape(size_tensor(sizes_of(shape)), value=one)
     device = device or x.device
     if device != "cpu":
         filled = to_device(filled, device)
+    if dtype is None and x.is_complex():
+        filled = x.of_real(filled)
     return filled.requires_grad_() if requires_grad else filled
 
 

@@ -46,10 +46,11 @@ def test_what_the_page_asks_is_measured(run: train.Run, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert main(["eval", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["model", "recipe", "part", "mae", "r2"]
+    assert list(found) == ["model", "recipe", "part", "loss", "count", "mae", "r2"]
     assert found["mae"] == pytest.approx(off, rel=1e-5)
     assert main(["eval"]) == 0
-    assert capsys.readouterr().out == f"runs/line-0001 · line, held back: mae {off:.4g}, r2 {found['r2']:.4g}\n"
+    scores = f"loss {found['loss']:.4g}, mae {off:.4g}, r2 {found['r2']:.4g}"
+    assert capsys.readouterr().out == f"runs/line-0001 · line, held back: {scores}\n"
 
 
 def test_an_answer_is_shown_beside_the_truth(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,5 +69,7 @@ def test_a_page_that_asks_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "line.py").write_text(PAGE)
     train.train("line.py")
-    assert main(["eval"]) == 1
-    assert "no classes to be right about" in capsys.readouterr().err
+    assert main(["eval", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(found) == ["model", "recipe", "part", "loss", "count", "mae", "rmse", "r2"]
+    assert found["count"] == 20 and found["rmse"] == pytest.approx(found["loss"] ** 0.5, rel=1e-5)

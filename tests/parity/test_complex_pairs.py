@@ -18,13 +18,12 @@ BEHIND: list[Any] = [
     (), (2.0,), (0,), (1,), (-1,), (2,), (0, 1), (-1, -2), (0, 0), ("same",), ("real",), ("scalar",), (1, 0, 2),
     (0, "index"), ("mask",), (0, 1, 2),
 ]  # fmt: skip
-# which say where and what a tensor is; memory, random numbers, conversions that name a type, and what is made anew of
-# a shape alone, plain [..., 2]
+# which say where and what a tensor is; memory, random numbers, conversions that name a type
 APART = {
     "shape", "size", "dim", "ndim", "numel", "nelement", "ndimension", "element_size", "itemsize", "nbytes", "stride",
     "data", "dtype", "register_hook", "retain_grad", "retains_grad", "grad", "grad_fn", "backward", "storage_offset",
-    "data_ptr", "is_contiguous", "requires_grad", "requires_grad_", "new", "new_tensor", "new_empty", "new_full",
-    "new_zeros", "new_ones", "empty_like", "rand_like", "randn_like", "zeros_like", "ones_like", "full_like", "T",
+    "data_ptr", "is_contiguous", "requires_grad", "requires_grad_", "new", "new_tensor", "new_empty",
+    "empty_like", "rand_like", "randn_like", "T",
     "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "geometric_", "log_normal_", "dropout",
     "register_post_accumulate_grad_hook", "is_floating_point", "can_cast", "result_type", "broadcast_shapes",
     "is_tensor", "is_nonzero", "is_signed", "is_set_to", "array", "get_device", "is_pinned", "pin_memory", "set_",
