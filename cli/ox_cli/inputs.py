@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -193,7 +194,7 @@ def _table(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
     trained = _trained_table(source)
     if trained is not None:
         return _encoded(path, trained, path)
-    columns = read_columns(path)
+    columns = _numbers_without_header(path) or read_columns(path)
     text = [name for name, column in columns.items() if column.dtype == object]
     width = wanted[0].dims[-1] if wanted[0].dims else 1
     if len(wanted) != 1 or len(wanted[0].dims) > 1 or text or (width is not None and len(columns) != width):
@@ -205,6 +206,29 @@ def _table(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
         )
     array = np.stack([np.asarray(column, np.float64) for column in columns.values()], 1)
     return [_some(array if wanted[0].dims else array[:, 0], path)]
+
+
+def _numbers_without_header(path: Path) -> dict[str, Array] | None:
+    """The columns of a file whose first line is numbers, as NumPy writes it; None where that line is a header, such as
+    the 0,1,2 that pandas writes for columns without names."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return None
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            cells = next(csv.reader(file, delimiter=delimiter), [])
+        first = [float(cell) for cell in cells]
+    except (OSError, ValueError, csv.Error):  # text, or what the reader of tables has the words for
+        return None
+    if not first or cells == [str(i) for i in range(len(cells))]:
+        return None
+    try:
+        rows = np.loadtxt(path, np.float64, delimiter=delimiter, ndmin=2, encoding="utf-8-sig")
+    except ValueError as error:
+        raise LoadError(
+            f"{path} has a line that is not {len(first)} numbers", got=str(error), hint="its first line is no header"
+        ) from error
+    return {f"column {i + 1}": column for i, column in enumerate(rows.T)}
 
 
 def _some(array: Array, path: Path) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox import functions as F
+from ox.functions.call_forms import with_keywords
 from ox.linalg import factors
 from ox.results import DecompositionQR, DecompositionSVD
 
@@ -26,3 +27,6 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Decomposition
         return DecompositionSVD(zeros[0], values, zeros[1])
     u, s, vh = factors.svd(input, not some)
     return DecompositionSVD(u, s, F.transpose(vh, -1, -2))
+
+
+with_keywords(globals(), ("qr", "svd"), frozenset(), plain=frozenset())

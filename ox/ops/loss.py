@@ -76,6 +76,7 @@ def _scored(xp: XP, logp: Array, target: Array, weight: Any, ignored: int | None
         raise ShapeError("a class is out of range", expected=f"0 to {logp.shape[1] - 1}", got=str(wrong))
     factor = counted.astype(logp.dtype) if weight is None else widely(weight)[safe] * counted
     loss = -xp.take_along_axis(logp, xp.expand_dims(safe, 1), axis=1).squeeze(1) * factor
+    loss = loss if ignored is None else xp.where(counted, loss, loss.dtype.type(0))
     if reduction == "none":
         return loss
     total = xp.asarray(loss.sum())
@@ -123,8 +124,7 @@ def _to_log_probabilities(
 ) -> "Tensor":
     """The cotangent of log-probabilities [N, C, ...]: nothing but at each example's class."""
     zero, one = constant(0, g), constant(1, g)
-    safe = target
-    counted = one
+    safe, counted, out = target, one, None
     if ignored is not None:
         out = Equal(target, number(ignored, target.dtype))
         safe = Where(out, number(0, target.dtype), target)
@@ -134,6 +134,8 @@ def _to_log_probabilities(
         ones = OPS["Expand"](factor, OPS["Shape"](target))
         g = Div(g, ReduceSum(ones, keepdims=0))
     value = Neg(Mul(g, factor))
+    if out is not None:  # where all targets are ignored, g is infinite
+        value = Where(out, zero, value)
     if not value.array.ndim:
         value = OPS["Expand"](value, OPS["Shape"](target))
     kind = target.dtype

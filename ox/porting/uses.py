@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import pathlib
 from collections.abc import Collection, Iterable, Iterator
@@ -79,6 +80,10 @@ class _Visitor(ast.NodeVisitor):
         self.imports_guarded = self.attributes_guarded = False
         self.asked: list[str] = []  # what `hasattr` has answered for
         self.called: ast.expr | None = None  # the function of the innermost call
+        froms = [node for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom)]
+        stars = [f"{'.' * node.level}{node.module or ''}" for node in froms if any(a.name == "*" for a in node.names)]
+        self.stars = [path for path in stars if module_of(path)]  # modules of PyTorch whose names all come in
+        self.only_stars = len(self.stars) == len(stars)
 
     def note(self, node: ast.expr | ast.stmt | ast.alias, name: str, guarded: bool, hint: str | None = None) -> None:
         line, column = self.source.position(node)
@@ -109,6 +114,17 @@ class _Visitor(ast.NodeVisitor):
         return ours
 
     # uses
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """A name that nothing in the script binds comes from `from torch.nn import *`, or from another star."""
+        name = node.id
+        if not self.stars or name.startswith("__") or hasattr(builtins, name) or self.scopes.lookup(name) is not None:
+            return
+        paths = [f"{module}.{name}" for module in self.stars]
+        known = [path for path in paths if path in left_out()]
+        if (self.only_stars or known) and not any(found(path) == path for path in paths):
+            chosen = known[-1:] or paths
+            self.note(node, " or ".join(chosen), self.attributes_guarded, way_out(chosen[0]))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         path = self.scopes.path(node)

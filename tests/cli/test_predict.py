@@ -175,6 +175,17 @@ def test_numbers_of_a_page_without_a_table(images: Path, tmp_path: Path, capsys)
     assert "kind (text)" in error and "without the target" in error
     (tmp_path / "new.csv").write_text("a,b,c\n0.05,,1\n")
     assert "NaN or infinity" in refused(capsys, run, tmp_path / "new.csv")
+    for text, answers in (
+        ("0,1,2\n0.05,0.0025,1\n0.95,0.9,1\n", ["cheap", "dear"]),  # pandas' names of columns
+        ("9.5e-01,9.0e-01,1.0e+00\n0.05,0.0025,1\n", ["dear", "cheap"]),  # np.savetxt
+        ("0.95,0.9,0.9\n", ["dear"]),
+    ):
+        (tmp_path / "new.csv").write_text(text)
+        assert said(capsys, run, tmp_path / "new.csv") == answers
+    for text in ("0.95,0.9,1\n0.95,x,1\n", "0.95,0.9,1\n0.95,0.9\n"):
+        (tmp_path / "new.csv").write_text(text)
+        error = refused(capsys, run, tmp_path / "new.csv")
+        assert "has a line that is not 3 numbers" in error and "no header" in error
 
 
 def test_arrays_are_looked_at_before_they_are_made(images: Path, tmp_path: Path, capsys, monkeypatch) -> None:

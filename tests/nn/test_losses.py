@@ -67,6 +67,25 @@ def test_the_operators_agree() -> None:
         ).ok
 
 
+@pytest.mark.parametrize("options", [{}, {"weight": ox.tensor([0.5, 0.0, 2.0])}, {"label_smoothing": 0.1}])
+def test_a_batch_of_ignored_targets_moves_no_weights(options: dict[str, Any]) -> None:
+    """As in PyTorch: the mean of nothing is NaN, and its gradient is 0. A batch may be all padding."""
+    x = ox.tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    loss = F.cross_entropy(x, ox.tensor([-100, -100]), **options)
+    loss.backward()
+    assert math.isnan(value(loss)) and not x.grad.array.any()
+
+
+@pytest.mark.parametrize("operator", [ops.SoftmaxCrossEntropyLoss, ops.NegativeLogLikelihoodLoss])
+def test_the_operators_ignore_alike(operator: Any) -> None:
+    x = ox.tensor(np.array([[-np.inf, 0.0], [0.0, 0.0]], np.float32), requires_grad=True)
+    loss = operator(x, ox.tensor([-1, -1]), ignore_index=-1)
+    loss.backward()
+    assert math.isnan(value(loss)) and not x.grad.array[1].any()
+    one = operator(x, ox.tensor([-1, 1]), ignore_index=-1)
+    assert value(one) == pytest.approx(math.log(2) if operator is ops.SoftmaxCrossEntropyLoss else 0)
+
+
 def test_linear_cross_entropy_is_both() -> None:
     x, w, b = (ox.tensor(R.normal(size=s)) for s in ((6, 3), (4, 3), (4,)))
     target = ox.tensor(R.integers(0, 4, 6))

@@ -43,6 +43,7 @@ ARRAYS = {
     "lb": R.normal(size=(5,)),
     "lk": R.normal(size=(5, 2, 4)),
     "lt": R.integers(0, 5, size=(3, 2)),
+    "ignored": np.array([-100] * 3),  # targets that are all ignored
     "far": np.array([[200.0, -200.0, 5.0, 0.0]] * 3),
 }
 
@@ -77,6 +78,8 @@ F.cross_entropy(x, p, label_smoothing=0.2{0}); F.cross_entropy(k, kp, w, label_s
 F.cross_entropy(x[0], c0{0})
 F.cross_entropy(far, c{0}); F.nll_loss(x, c{0}); F.nll_loss(k, kt, w{0}); F.nll_loss(x, ci, ignore_index=1{0})
 F.nll_loss(x[0], c0{0}); F.linear_cross_entropy(x, lw, c{0}); F.linear_cross_entropy(x, lw, c, linear_bias=lb{0})
+F.cross_entropy(x, ignored{0}); F.cross_entropy(x, ignored, w, label_smoothing=0.1{0})
+F.nll_loss(x, ignored, w{0}); F.linear_cross_entropy(x, lw, ignored{0})
 F.linear_cross_entropy(x, lk, lt, label_smoothing=0.1{0}); F.linear_cross_entropy(x[0], lw, c0, ignore_index=3{0})
 """
 EVERY = [e.format(r) for e in split(PAIRS) for r in ("", ", reduction='sum'", ", reduction='none'")]

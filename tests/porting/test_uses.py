@@ -42,6 +42,10 @@ def names(text: str) -> list[str]:
          ["2:15 torch.polar", "3:2 torch.polar"]),
         ("import torch\nmatch x:\n    case torch.nothing: ...", ["3:10 torch.nothing"]),
         ("import torch\nf'{torch.polar}'", ["2:4 torch.polar"]),
+        ("from torch.nn import *\nLinear, print, __file__, Nothing", ["2:26 torch.nn.Nothing"]),
+        ("from torch.nn import *\nfrom torch import *\ndef f(a, *b): return [a, b, nil]",
+         ["3:29 torch.nn.nil or torch.nil"]),
+        ("from torch import *\nfrom mine import *\npolar(helper)", ["3:1 torch.polar"]),
     ],
 )  # fmt: skip
 def test_it_is_found_where_it_is(text: str, expected: list[str]) -> None:
@@ -55,6 +59,8 @@ def test_it_is_found_where_it_is(text: str, expected: list[str]) -> None:
         "import torch\ntorch.float32.itemsize.x",
         "import torch\ntorch.backends.cudnn.benchmark = True",
         "import torch\ntorch.nothing = 3",
+        "from torch.nn import *\nfrom mine import *\nhelper(Linear(1, 2))",
+        "from mine import *\nNothing",
         "from torch.utils import data\ndef f():\n    for data in x:\n        data.foo",
         "from torch import optim\ndef f(optim): optim.foo",
         "from torch import nn\nf = lambda nn: nn.foo",

@@ -116,13 +116,16 @@ def _nll(
     valid = ops.Not(ops.Equal(target, number(ignore_index, target)))
     safe = ops.Where(valid, target, number(0, target))
     counted = ops.Cast(valid, to=onnx_type(logp.array.dtype))  # 1 where a target counts, 0 where it is ignored
-    factor = counted if weight is None else ops.Mul(ops.Gather(weight, safe, axis=0), counted)
+    weights = None if weight is None else ops.Gather(weight, safe, axis=0)
+    factor = counted if weights is None else ops.Mul(weights, counted)
     picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
-    loss = ops.Neg(ops.Mul(picked, factor))
+    # Where and no factor of 0: the mean of a batch whose targets are all ignored is NaN, and its gradient is 0
+    zero = number(0, logp)
+    loss = ops.Where(valid, ops.Neg(picked if weights is None else ops.Mul(picked, weights)), zero)
     if smoothing:
         # the mean over classes of -log p, each class with its weight
         every = logp if weight is None else ops.Mul(logp, _along(weight, logp, axis))
-        spread = ops.Neg(ops.Mul(ops.ReduceMean(every, ints(axis), keepdims=0), counted))
+        spread = ops.Where(valid, ops.Neg(ops.ReduceMean(every, ints(axis), keepdims=0)), zero)
         # each part has its own mean, so that a total weight of 0 gives NaN whatever the other part is
         loss, spread = _summed(loss, factor, reduction), _summed(spread, factor, reduction)
         return ops.Add(ops.Mul(loss, number(1 - smoothing, loss)), ops.Mul(spread, number(smoothing, loss)))
