@@ -44,7 +44,8 @@ def save(run: Run, state: dict[str, Any], *, best: bool = False, keep: int = KEE
         if best:
             _name_too(run.last, run.best)
     except OSError as error:
-        if not run.folder.is_dir():
+        gone = any(isinstance(each, FileNotFoundError) for each in (error, error.__cause__))
+        if gone or not run.folder.is_dir():  # the folder may be going just now
             raise TrainError(
                 f"the run's folder is gone: {run.folder}", hint="train it anew: nothing of it is left"
             ) from error
