@@ -67,6 +67,7 @@ class Raw:
         async def body() -> None:
             self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
             self.tasks: set[asyncio.Task[Any]] = set()
+            self.transports: list[asyncio.WriteTransport] = []
             server = await asyncio.start_server(self._client, "127.0.0.1", 0)
             self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             started.set()
@@ -77,6 +78,9 @@ class Raw:
                     task.cancel()
                 await asyncio.gather(*self.tasks, return_exceptions=True)
                 await asyncio.sleep(0.01)
+            for transport in self.transports:  # closed ones may still have something to send
+                transport.abort()
+            await asyncio.sleep(0.01)
 
         asyncio.run(body())
 
@@ -84,6 +88,7 @@ class Raw:
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
+        self.transports.append(writer.transport)
         task.add_done_callback(self.tasks.discard)
         try:
             while True:
