@@ -1,4 +1,4 @@
-"""The batcher alone: rows a second through it, beside plain `session.run` in as many threads.
+"""The batcher alone: samples per second, compared with plain `session.run` in as many threads.
 
     python benchmarks/bench_batcher.py [--seconds 1] [--clients 32]
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from serving import models
 
-from ox.serve import Limits, Options
-from ox.serve.engine.instance import Feed
-from ox.serve.engine.measure import throughput
-from ox.serve.engine.proof import rows
-from ox.serve.engine.tune import Point, Setting, run
+from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
+from ox.serve.runtime.instance import Feed
+from ox.serve.runtime.proof import rows
+from ox.serve.tuning.measure import throughput
+from ox.serve.tuning.tune import Point, Setting, run
 
 
 def through(model: Model, feeds: list[Feed], clients: int, seconds: float) -> Point:
@@ -35,7 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         models.write(Path(folder))
         for name, inline in (("mlp", True), ("mlp", False), ("cnn", False)):
-            model = Model(Path(folder) / f"{name}.onnx", Options(), Limits())
+            model = Model(Path(folder) / f"{name}.onnx", ModelConfig(), RequestLimits())
             model.inline = inline
             feeds = [feed for feed, _ in rows(model.engine, model.samples, 32)]
             most = model.proof.max_rows
@@ -44,9 +44,9 @@ def main() -> None:
             plain = most * throughput(instances, feed, arguments.seconds)
             point = through(model, feeds, arguments.clients, arguments.seconds)
             print(
-                f"{name} {'on the loop' if inline else 'in threads'}: {point.rate:,.0f} rows/s "
+                f"{name} {'on the loop' if inline else 'in threads'}: {point.rate:,.0f} samples/s "
                 f"({1e6 / point.rate:.2f} µs a row), {point.rows:.1f} rows a batch, p50 {1e3 * point.p50:.3f} ms, "
-                f"p99 {1e3 * point.p99:.3f} ms; session.run alone with {most} rows: {plain:,.0f} rows/s "
+                f"p99 {1e3 * point.p99:.3f} ms; session.run alone with {most} rows: {plain:,.0f} samples/s "
                 f"({1e6 / plain:.2f} µs a row)"
             )
 

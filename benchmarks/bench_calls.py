@@ -1,4 +1,4 @@
-"""What one operator call costs: an Add of one element that records; forward and backward of a chain of forty."""
+"""The time of one operator call: an Add of one element that records; forward and backward of a chain of forty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a step waits for a checkpoint of about 100 MB of state, in the background and written at once.
+"""How long training stalls for a checkpoint of about 100 MB, written in the background or synchronously.
 
 The stall is the time that `save` takes; the steps that follow compute while the thread writes, and what they lose to it
 is told as well. Memory is what the process has at most, above what it had before the first checkpoint.
@@ -18,7 +18,7 @@ import sides
 
 import ox
 from ox import nn, train
-from ox.train import checkpoint, keeper
+from ox.train.run import checkpoint, checkpoint_writer
 
 WIDTH, COUNT = 1670, 3  # 3 × 1670² numbers and two moments of each: 100 MB
 CHECKPOINTS, STEPS = 8, 4
@@ -42,7 +42,7 @@ def measure(background: bool) -> dict[str, float]:
         arrays = [x.array for p in made.model.parameters() for x in (p, p, p)]  # as much as weights and moments
         copies = [x.copy() for x in arrays]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        with keeper.Checkpoints(run) as kept:
+        with checkpoint_writer.Checkpoints(run) as kept:
             for _ in range(CHECKPOINTS):
                 quiet.append(_steps(made, x))
                 began = time.perf_counter()

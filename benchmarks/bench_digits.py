@@ -1,4 +1,4 @@
-"""Held-back accuracy of the digits recipe for seeds 0 to 4, and the median: at least 98.5 % is wanted.
+"""Test accuracy of the digits recipe for seeds 0 to 4, and the median. The target is at least 98.5 %.
 
     python benchmarks/bench_digits.py [--seeds 0 1 2 3 4] [--epochs N]
 
@@ -46,7 +46,7 @@ def main() -> int:
             held_back, best = result["held_back"], result["best"]
             accuracies.append(held_back["accuracy"])
             print(
-                f"seed {seed}: held back {held_back['correct']} of {held_back['count']}, "
+                f"seed {seed}: test set {held_back['correct']} of {held_back['count']}, "
                 f"{held_back['accuracy']:.2%} · epoch {best['epoch']}, validation {best['validation_accuracy']:.2%} · "
                 f"trained in {result['seconds']:.1f} s, whole command {elapsed:.1f} s",
                 flush=True,

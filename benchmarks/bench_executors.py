@@ -1,4 +1,4 @@
-"""NumPy kernels against one-node ONNX Runtime sessions, float32: where `ox.devices.worth` gets its sizes from.
+"""NumPy kernels against one-node ONNX Runtime sessions, float32: where `ox.devices.dispatch_table` gets its sizes from.
 
 Each side runs alone in its process, for the threads of the two libraries slow each other.
 
@@ -91,8 +91,8 @@ def best(run: Callable[[], Any]) -> float:
 
 def measure(executor: str) -> dict[str, float]:
     import ox.ops  # noqa: F401 (defines the operators)
-    from ox.devices import worth
-    from ox.ops.operator import OPS
+    from ox.core.operator import OPS
+    from ox.devices import dispatch_table
 
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
     figures = {}
@@ -100,10 +100,14 @@ def measure(executor: str) -> dict[str, float]:
         op = OPS.get(name)
         if op is None or (only and name not in only):
             continue
-        if op._counts_outputs:
+        if op._takes_output_count:
             attributes["outputs"] = 1
         # the way a call goes when the size is right; not through the Tensor, which costs both the same
-        run = partial(op.kernel, np) if executor == "numpy" else worth.ALLOWED.get(name, (None, None, worth.run))[2]
+        run = (
+            partial(op.kernel, np)
+            if executor == "numpy"
+            else dispatch_table.ALLOWED.get(name, (None, None, dispatch_table.run))[2]
+        )
         if executor == "numpy":
             figures[label] = best(lambda run=run, a=arrays, k=attributes: run(*a, **k))
         else:

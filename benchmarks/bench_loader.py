@@ -1,4 +1,4 @@
-"""DataLoader: what a sample costs at 0, 1 and 2 workers, beside PyTorch's. Each side alone in its own processes.
+"""DataLoader: CPU time per sample with 0, 1 and 2 workers, compared with PyTorch. Each side runs alone.
 
     python benchmarks/bench_loader.py            (ROUNDS=3 for three processes a side)
 

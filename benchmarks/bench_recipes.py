@@ -98,7 +98,7 @@ class Loop:
 
 
 def figures(lib: Any, page: Callable[[str], Any], tensor: Callable[[Any], Any]) -> dict[str, float]:
-    from ox.train.recipe import available
+    from ox.train.recipe.recipe import available
 
     found = {}
     for name in os.environ.get("RECIPES", "").split() or available():

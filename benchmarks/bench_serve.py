@@ -1,4 +1,4 @@
-"""ox serve beside its peers, in one run: the table of aims.
+"""Compares ox serve with other servers in one run, and writes the table of targets.
 
     make bench-serve
     python benchmarks/bench_serve.py [--only ox,mosec] [--rounds 3] [--seconds 2] [--envs FOLDER] [--out FILE]

@@ -1,4 +1,4 @@
-"""What a change costs the server: `ox serve` of this checkout beside `ox serve` of an earlier commit, in one run.
+"""The effect of a change on the server: `ox serve` of this checkout and of an earlier commit, in one run.
 
     python benchmarks/bench_serve_change.py --before COMMIT [--rounds 5] [--seconds 3]
 

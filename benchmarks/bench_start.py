@@ -1,4 +1,4 @@
-"""How long a person waits: for `ox --help`, `import ox`, and `ox serve` of a 64-64-10 MLP until it is ready."""
+"""Start times of `ox --help`, `import ox`, and `ox serve` of a 64-64-10 MLP until it is ready."""
 
 from __future__ import annotations
 

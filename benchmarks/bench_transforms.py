@@ -1,4 +1,4 @@
-"""What the usual pipelines of transforms cost an image, beside the same written by hand with Pillow and NumPy.
+"""CPU time per image of common transforms, compared with the same code written with Pillow and NumPy.
 
 Processor time of one process, so that a busy machine says the same: 224 pixels from JPEG files of 500 × 375, with and
 without changes of colour; 32 pixels from bytes in memory, one image after the other and 256 at once.

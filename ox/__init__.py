@@ -1,7 +1,7 @@
-"""ox: train eagerly, export a standard ONNX file that proves itself, serve it.
+"""ox: train a model in eager mode, export it as a verified ONNX file, serve the file.
 
-``import ox`` gives tensors, autograd and operators; the rooms above (`ox.nn`, `ox.optim`, `ox.data`, `ox.train`,
-`ox.export`, `ox.serve`) open when they are first named.
+``import ox`` loads tensors, autograd and operators. The packages above them (`ox.nn`, `ox.optim`, `ox.data`,
+`ox.train`, `ox.export`, `ox.serve`) are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from numpy import dtype, newaxis
 
-__version__ = "0.1.0"
+from ox._version import __version__ as __version__
 
-from ox.tensor import Tensor  # isort: skip
+from ox.tensors.tensor import Tensor  # isort: skip
 from ox import autograd, devices, errors, functions, ops, random
 from ox.autograd import (
     enable_grad,
@@ -23,26 +23,12 @@ from ox.autograd import (
     no_grad,
     set_grad_enabled,
 )
-from ox.complex_functions import view_as_complex, view_as_real
-from ox.creation import (
-    arange,
-    as_tensor,
-    asarray,
-    empty,
-    eye,
-    from_numpy,
-    frombuffer,
-    full,
-    linspace,
-    logspace,
-    ones,
-    scalar_tensor,
-    tensor,
-    zeros,
-)
-from ox.device_type import device
-from ox.devices import halves as _halves
-from ox.doors import doors
+from ox.core.device import device
+from ox.core.lazy import lazy_modules
+from ox.core.memory_format import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
+from ox.core.size import Size
+from ox.core.symbolic import Dim
+from ox.devices import half_precision as _halves
 from ox.dtypes import (
     bfloat16,
     double,
@@ -69,10 +55,24 @@ from ox.dtypes import int16 as short
 from ox.dtypes import int32 as int
 from ox.einops.registration import register as _register_einops
 from ox.errors import OxError
-from ox.files import load, save
 from ox.functions import *  # noqa: F403
-from ox.functions import __all__ as _functions
-from ox.graph import fused as _fused
+from ox.functions.creation import (
+    arange,
+    as_tensor,
+    asarray,
+    empty,
+    eye,
+    from_numpy,
+    frombuffer,
+    full,
+    linspace,
+    logspace,
+    ones,
+    scalar_tensor,
+    tensor,
+    zeros,
+)
+from ox.graph import fused_session as _fused
 from ox.linalg import (
     cholesky,
     cholesky_inverse,
@@ -84,10 +84,8 @@ from ox.linalg import (
     slogdet,
 )
 from ox.linalg import inv as inverse
-from ox.linalg.older import qr, svd
-from ox.linalg.solving import pinverse
-from ox.memory import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
-from ox.ops.dim import Dim
+from ox.linalg.legacy import qr, svd
+from ox.linalg.solvers import pinverse
 from ox.random import (
     Generator,
     bernoulli,
@@ -105,8 +103,11 @@ from ox.random import (
     seed,
     set_rng_state,
 )
-from ox.sampling import binomial, multinomial, normal, poisson
-from ox.settings import (
+from ox.serialization.files import load, save
+from ox.signal.stft import bartlett_window, blackman_window, hamming_window, hann_window, istft, kaiser_window, stft
+from ox.tensors.complex_functions import view_as_complex, view_as_real
+from ox.tensors.random_sampling import binomial, multinomial, normal, poisson
+from ox.tensors.settings import (
     are_deterministic_algorithms_enabled,
     get_default_device,
     get_float32_matmul_precision,
@@ -116,16 +117,6 @@ from ox.settings import (
     set_num_threads,
     set_printoptions,
     use_deterministic_algorithms,
-)
-from ox.size import Size
-from ox.spectrum import (
-    bartlett_window,
-    blackman_window,
-    hamming_window,
-    hann_window,
-    istft,
-    kaiser_window,
-    stft,
 )
 
 if TYPE_CHECKING:
@@ -140,122 +131,23 @@ if TYPE_CHECKING:
 devices.accelerators += (_fused.offer, _halves.offer)  # graph lies above devices, so the top introduces them
 
 __all__ = [
-    "Dim",
-    "Generator",
-    "OxError",
-    "Size",
-    "Tensor",
-    "arange",
-    "are_deterministic_algorithms_enabled",
-    "as_tensor",
-    "asarray",
-    "autograd",
-    "bartlett_window",
-    "bernoulli",
-    "bfloat16",
-    "binomial",
-    "blackman_window",
-    "bool",
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
-    "qr",
-    "svd",
-    "default_generator",
-    "det",
-    "channels_last",
-    "channels_last_3d",
-    "contiguous_format",
-    "device",
-    "memory_format",
-    "preserve_format",
-    "double",
-    "dtype",
-    "e",
-    "empty",
-    "enable_grad",
-    "errors",
-    "eye",
-    "float",
-    "float16",
-    "float32",
-    "float64",
-    "from_numpy",
-    "frombuffer",
-    "full",
-    "functions",
-    "get_default_device",
-    "get_default_dtype",
-    "get_float32_matmul_precision",
-    "get_num_threads",
-    "get_rng_state",
-    "half",
-    "hamming_window",
-    "hann_window",
-    "inf",
-    "inference_mode",
-    "initial_seed",
-    "int",
-    "int16",
-    "int32",
-    "int64",
-    "int8",
-    "inverse",
-    "is_floating",
-    "is_grad_enabled",
-    "is_inference_mode_enabled",
-    "istft",
-    "kaiser_window",
-    "linspace",
-    "load",
-    "logdet",
-    "logspace",
-    "long",
-    "manual_seed",
-    "matrix_exp",
-    "matrix_power",
-    "multinomial",
-    "nan",
-    "newaxis",
-    "no_grad",
-    "normal",
-    "ones",
-    "ops",
-    "pi",
-    "pinverse",
-    "poisson",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "random",
-    "randperm",
-    "save",
-    "scalar_tensor",
-    "seed",
-    "set_default_device",
-    "set_default_dtype",
-    "set_float32_matmul_precision",
-    "set_grad_enabled",
-    "set_num_threads",
-    "set_printoptions",
-    "set_rng_state",
-    "short",
-    "slogdet",
-    "stft",
-    "tensor",
-    "uint16",
-    "uint32",
-    "uint64",
-    "uint8",
-    "use_deterministic_algorithms",
-    "view_as_complex",
-    "view_as_real",
-    "zeros",
-    *_functions,
-]
+    "Dim", "Generator", "OxError", "Size", "Tensor", "arange", "are_deterministic_algorithms_enabled", "as_tensor",
+    "asarray", "autograd", "bartlett_window", "bernoulli", "bfloat16", "binomial", "blackman_window", "bool",
+    "channels_last", "channels_last_3d", "cholesky", "cholesky_inverse", "cholesky_solve", "contiguous_format",
+    "default_generator", "det", "device", "double", "dtype", "e", "empty", "enable_grad", "errors", "eye", "float",
+    "float16", "float32", "float64", "from_numpy", "frombuffer", "full", "functions", "get_default_device",
+    "get_default_dtype", "get_float32_matmul_precision", "get_num_threads", "get_rng_state", "half", "hamming_window",
+    "hann_window", "inf", "inference_mode", "initial_seed", "int", "int8", "int16", "int32", "int64", "inverse",
+    "is_floating", "is_grad_enabled", "is_inference_mode_enabled", "istft", "kaiser_window", "linspace", "load",
+    "logdet", "logspace", "long", "manual_seed", "matrix_exp", "matrix_power", "memory_format", "multinomial", "nan",
+    "newaxis", "no_grad", "normal", "ones", "ops", "pi", "pinverse", "poisson", "preserve_format", "qr", "rand",
+    "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "save", "scalar_tensor",
+    "seed", "set_default_device", "set_default_dtype", "set_float32_matmul_precision", "set_grad_enabled",
+    "set_num_threads", "set_printoptions", "set_rng_state", "short", "slogdet", "stft", "svd", "tensor", "uint8",
+    "uint16", "uint32", "uint64", "use_deterministic_algorithms", "view_as_complex", "view_as_real", "zeros",
+]  # fmt: skip
+if not TYPE_CHECKING:
+    __all__ += functions.__all__
 
 _ROOMS = (
     "_dynamo", "_utils", "accelerator", "amp", "backends", "compiler", "cpu", "cuda", "data", "devices", "distributed",
@@ -291,7 +183,7 @@ _ELSEWHERE = {
     **dict.fromkeys(_LAYERS, "ox.nn.functional"),
     "SymInt": "ox.types",
     "compile": "ox.compiler",
-    "from_dlpack": "ox.dlpack",
+    "from_dlpack": "ox.tensors.dlpack",
     **dict.fromkeys(
         (
             "BFloat16Tensor",
@@ -305,11 +197,11 @@ _ELSEWHERE = {
             "LongTensor",
             "ShortTensor",
         ),
-        "ox.typed",
+        "ox.tensors.legacy_types",
     ),
-    **dict.fromkeys(_AS_FUNCTIONS, "ox.functions.in_place"),
-    **dict.fromkeys(_NATIVE, "ox.nn.functional.native"),
-    **dict.fromkeys(("layout", "sparse_coo", "strided"), "ox.layouts"),
+    **dict.fromkeys(_AS_FUNCTIONS, "ox.tensors.method_functions"),
+    **dict.fromkeys(_NATIVE, "ox.nn.functional.torch_level"),
+    **dict.fromkeys(("layout", "sparse_coo", "strided"), "ox.core.layout"),
     **dict.fromkeys(
         (
             "get_autocast_cpu_dtype",
@@ -319,7 +211,7 @@ _ELSEWHERE = {
             "set_autocast_cpu_enabled",
             "set_autocast_gpu_dtype",
         ),
-        "ox.amp.by_device",
+        "ox.amp.device_autocast",
     ),
     **dict.fromkeys(
         (
@@ -332,12 +224,12 @@ _ELSEWHERE = {
             "set_num_interop_threads",
             "set_warn_always",
         ),
-        "ox.settings",
+        "ox.tensors.settings",
     ),
     **dict.fromkeys(("Event", "OutOfMemoryError", "Stream"), "ox.cuda"),
     "is_anomaly_enabled": "ox.autograd",
     "is_anomaly_check_nan_enabled": "ox.autograd",
-    "set_anomaly_enabled": "ox.autograd.anomaly",
+    "set_anomaly_enabled": "ox.autograd.anomaly_mode",
     "vmap": "ox.func",
     **dict.fromkeys(
         (
@@ -354,7 +246,7 @@ _ELSEWHERE = {
         "ox.amp",
     ),
     **dict.fromkeys(("dsmm", "smm", "sparse_coo_tensor", "spmm"), "ox.sparse"),
-    **dict.fromkeys(("memory_stats", "track_memory"), "ox.memory_use"),
+    **dict.fromkeys(("memory_stats", "track_memory"), "ox.tensors.memory_stats"),
 }
-__getattr__, __dir__ = doors(__name__, _ROOMS, _ELSEWHERE)
+__getattr__, __dir__ = lazy_modules(__name__, _ROOMS, _ELSEWHERE)
 _register_einops()

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ox.compiler import allow_in_graph, disable, is_compiling, reset
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
 
 __all__ = ["allow_in_graph", "config", "disable", "is_compiling", "optimize", "reset"]
 
@@ -19,4 +19,4 @@ def optimize(*_: Any, **__: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
 from ox.functions import cat
 from ox.functions import split as _split
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 __all__ = ["_flatten_dense_tensors", "_unflatten_dense_tensors"]
 
@@ -25,4 +25,4 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

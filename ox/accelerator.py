@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ox import cuda
+from ox.core.device import device as Device
+from ox.core.lazy import missing_attribute_error
 from ox.cuda import memory, ordinal
-from ox.device_type import device as Device
-from ox.doors import refusal
 
 __all__ = [
     "current_accelerator",
@@ -41,4 +41,4 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
+from ox.core.mode import MODE
+from ox.core.warn_once import no_effect
 from ox.errors import ArgumentError
-from ox.notice import no_effect
-from ox.ops.mode import MODE
-from ox.where import users_line
 
 __all__ = [
     "allow_in_graph",
@@ -37,7 +36,7 @@ def compile(model: Any = None, **options: Any) -> Any:
     if model is None:
         return lambda function: function
     if not callable(model):
-        raise ArgumentError("this is no module and no function", where=users_line(2), got=type(model).__name__)
+        raise ArgumentError("this is no module and no function", got=type(model).__name__)
     return model
 
 
@@ -73,4 +72,4 @@ def cudagraph_mark_step_begin() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

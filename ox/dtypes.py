@@ -23,9 +23,10 @@ uint32: DType = np.dtype(np.uint32)
 uint64: DType = np.dtype(np.uint64)
 bool_: DType = np.dtype(np.bool_)
 
-half, float_, double, long, int_ = float16, float32, float64, int64, int32
+half, double, long = float16, float64, int64
 
 FLOATS = (float16, float32, float64, bfloat16)
+HALF_TYPES = (float16, bfloat16)
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 INTEGERS = UNSIGNED + SIGNED
@@ -58,11 +59,8 @@ def set_default_dtype(d: DType) -> None:
     chosen = np.dtype(d)
     if chosen not in FLOATING:
         from ox.errors import DTypeError
-        from ox.where import users_line
 
-        raise DTypeError(
-            "the default is a floating type", where=users_line(2), expected="ox.float32 and its like", got=str(chosen)
-        )
+        raise DTypeError("the default is a floating type", expected="ox.float32 and its like", got=str(chosen))
     _default = chosen
 
 

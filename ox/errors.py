@@ -25,8 +25,16 @@ Each is also the built-in class in brackets, so code that catches `ValueError` o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from re import sub
 from typing import Any
+
+
+def _nowhere() -> str | None:
+    return None
+
+
+call_site: Callable[[], str | None] = _nowhere  # ox.core.explain, floors above, puts its own function here
 
 
 class OxError(RuntimeError):
@@ -34,7 +42,8 @@ class OxError(RuntimeError):
 
     Args:
         what: one sentence that names the thing and the problem.
-        where: the user's line, module, model or input.
+        where: the user's line, module, model or input. By default the running modules and the innermost line outside
+            ox, if ox raises the error and there is such a line. An empty string: no place.
         expected: what would have been right.
         got: what came instead.
         hint: what to try next; shown as ``try``.
@@ -53,7 +62,8 @@ class OxError(RuntimeError):
         hint: str | None = None,
         extra: dict[str, str] | None = None,
     ) -> None:
-        self.what, self.where, self.expected, self.got, self.hint = what, where, expected, got, hint
+        self.what, self.expected, self.got, self.hint = what, expected, got, hint
+        self.where = call_site() if where is None else where
         self.extra = dict(extra or {})
         super().__init__(what)
 
@@ -164,11 +174,14 @@ class RecipeError(OxError, ValueError):
 class ServeError(OxError, RuntimeError):
     """The server refuses a request or a model. `status` is the HTTP status that says so.
 
-    `retry_after` is how many seconds a client that may try again (429, 503) had better wait.
+    `retry_after` is how many seconds a client that may try again (429, 503) had better wait. It names no line by
+    default: the line that runs the server did not send the request.
     """
 
     status = 400
 
-    def __init__(self, what: str, *, status: int = 400, retry_after: float = 1.0, **fields: str | None) -> None:
-        super().__init__(what, **fields)  # type: ignore[arg-type]
+    def __init__(
+        self, what: str, *, where: str = "", status: int = 400, retry_after: float = 1.0, **fields: str | None
+    ) -> None:
+        super().__init__(what, where=where, **fields)  # type: ignore[arg-type]
         self.status, self.retry_after = status, retry_after

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms, under the names of `torch.fft`.
 
 Tensors have no complex element type. Where PyTorch returns a complex tensor [..., n], these functions return one of
-pairs of real and imaginary parts, [..., n, 2] in memory, that stands for it (`ox.complex_pairs`): its shape is
+pairs of real and imaginary parts, [..., n, 2] in memory, that stands for it (`ox.tensors.complex_pairs`): its shape is
 [..., n], these functions take it again, and what would mean another thing for complex numbers is refused.
 `ox.view_as_real(y)` is the pairs as a tensor like others: the magnitude of a spectrum is
 `ox.view_as_real(y).norm(dim=-1)`; `ox.view_as_complex(pairs)` or `complex(real, imag)` the way back. A tensor without
@@ -13,65 +13,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ox import ops
-from ox.complex_pairs import is_marked, marked, plain, view_as_complex
-from ox.creation import arange
+from ox.core.constants import axes_tensor, scalar
+from ox.core.promotion import cast
+from ox.core.symbolic import Dim as SymInt
+from ox.core.symbolic import size_tensor
 from ox.dtypes import DType, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.functions import cat, roll, zeros_like
-from ox.functions.call_forms import with_keywords
-from ox.functions.dims import one_dim
-from ox.operands import cast, scalar
-from ox.ops import operator
-from ox.ops.dim import size_tensor
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.functions.creation import arange
+from ox.functions.dimension_arguments import one_dim
+from ox.functions.overloads import with_keywords
+from ox.tensors.complex_pairs import is_marked, marked, view_as_complex, without_mark
+from ox.tensors.tensor import Tensor
 
 Dim = int | Sequence[int] | None
 
 
 def complex(real: Any, imag: Any = None) -> Tensor:
     """Real and imaginary parts [...] (by default zeros) as one tensor [..., 2]."""
-    return marked(_joined(real, imag))
+    return marked(_to_pairs(real, imag))
 
 
-def _joined(real: Any, imag: Any = None) -> Tensor:
-    last = ops.Unsqueeze(real, _ints(-1))
-    return cat([last, zeros_like(last) if imag is None else ops.Unsqueeze(imag, _ints(-1))], -1)
+def _to_pairs(real: Any, imag: Any = None) -> Tensor:
+    last = ops.Unsqueeze(real, axes_tensor([-1]))
+    return cat([last, zeros_like(last) if imag is None else ops.Unsqueeze(imag, axes_tensor([-1]))], -1)
 
 
 def conj(x: Any) -> Tensor:
     """The complex conjugate of [..., 2]."""
-    conjugate: Tensor = view_as_complex(x).conj()
-    return conjugate
-
-
-def _ints(*values: int) -> Tensor:
-    made: Tensor = operator.as_input(np.array(values, np.int64))
-    return made
+    return view_as_complex(x).conj()
 
 
 def _pairs(x: Any, what: str) -> Any:
     """Complex values as plain pairs: those that are marked, or real values and zeros."""
     if is_marked(x):
-        return plain(x)
-    return _joined(_reals(x, what))
+        return without_mark(x)
+    return _to_pairs(_reals(x, what))
 
 
 def _reals(x: Any, what: str) -> Any:
     if is_marked(x):
         raise DTypeError(
-            f"{what} takes real values", where=users_line(3), got="complex ones, as ox.fft gives them",
+            f"{what} takes real values", got="complex ones, as ox.fft gives them",
             hint="ox.fft.fft(x) and its like, or x.real",
         )  # fmt: skip
     if x.array.dtype.kind in "iub":
         return cast(x, get_default_dtype())
     if not is_floating(x.array.dtype):
-        raise DTypeError(f"{what} takes real values", where=users_line(3), got=str(x.array.dtype))
+        raise DTypeError(f"{what} takes real values", got=str(x.array.dtype))
     if not x.array.ndim:
-        raise ShapeError(f"{what} takes at least one dimension", where=users_line(3), got="[]")
+        raise ShapeError(f"{what} takes at least one dimension", got="[]")
     return x
 
 
@@ -79,7 +71,7 @@ def _length(n: Any, what: str) -> Tensor | None:
     if n is None:
         return None
     if n < 1:
-        raise ArgumentError(f"{what} has a length of 1 or more", where=users_line(4), got=str(n))
+        raise ArgumentError(f"{what} has a length of 1 or more", got=str(n))
     return scalar(n, int64)
 
 
@@ -87,9 +79,7 @@ def _normed(y: Tensor, n: Any, norm: str | None, inverse: bool, what: str) -> Te
     """DFT divides in the inverse direction: "backward"."""
     norm = norm or "backward"
     if norm not in ("backward", "ortho", "forward"):
-        raise ArgumentError(
-            f"{what} has no norm {norm!r}", where=users_line(4), expected="'backward', 'ortho' or 'forward'"
-        )
+        raise ArgumentError(f"{what} has no norm {norm!r}", expected="'backward', 'ortho' or 'forward'")
     if norm == "backward":
         return y
     size = scalar(n, y.array.dtype)
@@ -129,7 +119,7 @@ def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = Non
     x = _reals(input, "rfft")
     at = one_dim(dim, x.array.ndim)
     length = n if n is not None else x.shape[at]
-    y = ops.DFT(ops.Unsqueeze(x, _ints(-1)), _length(n, "rfft"), _axis(at), onesided=1)
+    y = ops.DFT(ops.Unsqueeze(x, axes_tensor([-1])), _length(n, "rfft"), _axis(at), onesided=1)
     return marked(_normed(y, length, norm, False, "rfft"))
 
 
@@ -143,9 +133,9 @@ def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = No
     wanted = _length(length, "irfft")
     half = length // 2 + 1
     if half != size:  # cut or padded here: ONNX Runtime wants just as many as there should be
-        x = ops.Pad(x, size_tensor([0, half - size]), None, _ints(at))
+        x = ops.Pad(x, size_tensor([0, half - size]), None, axes_tensor([at]))
     y = ops.DFT(x, wanted, _axis(at), inverse=1, onesided=1)
-    return _normed(ops.Squeeze(y, _ints(-1)), length, norm, True, "irfft")
+    return _normed(ops.Squeeze(y, axes_tensor([-1])), length, norm, True, "irfft")
 
 
 def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
@@ -171,14 +161,12 @@ def _several(rank: int, s: Any, dim: Dim, what: str) -> list[tuple[int | None, i
     if dim is None:
         count = rank if sizes is None else len(sizes)
         if count > rank:
-            raise ArgumentError(f"{what} has more lengths than dimensions", where=users_line(3), got=str(sizes))
+            raise ArgumentError(f"{what} has more lengths than dimensions", got=str(sizes))
         dims = list(range(rank - count, rank))
     else:
         dims = [one_dim(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
     if len(set(dims)) != len(dims) or (sizes is not None and len(sizes) != len(dims)):
-        raise ArgumentError(
-            f"{what} takes each dimension once, and a length for each", where=users_line(3), got=f"s={s}, dim={dim}"
-        )
+        raise ArgumentError(f"{what} takes each dimension once, and a length for each", got=f"s={s}, dim={dim}")
     lengths = [None] * len(dims) if sizes is None else [None if n == -1 else n for n in sizes]
     return list(zip(lengths, dims, strict=True))
 
@@ -204,7 +192,7 @@ def rfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) -
     """`rfft` along the last of several dimensions and `fft` along the others. `torch.fft.rfftn`."""
     x = _reals(input, "rfftn")
     *others, (n, last) = _several(x.array.ndim, s, dim, "rfftn")
-    y: Tensor = plain(rfft(x, n, last, norm))
+    y: Tensor = without_mark(rfft(x, n, last, norm))
     for n, at in others:
         y = _transform(y, n, at, norm, False, "rfftn")
     return marked(y)
@@ -232,7 +220,7 @@ def ihfftn(input: Any, s: Any = None, dim: Dim = None, norm: str | None = None) 
     """The inverse of `hfftn`. `torch.fft.ihfftn`."""
     x = _reals(input, "ihfftn")
     *others, (n, last) = _several(x.array.ndim, s, dim, "ihfftn")
-    y: Tensor = plain(ihfft(x, n, last, norm))
+    y: Tensor = without_mark(ihfft(x, n, last, norm))
     for m, at in others:
         y = _transform(y, m, at, norm, True, "ihfftn")
     return marked(y)
@@ -274,20 +262,25 @@ def fftfreq(
     """The frequency of each of n places of `fft`, for samples at a distance d. `torch.fft.fftfreq`."""
     k = arange(0, n, dtype=dtype or get_default_dtype(), device=device)
     half = (n + 1) // 2
-    made: Tensor = cat([k[:half], k[half:] - n]) / (n * d) if n > 1 else k / (n * d)
-    return made.requires_grad_(requires_grad)
+    made = cat([k[:half], k[half:] - n]) if n > 1 else k
+    return _per_length(made, n, d).requires_grad_(requires_grad)
 
 
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """The frequency of each of the n / 2 + 1 places of `rfft`. `torch.fft.rfftfreq`."""
-    made: Tensor = arange(0, n // 2 + 1, dtype=dtype or get_default_dtype(), device=device) / (n * d)
-    return made.requires_grad_(requires_grad)
+    made = arange(0, n // 2 + 1, dtype=dtype or get_default_dtype(), device=device)
+    return _per_length(made, n, d).requires_grad_(requires_grad)
+
+
+def _per_length(places: Tensor, n: int, d: float) -> Tensor:
+    # a size of a recording times a float would be a plain number
+    return places / n / d if isinstance(n, SymInt) else places / (n * d)
 
 
 def _rolled(input: Any, dim: Dim, back: bool) -> Tensor:
-    x = plain(input)
+    x = without_mark(input)
     rank = x.array.ndim - is_marked(input)
     dims = list(range(rank)) if dim is None else [one_dim(d, rank) for d in ([dim] if isinstance(dim, int) else dim)]
     sizes = x.shape

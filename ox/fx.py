@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
 
 __all__ = ["Proxy", "wrap"]
 
@@ -19,4 +19,4 @@ class Proxy:
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
 from ox.errors import LoadError
-from ox.files import load as load_file
-from ox.where import users_line
+from ox.serialization.files import load as load_file
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
@@ -71,7 +70,7 @@ def load(repo_or_dir: str, model: str, *_: Any, **__: Any) -> Any:
         LoadError: always; it says how its files come to ox.
     """
     raise LoadError(
-        f"{repo_or_dir} is code for PyTorch, and ox downloads nothing", where=users_line(2),
+        f"{repo_or_dir} is code for PyTorch, and ox downloads nothing",
         hint="git clone it, and ox port its files; ox.export.load(path) reads an ONNX file",
     )  # fmt: skip
 
@@ -85,8 +84,8 @@ help = list
 
 
 def _no_download(url: str, hint: str) -> LoadError:
-    return LoadError("ox downloads nothing", where=users_line(3), got=url, hint=hint)
+    return LoadError("ox downloads nothing", got=url, hint=hint)
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

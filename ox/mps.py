@@ -1,10 +1,10 @@
-"""`torch.mps`: Apple's GPUs. There are none for ox, which runs on cpu and cuda; whoever asks is told so."""
+"""`torch.mps`: Apple's GPUs. ox runs on cpu and cuda only, and reports that there are none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
 from ox.xpu import current_allocated_memory, device_count, empty_cache, is_available, manual_seed, synchronize
 
 __all__ = [
@@ -18,4 +18,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

@@ -14,7 +14,6 @@ from multiprocessing import *  # noqa: F403
 from typing import Any
 
 from ox.errors import ArgumentError, WorkerError
-from ox.where import users_line
 
 GRACE = 5.0  # seconds between the request to end and the end
 ProcessRaisedException = ProcessExitedException = WorkerError
@@ -77,7 +76,7 @@ class SpawnContext:
     def _error(self, failed: int) -> WorkerError:
         code, errors = self.processes[failed].exitcode, self._errors[failed]
         got = errors.get() if not errors.empty() else f"exit code {code}"
-        return WorkerError(f"process {failed} of ox.multiprocessing.spawn failed", where=users_line(3), got=got.strip())
+        return WorkerError(f"process {failed} of ox.multiprocessing.spawn failed", got=got.strip())
 
 
 def spawn(
@@ -104,7 +103,7 @@ def spawn(
         WorkerError: a process failed; the others have been ended.
     """
     if not isinstance(nprocs, int) or nprocs < 1:
-        raise ArgumentError("a positive number of processes", where=users_line(2), got=repr(nprocs))
+        raise ArgumentError("a positive number of processes", got=repr(nprocs))
     context: Any = multiprocessing.get_context(start_method)
     processes, errors = [], []
     for i in range(nprocs):

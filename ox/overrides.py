@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ox.doors import refusal
-from ox.tensor import Tensor
+from ox.core.lazy import missing_attribute_error
+from ox.tensors.tensor import Tensor
 
 __all__ = [
     "handle_torch_function",
@@ -48,4 +48,4 @@ def is_tensor_like(inp: Any) -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

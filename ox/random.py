@@ -1,6 +1,6 @@
 """Random numbers from explicit state: a key and a counter, the same bits on every device, eager and recorded.
 
-Under `torch_compatible(True)` they are PyTorch's instead, from the Mersenne Twister of `ox.mt19937`.
+Under `torch_compatible(True)` they are PyTorch's instead, from the Mersenne Twister of `ox.core.mt19937`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
+from ox.core import operator
+from ox.core.constants import scalar
+from ox.core.generator import Generator, default_generator, words_of
+from ox.core.memory_format import preserve_format
+from ox.core.mode import MODE, switch_mode
+from ox.core.mt19937 import Words, discrete, tensors
+from ox.core.mt19937.switch import is_torch_compatible, torch_compatible
+from ox.core.operator import OPS
+from ox.core.promotion import cast
+from ox.core.symbolic import size_tensor
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.functions.dims import sizes_of
-from ox.functions.keywords import factory, factory_without_out, keywords
-from ox.generator import Generator, default_generator, words_of
-from ox.memory import preserve_format
-from ox.mt19937 import Words, discrete, tensors
-from ox.mt19937.switch import is_torch_compatible, torch_compatible
-from ox.operands import cast, scalar
-from ox.ops import chance, operator
-from ox.ops.dim import size_tensor
-from ox.ops.mode import MODE, switched
-from ox.ops.operator import OPS
-from ox.where import users_line
+from ox.functions.dimension_arguments import sizes_of
+from ox.functions.keyword_arguments import factory, factory_without_out, keywords
+from ox.ops.random import rng as random_operators
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
 
 
 __all__ = [
@@ -96,18 +97,15 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
 get_rng_state, set_rng_state = get_state, set_state
 
 
-def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None, like: Any = None) -> Tensor:
+def _sample(
+    op: str, shape: Sequence[int], dtype: DType | None, generator: Generator | None, like: Any = None
+) -> Tensor:
     sizes = sizes_of((shape,))
     if any(size < 0 for size in sizes):
-        raise ShapeError("a tensor has no negative sizes", where=users_line(3), got=str(sizes))
+        raise ShapeError("a tensor has no negative sizes", got=str(sizes))
     dtype = dtype or get_default_dtype()
     if not is_floating(dtype):
-        raise DTypeError(
-            "random numbers of this kind are floats",
-            where=users_line(3),
-            got=str(dtype),
-            hint="ox.randint(low, high, size)",
-        )
+        raise DTypeError("random numbers of this kind are floats", got=str(dtype), hint="ox.randint(low, high, size)")
     words = words_of(generator)
     if words is not None:
         array = np.empty(sizes, dtype) if like is None else np.empty_like(like, dtype)
@@ -116,7 +114,7 @@ def _draw(op: str, shape: Sequence[int], dtype: DType | None, generator: Generat
     generator = generator or default_generator
     recording = MODE.get().recording
     if recording is not None:
-        recording.draws()
+        recording.on_random()
     with no_grad():
         drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
         bits = _BITS.get(dtype) if op == "ox.RandomUniform" else None
@@ -131,24 +129,24 @@ _BITS = {float16: 11, bfloat16: 8}
 
 
 def _for_kernels(shape: Sequence[int]) -> Any:
-    with switched(recording=None, grad=False):
+    with switch_mode(recording=None, grad=False):
         return uniform(shape, float32).array
 
 
-chance.source = _for_kernels
+random_operators.source = _for_kernels
 
 
 def uniform(shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
     """Numbers in [0, 1), 24 random bits each, or as many as the type holds; sizes may be `ox.Dim`."""
-    return _draw("ox.RandomUniform", shape, dtype, generator)
+    return _sample("ox.RandomUniform", shape, dtype, generator)
 
 
 def normal(shape: Sequence[int], dtype: DType | None = None, generator: Generator | None = None) -> Tensor:
     """Standard normal numbers (Box and Muller); sizes may be `ox.Dim`."""
-    return _draw("ox.RandomNormal", shape, dtype, generator)
+    return _sample("ox.RandomNormal", shape, dtype, generator)
 
 
-def _placed(drawn: Tensor, device: Any, requires_grad: bool) -> Tensor:
+def _to_device(drawn: Tensor, device: Any, requires_grad: bool) -> Tensor:
     drawn = drawn if device is None or device == drawn.device else drawn.to(device)
     return drawn.requires_grad_() if requires_grad else drawn
 
@@ -161,7 +159,7 @@ def _of_shape(draw: str, name: str, what: str) -> Any:
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        return _placed(_draw(draw, sizes_of(size), dtype, generator), device, requires_grad)
+        return _to_device(_sample(draw, sizes_of(size), dtype, generator), device, requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{what}, of the sizes given. `torch.{name}`."
@@ -183,7 +181,7 @@ def _of_another(draw: str, name: str, what: str) -> Any:
         like = input.array if memory_format is None or memory_format == preserve_format else None
         like = like if isinstance(like, np.ndarray) else None
         kind = dtype or input.array.dtype
-        return _placed(_draw(draw, input.shape, kind, generator, like), device or input.device, requires_grad)
+        return _to_device(_sample(draw, input.shape, kind, generator, like), device or input.device, requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{what}, of the shape and type of `input`. `torch.{name}`."
@@ -220,13 +218,13 @@ def randint(
     count = high - low
     words = words_of(generator)
     if words is not None and count > 0:
-        return _placed(
+        return _to_device(
             _integers(words, np.empty(sizes, np.dtype(int64 if dtype is None else dtype)), low, high),
             device,
             requires_grad,
         )
     if not 0 < count <= 1 << 32:
-        raise ArgumentError("randint needs a range of 1 to 2^32 integers", where=users_line(2), got=f"[{low}, {high})")
+        raise ArgumentError("randint needs a range of 1 to 2^32 integers", got=f"[{low}, {high})")
     drawn = uniform(sizes, float32, generator)
     if count <= 1 << 12:
         whole = cast(OPS["Mul"](drawn, scalar(count, float32)), int64)
@@ -237,7 +235,7 @@ def randint(
         bits = OPS["Add"](OPS["Mul"](high_bits, scalar(1 << 24, int64)), low_bits)
         whole = OPS["Mod"](bits, scalar(count, int64))
     whole = OPS["Add"](whole, scalar(low, int64))
-    return _placed(cast(whole, np.dtype(int64 if dtype is None else dtype)), device, requires_grad)
+    return _to_device(cast(whole, np.dtype(int64 if dtype is None else dtype)), device, requires_grad)
 
 
 def _integers(words: Words, like: Any, low: int, high: int) -> Tensor:
@@ -261,11 +259,11 @@ def randint_like(
     kind = dtype or input.array.dtype
     words = words_of(generator)
     if words is not None and high > low and isinstance(input.array, np.ndarray):
-        return _placed(
+        return _to_device(
             _integers(words, np.empty_like(input.array, kind), low, high), device or input.device, requires_grad
         )
     drawn = randint(low, high, input.shape, generator=generator, dtype=kind)
-    return _placed(drawn, device or input.device, requires_grad)
+    return _to_device(drawn, device or input.device, requires_grad)
 
 
 @factory
@@ -283,18 +281,18 @@ def randperm(
         ArgumentError: a negative n.
     """
     if n < 0:
-        raise ArgumentError("randperm needs a count of 0 or more", where=users_line(2), got=str(n))
+        raise ArgumentError("randperm needs a count of 0 or more", got=str(n))
     if is_torch_compatible():
-        with switched(recording=None):
+        with switch_mode(recording=None):
             words = words_of(generator)
         assert words is not None
         made = operator.make_tensor(discrete.permutation(words, n).astype(int64 if dtype is None else dtype))
-        return _placed(made, device, requires_grad)
-    with switched(recording=None):
+        return _to_device(made, device, requires_grad)
+    with switch_mode(recording=None):
         drawn = uniform((n,), float32, generator), uniform((n,), float32, generator)
     # the second draw breaks ties of the first
     order = np.lexsort((drawn[1].array, drawn[0].array)).astype(int64 if dtype is None else dtype)
-    return _placed(operator.make_tensor(order), device, requires_grad)
+    return _to_device(operator.make_tensor(order), device, requires_grad)
 
 
 def as_numpy(x: Any) -> Any:
@@ -311,12 +309,12 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
     """
     chance: Any = scalar(p, float32) if p is not None else cast(input, float32)
     if isinstance(chance.array, np.ndarray) and not ((chance.array >= 0) & (chance.array <= 1)).all():
-        raise ArgumentError("a probability lies between 0 and 1", where=users_line(2))
+        raise ArgumentError("a probability must be between 0 and 1")
     words = words_of(generator)
     if words is not None:
         probabilities: Any = as_numpy(input) if p is None else p
-        made = tensors.bernoulli(words, np.empty(input.array.shape), probabilities, input.array.dtype)
-        return _placed(operator.make_tensor(made), input.device, False)
-    drawn = _placed(uniform(input.shape, float32, generator), input.device, False)
+        made = tensors.bernoulli(words, np.empty(input.static_shape), probabilities, input.array.dtype)
+        return _to_device(operator.make_tensor(made), input.device, False)
+    drawn = _to_device(uniform(input.shape, float32, generator), input.device, False)
     with no_grad():
         return cast(OPS["Less"](drawn, chance), input.array.dtype)

@@ -6,6 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.core.constants import scalar
 from ox.functions import (
     digamma,
     erf,
@@ -27,13 +28,12 @@ from ox.functions import (
     xlogy,
 )
 from ox.functions.bessel import i0, i0e, i1, i1e, spherical_bessel_j0
-from ox.functions.call_forms import with_keywords
-from ox.functions.operand import floating, unary_wide
+from ox.functions.operand_arguments import floating, unary_wide
+from ox.functions.overloads import with_keywords
 from ox.functions.transcendental import gammainc, gammaincc, xlog1py
-from ox.operands import scalar
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
 
 __all__ = [
     "digamma",
@@ -90,7 +90,7 @@ def entr(input: Any) -> Tensor:
 def ndtr(input: Any) -> Tensor:
     """The normal distribution function. `torch.special.ndtr`."""
     x = floating(input)
-    return erfc(x * -sqrt(0.5)) * 0.5  # type: ignore[no-any-return]
+    return erfc(x * -sqrt(0.5)) * 0.5
 
 
 def log_ndtr(input: Any) -> Tensor:

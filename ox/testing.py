@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ox import random
+from ox.core.operator import as_input
+from ox.core.promotion import cast
 from ox.dtypes import DType, bfloat16, bool_, float16, float32, float64, is_floating
 from ox.errors import ArgumentError
-from ox.operands import cast
-from ox.ops.operator import as_input
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 # PyTorch's own defaults, by element type: relative, absolute
 TOLERANCES = {float16: (1e-3, 1e-5), bfloat16: (1.6e-2, 1e-5), float32: (1.3e-6, 1e-5), float64: (1e-7, 1e-7)}

@@ -6,11 +6,11 @@ import builtins
 import os
 from typing import IO, TypeAlias
 
-from ox.device_type import device as _device
+from ox.core.device import device as _device
+from ox.core.size import Size
+from ox.core.symbolic import Dim as SymInt
 from ox.dtypes import DType as _dtype  # noqa: F401
-from ox.ops.dim import Dim as SymInt
-from ox.size import Size
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 __all__ = ["Device", "FileLike", "Number", "Size", "SymInt"]
 

@@ -17,7 +17,7 @@ torch = "2.13.0"  # the PyTorch whose names ox has
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from ox import __version__
+        from ox._version import __version__
 
         return __version__
     if name == "cuda":

@@ -1,10 +1,10 @@
-"""`torch.xpu`: Intel's GPUs. There are none for ox, which runs on cpu and cuda; whoever asks is told so."""
+"""`torch.xpu`: Intel's GPUs. ox runs on cpu and cuda only, and reports that there are none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ox.doors import refusal
+from ox.core.lazy import missing_attribute_error
 
 __all__ = ["device_count", "empty_cache", "is_available", "manual_seed", "manual_seed_all", "synchronize"]
 
@@ -40,4 +40,4 @@ def current_allocated_memory() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

@@ -1,4 +1,4 @@
-"""Asks a running `ox serve` for every held-back digit, one a request, many at once, and counts what came back right.
+"""Sends every test digit to a running `ox serve`, one per request, many at once, and counts the correct answers.
 
     python scripts/demo_client.py http://127.0.0.1:8000 --in-process in_process.json
 
@@ -118,7 +118,7 @@ def main() -> None:
 
     answers, _ = asyncio.run(ask(options.url, requests, len(requests), options.connections))
     right = sum(answer == label for answer, label in zip(answers, labels.tolist(), strict=True))
-    print(f"{right} of {len(labels)} held-back digits right through the server: {right / len(labels):.1%}")
+    print(f"{right} of {len(labels)} test digits correct through the server: {right / len(labels):.1%}")
     if options.in_process:
         expected = json.loads(options.in_process.read_text())
         if (right, len(labels)) != (expected["correct"], expected["count"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from zlib import crc32
@@ -54,9 +55,23 @@ def no_gpu() -> str | None:
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow_after_the_first(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     reason = no_gpu() if marked else None
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def slow_after_the_first(items: list[pytest.Item]) -> None:
+    """Of a test with the mark `slow_after(n)`, n samples stay in `make test`; the others are marked `slow`."""
+    seen: Counter[tuple[object, str]] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("slow_after")
+        if mark is not None:
+            key = item.path, getattr(item, "originalname", item.name)
+            if seen[key] >= mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[key] += 1

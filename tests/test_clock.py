@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     "tests/serve/access/test_bucket.py",
     "tests/serve/access/test_guard.py",
-    "tests/serve/access/test_watched.py",
+    "tests/serve/access/test_file_watcher.py",
     "tests/serve/batching/test_deadlines.py",
-    "tests/serve/http2/test_budget.py",
+    "tests/serve/transport/http2/test_abuse_limits.py",
     "tests/serve/telemetry/test_stages.py",
-    "tests/serve/v2/test_statistics.py",
+    "tests/serve/protocol/v2/test_statistics.py",
     "tests/train/loggers",
 ]
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--time", "--fork"]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 import ox
-from ox import compiler, nn, notice
+from ox import compiler, nn
+from ox.core import warn_once
 from ox.errors import ArgumentError
 
 
 def test_compile_gives_back_the_model_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    monkeypatch.setattr(notice, "_said", set())
+    monkeypatch.setattr(warn_once, "_warned", set())
     model = nn.Linear(2, 2)
     with pytest.warns(UserWarning, match=r"ox\.compile changes nothing: training is eager"):
         assert ox.compile(model) is model

@@ -29,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from contributing_page import PAGE, edits
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.exists()]
@@ -152,7 +153,7 @@ LEFT_OUT = [block for block in BLOCKS if block.not_run is not None]
 def slow_pages() -> list[object]:
     marks = {True: [pytest.mark.slow], False: []}
     slow = {page: "<!-- slow page -->" in page.read_text() for page in PAGES}
-    return [pytest.param(page, id=page.name, marks=marks[slow[page]]) for page in PAGES]
+    return [pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks[slow[page]]) for page in PAGES]
 
 
 @pytest.mark.parametrize("page", slow_pages())
@@ -208,14 +209,61 @@ def without_code(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Each link of a page to a file of the repository, with its anchor or an empty string."""
+    found = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", without_code(page.read_text()))
+    return [((page.parent / target).resolve() if target else page, anchor) for target, anchor in found]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them: lower case, spaces as hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINKING = [
+    *PAGES,
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "models" / "README.md",
+]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
     dead = [
-        f"{page.relative_to(ROOT)}: {target}"
-        for page in [*PAGES, ROOT / "benchmarks" / "README.md"]
-        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", without_code(page.read_text()))
-        if not (page.parent / target).exists()
+        f"{target}#{anchor}"
+        for target, anchor in links(page)
+        if not target.exists() or (anchor and anchor not in anchors(target))
     ]
-    assert not dead, f"links to files that are not there: {dead}"
+    assert not dead, f"links to files or headings that do not exist: {dead}"
+
+
+# Paths in SECURITY.md begin in tests/; its own test checks them.
+NAMING_FILES = [page for page in LINKING if page.name != "SECURITY.md"]
+
+
+@pytest.mark.parametrize("page", NAMING_FILES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_paths_in_the_text_exist(page: Path) -> None:
+    """Paths of the repository in `code` or at the start of a line. A placeholder such as <family> ends a path."""
+    text = page.read_text()
+    spans = " ".join([*re.findall(r"`[^`\n]+`", without_code(text)), *re.findall(r"^(?:ox|cli)/.*$", text, re.M)])
+    paths = re.findall(r"(?<![\w./<-])((?:ox|cli|tests|scripts|benchmarks|deploy)/[\w./-]*)", spans)
+    added = {change.path for changes in edits().values() for change in changes} if page == PAGE else set()
+    missing = [path for path in paths if not (ROOT / path).exists() and path not in added]
+    assert not missing, f"files of the repository that do not exist: {missing}"
+
+
+def test_the_index_lists_every_page() -> None:
+    """docs/README.md, to which README.md links, has each page of docs/ in one table, with a line about it."""
+    index = ROOT / "docs" / "README.md"
+    assert index in [target for target, _ in links(ROOT / "README.md")]
+    entries = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \| .*\w.* \|$", index.read_text(), re.M)
+    assert len(entries) == len(set(entries))
+    pages = {page.name for page in PAGES if page.parent == index.parent and page != index}
+    assert {entry for entry in entries if "/" not in entry} == pages
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +143,40 @@ def test_the_place_is_the_users_line_and_its_text() -> None:
         ox.ones(2) + ox.ones(3)  # here
     assert caught.value.where.startswith("test_errors.py:")
     assert caught.value.where.endswith("ox.ones(2) + ox.ones(3)  # here")
+
+
+def test_an_error_of_ox_finds_the_users_line_by_itself() -> None:
+    raising = "from ox.errors import ArgumentError\ndef inner(): return ArgumentError('no')\n"
+    raising += "def outer(): return inner()\n"
+    ours: dict[str, Any] = {}
+    exec(compile(raising, str(Path(ox.__file__).with_name("imagined.py")), "exec"), ours)
+    made = ours["outer"]()  # here
+    assert made.where.startswith("test_errors.py:") and made.where.endswith('made = ours["outer"]()  # here')
+
+    class Net(ox.nn.Module):
+        def forward(self) -> Any:
+            return ours["outer"]()
+
+    assert Net()().where.startswith("Net, test_errors.py:")
+    assert ArgumentError("of somebody else's code").where is None
+    assert copy.copy(made).where == made.where == pickle.loads(pickle.dumps(made)).where
+
+
+def test_no_line_where_pythons_library_or_an_event_loop_stands_between() -> None:
+    """The line that runs a server has not sent the request; one that calls `copy.deepcopy` has asked for the copy."""
+    x = ox.ones(2, requires_grad=True) * 2
+    with pytest.raises(errors.GradientError) as caught:
+        copy.deepcopy(x)  # here
+    assert str(caught.value.where).endswith("copy.deepcopy(x)  # here")
+    seen: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+        asyncio.get_running_loop().call_soon(ox.ones(2).item)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert isinstance(seen[0], ArgumentError) and not seen[0].where
 
 
 def test_no_traceback_of_the_library_below() -> None:

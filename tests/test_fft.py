@@ -11,8 +11,8 @@ import pytest
 import ox
 from ox import fft
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 
 X = np.random.default_rng(0).standard_normal((3, 8))
 

@@ -40,7 +40,7 @@ def test_the_wheel_is_whole(wheel: Path) -> None:
     for expected in (
         "ox/__init__.py",
         "ox/py.typed",
-        "ox/serve/grpc/proto/services.desc",
+        "ox/serve/protocol/grpc/proto/services.desc",
         "ox_cli/main.py",
         "ox_cli/py.typed",
         "ox_models/__init__.py",

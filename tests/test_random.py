@@ -9,7 +9,7 @@ import pytest
 
 import ox
 from ox.errors import ArgumentError, DTypeError, OxError, ShapeError
-from ox.graph.record import record
+from ox.graph.record.recording import record
 from ox.graph.replay import replay
 
 

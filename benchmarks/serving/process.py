@@ -19,7 +19,7 @@ from serving.peers import Peer, Request, environment, request
 
 from ox.bench.address import parse
 from ox.bench.answer import read
-from ox.bench.ask import Asker
+from ox.bench.queries import QueryClient
 from ox.errors import OxError
 
 PATIENCE = 60.0  # seconds until a server answers, or is left out
@@ -131,7 +131,7 @@ def _wrong(running: Running, kind: str, y: np.ndarray[Any, Any]) -> str | None:
     """What is wrong with the answer to the one row that everybody is asked for."""
     asked, port = running.asked[kind], running.port_of(kind)
     if asked.form == "grpc":
-        reply = Asker(parse(f"grpc://127.0.0.1:{port}"), 10).infer(asked.body)
+        reply = QueryClient(parse(f"grpc://127.0.0.1:{port}"), 10).infer(asked.body)
         if reply.failure is not None:
             raise Refused(f"{reply.failure}: {reply.body[:200]!r}")
         got = read(reply, grpc=True)[0].values

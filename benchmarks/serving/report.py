@@ -1,4 +1,4 @@
-"""The tables: each figure beside its aim, and all figures."""
+"""The tables of results: each measurement with its target, and all measurements."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def write(results: Results, peers: list[str], seconds: float, cores: int) -> str
     import onnxruntime
 
     lines = [
-        "# ox serve beside its peers",
+        "# ox serve compared with other servers",
         "",
         f"{cores} cores shared by server and load, Python {platform.python_version()}, "
-        f"onnxruntime {onnxruntime.__version__}; one row a request, medians of {results.rounds} rounds of "
-        f"{results.seconds} s, the peers taking turns. "
-        f"`make bench-serve` measures again ({seconds / 60:.0f} minutes).",
+        f"onnxruntime {onnxruntime.__version__}; one sample per request, medians of {results.rounds} rounds of "
+        f"{results.seconds} s, the servers measured in turn. "
+        f"`make bench-serve` repeats the measurement ({seconds / 60:.0f} minutes).",
         "",
-        "| aim | | measured | |",
+        "| measurement | target | result | |",
         "|---|---|---|---|",
         *(f"| {what} | {wanted} | {got} | {mark} |" for what, wanted, got, mark in aims(results)),
         "",
@@ -71,7 +71,7 @@ def write(results: Results, peers: list[str], seconds: float, cores: int) -> str
 
 
 def aims(results: Results) -> list[tuple[str, str, str, str]]:
-    """Every aim: what, how much is wanted, what it is, and whether that is enough."""
+    """Each target: measurement, target, result, and whether the target is reached."""
     rows: list[tuple[str, str, str, str]] = []
 
     def add(what: str, wanted: str, got: float | None, shown: str, good: bool) -> None:
@@ -112,7 +112,7 @@ def aims(results: Results) -> list[tuple[str, str, str, str]]:
         )
     start = statistics.median(results.start[OX]) if OX in results.start else None
     idle, memory = results.idle.get(OX), results.memory.get(OX)
-    add("first right answer after the start", "1 s", start, f"{start or 0:.2f} s", (start or 0) <= 1)
+    add("first correct response after the start", "1 s", start, f"{start or 0:.2f} s", (start or 0) <= 1)
     add("idle, cores", "0", idle, f"{idle or 0:.3f}", (idle or 0) < 0.005)
     add("resident memory with mlp", "150 MB", memory, f"{memory or 0:.0f} MB", (memory or 0) < 150)
     return rows
@@ -129,8 +129,9 @@ def tables(results: Results, peers: list[str]) -> list[str]:
         ("cnn", Cell("", "cnn", 1, "binary", 1)),
     ]
     lines = [
-        "Requests a second (p50 / p99, ms), 32 at a time and one at a time. Binary: V2 with the tensors as bytes; raw "
-        "bytes for mosec and FastAPI, base64 in JSON for LitServe; JSON where a peer has nothing shorter (MLServer).",
+        "Requests per second (p50 / p99, ms), with 32 connections and with one. Binary: V2 with tensors as bytes; "
+        "raw bytes for mosec and FastAPI, base64 in JSON for LitServe; JSON where a server has no shorter format "
+        "(MLServer).",
         "",
         f"| | {' | '.join(name for name, _ in columns)} |",
         f"|---|{'---|' * len(columns)}",
@@ -148,9 +149,9 @@ def tables(results: Results, peers: list[str]) -> list[str]:
     runs = ", ".join(f"{model} {statistics.median(values):.3f} ms" for model, values in results.run_ms.items())
     lines += [
         "",
-        f"ONNX Runtime in process: cnn {bare} core(s), at its best batch size; one row takes {runs}.",
+        f"ONNX Runtime in process: cnn {bare} core(s), at its best batch size; one sample takes {runs}.",
         "",
-        "| | first right answer, s | idle, cores | memory, MB |",
+        "| | first correct response, s | idle, cores | memory, MB |",
         "|---|---|---|---|",
     ]
     for peer in peers:

@@ -1,4 +1,4 @@
-"""`ox bench`: load on a server of the Open Inference Protocol V2, ours or another, and how it took it."""
+"""`ox bench`: a load generator for servers of the Open Inference Protocol V2."""
 
 from __future__ import annotations
 
@@ -13,32 +13,44 @@ from ox_cli.errors import UsageError
 
 def bench(
     url: Annotated[
-        str, typer.Argument(help="http://, https://, grpc:// or grpcs://, host and port; or unix:PATH, grpc+unix:PATH.")
+        str,
+        typer.Argument(
+            help="The server: http://, https://, grpc:// or grpcs:// with host and port; or unix:PATH, grpc+unix:PATH."
+        ),
     ],
-    model: Annotated[str | None, typer.Option(help="The model's name; the server's first one if not given.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Inputs: a request as .json, or arrays by name as .npz.")] = None,
-    rows: Annotated[int, typer.Option(help="Size of the first dimension where the model leaves it open.")] = 1,
-    shape: Annotated[list[str] | None, typer.Option(help="An input's whole shape, such as ids=1,128.")] = None,
-    binary: Annotated[bool, typer.Option("--binary/--json", help="Tensors as bytes, or as JSON numbers.")] = True,
+    model: Annotated[str | None, typer.Option(help="Name of the model.", show_default="the server's first")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Inputs: a request (.json), or arrays by input name (.npz).", show_default="random"),
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Batch size of a request, where the model's is dynamic.")] = 1,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="NAME=SIZES: full shape of an input, such as ids=1,128.")
+    ] = None,
+    binary: Annotated[bool, typer.Option("--binary/--json", help="Send tensors as bytes or as JSON numbers.")] = True,
     concurrency: Annotated[
-        str, typer.Option(help="Clients that each wait for their answer: one step a number.  [1,8,32; open loop: 128]")
+        str,
+        typer.Option(
+            help="Closed loop: concurrent clients, one step per number. With --rate: connections.",
+            show_default="1,8,32; with --rate 128",
+        ),
     ] = "",
-    rate: Annotated[str, typer.Option(help="Requests a second, sent whether or not answers come (open loop).")] = "",
-    arrivals: Annotated[str, typer.Option(help="Of an open loop: poisson or constant.")] = "poisson",
-    seconds: Annotated[float, typer.Option(help="Measured seconds of a step.")] = 5.0,
-    warmup: Annotated[float, typer.Option(help="Seconds before them that do not count.")] = 1.0,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a request counts as unanswered.")] = 10.0,
-    processes: Annotated[int, typer.Option(help="Processes that share the load.")] = 1,
+    rate: Annotated[str, typer.Option(help="Open loop: requests per second, one step per number.")] = "",
+    arrivals: Annotated[str, typer.Option(help="Arrival times with --rate: poisson or constant.")] = "poisson",
+    seconds: Annotated[float, typer.Option(help="Measured seconds per step.")] = 5.0,
+    warmup: Annotated[float, typer.Option(help="Warm-up seconds per step; not counted.")] = 1.0,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a request counts as failed.")] = 10.0,
+    processes: Annotated[int, typer.Option(help="Processes of the load generator.")] = 1,
     check: Annotated[
-        bool, typer.Option("--check", help="Answers must equal the first, not only look like it.")
+        bool, typer.Option("--check", help="Compare the values of all responses with the first one.")
     ] = False,
     key: Annotated[str | None, typer.Option(envvar="OX_KEY", help="API key or bearer token.")] = None,
-    json_out: Annotated[Path | None, typer.Option(help="Write the figures as JSON.")] = None,
-    chart: Annotated[Path | None, typer.Option(help="Draw the latencies: .png, .svg or .pdf.")] = None,
+    json_out: Annotated[Path | None, typer.Option(help="Write the results to this JSON file.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Write a latency chart: .png, .svg or .pdf.")] = None,
 ) -> None:
-    """Load a V2 server over HTTP or gRPC: throughput, percentiles of the latency, every error counted.
+    """Load-test a V2 server over HTTP or gRPC: throughput, latency percentiles and errors.
 
-    Exit code 1 when nothing was answered, or something wrongly; refusals such as 503 are counted and shown.
+    The exit code is 1 if there was no correct response or a wrong one. Refusals such as 503 are only counted.
     """
     from rich.console import Console
 
@@ -85,7 +97,7 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"{option} is no list of numbers", expected="such as 1,8,32", got=text) from None
+        raise UsageError(f"{option} is not a list of numbers", expected="such as 1,8,32", got=text) from None
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -95,4 +107,4 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
             return name, tuple(int(size) for size in sizes.replace("x", ",").split(",") if size)
     except ValueError:
         pass
-    raise UsageError("--shape is not a name and sizes", expected="such as ids=1,128", got=text)
+    raise UsageError("--shape must be a name and sizes", expected="such as ids=1,128", got=text)

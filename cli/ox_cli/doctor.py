@@ -1,4 +1,4 @@
-"""`ox doctor`: what this machine really has, each line tried out rather than looked up."""
+"""`ox doctor`: tests threads, ONNX Runtime, GPU and MPI of this machine by using them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def doctor() -> None:
-    """Say what this machine really has: threads, runtimes, devices. Exit code 0 if a runtime works."""
+    """Check this machine: CPU threads, ONNX Runtime, GPU and MPI. Exit code 0 if ONNX Runtime works."""
     from rich.console import Console
     from rich.text import Text
 
@@ -22,7 +22,7 @@ def doctor() -> None:
 
 
 def report() -> tuple[list[tuple[str, str]], bool]:
-    """The lines as (label, text), and whether a working ONNX Runtime is there."""
+    """The lines as (label, text), and whether ONNX Runtime works."""
     from ox.devices import machine
     from ox.devices.probe import runtime_distributions
 
@@ -86,7 +86,7 @@ def _cuda(runtimes: dict[str, str]) -> str:
 
 
 def _mpi() -> str:
-    """What two processes, started as `ox launch` starts them, find."""
+    """The result of starting two processes as `ox launch` does."""
     if util.find_spec("mpi4py") is None:
         return 'mpi4py is not installed · for training on several processes: pip install "ox-onnx[mpi]"'
     from ox.distributed import launcher, mpi
@@ -97,5 +97,5 @@ def _mpi() -> str:
         name = str(mpi.library().Get_library_version()).splitlines()[0].replace("Version:", "").split()
     except DeviceError as error:
         return f"{error.what}{f': {error.got}' if error.got else ''} · {error.hint}"
-    state = launcher.tried(program)
+    state = launcher.check_connection(program)
     return f"mpi4py {metadata.version('mpi4py')} · {' '.join(name[:2])} · {state}"

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a command still imports: nothing has been begun, so there is nothing to drain."""
+"""SIGINT and SIGTERM while a command still imports: no work has started, so the process ends at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def early_stop() -> Iterator[None]:
-    """Until the block ends, or takes the signals over itself, they end the process with exit code 0."""
+    """Within the block SIGINT and SIGTERM end the process with exit code 0, until the block sets its own handlers."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, _leave) for number in numbers]
     try:
@@ -22,6 +22,6 @@ def early_stop() -> Iterator[None]:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Not by an exception: an import that is interrupted may swallow it, or make another one of it."""
+    """Ends the process without an exception: an interrupted import may swallow or replace an exception."""
     os.write(1, b"stopped after 0 answers\n")
     os._exit(0)

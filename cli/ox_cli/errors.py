@@ -1,4 +1,4 @@
-"""How an error looks on the terminal: the one format, on stderr, coloured only where a person looks."""
+"""Prints errors to stderr in the format of `OxError`; in colour if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ox.errors import OxError
 
 
 class UsageError(OxError, ValueError):
-    """A command line that does not say what to do."""
+    """A command line with missing or conflicting arguments."""
 
     exit_code = 2
 
 
 class UnexpectedError(OxError, RuntimeError):
-    """Something that ox did not foresee: most likely a defect of ox."""
+    """An exception other than `OxError`: most likely a bug in ox."""
 
 
 def report(error: Exception) -> int:
-    """Prints `error` to stderr and returns the exit code that fits it."""
-    shown = as_ox(error)
+    """Prints `error` to stderr and returns its exit code."""
+    shown = to_ox_error(error)
     if shown is None:
         return int(getattr(error, "exit_code", 1))
     _print(shown)
@@ -33,27 +33,27 @@ def report(error: Exception) -> int:
 
 
 def report_exit(stop: SystemExit) -> int:
-    """Says which line ended the program, and with what; returns the exit code."""
+    """Prints which line called sys.exit and with which value; returns the exit code."""
     shown = str(stop.code) if isinstance(stop.code, int) else ""
     if stop.code is not None and not shown:
         print(stop.code, file=sys.stderr)
-    if place := _own_place(stop):
+    if place := _user_line(stop):
         print(f"ended by sys.exit({shown}) in {place}", file=sys.stderr)
     sys.stderr.flush()
     return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
 
 
-def as_ox(error: Exception) -> OxError | None:
-    """`error` in the one format; None where nothing more needs saying."""
+def to_ox_error(error: Exception) -> OxError | None:
+    """Converts `error` to an `OxError`; None if there is nothing to print."""
     if isinstance(error, OxError):
         return error
-    if isinstance(error, typer.Abort):  # a question that was answered with the end of input
+    if isinstance(error, typer.Abort):  # a prompt that got the end of input
         return None
-    # Typer's usage errors have no public base class that all of its versions share; this pair of names they do share.
+    # Typer's usage errors have no public base class in all its versions, but all of them have these two names.
     message, code = getattr(error, "format_message", None), getattr(error, "exit_code", None)
     if callable(message) and isinstance(code, int):
         path = getattr(getattr(error, "ctx", None), "command_path", "ox")
-        text = str(message()).strip()  # empty: `ox` alone, whose help has already been shown
+        text = str(message()).strip()  # empty for `ox` alone: its help is already printed
         return UsageError(text, hint=f"{path} --help") if text else None
     return UnexpectedError(
         f"{type(error).__name__}: {error}" if str(error) else type(error).__name__,
@@ -63,14 +63,14 @@ def as_ox(error: Exception) -> OxError | None:
 
 
 def _place(error: BaseException) -> str | None:
-    """The innermost line of a real file; frames such as `<frozen importlib._bootstrap>` tell nobody anything."""
+    """The innermost frame in a file; frames such as `<frozen importlib._bootstrap>` are skipped."""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     files = [f"{name}:{line}" for name, line in lines if not name.startswith("<")]
     return files[-1] if files else None
 
 
-def _own_place(error: BaseException) -> str | None:
-    """The innermost line that is the user's: of no library, and not of ox."""
+def _user_line(error: BaseException) -> str | None:
+    """The innermost frame in the user's code: neither in a library nor in ox."""
     import ox
 
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -88,7 +88,7 @@ def _print(error: OxError) -> None:
     from rich.text import Text
 
     name = type(error).__name__
-    if int(os.environ.get("PMI_SIZE") or 1) > 1:  # mpiexec's word to each of its processes
+    if int(os.environ.get("PMI_SIZE") or 1) > 1:  # set by mpiexec
         name = f"rank {os.environ.get('PMI_RANK')}: {name}"
     Console(stderr=True, highlight=False).print(
         Text.assemble((f"{name}:", "bold red"), " ", str(error)), soft_wrap=True, emoji=False

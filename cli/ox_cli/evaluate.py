@@ -1,4 +1,4 @@
-"""`ox eval`: the loss of what was held back, how often a model is right on it, and what else its recipe asks."""
+"""`ox eval`: loss, accuracy and the recipe's metrics on the test set."""
 
 from __future__ import annotations
 
@@ -10,78 +10,80 @@ import typer
 
 if TYPE_CHECKING:
     from ox.train import Recipe
-    from ox.train.evaluate import Result
+    from ox.train.evaluation import Result
     from ox.train.metrics import Metric
     from ox_cli.model_source import Source
 
-BATCH = 64  # a file may need much memory for a sample
-OWN = ("correct", "answers", "count", "accuracy")  # said in words
+BATCH = 64  # small, because a model may need much memory per sample
+COUNTS = ("correct", "answers", "count", "accuracy")  # printed as "355 of 360 correct (98.6 %)"
 
 
 def evaluate(
     model: Annotated[
         Path | None,
-        typer.Argument(help="A run's folder or an ONNX file; the newest run by default.", show_default=False),
+        typer.Argument(help="A run's folder or an ONNX file.", show_default="the newest run"),
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Whose data to measure on.", show_default="what trained the model")
+    recipe_name: Annotated[
+        str | None,
+        typer.Option("--recipe", help="Recipe whose data is used.", show_default="the recipe that trained the model"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Measure a run or an ONNX file on held-back data."""
-    from ox.train.metrics.named import metrics_of
-    from ox.train.metrics.numbers import Numbers
-    from ox.train.show import percent
+    """Evaluate a run or an ONNX file on the test set (without one: on the validation data)."""
+    from ox.train.display import percent
+    from ox.train.metrics import metrics_of
+    from ox.train.metrics.regression_scores import RegressionScores
+    from ox.train.recipe.datasets import full_name
     from ox_cli.model_source import open_source
 
-    source = open_source(model, recipe)
-    page = source.needed_recipe()
-    name, part = list(page.data().parts().items())[-1]
-    metrics = metrics_of(page.optional("metrics"))
-    numbers = None if metrics else Numbers()
-    result = (_of_run if source.session is None else _of_file)(source, page, part, metrics, numbers)
-    found = result.to_table() | (numbers.compute() if numbers is not None else {})
-    if result.loss_sum != result.loss_sum:  # no page that says what the loss of a file is
-        del found["loss"]
+    source = open_source(model, recipe_name)
+    recipe = source.require_recipe()
+    name, part = list(recipe.data().parts().items())[-1]
+    metrics = metrics_of(recipe.optional("metrics"))
+    numbers = None if metrics else RegressionScores()
+    result = (_evaluate_run if source.session is None else _evaluate_file)(source, recipe, part, metrics, numbers)
+    table = result.to_table() | (numbers.compute() if numbers is not None else {})
+    if result.loss_sum != result.loss_sum:  # the recipe defines no loss for the outputs of a file
+        del table["loss"]
     if as_json:
-        typer.echo(json.dumps({"model": source.name, "recipe": page.name, "part": name, **found}))
+        typer.echo(json.dumps({"model": source.name, "recipe": recipe.name, "part": name, **table}))
         return
-    shown, accuracy = [], result.accuracy
+    texts, accuracy = [], result.accuracy
     if result.correct is not None and accuracy is not None:
-        shown.append(f"{result.correct:,} of {result.answers:,} right, {percent(result.correct / result.answers)}")
-    shown += [f"{key} {value:.4g}" for key, value in found.items() if key not in OWN and isinstance(value, float)]
-    typer.echo(f"{source.name} · {page.name}, {name}: {', '.join(shown)}")
+        texts.append(f"{result.correct:,} of {result.answers:,} correct ({percent(result.correct / result.answers)})")
+    texts += [f"{key} {value:.4g}" for key, value in table.items() if key not in COUNTS and isinstance(value, float)]
+    typer.echo(f"{source.name} · {recipe.name}, {full_name(name)}: {', '.join(texts)}")
 
 
-def _of_run(source: Source, page: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
-    """What training would have measured: the page's own `validate`, `step` or `loss`."""
+def _evaluate_run(source: Source, recipe: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
+    """Evaluates a run as training does: with the recipe's `validate`, `step` or `loss`."""
     from ox.train.batch import target_of
-    from ox.train.evaluate import evaluate as measure
-    from ox.train.measure import validation_loss
+    from ox.train.evaluation import evaluate as measure
+    from ox.train.loss import validation_loss
 
     def step(model: Any, batch: Any) -> tuple[Any, Any]:
-        loss, outputs = validation_loss(page, model, batch)
+        loss, outputs = validation_loss(recipe, model, batch)
         if numbers is not None:
             numbers.update(outputs, target_of(batch))
         return loss, outputs
 
-    return measure(source.whole, step, _batches(page, part), metrics)
+    return measure(source.trained, step, _batches(recipe, part), metrics)
 
 
-def _of_file(source: Source, page: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
-    """What a file answers: the page's `loss` of it, where that is what it is trained by."""
+def _evaluate_file(source: Source, recipe: Recipe, part: Any, metrics: list[Metric], numbers: Any) -> Result:
+    """Evaluates an ONNX file, with the recipe's `loss` if it has no `validate` or `step`."""
     from ox import from_numpy, no_grad
     from ox.errors import ArgumentError
-    from ox.train.evaluate import Result, value_of
+    from ox.train.evaluation import Result, value_of
     from ox.train.samples import inputs_of
 
-    own = page.optional("validate") or page.optional("step")
-    loss = page.function("loss") if own is None and len(source.session.get_outputs()) == 1 else None
+    custom_step = recipe.optional("validate") or recipe.optional("step")
+    loss = recipe.function("loss") if custom_step is None and len(source.session.get_outputs()) == 1 else None
     result = Result()
-    for batch in _batches(page, part):
+    for batch in _batches(recipe, part):
         inputs, targets = inputs_of(batch, source.order)
         if targets is None:
-            raise ArgumentError(f"the samples of {page.name} have no target to be right about")
+            raise ArgumentError(f"the samples of {recipe.name} have no target, so there is nothing to compare with")
         outputs, truth = from_numpy(source.run(inputs)), from_numpy(targets)
         with no_grad():
             value = float("nan") if loss is None else float(loss(outputs, truth))
@@ -94,8 +96,8 @@ def _of_file(source: Source, page: Recipe, part: Any, metrics: list[Metric], num
     return result
 
 
-def _batches(page: Recipe, part: Any) -> Any:
+def _batches(recipe: Recipe, part: Any) -> Any:
     from ox.data import DataLoader
 
-    loader = DataLoader(part, batch_size=BATCH, collate_fn=page.function("collate"))
+    loader = DataLoader(part, batch_size=BATCH, collate_fn=recipe.function("collate"))
     return (tuple(batch) if type(batch) is list else batch for batch in loader)

@@ -1,4 +1,4 @@
-"""`ox export`: a run's model as an ONNX file that has proven itself."""
+"""`ox export`: writes a run's model as a verified ONNX file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ox.export import Report
     from ox.train import Run
 
-ROWS = 32  # of the validation data: recorded, proven on, and the range of synthetic samples
+SAMPLES = 32  # samples of the validation data: for recording, verification and the range of synthetic samples
 
 
 class Golden(StrEnum):
-    """Whether samples with answers travel in the file."""
+    """Which golden samples (inputs with expected outputs) the file contains."""
 
     auto = "auto"
     synthetic = "synthetic"
@@ -26,35 +26,33 @@ class Golden(StrEnum):
 
 def export(
     path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
-    run: Annotated[
-        Path | None, typer.Option(help="A run's folder or its name; the newest run by default.", show_default=False)
-    ] = None,
-    page: Annotated[
+    run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
+    recipe_file: Annotated[
         str | None,
-        typer.Option("--recipe", help="The page as it is now.", show_default="the run's copy of it"),
+        typer.Option("--recipe", help="Recipe file to use.", show_default="the run's copy"),
     ] = None,
     opset: Annotated[
-        int | None, typer.Option(help="Opset of ai.onnx.", show_default="the lowest that will do, at least 21")
+        int | None, typer.Option(help="ONNX opset.", show_default="the lowest that works, at least 21")
     ] = None,
     golden: Annotated[
         Golden,
-        typer.Option(help="Samples in the file: auto (real ones if the recipe shares them), synthetic, or none."),
+        typer.Option(help="Golden samples in the file: auto (real ones if the recipe allows it), synthetic or none."),
     ] = Golden.auto,
 ) -> None:
-    """Write a run's model as an ONNX file, and prove it before it appears."""
+    """Export a run's model to an ONNX file, verified in ONNX Runtime before it is written."""
     from ox import train
     from ox.errors import RecipeError
     from ox.export import save
     from ox.export.files import check_writable
-    from ox.train.export_inputs import input_names, to_export
+    from ox.train.recipe.export_inputs import input_names, to_export
 
     check_writable(path)
     found = _find(run)
-    recipe, whole = train.restore(found, None if page is None else train.load(page))
+    recipe, trained = train.restore(found, None if recipe_file is None else train.load(recipe_file))
     try:
-        model, rows = to_export(recipe, whole, ROWS)
+        model, rows = to_export(recipe, trained, SAMPLES)
     except RecipeError as error:
-        if page is None and error.hint is not None:
+        if recipe_file is None and error.hint is not None:
             error.hint += f"; then --recipe {shlex.quote(found.config['recipe']['source'])}"
         raise
     samples = tuple(x[:3] for x in rows) if golden is Golden.auto and recipe.shareable else golden is not Golden.none
@@ -85,17 +83,17 @@ def _find(run: Path | None) -> Run:
 
 
 def lines(report: Report, source: str, real: bool) -> list[str]:
-    """What was recorded, how the proof went, and what the file holds."""
+    """What was recorded, the largest differences in the verification, and the contents of the file."""
     at = "batch {} and {}".format(*report.recorded) if report.recorded else "the example's size"
-    shown = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {report.dims}"]
-    head = f"proof on {report.proof.runtime}"
+    texts = [f"recorded {report.model} from {source} at {at}: {report.nodes} nodes, dims {report.dims}"]
+    head = f"verified on {report.proof.runtime}"
     for i, row in enumerate(report.rows):
         last = i == len(report.rows) - 1
         batch = f"batch {row.batch}   " if row.batch is not None else ""
-        allowed = f"   (allowed {_allowed(report)})" if last else ""
-        shown.append(f"{head if i == 0 else ' ' * len(head)}   {batch}max |Δ| {row.max_abs:.1e}{allowed}")
+        limits = f"   (allowed {_tolerances(report)})" if last else ""
+        texts.append(f"{head if i == 0 else ' ' * len(head)}   {batch}max |Δ| {row.max_abs:.1e}{limits}")
     if report.proof.note:
-        shown.append(report.proof.note)
+        texts.append(report.proof.note)
     facts = [f"{report.path}  {size(report.size)}", f"opset {report.opset}"]
     count = len(report.contract.samples)
     facts.append(f"{count} golden samples{', real' if real else ''}" if count else "no golden samples")
@@ -103,12 +101,12 @@ def lines(report: Report, source: str, real: bool) -> list[str]:
     if labels:
         facts.append(f"labels {label_range(labels)}")
     if report.data:
-        facts.append(f"weights beside it in {report.data.name}: keep the two together")
-    return [*shown, " · ".join(facts)]
+        facts.append(f"weights in {report.data.name}: keep both files together")
+    return [*texts, " · ".join(facts)]
 
 
-def _allowed(report: Report) -> str:
-    """The rule of the tolerance table for the outputs' type."""
+def _tolerances(report: Report) -> str:
+    """The tolerances for the types of the outputs."""
     from ox import tolerance
     from ox.graph.contract import DTYPES
 
@@ -126,10 +124,10 @@ def size(count: int) -> str:
 
 
 def label_range(labels: tuple[str, ...]) -> str:
-    """``0-9`` for labels that count up, else the first few."""
+    """``0-9`` for consecutive numbers, else the first five labels."""
     if len(labels) > 2 and list(labels) == [
         str(int(labels[0]) + i) if labels[0].isdigit() else "" for i in range(len(labels))
     ]:
         return f"{labels[0]}-{labels[-1]}"
-    shown = [label if label.strip() and label.isprintable() else repr(label) for label in labels]
-    return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:5])}, ... ({len(shown)})"
+    texts = [label if label.strip() and label.isprintable() else repr(label) for label in labels]
+    return ", ".join(texts) if len(texts) <= 6 else f"{', '.join(texts[:5])}, ... ({len(texts)})"

@@ -1,4 +1,4 @@
-"""What `ox predict` reads: a file of arrays, a picture, a table or JSON, as the arrays that a model takes."""
+"""Reads the input file of `ox predict` (arrays, an image, a table or JSON) as the arrays that a model takes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ox_cli.model_source import Source
 
 Array = np.ndarray[Any, Any]
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
-ENDINGS = "a .npy or .npz file, a picture (.png, .jpg), a table (.csv), a .json file, or held-back:INDEX"
-LOOKED_AT = 32  # samples of the recipe, for the range of their values
-LARGEST = 1 << 27  # bytes of a JSON file
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
+FILE_TYPES = "a .npy or .npz file, an image (.png, .jpg), a table (.csv), a .json file, or test:INDEX"
+SCALE_SAMPLES = 32  # samples of the recipe, to find the range of pixel values
+MAX_JSON_BYTES = 1 << 27  # bytes of a JSON file
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """An input of a model: its dimensions without the batch, None for any."""
+class InputSpec:
+    """An input of a model. `dims` leaves out the batch dimension; None is any size."""
 
     name: str
     dtype: np.dtype[Any]
@@ -36,129 +36,136 @@ class Wanted:
 
 
 def read(source: Source, path: Path) -> list[Array]:
-    """The inputs of a batch, one array an input, from a file.
+    """Reads a batch from a file; returns one array per input of the model.
 
     Raises:
-        LoadError: no such file, one that cannot be read, or one with values that are missing or not finite.
-        ShapeError, ArgumentError: it does not hold what the model takes.
+        LoadError: the file is missing or cannot be read, or values are missing or not finite.
+        ShapeError, ArgumentError: the contents do not fit the model's inputs.
     """
     if not path.is_file():
-        raise LoadError(f"there is no input {path}", expected=ENDINGS)
+        raise LoadError(f"there is no input file {path}", expected=FILE_TYPES)
     kind = path.suffix.lower()
-    readers: dict[str, Callable[[Source, Path, list[Wanted]], list[Array]]] = {
-        ".npy": _numpy, ".npz": _numpy, ".csv": _table, ".tsv": _table, ".json": _json, **dict.fromkeys(IMAGES, _image)
+    readers: dict[str, Callable[[Source, Path, list[InputSpec]], list[Array]]] = {
+        ".npy": _numpy, ".npz": _numpy, ".csv": _table, ".tsv": _table, ".json": _json,
+        **dict.fromkeys(IMAGE_SUFFIXES, _image),
     }  # fmt: skip
     if kind not in readers:
-        raise LoadError(f"{path} is of a kind that is not read", expected=ENDINGS, got=kind or "no ending")
-    wanted = _wanted(source)
-    return _fitted(readers[kind](source, path, wanted), wanted, path)
+        raise LoadError(f"{path} has an unknown file type", expected=FILE_TYPES, got=kind or "no file extension")
+    specs = _input_specs(source)
+    return _match_inputs(readers[kind](source, path, specs), specs, path)
 
 
-def _wanted(source: Source) -> list[Wanted]:
-    """What the model takes, as a sample of the recipe or the file says it."""
+def _input_specs(source: Source) -> list[InputSpec]:
+    """The model's inputs, from the ONNX file or from a sample of the recipe."""
     if source.session is not None:
         return [
-            Wanted(x.name, _numpy_type(x.type), tuple(d if isinstance(d, int) and d > 0 else None for d in x.shape[1:]))
+            InputSpec(
+                x.name, _numpy_type(x.type), tuple(d if isinstance(d, int) and d > 0 else None for d in x.shape[1:])
+            )
             for x in source.session.get_inputs()
         ]
-    from ox.train.export_inputs import input_names
+    from ox.train.recipe.export_inputs import input_names
 
     samples = _samples(source, 1)
-    names = source.inputs or tuple(input_names(source.needed_recipe(), source.model))
+    names = source.inputs or tuple(input_names(source.require_recipe(), source.model))
     names = names or tuple(f"input {i}" for i in range(len(samples)))
-    return [Wanted(name, x.dtype, x.shape[1:]) for name, x in zip(names, samples, strict=True)]
+    return [InputSpec(name, x.dtype, x.shape[1:]) for name, x in zip(names, samples, strict=True)]
 
 
 def _numpy_type(name: str) -> np.dtype[Any]:
-    """Of ONNX Runtime's ``tensor(float)``."""
+    """The NumPy type of ONNX Runtime's ``tensor(float)``."""
     inner = name.removeprefix("tensor(").removesuffix(")")
     return np.dtype({"float": "float32", "double": "float64", "string": "object"}.get(inner, inner))
 
 
 def _samples(source: Source, count: int) -> list[Array]:
-    from ox.train.export_inputs import example_inputs
+    from ox.train.recipe.export_inputs import example_inputs
 
-    return example_inputs(source.needed_recipe(), count, source.order)
+    return example_inputs(source.require_recipe(), count, source.order)
 
 
-def _fitted(arrays: list[Array], wanted: list[Wanted], path: Path) -> list[Array]:
-    """In the types and ranks of the model's inputs: a lone sample gets its batch axis."""
-    fitted = [a[np.newaxis] if a.ndim == len(w.dims) else a for a, w in zip(arrays, wanted, strict=False)]
-    if len(arrays) != len(wanted) or not all(map(_fits, fitted, wanted)):
+def _match_inputs(arrays: list[Array], specs: list[InputSpec], path: Path) -> list[Array]:
+    """Casts to the types of the model's inputs; a single sample gets a batch dimension."""
+    matched = [a[np.newaxis] if a.ndim == len(w.dims) else a for a, w in zip(arrays, specs, strict=False)]
+    if len(arrays) != len(specs) or not all(map(_fits, matched, specs)):
         raise ShapeError(
             "the input does not fit the model", where=str(path),
-            expected=" and ".join(map(str, wanted)),
+            expected=" and ".join(map(str, specs)),
             got=" and ".join(f"{a.dtype} {list(a.shape)}" for a in arrays) or "no array",
         )  # fmt: skip
-    return [_cast(a, w, path) for a, w in zip(fitted, wanted, strict=True)]
+    return [_cast(a, w, path) for a, w in zip(matched, specs, strict=True)]
 
 
-def _fits(array: Array, wanted: Wanted) -> bool:
+def _fits(array: Array, spec: InputSpec) -> bool:
     dims = array.shape[1:]
-    return len(dims) == len(wanted.dims) and all(w in (None, d) for d, w in zip(dims, wanted.dims, strict=True))
+    return len(dims) == len(spec.dims) and all(w in (None, d) for d, w in zip(dims, spec.dims, strict=True))
 
 
-def _cast(array: Array, wanted: Wanted, path: Path) -> Array:
-    if array.dtype.kind not in "biuf" or wanted.dtype.kind not in "biuf":
-        if array.dtype == wanted.dtype:
+def _cast(array: Array, spec: InputSpec, path: Path) -> Array:
+    if array.dtype.kind not in "biuf" or spec.dtype.kind not in "biuf":
+        if array.dtype == spec.dtype:
             return array
         raise ShapeError(
-            "the input is of another kind than the model's", where=str(path),
-            expected=str(wanted.dtype), got=str(array.dtype),
+            "the input has another kind of values than the model takes", where=str(path),
+            expected=str(spec.dtype), got=str(array.dtype),
         )  # fmt: skip
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         row = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise LoadError(f"{path} holds NaN or infinity", got=f"first in sample {row}", hint="fill it, or leave it out")
-    if array.dtype.kind == "f" and wanted.dtype.kind in "iub" and (array != np.round(array)).any():
-        raise LoadError(f"{path} holds fractions, and '{wanted.name}' takes whole numbers", expected=str(wanted.dtype))
-    if wanted.dtype.kind in "iu" and array.size:
-        reach = np.iinfo(wanted.dtype)
+        raise LoadError(
+            f"{path} contains NaN or infinity",
+            got=f"first in sample {row}",
+            hint="replace the value, or remove the sample",
+        )
+    if array.dtype.kind == "f" and spec.dtype.kind in "iub" and (array != np.round(array)).any():
+        raise LoadError(f"{path} contains fractions, but input '{spec.name}' takes integers", expected=str(spec.dtype))
+    if spec.dtype.kind in "iu" and array.size:
+        reach = np.iinfo(spec.dtype)
         if float(array.min()) < reach.min or float(array.max()) > reach.max:
             raise LoadError(
-                f"{path} holds numbers beyond {wanted.dtype}", expected=f"{reach.min} to {reach.max}",
+                f"{path} contains numbers out of the range of {spec.dtype}", expected=f"{reach.min} to {reach.max}",
                 got=f"{array.min()} to {array.max()}",
             )  # fmt: skip
-    return np.ascontiguousarray(array, dtype=wanted.dtype)
+    return np.ascontiguousarray(array, dtype=spec.dtype)
 
 
-# -- each kind of file -----------------------------------------------------------------------------------------------
+# -- one reader per file type -----------------------------------------------------------------------------------------
 
 
-def _numpy(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
-    from ox.data.npy import read_npy
+def _numpy(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
+    from ox.data.datasets.npy import read_npy
 
-    found = read_npy(path)
-    return [found] if isinstance(found, np.ndarray) else _in_order(found, wanted, path)
+    content = read_npy(path)
+    return [content] if isinstance(content, np.ndarray) else _in_order(content, specs, path)
 
 
-def _in_order(arrays: Mapping[str, Array], wanted: list[Wanted], path: Path) -> list[Array]:
-    """Arrays by the names of the model's inputs; a single one needs no name."""
-    names = [w.name for w in wanted]
+def _in_order(arrays: Mapping[str, Array], specs: list[InputSpec], path: Path) -> list[Array]:
+    """Orders arrays by the names of the model's inputs; a single array may have any name."""
+    names = [w.name for w in specs]
     if set(names) <= set(arrays):
         return [arrays[name] for name in names]
     if len(arrays) == 1 and len(names) == 1:
         return list(arrays.values())
     raise LoadError(
-        f"{path} does not hold the model's inputs", expected=", ".join(names), got=", ".join(arrays) or "no array"
+        f"{path} does not contain the model's inputs", expected=", ".join(names), got=", ".join(arrays) or "no array"
     )
 
 
-def _image(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
-    """A picture as the model's input: its channels, its size, its type and range."""
+def _image(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
+    """Reads an image and converts it to the channels, size, type and range of the model's input."""
     from PIL import Image
 
     from ox.data.datasets.image_folder import read_image
 
-    dims = wanted[0].dims
-    if len(wanted) != 1 or len(dims) not in (2, 3) or (len(dims) == 3 and not {dims[0], dims[2]} & {1, 3, 4}):
+    dims = specs[0].dims
+    if len(specs) != 1 or len(dims) not in (2, 3) or (len(dims) == 3 and not {dims[0], dims[2]} & {1, 3, 4}):
         raise ShapeError(
-            f"{path} is a picture, and the model takes none", expected=" and ".join(map(str, wanted)),
+            f"{path} is an image, but the model does not take images", expected=" and ".join(map(str, specs)),
             hint="a .npy or .npz file",
         )  # fmt: skip
     first = len(dims) == 3 and dims[0] in (1, 3, 4)  # [c, h, w]; else [h, w, c] or [h, w]
     channels = 1 if len(dims) == 2 else dims[0] if first else dims[2]
     height, width = dims[1:] if first else dims[:2]
-    scale = _scale(source, wanted[0], path)
+    scale = _scale(source, specs[0], path)
     pixels = read_image(path, {1: "L", 3: "RGB", 4: "RGBA"}[channels or 1])
     if (height or pixels.shape[0], width or pixels.shape[1]) != pixels.shape[:2]:
         picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
@@ -168,49 +175,49 @@ def _image(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
     return [array if scale == 1 else array.astype(np.float32) * np.float32(scale)]
 
 
-def _scale(source: Source, wanted: Wanted, path: Path) -> float:
-    """What grey levels from 0 to 255 are multiplied by: 1, or 1/255 where the recipe's own samples are from 0 to 1."""
-    if wanted.dtype == np.uint8:
+def _scale(source: Source, spec: InputSpec, path: Path) -> float:
+    """The factor for pixel values from 0 to 255: 1/255 where the recipe's samples are from 0 to 1, else 1."""
+    if spec.dtype == np.uint8:
         return 1.0
     if source.recipe is None:
         return 1 / 255
-    samples = _samples(source, LOOKED_AT)[0]
+    samples = _samples(source, SCALE_SAMPLES)[0]
     low, high = float(samples.min()), float(samples.max())
     if low >= 0 and high <= 1:
         return 1 / 255
     if low >= 0 and 64 < high <= 255:
         return 1.0
     raise ArgumentError(
-        "how a picture becomes the model's input only the recipe's page knows", where=str(path),
+        "ox cannot tell how the recipe scales images", where=str(path),
         expected="samples from 0 to 1, or from 0 to 255", got=f"samples from {low:.3g} to {high:.3g}",
-        hint="np.save what the page makes of the picture, and ox predict that .npy file",
+        hint="save the scaled image with np.save, and call ox predict with that .npy file",
     )  # fmt: skip
 
 
-def _table(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
-    """The rows of a CSV file: encoded as the recipe's `TableDataset` has learnt it, else numbers as they are."""
+def _table(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
+    """Reads a CSV file, encoded like the recipe's `TableDataset`; without one, as plain numbers."""
     from ox.data.datasets.columns import read_columns
 
-    trained = _trained_table(source)
-    if trained is not None:
-        return _encoded(path, trained, path)
+    table_dataset = _table_dataset(source)
+    if table_dataset is not None:
+        return _encode_rows(path, table_dataset, path)
     columns = _numbers_without_header(path) or read_columns(path)
     text = [name for name, column in columns.items() if column.dtype == object]
-    width = wanted[0].dims[-1] if wanted[0].dims else 1
-    if len(wanted) != 1 or len(wanted[0].dims) > 1 or text or (width is not None and len(columns) != width):
+    width = specs[0].dims[-1] if specs[0].dims else 1
+    if len(specs) != 1 or len(specs[0].dims) > 1 or text or (width is not None and len(columns) != width):
         raise LoadError(
-            f"the columns of {path} are not the model's input",
-            expected=" and ".join(map(str, wanted)) + ", a column of numbers each",
+            f"the columns of {path} do not fit the model's input",
+            expected=" and ".join(map(str, specs)) + ", one column of numbers for each value",
             got=", ".join(f"{name} (text)" if name in text else name for name in columns),
-            hint="the columns of training, in their order, without the target",
+            hint="the columns of the training data in the same order, without the target",
         )
     array = np.stack([np.asarray(column, np.float64) for column in columns.values()], 1)
-    return [_some(array if wanted[0].dims else array[:, 0], path)]
+    return [_not_empty(array if specs[0].dims else array[:, 0], path)]
 
 
 def _numbers_without_header(path: Path) -> dict[str, Array] | None:
-    """The columns of a file whose first line is numbers, as NumPy writes it; None where that line is a header, such as
-    the 0,1,2 that pandas writes for columns without names."""
+    """The columns of a file without a header, as np.savetxt writes it; None if the first line is a header. The line
+    0,1,2 is a header: pandas writes it for columns without names."""
     if path.suffix.lower() not in (".csv", ".tsv"):
         return None
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
@@ -218,7 +225,7 @@ def _numbers_without_header(path: Path) -> dict[str, Array] | None:
         with path.open(encoding="utf-8-sig", newline="") as file:
             cells = next(csv.reader(file, delimiter=delimiter), [])
         first = [float(cell) for cell in cells]
-    except (OSError, ValueError, csv.Error):  # text, or what the reader of tables has the words for
+    except (OSError, ValueError, csv.Error):  # text, or an error that read_columns reports
         return None
     if not first or cells == [str(i) for i in range(len(cells))]:
         return None
@@ -226,19 +233,21 @@ def _numbers_without_header(path: Path) -> dict[str, Array] | None:
         rows = np.loadtxt(path, np.float64, delimiter=delimiter, ndmin=2, encoding="utf-8-sig")
     except ValueError as error:
         raise LoadError(
-            f"{path} has a line that is not {len(first)} numbers", got=str(error), hint="its first line is no header"
+            f"{path} has a line that is not {len(first)} numbers",
+            got=str(error),
+            hint="the first line is numbers, no header",
         ) from error
     return {f"column {i + 1}": column for i, column in enumerate(rows.T)}
 
 
-def _some(array: Array, path: Path) -> Array:
+def _not_empty(array: Array, path: Path) -> Array:
     if not len(array):
         raise LoadError(f"{path} has no rows", expected="a header and at least one row")
     return array
 
 
-def _trained_table(source: Source) -> Any:
-    """The TableDataset that the recipe trains on, if there is one."""
+def _table_dataset(source: Source) -> Any:
+    """The recipe's training data if it is a TableDataset, else None."""
     from ox.data import Subset
     from ox.data.datasets import TableDataset
 
@@ -248,58 +257,62 @@ def _trained_table(source: Source) -> Any:
     return part if isinstance(part, TableDataset) else None
 
 
-def _encoded(table: Any, trained: Any, path: Path) -> list[Array]:
-    """Rows as the training rows were encoded; their target, if they have one, is left out."""
+def _encode_rows(table: Any, table_dataset: Any, path: Path) -> list[Array]:
+    """Encodes rows like the training data, without the target column."""
     from ox.data.datasets import Coding, TableDataset
-    from ox.train.samples import plain
+    from ox.train.samples import as_array
 
-    coding = Coding(trained.coding.features, None)
-    rule = "fill" if trained.missing == "fill" else "error"
+    coding = Coding(table_dataset.coding.features, None)
+    rule = "fill" if table_dataset.missing == "fill" else "error"
     try:
         rows = TableDataset(
-            table, missing=rule, one_hot=trained.one_hot, max_categories=trained.max_categories, coding=coding
+            table,
+            missing=rule,
+            one_hot=table_dataset.one_hot,
+            max_categories=table_dataset.max_categories,
+            coding=coding,
         )
     except (ArgumentError, LoadError) as error:
         error.where = str(path)
         raise
     if not len(rows):
         raise LoadError(f"{path} has no rows", expected="a header and at least one row")
-    return [plain(x) for x in rows.batch(np.arange(len(rows)))]
+    return [as_array(x) for x in rows.batch(np.arange(len(rows)))]
 
 
-def _json(source: Source, path: Path, wanted: list[Wanted]) -> list[Array]:
-    """Nested lists of a single input, an object of them by input, or rows of the recipe's table as objects."""
-    if path.stat().st_size > LARGEST:
-        raise LoadError(f"{path} is too large", expected=f"at most {LARGEST:,} bytes", hint="an .npz file")
+def _json(source: Source, path: Path, specs: list[InputSpec]) -> list[Array]:
+    """Reads JSON: nested lists for one input, an object of lists by input name, or table rows as objects."""
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise LoadError(f"{path} is too large", expected=f"at most {MAX_JSON_BYTES:,} bytes", hint="an .npz file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise LoadError(f"{path} is no JSON file", got=str(error) or type(error).__name__) from error
+        raise LoadError(f"{path} is not a JSON file", got=str(error) or type(error).__name__) from error
     rows = [value] if isinstance(value, dict) else value
-    trained = _trained_table(source)
-    if trained is not None and isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-        names = [column.name for column in trained.coding.features]
-        if lacking := [name for name in names for row in rows if name not in row]:
+    table_dataset = _table_dataset(source)
+    if table_dataset is not None and isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        names = [column.name for column in table_dataset.coding.features]
+        if absent := [name for name in names for row in rows if name not in row]:
             raise LoadError(
-                f"a row of {path} has no '{lacking[0]}'", expected=", ".join(names),
-                got=", ".join(next(row for row in rows if lacking[0] not in row)),
+                f"a row of {path} has no '{absent[0]}'", expected=", ".join(names),
+                got=", ".join(next(row for row in rows if absent[0] not in row)),
             )  # fmt: skip
-        return _encoded({name: [row[name] for row in rows] for name in names}, trained, path)
+        return _encode_rows({name: [row[name] for row in rows] for name in names}, table_dataset, path)
     if isinstance(value, dict):
-        return _in_order({name: _numbers(x, path, name) for name, x in value.items()}, wanted, path)
-    return [_numbers(value, path, wanted[0].name)]
+        return _in_order({name: _numbers(x, path, name) for name, x in value.items()}, specs, path)
+    return [_numbers(value, path, specs[0].name)]
 
 
 def _numbers(value: Any, path: Path, name: str) -> Array:
-    """Nested lists of one shape as an array."""
+    """Converts nested lists to an array."""
     try:
         array = np.asarray(value)
     except ValueError:
         array = np.zeros(0, object)
     if array.dtype.kind not in "biuf" or not array.ndim:
         raise LoadError(
-            f"'{name}' in {path} is no array of numbers",
-            expected="nested lists of numbers, all of one length in each place",
+            f"'{name}' in {path} is not an array of numbers",
+            expected="nested lists of numbers, of equal lengths at each level",
             got=_shape_of(value),
         )
     return array

@@ -1,4 +1,4 @@
-"""`ox inspect`: what an ONNX file takes, gives and contains."""
+"""`ox inspect`: shows the inputs, outputs and contents of an ONNX file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def inspect(
     path: Annotated[Path, typer.Argument(help="An ONNX file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what an ONNX file takes, gives and contains."""
+    """Show the inputs, outputs and contents of an ONNX file."""
     from ox.export.summary import inspect as read
 
     summary = read(path)
@@ -46,7 +46,7 @@ def report(summary: Summary) -> list[tuple[str, str]]:
         rows.append(("functions", ", ".join(summary.functions)))
     rows.append(("parameters", f"{summary.parameters:,} in {summary.initializers} initializers"))
     if summary.external:
-        rows.append(("data", f"beside it, in {', '.join(summary.external)}"))
+        rows.append(("data", f"in {', '.join(summary.external)}"))
     rows.append(("contract", f"ox {summary.version}" if summary.version else "none: not written by ox"))
     rows.append(("golden", f"{summary.golden} samples" if summary.golden else "none"))
     if summary.run:

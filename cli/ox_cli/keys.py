@@ -1,4 +1,4 @@
-"""`ox keys`: the API keys of `ox serve --keys FILE`. A running server follows every change."""
+"""`ox keys`: the API keys of `ox serve --keys FILE`. A running server reloads the file when it changes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,31 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Make, list and revoke API keys of `ox serve`.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Create, list and revoke API keys for `ox serve`.")
 
-File = Annotated[Path, typer.Argument(help="The key file, a TOML.", metavar="FILE")]
+File = Annotated[Path, typer.Argument(help="The key file (TOML).", metavar="FILE")]
 
 
 @app.command("new")
 def new_key(
     file: File,
-    name: Annotated[str, typer.Option(help="Whom it belongs to; logs show it.")],
+    name: Annotated[str, typer.Option(help="Name of the key's owner; logs show it.")],
     models: Annotated[
-        list[str] | None, typer.Option(help="Patterns of model names, with commas; may be repeated. All of them.")
+        list[str] | None,
+        typer.Option(help="Allowed models: names or patterns such as mo*, separated by commas.", show_default="all"),
     ] = None,
-    actions: Annotated[str, typer.Option(help="Of infer, read, manage and metrics, with commas.")] = "infer,read",
-    rate: Annotated[float | None, typer.Option(help="Calls a second; no limit of its own.")] = None,
-    burst: Annotated[float | None, typer.Option(help="Calls at once; as many as a second has.")] = None,
-    days: Annotated[int | None, typer.Option(help="How long it is valid; for ever.", min=1, max=36_500)] = None,
+    actions: Annotated[
+        str, typer.Option(help="Allowed actions, separated by commas: infer, read, manage, metrics.")
+    ] = "infer,read",
+    rate: Annotated[float | None, typer.Option(help="Requests per second.", show_default="the server's --rate")] = None,
+    burst: Annotated[
+        float | None, typer.Option(help="Requests allowed in one burst.", show_default="the requests of one second")
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(help="Days until the key expires.", show_default="never", min=1, max=36_500)
+    ] = None,
 ) -> None:
-    """Make a key, add its hash to FILE and print it: this once, then nobody can."""
+    """Create a key, print it once and store its hash in FILE. The key cannot be shown again."""
     from ox.errors import ArgumentError
     from ox.serve.access.key import Key, digest_of, new_secret
     from ox.serve.access.keyfile import read, write
@@ -41,7 +48,7 @@ def new_key(
     key = Key(name, digest_of(secret.encode()), tuple(patterns), tuple(_parts(actions)), rate, burst, expires)
     write(file, [*keys, key])
     typer.echo(secret)
-    typer.echo(f"added '{name}' to {file}; the key is shown this once", err=True)
+    typer.echo(f"added '{name}' to {file}; the key is not shown again", err=True)
 
 
 def _parts(text: str) -> list[str]:
@@ -49,8 +56,10 @@ def _parts(text: str) -> list[str]:
 
 
 @app.command("list")
-def list_keys(file: File, as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False) -> None:
-    """Whom FILE lets in, and to what; never the keys themselves."""
+def list_keys(
+    file: File, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False
+) -> None:
+    """List the keys of FILE: name, models, actions, rate and expiry. The keys themselves are not stored."""
     from ox.serve.access.keyfile import read
 
     for key in read(file):
@@ -66,8 +75,8 @@ def list_keys(file: File, as_json: Annotated[bool, typer.Option("--json", help="
 
 
 @app.command("revoke")
-def revoke_key(name: Annotated[str, typer.Argument(help="Whose key.", metavar="NAME")], file: File) -> None:
-    """Take a key out of FILE; running servers refuse it within a second."""
+def revoke_key(name: Annotated[str, typer.Argument(help="Name of the key.", metavar="NAME")], file: File) -> None:
+    """Remove a key from FILE. Running servers refuse it within a second."""
     from ox.errors import ArgumentError
     from ox.serve.access.keyfile import read, write
 

@@ -1,4 +1,4 @@
-"""`ox launch -- page.py`: one program on several processes."""
+"""`ox launch -- train.py`: a script on several processes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ import typer
 
 def launch(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- PAGE [ARGS]...", help="A page, or -m and a module, and its arguments.")
+        list[str],
+        typer.Argument(metavar="-- SCRIPT [ARGS]...", help="A script, or -m and a module, and its arguments."),
     ],
     nproc: Annotated[
         int | None,
-        typer.Option(help="How many processes (ranks).", show_default="one a core, or the host file's slots"),
+        typer.Option(help="Number of processes (ranks).", show_default="one per core, or the slots of the host file"),
     ] = None,
     hostfile: Annotated[
         Path | None,
-        typer.Option(help="Lines of host:slots, for machines that share this folder.", show_default=False),
+        typer.Option(help="File with one host:slots per line. The hosts must share this folder.", show_default=False),
     ] = None,
-    max_restarts: Annotated[int, typer.Option(help="How often all are started again when one fails.")] = 0,
+    max_restarts: Annotated[int, typer.Option(help="How many times to restart all processes after one fails.")] = 0,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds that ranks wait for one another.", show_default="120 to meet, then 1800"),
+        typer.Option(help="Seconds that ranks wait for each other.", show_default="120 at the start, then 1800"),
     ] = None,
-    label: Annotated[bool, typer.Option("--label", help="Begin each line of output with its rank.")] = False,
+    label: Annotated[bool, typer.Option("--label", help="Print the rank before each line of output.")] = False,
 ) -> None:
-    """Run a page on several processes that train together, with mpiexec.
+    """Run a training script on several processes with mpiexec (distributed training).
 
-    ox launch --nproc 2 -- page.py --lr 0.1
+    ox launch --nproc 2 -- train.py --lr 0.1
 
-    Ctrl-C and SIGTERM are passed on to all ranks; when one dies, all end. Under Slurm, srun --mpi=pmi2 python page.py
-    starts the ranks itself.
+    Ctrl-C and SIGTERM are sent to all ranks. If one rank dies, all are stopped.
+
+    Under Slurm, start the ranks with: srun --mpi=pmi2 python train.py
     """
     from ox.distributed.launcher import Plan, run
     from ox_cli import ranks

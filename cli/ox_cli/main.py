@@ -1,17 +1,17 @@
 """The `ox` command.
 
-`ox --help` must feel instant, so nothing heavy is imported here: not `ox`, not NumPy. A command is a line in `COMMANDS`
-and a file beside this one. Module `ox_cli.<module>` holds a plain function of the same name whose parameters carry
+`ox --help` must start fast, so this module imports nothing heavy: not `ox`, not NumPy. A command is a line in
+`COMMANDS` and a file beside this one. Module `ox_cli.<module>` holds a function of the same name. Its parameters have
 Typer's annotations:
 
     # cli/ox_cli/train.py
-    def train(recipe: Annotated[str, typer.Argument(help="a name, or a page of your own")], ...) -> None: ...
+    def train(recipe: Annotated[str, typer.Argument(help="a name, or the path of a recipe file")], ...) -> None: ...
 
-A command that has commands of its own holds a Typer `app` instead. The module is imported when its command runs or
-shows its help. The function raises `OxError` for everything that the user can mend, `typer.Exit(code)` to end with
-another code than 0, and otherwise returns None.
+A command with subcommands holds a Typer `app` instead. The module is imported when its command runs or shows its help.
+The function raises `OxError` for errors that the user can fix and `typer.Exit(code)` to set an exit code other than 0.
+Otherwise it returns None.
 
-Exit codes: 0 done, 1 an error (or `OxError.exit_code`), 2 wrong usage, 130 Ctrl-C.
+Exit codes: 0 success, 1 an error (or `OxError.exit_code`), 2 wrong usage, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from typer.core import TyperGroup
 
 # command -> (module and function, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("train", "Train a recipe: a name such as digits, or the path to a page of your own."),
-    "launch": ("launch", "Run a page on several processes that train together."),
-    "runs": ("runs", "List runs, compare and plot them, or write the report of one."),
-    "eval": ("evaluate", "Measure a run or an ONNX file on held-back data."),
-    "predict": ("predict", "Run a model, from a run or an ONNX file, on an input of yours."),
-    "export": ("export", "Write a run's model as an ONNX file that has proven itself."),
-    "inspect": ("inspect", "Show what an ONNX file takes, gives and contains."),
-    "serve": ("serve", "Serve an ONNX file over HTTP (Open Inference Protocol V2)."),
-    "keys": ("keys", "Make, list and revoke API keys of `ox serve`."),
-    "tune": ("tune", "Measure how a model is best served on this machine."),
-    "bench": ("bench", "Load a V2 server, over HTTP or gRPC, and say how it took it."),
-    "port": ("port", "Rewrite the imports of PyTorch scripts, and list what has no counterpart."),
-    "doctor": ("doctor", "Say what this machine really has: threads, runtimes, devices."),
+    "train": ("train", "Train a model from a recipe: a built-in name such as digits, or a recipe file."),
+    "launch": ("launch", "Run a training script on several processes (distributed training)."),
+    "runs": ("runs", "List, compare and plot training runs, or write an HTML report."),
+    "eval": ("evaluate", "Evaluate a run or an ONNX file on the test set."),
+    "predict": ("predict", "Run a model, from a run or an ONNX file, on your own input."),
+    "export": ("export", "Export a run's model to a verified ONNX file."),
+    "inspect": ("inspect", "Show the inputs, outputs and contents of an ONNX file."),
+    "serve": ("serve", "Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2)."),
+    "keys": ("keys", "Create, list and revoke API keys for `ox serve`."),
+    "tune": ("tune", "Find the fastest serving settings for a model on this machine."),
+    "bench": ("bench", "Load-test a V2 server over HTTP or gRPC."),
+    "port": ("port", "Convert the imports of PyTorch scripts and list what ox does not support."),
+    "doctor": ("doctor", "Check this machine: CPU threads, ONNX Runtime, GPU and MPI."),
 }
 
 
 class LazyGroup(TyperGroup):
-    """Lists every command from the table, and imports only the one that was asked for."""
+    """Lists all commands from the table and imports only the one that runs."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -53,14 +53,14 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Imports a command's module and builds its parser; asks no more than the table says."""
+    """Imports a command's module and builds its parser."""
     module, summary = COMMANDS[name]
-    page = importlib.import_module(f"ox_cli.{module}")
-    if hasattr(page, "app"):  # a command with commands of its own
-        return typer.main.get_command(page.app)
-    function = getattr(page, module)
+    imported = importlib.import_module(f"ox_cli.{module}")
+    if hasattr(imported, "app"):  # a command with subcommands
+        return typer.main.get_command(imported.app)
+    function = getattr(imported, module)
     single = typer.Typer(add_completion=False)
-    # A function without a docstring of its own gets the table's line as its help.
+    # A function without a docstring shows the line of the table as its help.
     single.command(name, help=None if function.__doc__ else summary)(function)
     return typer.main.get_command(single)
 
@@ -75,8 +75,8 @@ def application() -> typer.Typer:
     return app
 
 
-def _any_encoding() -> None:
-    """What a terminal cannot show becomes "?": a locale without UTF-8 is no reason to fail."""
+def _replace_unencodable() -> None:
+    """Print "?" for characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
@@ -94,18 +94,20 @@ VERSION = typer.Option("--version", help="Show the version and exit.", is_eager=
 
 
 def common(version: Annotated[bool, VERSION] = False) -> None:
-    """Train eagerly, export a standard ONNX file that proves itself, serve it."""
+    """Train models, export them to verified ONNX files, and serve these files."""
 
 
 def _stub() -> None:
-    """Stands in the list of commands until `load` replaces it."""
+    """Placeholder in the list of commands; `load` replaces it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns the exit code; what goes wrong is said on stderr in the one format."""
-    _any_encoding()
+    """Runs one command line and returns the exit code. Errors are printed to stderr in the format of `OxError`."""
+    _replace_unencodable()
     code = _run(argv)
-    if abandoned := sys.modules.get("ox.serve.abandoned"):  # no other command has threads that nobody can end
+    if abandoned := sys.modules.get(
+        "ox.serve.runtime.abandoned_threads"
+    ):  # only `ox serve` can have threads that cannot be stopped
         abandoned.leave(code)
     return code
 
@@ -117,7 +119,7 @@ def _run(argv: Sequence[str] | None) -> int:
         code = command.main(args=arguments, prog_name="ox", standalone_mode=False)
     except KeyboardInterrupt:
         return 130
-    except SystemExit as stop:  # of a page: its code and its message are the user's own
+    except SystemExit as stop:  # raised by the user's recipe file or script: keep its code and its message
         from ox_cli.errors import report_exit
 
         return report_exit(stop)

@@ -1,4 +1,4 @@
-"""What `ox eval` and `ox predict` run: the best weights of a run, or an ONNX file, behind one call on arrays."""
+"""The model of `ox eval` and `ox predict`: the best weights of a run, or an ONNX file, called with arrays."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Array = np.ndarray[Any, Any]
 class Source:
     """A model that can be run.
 
-    `inputs` names the arguments of `run` where they are known; `recipe` is what trained it, where that is known.
+    `inputs` are the names of the arguments of `run`, and `recipe` is the recipe that trained it, if these are known.
     """
 
     name: str
     inputs: tuple[str, ...]
     labels: list[str] | None
     recipe: Recipe | None
-    model: Any = None  # an ox Module: what would be exported
-    whole: Any = None  # what was trained, of which it may be a part
+    model: Any = None  # an ox Module: the one that `ox export` writes
+    trained: Any = None  # the trained Module, of which `model` may be a part
     session: Any = None  # an ONNX Runtime session
 
     @property
     def order(self) -> Any:
-        """What says in which order the inputs of a batch with names are: the model, or their names."""
+        """The order of named inputs: the model, or the names of the file's inputs."""
         return self.inputs if self.model is None else self.model
 
     def run(self, arrays: Sequence[Array]) -> Array:
-        """The first output for a batch, one array an input."""
+        """The first output for a batch; `arrays` has one array per input."""
         if self.session is not None:
             if len(arrays) != len(self.inputs):
                 raise ShapeError(f"{self.name} takes {len(self.inputs)} inputs", got=f"{len(arrays)} arrays")
@@ -48,7 +48,7 @@ class Source:
             except Exception as error:  # ONNX Runtime's classes have no common base but Exception
                 shapes = [f"{a.dtype} {list(a.shape)}" for a in arrays]
                 raise ShapeError(
-                    f"{self.name} does not take this", got=f"{', '.join(shapes)}: {_first_line(error)}"
+                    f"{self.name} does not take this input", got=f"{', '.join(shapes)}: {_first_line(error)}"
                 ) from error
             return output
         from ox import devices, from_numpy, no_grad
@@ -58,34 +58,39 @@ class Source:
         first = outputs[0] if isinstance(outputs, tuple | list) else outputs
         return devices.cpu(first.array)
 
-    def needed_recipe(self) -> Recipe:
+    def require_recipe(self) -> Recipe:
         """The recipe, for its data.
 
         Raises:
-            LoadError: nothing says which it is.
+            LoadError: the recipe is not known.
         """
         if self.recipe is None:
-            raise LoadError(f"{self.name} does not say which recipe trained it", hint="--recipe digits, or a page")
+            raise LoadError(f"{self.name} does not name its recipe", hint="--recipe digits, or --recipe FILE")
         return self.recipe
 
 
-def open_source(given: Path | None, recipe: str | None = None) -> Source:
-    """A run's folder, an ONNX file, or, with None, the newest run. `recipe` overrides what the model itself says.
+def open_source(path_or_run: Path | None, recipe: str | None = None) -> Source:
+    """Opens a run's folder, an ONNX file or, with None, the newest run. `recipe` replaces the recipe of the model.
 
     Raises:
-        LoadError: neither a run nor a readable file.
+        LoadError: it is neither a run nor a readable ONNX file.
         RecipeError: no such recipe.
     """
     from ox import train
-    from ox.train.export_inputs import exported
+    from ox.train.recipe.export_inputs import module_to_export
 
-    if given is not None and (given.suffix == ".onnx" or given.is_file()):
-        source = _from_file(given)
+    if path_or_run is not None and (path_or_run.suffix == ".onnx" or path_or_run.is_file()):
+        source = _from_file(path_or_run)
     else:
-        run = train.newest_run() if given is None else train.find(given)
-        page, model = train.restore(run)
+        run = train.newest_run() if path_or_run is None else train.find(path_or_run)
+        run_recipe, model = train.restore(run)
         source = Source(
-            str(run.folder), tuple(page.inputs), page.labels, page, model=exported(page, model), whole=model
+            str(run.folder),
+            tuple(run_recipe.inputs),
+            run_recipe.labels,
+            run_recipe,
+            model=module_to_export(run_recipe, model),
+            trained=model,
         )
     if recipe is not None:
         source.recipe = train.load(recipe, needed=("data",))
@@ -101,7 +106,7 @@ def _from_file(path: Path) -> Source:
     if not path.is_file():
         raise LoadError(f"there is no file {path}", hint="ox export writes one")
     options = runtime.SessionOptions()
-    options.log_severity_level = 4  # what it has to say comes back as the exception
+    options.log_severity_level = 4  # errors come back as exceptions
     try:
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's classes have no common base but Exception
@@ -109,7 +114,7 @@ def _from_file(path: Path) -> Source:
     try:
         metadata = session.get_modelmeta().custom_metadata_map
     except UnicodeDecodeError as error:
-        raise LoadError(f"{path} is damaged: its metadata is no text", got=str(error)) from error
+        raise LoadError(f"{path} is damaged: its metadata is not text", got=str(error)) from error
     return Source(
         str(path),
         tuple(entry.name for entry in session.get_inputs()),
@@ -128,7 +133,7 @@ def _labels(metadata: dict[str, str]) -> list[str] | None:
 
 
 def _recipe(metadata: dict[str, str]) -> Recipe | None:
-    """The recipe that a file names: the copy in its run's folder while that is here, else one that comes with ox."""
+    """The recipe that a file names: a built-in one, or the copy in the run's folder."""
     from ox import train
 
     name, run = metadata.get("ox.recipe"), metadata.get("ox.run")

@@ -1,4 +1,4 @@
-"""`ox port`: PyTorch scripts with their imports rewritten, and a list of what has no counterpart."""
+"""`ox port`: rewrites the imports of PyTorch scripts and lists names that ox does not have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 @dataclass
 class Job:
-    """One script: where it is read, where its result goes (None for nowhere), and what came of it."""
+    """One script: its path, the path to write (None: do not write), and the result or error."""
 
     path: Path
     target: Path | None
@@ -32,26 +32,29 @@ class Job:
 
 
 def port(
-    paths: Annotated[list[Path], typer.Argument(help="Python files, or folders of them.", metavar="PATH...")],
+    paths: Annotated[list[Path], typer.Argument(help="Python files or folders.", metavar="PATH...")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write: a file, or a folder for several.")
+        Path | None, typer.Option("--output", "-o", help="File to write, or folder for several files.")
     ] = None,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Write each file over itself.")] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Overwrite the files.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit code 1 if something has no counterpart.")
+        bool, typer.Option("--check", help="Write nothing; exit code 1 if a name has no counterpart.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The list as one JSON object on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as one JSON object to stdout.")] = False,
 ) -> None:
-    """Rewrite the imports of PyTorch scripts, and list what has no counterpart in ox.
+    """Rewrite the imports of PyTorch scripts and list the names that have no counterpart in ox.
 
-    Only imports change, and no script is run. A single file goes to stdout if no place is named, and the list to
-    stderr. Names behind `hasattr` or in a `try` are listed as guarded.
+    Only imports are changed, and no script is run.
+
+    Without an output option a single file is printed to stdout, and the list to stderr.
+
+    Names inside `try` or after a check with `hasattr` are listed as guarded.
     """
     jobs = _jobs(paths, output, in_place, check or as_json)
     if sum((output is not None, in_place, check)) > 1:
-        raise _usage("-o, --in-place and --check exclude each other", "one of them")
+        raise _usage("-o, --in-place and --check exclude each other", "use one of them")
     for job in jobs:
-        _work(job)
+        _port_file(job)
     if len(jobs) == 1 and jobs[0].error:
         raise jobs[0].error
     to_stdout = not (output or in_place or check or as_json)
@@ -64,28 +67,28 @@ def port(
             _list(job, sys.stderr if to_stdout else sys.stdout)
     if as_json:
         typer.echo(json.dumps({"files": [_entry(job) for job in jobs]}))
-    if any(job.error or (check and _lacking(job)) for job in jobs):
+    if any(job.error or (check and _unsupported(job)) for job in jobs):
         raise typer.Exit(1)
 
 
 def _jobs(paths: list[Path], output: Path | None, in_place: bool, only_list: bool) -> list[Job]:
-    """What is to be read, and where each result goes; refused before anything is written."""
+    """The files to read and the paths to write. Raises UsageError before anything is written."""
     several = len(paths) > 1 or paths[0].is_dir()
     files = [each for path in paths for each in _files(path)]
     if output is None:
         if several and not in_place and not only_list:
-            raise _usage("several files do not go to stdout together", "-o FOLDER, --in-place or --check")
+            raise _usage("several files cannot be printed to stdout", "-o FOLDER, --in-place or --check")
         return [Job(path, path if in_place else None, _local(path, below)) for path, below in files]
     if several and output.exists() and not output.is_dir():
-        raise _usage(f"{output} is a file, and there are {len(files)} to write", "-o FOLDER")
+        raise _usage(f"{output} is a file, but there are {len(files)} files to write", "-o FOLDER")
     targets = [output / below if several or output.is_dir() else output for _, below in files]
     if len(set(targets)) < len(targets):
-        raise _usage("two of the files have the same name", "one folder at a time, or --in-place")
+        raise _usage("two files have the same name", "one folder at a time, or --in-place")
     return [Job(path, target, _local(path, below)) for (path, below), target in zip(files, targets, strict=True)]
 
 
 def _local(path: Path, below: Path) -> frozenset[str]:
-    """The packages beside a script, and beside the folders that it lies in, up to the one that was named."""
+    """Local packages: those in the script's folder and in its parent folders, up to the folder on the command line."""
     folders = path.absolute().parents[: len(below.parts)]
     return frozenset(each.stem for folder in folders if folder.is_dir() for each in _modules(folder))
 
@@ -102,7 +105,7 @@ def _usage(what: str, hint: str) -> OxError:
 
 
 def _files(path: Path) -> list[tuple[Path, Path]]:
-    """Each file, and its place below the folder that was named."""
+    """Each file, and its path relative to the folder on the command line."""
     from ox.errors import LoadError
 
     if path.suffix == ".ipynb":
@@ -111,7 +114,7 @@ def _files(path: Path) -> list[tuple[Path, Path]]:
         return [(path, Path(path.name))]
     found = sorted(_scripts(path))
     if not found:
-        raise LoadError(f"{path} holds no Python file", expected="a folder with *.py files in it")
+        raise LoadError(f"{path} contains no Python file", expected="a folder with *.py files")
     return [(each, each.relative_to(path)) for each in found]
 
 
@@ -125,8 +128,8 @@ def _scripts(folder: Path) -> Iterator[Path]:
         yield from (here / each for each in files if each.endswith(".py"))
 
 
-def _work(job: Job) -> None:
-    """Port one script and write it; what goes wrong stays with it."""
+def _port_file(job: Job) -> None:
+    """Ports one script and writes it; an error is stored in the job."""
     from ox.errors import LoadError, OxError
     from ox.porting import port as ported
 
@@ -136,15 +139,15 @@ def _work(job: Job) -> None:
             _write(job.path, job.target, job.ported.data)
     except OxError as error:
         job.error = error
-    except (OSError, ValueError) as error:  # a ValueError is a name with a null character
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = str(getattr(error, "strerror", None) or error)
-        job.error = LoadError(f"{job.path} cannot be read", got=reason, hint="a Python file that is there")
+        job.error = LoadError(f"{job.path} cannot be read", got=reason, hint="an existing Python file")
 
 
 def _write(path: Path, target: Path, data: bytes) -> None:
-    """Writes the whole file or nothing. It keeps its rights, or has those of the script."""
+    """Writes the file atomically. Its permissions stay; a new file gets those of the script."""
     from ox.errors import WriteError
-    from ox.files import write_whole
+    from ox.serialization.files import write_whole
 
     if target.exists() and not os.access(target, os.W_OK):
         raise WriteError(f"{target} was not written", got="it is read-only", hint=f"chmod u+w {target}, or -o FILE")
@@ -152,7 +155,7 @@ def _write(path: Path, target: Path, data: bytes) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"{target.parent} was not made", got=error.strerror, hint="-o FOLDER") from None
+        raise WriteError(f"{target.parent} could not be created", got=error.strerror, hint="-o FOLDER") from None
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(data)
@@ -167,8 +170,8 @@ def _print(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _lacking(job: Job) -> int:
-    """How many uses have no counterpart, and the script goes wrong there."""
+def _unsupported(job: Job) -> int:
+    """The number of names without a counterpart, not counting guarded ones."""
     return sum(not each.guarded for each in job.ported.missing) if job.ported else 0
 
 
@@ -176,9 +179,9 @@ def _list(job: Job, stream: IO[str]) -> None:
     assert job.ported is not None
     for each in job.ported.missing:
         typer.echo(f"{job.path}:{each}", file=stream)
-    imports, lacking = job.ported.imports, _lacking(job)
+    imports, unsupported = job.ported.imports, _unsupported(job)
     statements = f"{imports or 'no'} import{'' if imports == 1 else 's'} to rewrite"
-    typer.echo(f"{job.path}: {statements}, {lacking or 'nothing'} without a counterpart", file=stream)
+    typer.echo(f"{job.path}: {statements}, {unsupported or 'nothing'} without a counterpart", file=stream)
 
 
 def _entry(job: Job) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`ox train` on several processes: starting them, and being one of them."""
+"""`ox train` on several processes: starts the ranks, and sets up each rank."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 
 def is_rank() -> bool:
     """Whether MPI started this process as one of several."""
-    from ox.distributed.start import launch
+    from ox.distributed.init import launch
 
     here = launch()
     return here.by == "mpi" and here.size > 1
 
 
-def wanted(nproc: int | None, resume: Path | None) -> int:
-    """How many processes to train on: what was asked for, or for a run to be resumed as many as it began with."""
+def process_count(nproc: int | None, resume: Path | None) -> int:
+    """The number of processes: --nproc, or for a resumed run the number that it began with."""
     if nproc is not None or resume is None:
         return nproc or 1
     from ox.train import find
@@ -28,16 +28,16 @@ def wanted(nproc: int | None, resume: Path | None) -> int:
 
 
 def check(nproc: int | None) -> None:
-    """Raise UsageError for a number of processes that is none."""
+    """Raises UsageError if `nproc` is less than 1."""
     if nproc is not None and nproc < 1:
         from ox_cli.errors import UsageError
 
-        raise UsageError("--nproc is how many processes train together", expected="at least 1", got=str(nproc))
+        raise UsageError("--nproc must be a number of processes", expected="at least 1", got=str(nproc))
 
 
-def start(options: dict[str, Any], nproc: int, restarts: int) -> None:
-    """Run `ox train` on `nproc` ranks, and end as they end. `options` are those given, by their names; a bare word has
-    an empty one."""
+def launch_ranks(options: dict[str, Any], nproc: int, restarts: int) -> None:
+    """Runs `ox train` on `nproc` ranks; exits with their exit code. `options` maps the names of the given options to
+    their values; a positional argument has an empty name."""
     from ox.distributed.launcher import Plan, run
 
     words = ["-m", "ox_cli", "train"]
@@ -54,8 +54,8 @@ def start(options: dict[str, Any], nproc: int, restarts: int) -> None:
 
 
 @contextmanager
-def together() -> Iterator[bool]:
-    """Within, the ranks are a process group, if there are several. Gives whether this one speaks for all."""
+def process_group() -> Iterator[bool]:
+    """Within the block several ranks form a process group. Yields whether this process prints."""
     if not is_rank():
         yield True
         return
@@ -64,7 +64,7 @@ def together() -> Iterator[bool]:
     dist.init_process_group()
     try:
         yield dist.get_rank() == 0
-    except typer.Exit:  # what all ranks have agreed on
+    except typer.Exit:  # all ranks exit together
         dist.destroy_process_group()
         raise
     dist.destroy_process_group()

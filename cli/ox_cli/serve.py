@@ -1,4 +1,4 @@
-"""`ox serve`: ONNX files behind the Open Inference Protocol V2."""
+"""`ox serve`: a server for ONNX files (Open Inference Protocol V2)."""
 
 from __future__ import annotations
 
@@ -13,67 +13,100 @@ from ox_cli.early_stop import early_stop
 def serve(
     models: Annotated[
         list[Path],
-        typer.Argument(help="ONNX files, each served under its stem, or folders NAME/1/model.onnx", metavar="MODEL..."),
+        typer.Argument(
+            help="ONNX files (model name: the file name without .onnx), or folders with NAME/1/model.onnx.",
+            metavar="MODEL...",
+        ),
     ],
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 is all of IPv4, :: everything.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0: all IPv4 addresses, :: also IPv6.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0 takes a free one and says which.", show_default="8000")
+        int | None, typer.Option(help="Port to listen on; 0: a free port, which is printed.", show_default="8000")
     ] = None,
     uds: Annotated[
-        Path | None, typer.Option(help="A Unix domain socket to listen on, instead of a port or beside --port.")
+        Path | None,
+        typer.Option(help="Path of a Unix domain socket to listen on. Without --port, no TCP port is opened."),
     ] = None,
     grpc: Annotated[
-        str, typer.Option(help="own (on the same port), grpcio (on a port of its own, extra grpc) or off.")
+        str,
+        typer.Option(help="gRPC server: own (on the HTTP port), grpcio (separate port, needs the extra grpc) or off."),
     ] = "own",
-    grpc_port: Annotated[int | None, typer.Option(help="A port for gRPC alone; 0 takes a free one.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda (that or an error) or auto (says what it chose).")] = "auto",
-    max_rows: Annotated[int | None, typer.Option(help="Most rows of a batch; without it measured. 0: none.")] = None,
-    max_wait_ms: Annotated[float, typer.Option(help="How long a free instance waits for a batch to fill.")] = 0.0,
-    deadline_ms: Annotated[float, typer.Option(help="How long a request may take that does not say.")] = 10_000.0,
-    instances: Annotated[int | None, typer.Option(help="Threads that run a model; measured, or 1 on a GPU.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of one run; measured.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes that share the ports, each with all models.", min=1)] = 1,
-    load_timeout_s: Annotated[
-        float, typer.Option(help="How long loading and trying a model may take; then it is given up.")
-    ] = 120.0,
-    max_queue: Annotated[int, typer.Option(help="Most rows that wait; more are refused with 503.")] = 1024,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificates (PEM); with --tls-key, TLS on every port.")
+    grpc_port: Annotated[int | None, typer.Option(help="Separate port for gRPC; 0: a free port.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda (an error if it does not work) or auto.")] = "auto",
+    max_rows: Annotated[
+        int | None, typer.Option(help="Largest batch size, in samples; 0: no batching.", show_default="measured")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key (PEM).")] = None,
-    tls_client_ca: Annotated[Path | None, typer.Option(help="Ask for client certificates of these (PEM).")] = None,
-    keys: Annotated[Path | None, typer.Option(help="API keys, made by `ox keys`; without it nobody is asked.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Calls a second of one client address; no limit.")] = None,
-    manage: Annotated[bool, typer.Option("--manage", help="Let anybody load and unload models.")] = False,
-    watch: Annotated[bool, typer.Option(help="Follow the files: new, changed and removed models.")] = True,
-    log: Annotated[str | None, typer.Option(help="Write a log to standard error, as json or text.")] = None,
-    log_level: Annotated[str, typer.Option(help="Its lowest level: debug, info, warning, error or off.")] = "info",
-    access_log: Annotated[bool, typer.Option("--access-log", help="A line of it for each request.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="OpenTelemetry spans, as the OTEL_* variables say.")] = False,
-    json_nan: Annotated[
-        bool, typer.Option("--json-nan", help="Let JSON hold NaN, Infinity and -Infinity, both ways.")
+    max_wait_ms: Annotated[
+        float, typer.Option(help="Milliseconds that a free instance waits for a fuller batch.")
+    ] = 0.0,
+    deadline_ms: Annotated[
+        float, typer.Option(help="Default deadline in milliseconds for requests that set none.")
+    ] = 10_000.0,
+    instances: Annotated[
+        int | None,
+        typer.Option(help="Concurrent runs of a model, one thread each.", show_default="measured; 1 on a GPU"),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="ONNX Runtime threads for one run.", show_default="measured")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Server processes on the same port; each loads all models.", min=1)] = 1,
+    load_timeout_s: Annotated[
+        float, typer.Option(help="Time limit in seconds for loading and checking a model.")
+    ] = 120.0,
+    max_queue: Annotated[int, typer.Option(help="Largest queue of a model, in samples; more get status 503.")] = 1024,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="TLS certificate chain (PEM); needs --tls-key. Applies to all ports.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key of the certificate (PEM).")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Require client certificates signed by these CAs (PEM).")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="File of API keys, see `ox keys`; without it no key is needed.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests per second and client address.", show_default="no limit")
+    ] = None,
+    manage: Annotated[
+        bool, typer.Option("--manage", help="Allow management calls, such as load and unload, without a key.")
     ] = False,
-    max_body_mib: Annotated[int, typer.Option(help="Largest body of a request, in MiB.", min=1, max=2047)] = 16,
+    watch: Annotated[
+        bool, typer.Option(help="Watch the files; reload models that are added, changed or removed.")
+    ] = True,
+    log: Annotated[
+        str | None, typer.Option(help="Write a log to stderr; format: json or text.", show_default="off")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning, error or off.")] = "info",
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log one line per request.")] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Send OpenTelemetry traces; configured by the OTEL_* variables.")
+    ] = False,
+    json_nan: Annotated[
+        bool, typer.Option("--json-nan", help="Allow NaN, Infinity and -Infinity in JSON requests and responses.")
+    ] = False,
+    max_body_mib: Annotated[int, typer.Option(help="Largest request body, in MiB.", min=1, max=2047)] = 16,
     max_dim: Annotated[
         list[str] | None,
-        typer.Option(
-            help="NAME=SIZE: the most that a dimension which varies may be, such as tokens=512; of all models."
-        ),
+        typer.Option(help="NAME=SIZE: largest size of a dynamic dimension, for all models, such as tokens=512."),
     ] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            help="NAME=VALUE for each limit of what clients may do, such as reply=64MiB, rows=8192, idle_s=5min: "
+            help="NAME=VALUE: a limit on requests and clients, such as reply=64MiB, rows=8192, idle_s=5min. Names: "
             "url, header_bytes, header_count, body, json, reply, buffered, unread, states, connections, pipeline, "
             "streams, rows, memory, strings, regions, request_s, timeout_s, idle_s, write_s, linger_s, poll_s, drain_s."
         ),
     ] = None,
 ) -> None:
-    """Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2) until Ctrl-C, then drain."""
+    """Serve ONNX files over HTTP and gRPC (Open Inference Protocol V2).
+
+    Ctrl-C or SIGTERM stops the server after the accepted requests are answered.
+    """
     with early_stop():
-        from ox.serve import Options
+        from ox.serve import ModelConfig
         from ox.serve import serve as run
-        from ox.serve.limits import parse_dims, parse_limits
+        from ox.serve.config.request_limits import parse_dims, parse_limits
 
         def show(line: str) -> None:
             typer.echo(line)
@@ -98,7 +131,7 @@ def serve(
             access_log=access_log,
             trace=trace,
             json_nan=json_nan,
-            options=Options(
+            options=ModelConfig(
                 device,
                 max_rows,
                 max_wait_ms,

@@ -1,4 +1,4 @@
-"""`ox tune serve`: how a model is best served on this machine."""
+"""`ox tune serve`: the fastest serving settings for a model on this machine."""
 
 from __future__ import annotations
 
@@ -10,38 +10,42 @@ import typer
 from ox_cli import outputs
 
 if TYPE_CHECKING:
-    from ox.serve.engine.tune import Point, Tuning
+    from ox.serve.tuning.tune import Point, Tuning
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @app.callback()
 def tune() -> None:
-    """Measure, and write down the settings that suit this machine."""
+    """Find the fastest settings for this machine."""
 
 
 @app.command()
 def serve(
     model: Annotated[Path, typer.Argument(help="An ONNX file.", metavar="MODEL")],
-    out: Annotated[Path | None, typer.Option(help="Write the settings, as ox.toml has them, to this new file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the settings to this new file, as a table for ox.toml.")
+    ] = None,
     chart: Annotated[
-        Path | None, typer.Option(help="Where the curves go: .png, .svg or .pdf; beside --out if not given.")
+        Path | None, typer.Option(help="Write a chart: .png, .svg or .pdf.", show_default="next to --out")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="How long to measure, about; little time, fewer settings.", min=1)
+        float, typer.Option(help="Approximate measuring time; less time, fewer settings.", min=1)
     ] = 20.0,
-    clients: Annotated[int, typer.Option(help="Clients that each wait for their answer.", min=1, max=4096)] = 32,
+    clients: Annotated[
+        int, typer.Option(help="Concurrent clients; each sends its next request after the response.", min=1, max=4096)
+    ] = 32,
     device: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
 ) -> None:
-    """Measure instances, threads and batch sizes through the server's own batcher; recommend, and show why."""
+    """Measure instances, threads and batch sizes with the server's batcher, and recommend the best settings."""
     from rich.console import Console
 
     from ox.errors import ArgumentError
-    from ox.serve.engine.curve import check, draw
-    from ox.serve.engine.tune import tune as measure
+    from ox.serve.tuning.chart import check, draw
+    from ox.serve.tuning.tune import tune as measure
 
     if out is not None and out.exists():
-        raise ArgumentError(f"{out} is there already", hint="another name; then move the table where it belongs")
+        raise ArgumentError(f"{out} exists already", hint="another name; then move its table to your ox.toml")
     chart = chart or (out.with_suffix(".png") if out is not None else None)
     if chart is not None:
         check(chart)
@@ -49,7 +53,9 @@ def serve(
     with Console(stderr=True).status("measuring") as status:
 
         def tell(point: Point) -> None:
-            status.update(f"{point.setting.layout}, batches up to {point.setting.max_rows}: {point.rate:,.0f} rows/s")
+            status.update(
+                f"{point.setting.layout}, batches up to {point.setting.max_rows}: {point.rate:,.0f} samples/s"
+            )
 
         tuning = measure(model, device=device, seconds=seconds, clients=clients, tell=tell)
     _show(tuning)
@@ -73,7 +79,7 @@ def _show(tuning: Tuning) -> None:
         (tuning.loads, f"{tuning.best.setting.layout}, batches up to {tuning.best.setting.max_rows}, other loads"),
     ):
         table = Table(title=title, title_justify="left")
-        heads = ("instances × threads", "most rows", "clients", "rows/s", "p50 ms", "p99 ms", "rows a batch", "")
+        heads = ("instances × threads", "max batch", "clients", "samples/s", "p50 ms", "p99 ms", "mean batch", "")
         for head in heads:
             table.add_column(head, justify="left" if head == heads[0] else "right")
         for point in points:
@@ -82,7 +88,7 @@ def _show(tuning: Tuning) -> None:
     if tuning.skipped:
         tried = len(tuning.points)
         console.print(
-            f"{tried} of {tried + tuning.skipped} settings fitted into the time; more --seconds, more settings"
+            f"{tried} of {tried + tuning.skipped} settings were measured in this time; for more, raise --seconds"
         )
     if tuning.why is not None:
         console.print(f"batching is off: {tuning.why}")

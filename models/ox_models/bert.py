@@ -22,14 +22,14 @@ class BertConfig:
     """Sizes, by their names in config.json; the defaults are those of bert-base, with 110 million parameters.
 
     Args:
-        vocab_size: kinds of tokens.
-        hidden_size: numbers a token is represented by; `num_attention_heads` must divide it.
-        num_hidden_layers, num_attention_heads: layers, and heads of attention in each.
-        intermediate_size: width between the two dense maps of a layer.
-        hidden_dropout_prob, attention_probs_dropout_prob: dropout of what each part gives, and of attention weights.
-        max_position_embeddings: tokens of the longest text.
-        type_vocab_size: kinds of segments, as question and answer.
-        num_labels: classes.
+        vocab_size: number of different tokens.
+        hidden_size: size of a token's vector; `num_attention_heads` must divide it.
+        num_hidden_layers, num_attention_heads: number of layers, and of attention heads in each.
+        intermediate_size: width between the two dense layers of a block.
+        hidden_dropout_prob, attention_probs_dropout_prob: dropout of the output of each part, and of attention weights.
+        max_position_embeddings: length of the longest text, in tokens.
+        type_vocab_size: number of segment types, such as question and answer.
+        num_labels: number of classes.
     """
 
     vocab_size: int = 30522
@@ -52,7 +52,7 @@ class BertConfig:
 
 
 class BertEmbeddings(nn.Module):
-    """What a token is, where it stands, and in which segment: three tables, added."""
+    """The sum of token, position and segment embeddings."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class BertEmbeddings(nn.Module):
 
 
 class BertSelfAttention(nn.Module):
-    """Each token gathers from all that are no padding what it needs."""
+    """Multi-head self-attention over all tokens except padding."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class BertSelfAttention(nn.Module):
 
 
 class BertOutput(nn.Module):
-    """A dense map whose result is added to what came in before it."""
+    """A dense layer with a residual connection and layer normalization."""
 
     def __init__(self, inputs: int, config: BertConfig) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class BertEncoder(nn.Module):
 
 
 class BertPooler(nn.Module):
-    """The first token, [CLS], speaks for the whole text."""
+    """A dense layer on the first token, [CLS], which represents the whole text."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -169,8 +169,8 @@ class BertPooler(nn.Module):
 
 
 class BertModel(nn.Module):
-    """Tokens int64 [batch, length], and a mask of the same shape with 0 where there is only padding, to what each token
-    means in its text, [batch, length, hidden_size], and what the text does, [batch, hidden_size]."""
+    """Tokens int64 [batch, length] and a mask of the same shape (0 for padding) to a vector for each token, [batch,
+    length, hidden_size], and one for the whole text, [batch, hidden_size]."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class BertModel(nn.Module):
 
 
 class BertForSequenceClassification(nn.Module):
-    """Tokens and mask, as of `BertModel`, to one score a class, [batch, num_labels]."""
+    """Tokens and mask, as in `BertModel`, to one score per class, [batch, num_labels]."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class BertForSequenceClassification(nn.Module):
 
 
 def _small(module: nn.Module) -> None:
-    """First weights as in the paper: small and about 0; no bias."""
+    """Initial weights as in the paper: normal with a small deviation; biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
@@ -227,7 +227,7 @@ ONLY: dict[str, tuple[Any, ...]] = {
 
 
 def weights(config: BertConfig) -> int:
-    """How many numbers such a `BertModel` is made of."""
+    """The number of weights of such a `BertModel`."""
     size, inner = config.hidden_size, config.intermediate_size
     tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size + 2
     each = size * (4 * size + 2 * inner + 9) + inner
@@ -237,8 +237,8 @@ def weights(config: BertConfig) -> int:
 def from_pretrained(
     path: str | os.PathLike[str], num_labels: int | None = None
 ) -> tuple[BertForSequenceClassification, list[str]]:
-    """A classifier that begins with the weights of a checkpoint in Hugging Face's form; as theirs, it comes without
-    dropout (`eval`) until `train`.
+    """A classifier with the weights of a checkpoint in Hugging Face's format. Like theirs it is in eval mode, without
+    dropout, until `train`.
 
     Args:
         path: the folder with config.json and model.safetensors (or pytorch_model.bin), or that file. Names may begin

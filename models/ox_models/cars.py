@@ -1,8 +1,8 @@
-"""How far does a car go on a gallon? Regression on a table of numbers, with one word in each row.
+"""Miles per gallon of a car: regression on a table of numbers and one text column.
 
-392 cars of 1970 to 1982: cylinders, power, weight, year, and whether they come from America, Europe or Japan. On the
-held-back cars the mean of all is 6.9 miles off, linear regression 2.3, and this network 1.9: a fifth less, because the
-world bends. The first 1,000 pounds of weight cost more miles than the next.
+392 cars of 1970 to 1982: cylinders, power, weight, year, and the region of origin (America, Europe or Japan). The mean
+absolute error on the test set is 6.9 miles for the mean of all cars, 2.3 for linear regression, and 1.9 for this
+network: a fifth less, because the relation is not linear. The first 1,000 pounds cost more miles than the next.
 
 Data: R. Quinlan, Auto MPG, CC BY 4.0.
 """
@@ -25,14 +25,14 @@ inputs = {
 outputs = {"mpg": "miles per US gallon"}
 shareable = True
 
-# The averaged weights of the last steps (EMA) are evaluated and exported: on 235 rows single steps jump about.
+# The averaged weights (EMA) are evaluated and exported, because with 235 rows the weights of single steps vary much.
 defaults = {"epochs": 200, "batch_size": 32, "lr": 0.005, "ema": 0.98}
 metrics = ["mae", "rmse", "r2"]
 best = "-mae"
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """235 cars to learn from, 78 to choose the best epoch by, 79 held back."""
+    """235 cars for training, 78 for validation (they choose the best epoch), 79 for testing."""
     columns = table("auto_mpg")
     numbers = np.stack([columns[name] for name in NUMBERS], axis=1).astype(np.float32)
     origin = np.array([ORIGINS.index(word) for word in columns["origin"]])
@@ -40,14 +40,14 @@ def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
 
 
 class Consumption(nn.Module):
-    """Everything that the data says about scales is in the model, as buffers: pounds go in, miles come out."""
+    """A network with the scales of the data as buffers: its inputs are in pounds, its outputs in miles."""
 
     def __init__(self, numbers: ox.Tensor, mpg: ox.Tensor) -> None:
         super().__init__()
         for name, column in (("numbers", numbers), ("mpg", mpg)):
             self.register_buffer(f"{name}_mean", column.mean(0))
             self.register_buffer(f"{name}_std", column.std(0))
-        # A word is no number: Japan is not twice Europe. Each gets a column of its own, 1 where it is that.
+        # One-hot encoding of the region: one column per region, 1 where it applies.
         self.hidden = nn.Sequential(nn.Linear(len(NUMBERS) + len(ORIGINS), 64), nn.GELU(), nn.Linear(64, 64), nn.GELU())
         self.head = nn.Linear(64, 1)
 
@@ -64,7 +64,7 @@ def model() -> nn.Module:
     return Consumption(numbers, mpg)
 
 
-# Squared while it is small, straight when it is large: a few odd cars should not decide for all others.
+# Quadratic for small errors and linear for large ones, so that a few unusual cars do not dominate.
 loss = nn.HuberLoss(delta=3.0)
 
 

@@ -13,20 +13,20 @@ import ox
 from ox.errors import LoadError
 
 WEIGHTS = "model.safetensors"
-PICKLED = "pytorch_model.bin"  # what torch.save wrote; ox.load reads weights from it, and runs nothing
+PICKLED = "pytorch_model.bin"  # written by torch.save; ox.load reads the weights and runs no code
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings and the weights of a checkpoint.
+    """Reads the settings and the weights of a checkpoint.
 
     Args:
         path: the folder, or the file of weights in it.
 
     Returns:
-        what config.json says, and tensors by name.
+        the content of config.json, and tensors by name.
 
     Raises:
-        LoadError: a file is missing or damaged, or the weights are in a form that ox does not read.
+        LoadError: a file is missing or damaged, or the weights are in an unsupported format.
     """
     path = Path(path)
     folder, file = (path, path / WEIGHTS) if path.is_dir() else (path.parent, path)
@@ -55,7 +55,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def settings(config: Mapping[str, Any], fields: Mapping[str, type], only: Mapping[str, tuple[Any, ...]]) -> Any:
-    """Those of config.json's settings that a model knows, by name.
+    """The settings of config.json that a model uses, by name.
 
     Args:
         fields: the settings' types. `only`: what else may be there, and the values that are implemented.
@@ -78,13 +78,13 @@ def settings(config: Mapping[str, Any], fields: Mapping[str, type], only: Mappin
 
 
 def must_fill(state: Mapping[str, Any], count: int) -> None:
-    """Refuse settings that ask for far more numbers than the file holds, before a model of that size is made.
+    """Refuses settings for a model with far more weights than the file, before the model is created.
 
     Args:
-        count: weights of the model, about.
+        count: approximate number of weights of the model.
 
     Raises:
-        LoadError: more than four times what there is.
+        LoadError: more than four times the weights of the file.
     """
     held = sum(tensor.numel() for tensor in state.values())
     if count > 4 * held:

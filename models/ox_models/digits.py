@@ -1,7 +1,7 @@
-"""Handwritten digits: a small convolutional network learns to read 8×8 images. About 99 % right after ten seconds.
+"""Handwritten digits: a small convolutional network classifies 8×8 images. About 99 % accuracy after ten seconds.
 
-This page is a recipe, `ox train digits`, and it reads from top to bottom: the data, the network, how the data is
-varied, what is minimised, and how. Copy it, change it, and train the copy: `ox train my_page.py`.
+This file is the recipe of `ox train digits`. It defines, from top to bottom: the data, the network, the augmentation,
+the loss and the optimizer. To adapt it, copy the file and train the copy: `ox train my_recipe.py`.
 """
 
 import numpy as np
@@ -11,37 +11,37 @@ from ox import nn
 from ox.data import TensorDataset
 from ox_models.digits_data import split
 
-# What goes in and what comes out. These names stand in the exported file, and the server's clients use them.
+# Names and meanings of the inputs and outputs. The exported file contains them, and clients of the server use them.
 inputs = {"image": "grey levels from 0 (paper) to 1 (ink), rows from the top"}
 outputs = {"logits": "one score a digit, the largest is the answer; softmax makes probabilities of them"}
 labels = list("0123456789")
 
-# The digits are public (CC BY 4.0), so a few real ones may travel inside the exported file as golden samples.
+# The digits are public (CC BY 4.0), so the exported file may contain some of them as golden samples.
 shareable = True
 
-# Enough for 99 %; more epochs change little. `ox train digits --epochs 5` is a quick look.
+# Enough for 99 %; more epochs change little. For a quick test: `ox train digits --epochs 5`.
 defaults = {"epochs": 20, "batch_size": 64, "lr": 0.01}
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """1,149 images to learn from and 288 to choose the best epoch by. 360 are held back: no choice ever depends on
-    them, so what the network scores there, once, at the end, is what it will score on the digits of a stranger."""
+    """1,149 images for training, 288 for validation (they choose the best epoch) and 360 for testing. No decision
+    depends on the test set. It is used once, at the end, so its accuracy is an estimate for new digits."""
     train, validation, held_back = split()
     return TensorDataset(*train), TensorDataset(*validation), TensorDataset(*held_back)
 
 
 class LeNet(nn.Module):
-    """LeNet's plan: convolve and halve, twice, then two dense layers. What is newer is batch normalization, which keeps
-    the numbers between the layers in range, so that training can take large steps."""
+    """Like LeNet: two convolutions, each followed by pooling, then two dense layers. Batch normalization is added; it
+    keeps the values between the layers in range, so that training can use a large learning rate."""
 
     def __init__(self) -> None:
         super().__init__()
-        # 32 strokes of 3×3 pixels are looked for everywhere; pooling keeps the best match of each 2×2 square.
+        # 32 filters of 3×3 pixels detect strokes at each position; pooling keeps the maximum of each 2×2 square.
         # [batch, 1, 8, 8] becomes [batch, 32, 4, 4].
         self.strokes = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2))
-        # 64 arrangements of strokes: corners, loops, crossings. Now [batch, 64, 2, 2].
+        # 64 filters detect combinations of strokes: corners, loops, crossings. Now [batch, 64, 2, 2].
         self.shapes = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2))
-        # Which of them, where, make which digit.
+        # Combinations of these and their positions determine the digit.
         self.head = nn.Sequential(nn.Flatten(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
 
     def forward(self, image: ox.Tensor) -> ox.Tensor:
@@ -54,10 +54,10 @@ def model() -> nn.Module:
 
 
 def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
-    """A digit that moves by a pixel is the same digit. Nobody has to tell the network: it is shown each image shifted
-    by -1, 0 or 1 pixel down and across, drawn anew each time, and so never sees quite the same image twice.
+    """A digit that moves by a pixel is the same digit. The network learns this because each image is shifted by -1, 0
+    or 1 pixel vertically and horizontally, at random in each epoch.
 
-    All randomness comes from `generator`, so that a run that was killed goes on as if it had not been.
+    All random numbers come from `generator`, so that a resumed run gives the same result as an uninterrupted one.
     """
     images, answers = batch
     padded = np.pad(images.numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -66,7 +66,7 @@ def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.T
     return ox.from_numpy(windows[np.arange(len(images)), :, down, across]), answers
 
 
-# Label smoothing asks for 91 % certainty instead of 100 %: the network stops exaggerating, and errs less on new digits.
+# Label smoothing: the target probability is 91 %, not 100 %. This reduces overconfidence and errors on new digits.
 loss = nn.CrossEntropyLoss(label_smoothing=0.1)
 
 
@@ -75,5 +75,5 @@ def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
 
 
 def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
-    """Up to the full learning rate in the first third, then slowly down to nearly nothing: find the valley, settle."""
+    """The learning rate rises to its maximum in the first third, then falls slowly to nearly 0."""
     return ox.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)

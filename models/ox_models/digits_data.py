@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-TRAIN, VALIDATION, HELD_BACK = 1149, 288, 360
+TRAIN, VALIDATION = 1149, 288  # images; the other 360 are the test set
 
 
 class Part(NamedTuple):
@@ -41,10 +41,10 @@ def load_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def split() -> Split:
-    """1,149 digits to train on, 288 to choose by, 360 held back; the same in every run, process and NumPy version.
+    """1,149 digits for training, 288 for validation, 360 for testing; the same in every run, process and NumPy version.
 
-    The shuffle comes from `RandomState`, whose stream NumPy has frozen, and not from a run's seed: a held-back digit
-    that another seed trains on would not be held back.
+    The shuffle uses `RandomState`, whose stream NumPy has frozen, and not a run's seed: with another seed, digits of
+    the test set would be used for training.
     """
     images, labels = load_digits()
     order = np.random.RandomState(0).permutation(len(labels))

@@ -1,8 +1,8 @@
-"""Clothes, by the network that everybody builds first: 784 numbers in, ten sigmoids, ten scores out. 74 %, in seconds.
+"""Clothes, by a first small network: 784 numbers in, ten sigmoids, ten scores out. 74 % accuracy in seconds.
 
-This page is a recipe, `ox train fashion`, and is here to compare: nothing in it is random but the first weights and the
-order of the images, so from the same weights and batches any library must draw the same loss curve. PyTorch does: no
-loss of the 9,380 steps differs by 0.0001. What one would use is the next page, `ox train fashion_cnn`.
+This file is the recipe of `ox train fashion`. It compares libraries: only the initial weights and the order of the
+images are random, so with the same weights and batches every library must give the same losses. PyTorch does: no loss
+of the 9,380 steps differs by 0.0001. A better network for these images is `ox train fashion_cnn`.
 """
 
 import ox
@@ -10,41 +10,41 @@ from ox import nn
 from ox.data import TensorDataset
 from ox_models.fashion_data import LABELS, split
 
-# What goes in and what comes out. These names stand in the exported file, and the server's clients use them.
+# Names and meanings of the inputs and outputs. The exported file contains them, and clients of the server use them.
 inputs = {"image": "28×28 grey levels from 0 (background) to 1, rows from the top"}
 outputs = {"log_probabilities": "one a kind of clothing, the largest is the answer; exp makes probabilities of them"}
 labels = LABELS
 
-# The images' licence (MIT) lets a few of them travel inside the exported file as golden samples.
+# The images have the MIT licence, so the exported file may contain some of them as golden samples.
 shareable = True
 
 defaults = {"epochs": 10, "batch_size": 64, "lr": 0.01}
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """55,000 images to learn from and 5,000 to choose the best epoch by. The 10,000 test images are held back: the
-    network is asked about them once, at the end."""
+    """55,000 images for training, 5,000 for validation (they choose the best epoch), and the 10,000 test images, which
+    are used once, at the end."""
     return split()
 
 
 def model() -> nn.Module:
-    """7,960 parameters. Each of ten sigmoids asks one yes-or-no question about all pixels at once; the ten scores are
-    weighted votes of the ten answers. So little room makes each answer blunt, and nothing is looked for in more than
-    one place: a boot that is shifted by three pixels is a new boot."""
+    """7,960 parameters. Each of the ten sigmoids is a yes-or-no decision on all pixels at once; the ten scores are
+    weighted sums of these decisions. Ten decisions are few, and the network does not know that a pattern may be at
+    another position: a boot that is shifted by three pixels is a new object for it."""
     return nn.Sequential(
         nn.Flatten(),  # [batch, 1, 28, 28] becomes [batch, 784]
         nn.Linear(784, 10),
         nn.Sigmoid(),
         nn.Linear(10, 10),
-        nn.LogSoftmax(dim=1),  # scores become log-probabilities: of ten numbers that add up to one
+        nn.LogSoftmax(dim=1),  # converts scores to log-probabilities
     )
 
 
-# The negative log-likelihood: how surprised the network is by the right answer. 2.30 is log(10), which is guessing.
+# The negative log-likelihood of the correct class. Guessing gives log(10) = 2.30.
 loss = nn.NLLLoss()
 
 
 def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
-    """Plain gradient descent. A hundredth of the gradient is a small step for sigmoids, whose slope is a quarter at
-    best, and so the curve still goes down after ten epochs. `--lr 0.5` ends at 83 %."""
+    """Plain gradient descent. A learning rate of 0.01 is small for sigmoids, whose slope is at most a quarter, so the
+    loss still falls after ten epochs. `--lr 0.5` reaches 83 %."""
     return ox.optim.SGD(model.parameters(), lr=lr)

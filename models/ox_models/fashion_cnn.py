@@ -1,7 +1,7 @@
-"""Clothes, by a small convolutional network: 92 % of Fashion-MNIST's 10,000 test images, in minutes on two cores.
+"""Clothes, by a small convolutional network: 92 % accuracy on Fashion-MNIST's test images, in minutes on two cores.
 
-`ox train fashion_cnn`. The data are those of `ox train fashion`, which gets 74 %; the difference is that this network
-looks for the same small things everywhere, and builds larger ones of them.
+`ox train fashion_cnn`. The data are those of `ox train fashion`, which reaches 74 %. This network detects the same
+small patterns at all positions and combines them to larger ones.
 """
 
 import ox
@@ -12,53 +12,53 @@ from ox_models.fashion_data import LABELS, split
 inputs = {"image": "28×28 grey levels from 0 (background) to 1, rows from the top"}
 outputs = {"logits": "one score a kind of clothing, the largest is the answer; softmax makes probabilities of them"}
 labels = LABELS
-shareable = True  # the images' licence (MIT) lets a few travel inside the exported file as golden samples
+shareable = True  # the images have the MIT licence, so the exported file may contain some as golden samples
 
 defaults = {"epochs": 10, "batch_size": 128, "lr": 0.01}
-metrics = ["confusion"]  # which kind is taken for which: most of what is wrong is shirts
+metrics = ["confusion"]  # the confusion matrix: most errors are shirts
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """55,000 images to learn from, 5,000 to choose the best epoch by, and the 10,000 test images, held back."""
+    """55,000 images for training, 5,000 for validation (they choose the best epoch), and the 10,000 test images."""
     return split()
 
 
 def block(inside: int, outside: int) -> nn.Sequential:
-    """Look for `outside` patterns of 3×3 everywhere, keep the numbers in range, then the best match of each 2×2.
+    """`outside` filters of 3×3, batch normalization, and the maximum of each 2×2 square.
 
-    The convolution has no bias, for the normalization would subtract it again."""
+    The convolution has no bias, because the normalization would subtract it again."""
     return nn.Sequential(
         nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(), nn.MaxPool2d(2)
     )
 
 
 def model() -> nn.Module:
-    """98,554 parameters, three quarters of them in the first dense layer, but nearly all of the time goes into the
-    three convolutions, which look at 784, 196 and 49 places of each image."""
+    """98,554 parameters. Three quarters of them are in the first dense layer, but the three convolutions take nearly
+    all of the time, because they run at 784, 196 and 49 positions of each image."""
     return nn.Sequential(
         block(1, 16),  # edges: [batch, 16, 14, 14]
         block(16, 32),  # seams and straps: [batch, 32, 7, 7]
         block(32, 64),  # collars, heels, sleeves: [batch, 64, 3, 3]
         nn.Flatten(),
-        nn.Dropout(0.25),  # a quarter of what was found is hidden at each step, so that no answer hangs on one pattern
+        nn.Dropout(0.25),  # drops a quarter of the features, so that no decision depends on one pattern
         nn.Linear(576, 128),
         nn.ReLU(),
         nn.Linear(128, 10),
     )
 
 
-mirrored = transforms.RandomHorizontalFlip()  # half of them: a shoe that points to the left is a shoe
+mirrored = transforms.RandomHorizontalFlip()  # flip half of them: a shoe may point to the left or to the right
 
 
 def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
-    """Batches pass through here on their way into training, those of validation do not. All randomness comes from
-    `generator`, so that a run that was killed goes on as if it had not been."""
+    """Applied to training batches, not to validation batches. All random numbers come from `generator`, so that a
+    resumed run gives the same result as an uninterrupted one."""
     images, answers = batch
     return mirrored.batch(images, generator), answers
 
 
-# Shirts, coats and pullovers look alike at 28×28: asking for 91 % certainty instead of 100 % keeps the network from
-# learning by heart what cannot be told apart.
+# Shirts, coats and pullovers look alike at 28×28. With label smoothing the target probability is 91 %, so the network
+# does not memorise images that cannot be distinguished.
 loss = nn.CrossEntropyLoss(label_smoothing=0.1)
 
 
@@ -67,6 +67,6 @@ def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
 
 
 def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
-    """Up to the full learning rate in the first third, then slowly down to nearly nothing: most of the last percent is
-    won while the steps become small."""
+    """The learning rate rises to its maximum in the first third, then falls slowly to nearly 0. Most of the last
+    percent of accuracy is gained while the steps become small."""
     return ox.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)

@@ -17,8 +17,8 @@ VALIDATION = 5_000
 
 
 def split(padding: int = 0) -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """55,000 images to learn from, 5,000 to choose the best epoch by, and the 10,000 test images, held back: no choice
-    ever depends on them.
+    """55,000 images for training, 5,000 for validation (they choose the best epoch), and the 10,000 test images. No
+    decision depends on the test images.
 
     Args:
         padding: rows and columns of background on each side; 2 makes 32×32.
@@ -27,10 +27,10 @@ def split(padding: int = 0) -> tuple[TensorDataset, TensorDataset, TensorDataset
         Three datasets of an image, float32 [1, 28, 28] from 0 (background) to 1, and its kind, int64.
 
     Raises:
-        LoadError: Fashion-MNIST is not on this machine; says where it was looked for and how to get it.
+        LoadError: Fashion-MNIST is not on this machine; the error lists the searched folders and how to get it.
     """
     images, kinds = arrays(train=True, padding=padding)
-    # The order of the file is random already, so its last 5,000 are as good a choice as any.
+    # The file is in random order, so its last 5,000 images are a random sample.
     return (
         TensorDataset(images[:-VALIDATION], kinds[:-VALIDATION]),
         TensorDataset(images[-VALIDATION:], kinds[-VALIDATION:]),

@@ -22,11 +22,11 @@ class GPT2Config:
     """Sizes, by their names in config.json; the defaults are those of the smallest GPT-2, with 124 million parameters.
 
     Args:
-        vocab_size: kinds of tokens.
-        n_positions: tokens that it can look back on, at most.
-        n_embd: numbers a token is represented by; `n_head` must divide it.
-        n_layer, n_head: blocks, and heads of attention in each.
-        embd_pdrop, attn_pdrop, resid_pdrop: dropout of embeddings, attention weights, and what each block adds.
+        vocab_size: number of different tokens.
+        n_positions: the longest context, in tokens.
+        n_embd: size of a token's vector; `n_head` must divide it.
+        n_layer, n_head: number of blocks, and of attention heads in each.
+        embd_pdrop, attn_pdrop, resid_pdrop: dropout of embeddings, attention weights, and the output of each block.
     """
 
     vocab_size: int = 50257
@@ -45,7 +45,7 @@ class GPT2Config:
 
 
 class Conv1D(nn.Module):
-    """y = x·W + b. What others call Linear, but the weight lies as [inputs, outputs]."""
+    """y = x·W + b: a Linear layer whose weight has the shape [inputs, outputs]."""
 
     def __init__(self, outputs: int, inputs: int, std: float = 0.02) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ class Conv1D(nn.Module):
 
 
 class GPT2Attention(nn.Module):
-    """Each token gathers from those before it what it needs: several heads, each with weights of its own."""
+    """Causal multi-head self-attention."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.heads, self.drop = config.n_head, config.attn_pdrop
         self.c_attn = Conv1D(3 * config.n_embd, config.n_embd)
-        # what blocks add to the stream is drawn smaller, the more of them add
+        # smaller initial weights for more layers, because the outputs of all blocks are added
         self.c_proj = Conv1D(config.n_embd, config.n_embd, std=0.02 / math.sqrt(2 * config.n_layer))
         self.resid_dropout = nn.Dropout(config.resid_pdrop)
 
@@ -80,7 +80,7 @@ class GPT2Attention(nn.Module):
 
 
 class GPT2MLP(nn.Module):
-    """What each token then makes of it, by itself."""
+    """The MLP of a block, applied to each token."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class GPT2Block(nn.Module):
 
 
 class GPT2Model(nn.Module):
-    """Tokens int64 [batch, length] to what each stands for in its context, [batch, length, n_embd]."""
+    """Tokens int64 [batch, length] to a vector for each token in its context, [batch, length, n_embd]."""
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class GPT2LMHeadModel(nn.Module):
         super().__init__()
         self.transformer = GPT2Model(config)
         self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
-        self.lm_head.weight = self.transformer.wte.weight  # one table both to read tokens and to write them
+        self.lm_head.weight = self.transformer.wte.weight  # the embedding and the output layer share one weight
 
     def forward(self, input_ids: ox.Tensor) -> ox.Tensor:
         logits: ox.Tensor = self.lm_head(self.transformer(input_ids))
@@ -164,7 +164,7 @@ ONLY = {
 
 
 def weights(config: GPT2Config) -> int:
-    """How many numbers such a model is made of."""
+    """The number of weights of such a model."""
     size, each = config.n_embd, 12 * config.n_embd + 13
     return size * (config.vocab_size + config.n_positions + config.n_layer * each + 2)
 
@@ -193,5 +193,5 @@ def from_pretrained(path: str | os.PathLike[str]) -> GPT2LMHeadModel:
 
 
 def _renamed(name: str) -> str | None:
-    """attn.bias is no bias but the triangle of what may be seen; masked_bias its filler."""
+    """attn.bias is the causal mask, not a bias; masked_bias is its fill value."""
     return None if name.endswith((".attn.bias", ".attn.masked_bias")) else name

@@ -1,7 +1,7 @@
 """A third of the King James Bible (1611), which ships with ox: chapters of verses, and their fixed split.
 
-Source: Debian's package bible-kjv-text; `data/ATTRIBUTION.txt` says which books. English text that is in nobody's
-copyright, long enough to learn from, and of six kinds that a reader tells apart.
+Source: Debian's package bible-kjv-text; `data/ATTRIBUTION.txt` says which books. English text in the
+public domain, long enough for training, of six kinds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ox.data.datasets import load_tokenizer
 
-# all characters that occur; there is no X in these books
+# all characters of these books; there is no X
 ALPHABET = "\n !'(),-.:;?ABCDEFGHIJKLMNOPQRSTUVWYZabcdefghijklmnopqrstuvwxyz"
 VOCABULARY = files("ox_models") / "data" / "kjv_wordpiece.json"  # a tokenizer.json, as Hugging Face's models have one
 KINDS = ["law", "history", "wisdom", "prophets", "gospels", "letters"]
@@ -36,9 +36,9 @@ def chapters() -> list[Chapter]:
 
 
 def split(all_chapters: list[Chapter]) -> tuple[list[Chapter], list[Chapter], list[Chapter]]:
-    """Of each kind's chapters every tenth to choose by, every tenth held back, the others to learn from.
+    """Of each kind's chapters one tenth for validation, one tenth for testing, the others for training.
 
-    Chapters are split and not verses: verses that tell one story side by side would tell on each other.
+    Whole chapters are split, not verses: neighbouring verses are too similar to be in different parts.
     """
     parts: tuple[list[Chapter], list[Chapter], list[Chapter]] = ([], [], [])
     for kind in KINDS:

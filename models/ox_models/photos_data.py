@@ -1,7 +1,7 @@
-"""Eight photographs of surfaces, of scikit-image, cut so that what is learned, chosen by and held back never overlaps.
+"""Eight photographs of surfaces from scikit-image; training, validation and test crops never overlap.
 
 scikit-image names their sources, https://scikit-image.org/docs/stable/api/skimage.data.html; each is in the public
-domain, CC0, or without known restrictions. `pip install scikit-image` brings the files; nothing is downloaded.
+domain, CC0, or without known restrictions. `pip install scikit-image` contains the files; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ SURFACES = {
     "brick wall": "brick", "grass": "grass", "gravel": "gravel", "the moon": "moon", "galaxies": "hubble_deep_field",
     "stained tissue": "immunohistochemistry", "a retina": "retina", "coins": "coins",
 }  # fmt: skip
-SIDE = 512  # each photograph's, once it is square
-CROP = 224  # of what goes into the network
-PASSES = 60  # crops of each photograph an epoch
+SIDE = 512  # the size of the square photographs
+CROP = 224  # the input size of the network
+PASSES = 60  # crops of each photograph per epoch
 
 
 def photographs() -> list[NDArray[np.uint8]]:
-    """The eight, grey, their middle square at 512×512.
+    """The eight photographs: the middle square in grey at 512×512.
 
-    Grey, because colour would give nearly every one away: what is left to go by is texture and shape.
+    Grey, because colour alone would nearly always identify the photograph. Texture and shape remain.
 
     Raises:
         RecipeError: scikit-image is not installed.
@@ -43,7 +43,7 @@ def photographs() -> list[NDArray[np.uint8]]:
             hint="pip install scikit-image",
         ) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of scikit-image's own
+        warnings.simplefilter("ignore")  # part of scikit-image
         return [square(getattr(data, name)()) for name in SURFACES.values()]
 
 
@@ -56,15 +56,15 @@ def square(photograph: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def as_images(grey: ox.Tensor) -> ox.Tensor:
-    """uint8 [n, 1, 224, 224] as networks for photographs take them: float32 [n, 3, 224, 224] from 0 to 1."""
+    """Converts uint8 [n, 1, 224, 224] to the usual input of image networks: float32 [n, 3, 224, 224] from 0 to 1."""
     scaled = grey.to(ox.float32) / 255
     images: ox.Tensor = scaled.expand(-1, 3, -1, -1).contiguous()
     return images
 
 
 class LeftHalves(Dataset):
-    """The part to learn from: the left half of each photograph, uint8 [1, 512, 256], and its number, 60 times an epoch.
-    A page's `augment` takes a crop of it, another one each time."""
+    """The training data: the left half of each photograph, uint8 [1, 512, 256], and its class, 60 times per epoch. The
+    recipe's `augment` takes a random crop of it each time."""
 
     def __init__(self, photographs: list[NDArray[np.uint8]]) -> None:
         self.halves = np.stack([photograph[np.newaxis, :, : SIDE // 2] for photograph in photographs])
@@ -77,10 +77,10 @@ class LeftHalves(Dataset):
 
 
 def crops(photographs: list[NDArray[np.uint8]], top: int) -> TensorDataset:
-    """Nine crops of 128×128 of each photograph's quarter at the right, from row `top` on, enlarged to 224×224."""
+    """Nine crops of 128×128 from the right half of each photograph, from row `top` on, resized to 224×224."""
     corners = [(top + down, SIDE // 2 + left) for down in (0, 64, 128) for left in (0, 64, 128)]
-    # One of each photograph, then the next of each: the first few samples show all of them. What is resized is cut out
-    # first, for resizing looks at neighbours.
+    # One crop of each photograph, then the next of each, so that the first samples contain all classes. Crop before
+    # resizing, because resizing uses neighbouring pixels.
     pieces = [each[y : y + 128, x : x + 128, np.newaxis] for y, x in corners for each in photographs]
     enlarged = F.resize(np.stack(pieces), [CROP, CROP])
     numbers = np.tile(np.arange(len(photographs), dtype=np.int64), len(corners))

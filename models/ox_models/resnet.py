@@ -1,12 +1,12 @@
-"""ResNet: networks that grew deep because every block may also do nothing.
+"""ResNet: deep networks with residual connections.
 
-A network of twenty plain convolutions learns worse than one of ten: the gradient has to find its way through all of
-them. He, Zhang, Ren and Sun (https://arxiv.org/abs/1512.03385) let each block only *add* to what goes past it. A block
-of zeros then changes nothing, twenty blocks are never worse than ten, and the gradient runs home along the sums.
+A network of twenty plain convolutions trains worse than one of ten, because the gradient must pass through all of
+them. In a ResNet (He, Zhang, Ren and Sun, https://arxiv.org/abs/1512.03385) each block *adds* its output to its input.
+A block with zero weights changes nothing, so more blocks do no harm, and the gradient flows directly through the sums.
 
-This page is the network alone, to import: `from ox_models.resnet import resnet18`. Two recipes train it,
-`ox train resnet18` on small images and `ox train resnet18_photos` on 224×224 crops of photographs. The names of the
-parameters are torchvision's, so its weights load: `resnet18(1000).load_state_dict(ox.load("resnet18.safetensors"))`.
+This module contains only the network: `from ox_models.resnet import resnet18`. Two recipes train it,
+`ox train resnet18` on small images and `ox train resnet18_photos` on 224×224 crops of photographs. The parameters have
+torchvision's names, so its weights load: `resnet18(1000).load_state_dict(ox.load("resnet18.safetensors"))`.
 """
 
 import ox
@@ -14,17 +14,17 @@ from ox import nn
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions that see a neighbourhood of 5×5, and the way around them."""
+    """Two 3×3 convolutions and a residual connection."""
 
     def __init__(self, inside: int, outside: int, stride: int = 1) -> None:
         super().__init__()
-        # No bias: the normalization behind each convolution would subtract it again.
+        # No bias: the normalization after each convolution would subtract it again.
         self.conv1 = nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outside)
         self.relu = nn.ReLU()
         self.conv2 = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outside)
-        # Where the block halves the image or has more channels, the way around must do so, too: a 1×1 convolution.
+        # If the block changes the size or the channels, so must the residual connection: a 1×1 convolution.
         self.downsample: nn.Module | None = None
         if stride != 1 or inside != outside:
             self.downsample = nn.Sequential(
@@ -40,15 +40,15 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, four stages, a mean over the image, a linear layer.
+    """A stem, four stages, global average pooling and a linear layer.
 
     Args:
-        blocks: how many of them in each stage; (2, 2, 2, 2) makes 18 layers, (3, 4, 6, 3) makes 34.
-        num_classes: scores that come out.
-        small: a stem for images of 32×32 or so. The stem of the paper takes 224×224 down to 56×56 before the first
-            block; of 32×32 it would leave 8×8.
-        width: channels of the first stage; each stage has twice those of the one before, on a quarter of the pixels.
-        channels: of the image; 3 for red, green, blue.
+        blocks: number of blocks in each stage; (2, 2, 2, 2) has 18 layers, (3, 4, 6, 3) has 34.
+        num_classes: number of scores.
+        small: a stem for images of about 32×32. The stem of the paper reduces 224×224 to 56×56 before the first block;
+            it would reduce 32×32 to 8×8.
+        width: channels of the first stage; each stage has twice the channels and a quarter of the pixels of the last.
+        channels: channels of the image; 3 for red, green, blue.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ResNet(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(8 * width, num_classes)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):  # ReLU throws half away; this start keeps the size of what is left
+            if isinstance(module, nn.Conv2d):  # He initialization: keeps the variance through ReLU layers
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, image: ox.Tensor) -> ox.Tensor:
@@ -86,7 +86,7 @@ class ResNet(nn.Module):
 
 
 def stage(inside: int, outside: int, blocks: int, stride: int) -> nn.Sequential:
-    """Blocks in a row; the first one halves the image and makes the channels."""
+    """A sequence of blocks; the first one changes the size and the channels."""
     return nn.Sequential(
         BasicBlock(inside, outside, stride), *(BasicBlock(outside, outside) for _ in range(blocks - 1))
     )

@@ -1,4 +1,4 @@
-"""The tables that ship with ox, as arrays; `data/ATTRIBUTION.txt` says whose they are."""
+"""The tables that ship with ox, as arrays; `data/ATTRIBUTION.txt` lists their sources."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def table(name: str) -> dict[str, Array]:
 
 
 def split(*arrays: Array) -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """Three fifths of the rows to learn from, a fifth to choose by, a fifth held back; the same in every run.
+    """Three fifths of the rows for training, a fifth for validation, a fifth for testing; the same in every run.
 
-    The shuffle comes from `RandomState`, whose stream NumPy has frozen, and not from a run's seed: a row that another
-    seed trains on would not be held back.
+    The shuffle uses `RandomState`, whose stream NumPy has frozen, and not a run's seed: with another seed, rows of the
+    test set would be used for training.
     """
     count = len(arrays[0])
     order = np.random.RandomState(0).permutation(count)

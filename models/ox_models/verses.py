@@ -1,12 +1,12 @@
 """From which part of the Bible is this sentence? A small BERT reads verses and sorts them into six kinds of books.
 
-Law, history, wisdom, prophets, gospels, letters: a reader tells many of them by a name or a word, others by the tone.
-Always saying "gospels" is right for 22 of 100 verses, this network for 77, and counting words for as many (naive Bayes
-77, logistic regression 79): 12,742 verses alone teach little of a language. What makes BERT strong is that it has read
-much before, and `bert.from_pretrained` begins with such a checkpoint where there is one.
+The classes are law, history, wisdom, prophets, gospels and letters. Always answering "gospels" is correct for 22 % of
+the verses, this network for 77 %, and methods that count words for as many (naive Bayes 77 %, logistic regression
+79 %): 12,742 verses are too few to learn a language. BERT is strong after pre-training on much text;
+`bert.from_pretrained` starts from such a checkpoint.
 
-Sentences become numbers outside of the model, by a vocabulary of 3,000 pieces of words. The library `tokenizers` does
-it (`pip install "ox-onnx[text]"`), and a server's clients do the same with the same file: see `numbers` below.
+A tokenizer with a vocabulary of 3,000 word pieces converts sentences to numbers outside of the model. It needs the
+library `tokenizers` (`pip install "ox-onnx[text]"`); clients of a server use the same file: see `numbers` below.
 """
 
 from functools import cache
@@ -20,7 +20,7 @@ from ox.data import TensorDataset
 from ox_models.bert import BertConfig, BertForSequenceClassification
 from ox_models.kjv_data import KINDS, chapters, split, word_pieces
 
-LENGTH = 48  # pieces of a verse; what is longer, one verse in ten, is cut off
+LENGTH = 48  # the longest verse in tokens; longer ones, one in ten, are truncated
 
 inputs = {
     "input_ids": f"{LENGTH} pieces of words by their numbers in ox_models/data/kjv_wordpiece.json, the last ones 0",
@@ -43,7 +43,7 @@ def tokenizer() -> Any:
 
 
 def numbers(sentences: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """What the model reads of sentences: input_ids and attention_mask, int64 [n, LENGTH] each.
+    """The inputs of the model for sentences: input_ids and attention_mask, int64 [n, LENGTH] each.
 
     A client without ox does it in three lines, and sends both to /v2/models/model/infer:
 
@@ -56,8 +56,8 @@ def numbers(sentences: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any,
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """12,742 verses to learn from, 1,469 to choose the best epoch by, 1,614 held back; whole chapters, since verses
-    that tell one story would tell on each other."""
+    """12,742 verses for training, 1,469 for validation (they choose the best epoch), 1,614 for testing. The split is by
+    chapters, because neighbouring verses are similar."""
     parts = []
     for part in split(chapters()):
         verses = [(verse, KINDS.index(chapter.kind)) for chapter in part for verse in chapter.verses]
@@ -67,7 +67,7 @@ def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
 
 
 def model() -> nn.Module:
-    """BERT's plan on the scale of a toy: two layers of 96 instead of twelve of 768."""
+    """A small BERT: two layers of width 96 instead of twelve of width 768."""
     return BertForSequenceClassification(
         BertConfig(
             vocab_size=tokenizer().get_vocab_size(),
@@ -86,11 +86,11 @@ UNKNOWN = 1  # [UNK]
 
 
 def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
-    """Each piece is made unreadable with a chance of 15 %, so that no single word may decide. Names would, and who
-    waits for "Moses" has learnt nothing of how laws sound."""
+    """Replaces each token with [UNK] with a probability of 15 %, so that single words, such as names, do not decide
+    alone."""
     ids, mask, kinds = batch
     hidden = ox.rand(ids.shape, generator=generator) < 0.15
-    # the first, [CLS], stays, as the answer is read off there
+    # the first token, [CLS], stays: the classifier uses it
     hidden[:, 0] = False
     return ox.where(hidden & (mask == 1), ox.full_like(ids, UNKNOWN), ids), mask, kinds
 
@@ -103,5 +103,5 @@ def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
 
 
 def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
-    """Up for a tenth of the way, then down: a transformer's first steps are fragile."""
+    """Warm-up for a tenth of the steps, because a transformer's first steps are unstable; then decay."""
     return ox.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.1, cycle_momentum=False)

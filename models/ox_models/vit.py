@@ -1,11 +1,11 @@
-"""A vision transformer, small enough for a laptop: an image is cut into patches, and the patches talk to each other.
+"""A vision transformer, small enough for a laptop: an image is split into patches, the tokens of a transformer.
 
-A convolution looks at neighbours; attention looks at everything. Dosovitskiy and others
-(https://arxiv.org/abs/2010.11929) made a sentence of an image: each patch is a word, and a transformer reads it. What
-a convolution knows by construction, that neighbours belong together, this network must learn from the images: on few
-of them (here 88 %) it stays behind a smaller convolutional network, `ox train fashion_cnn`, and on millions it wins.
+A convolution combines neighbouring pixels; attention combines all patches. In the vision transformer (Dosovitskiy et
+al., https://arxiv.org/abs/2010.11929) each patch of an image is a token, like a word of a sentence. A convolution
+uses by construction that neighbouring pixels belong together; this network must learn it from the images. With few
+images (here: 88 %) it is worse than a small convolutional network, `ox train fashion_cnn`, with millions it is better.
 
-The names of the parameters are torchvision's, so that the weights of its vit_b_16 load into `vit_b_16()`, below.
+The parameters have torchvision's names, so that the weights of its vit_b_16 can be loaded into `vit_b_16()`, below.
 """
 
 import math
@@ -19,18 +19,18 @@ from ox_models.fashion_data import LABELS, split
 inputs = {"image": "28×28 grey levels from 0 (background) to 1, rows from the top"}
 outputs = {"logits": "one score a kind of clothing, the largest is the answer"}
 labels = LABELS
-shareable = True  # the images' licence (MIT) lets a few travel inside the exported file
+shareable = True  # the images have the MIT licence, so the exported file may contain some
 defaults = {"epochs": 5, "batch_size": 128, "lr": 2e-3}
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """55,000 images to learn from, 5,000 to choose the best epoch by, and the 10,000 test images, held back."""
+    """55,000 images for training, 5,000 for validation (they choose the best epoch), and the 10,000 test images."""
     return split()
 
 
 class EncoderBlock(nn.Module):
-    """Patches exchange what they know (attention), then each works on what it heard alone (mlp). Both add to what was
-    there, as the blocks of `ox_models.resnet` do, and both see it normalized."""
+    """Attention combines the patches, then an MLP processes each patch alone. Both are residual, like the blocks of
+    `ox_models.resnet`, and both have normalized inputs."""
 
     def __init__(self, width: int, heads: int, mlp: int, dropout: float) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The positions, without which an image would be a bag of patches, and the blocks."""
+    """The position embeddings, which tell the order of the patches, and the blocks."""
 
     def __init__(self, length: int, layers: int, heads: int, width: int, mlp: int, dropout: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Encoder(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """`torchvision.models.VisionTransformer`, with a size by default that trains on Fashion-MNIST in minutes."""
+    """`torchvision.models.VisionTransformer`; the default size trains on Fashion-MNIST in minutes."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class VisionTransformer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        # A convolution that steps as far as it sees: each patch becomes one vector of `width` numbers.
+        # A convolution whose stride is its kernel size: each patch becomes one vector of `width` numbers.
         self.conv_proj = nn.Conv2d(channels, width, patch_size, stride=patch_size)
         nn.init.trunc_normal_(self.conv_proj.weight, std=1 / math.sqrt(channels * patch_size**2))
-        # One word more, whose only task is to listen; what it has heard at the end is what the answer is read from.
+        # The class token: an additional token; the classifier uses its final vector.
         self.class_token = nn.Parameter(ox.zeros(1, 1, width))
         self.encoder = Encoder((image_size // patch_size) ** 2 + 1, layers, heads, width, mlp, dropout)
         self.heads = nn.Sequential(OrderedDict(head=nn.Linear(width, num_classes)))
@@ -106,7 +106,7 @@ def model() -> nn.Module:
     return VisionTransformer()
 
 
-mirrored = transforms.RandomHorizontalFlip()  # half of them: a coat is a coat from either side
+mirrored = transforms.RandomHorizontalFlip()  # flip half of them: a mirrored coat is a coat
 
 
 def augment(batch: tuple[ox.Tensor, ...], generator: ox.Generator) -> tuple[ox.Tensor, ...]:
@@ -122,5 +122,5 @@ def optimizer(model: nn.Module, lr: float) -> ox.optim.Optimizer:
 
 
 def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.lr_scheduler.LRScheduler:
-    """A transformer needs the slow start more than most: early steps that are too large are never made good."""
+    """Warm-up, then decay. Transformers need the warm-up: large steps at the start do lasting harm."""
     return ox.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)

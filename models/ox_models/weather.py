@@ -1,10 +1,10 @@
-"""How warm will it be tomorrow, and the day after, and then? An LSTM reads Seattle's last 30 days.
+"""Forecast of the temperature of the next three days: an LSTM on the last 30 days of Seattle's weather.
 
-Who says "as warm as today" is 3.0 °C off on average over the three days to come. To be much better is hard: what the
-weather does is decided far away, and this network sees one city. What can be learnt from that is that hot days cool
-down, that rain keeps an even temperature, and which season it is; together they take an eighth of the error away. Who
-promises more has often looked into the future: here the network learns from 2012 to mid-2014, its best epoch is chosen
-on the half year after that, and 2015 is held back.
+The forecast "same as today" has a mean error of 3.0 °C over the next three days. A much better one is hard, because
+the network sees the weather of one city only. It can learn that hot days are followed by cooler ones, that the
+temperature changes little with rain, and the season. Together they reduce the error by an eighth. The parts follow each
+other in time, so that no data of the future are used: training is on 2012 to mid-2014, validation (it chooses the best
+epoch) on the half year after that, and the test set is 2015.
 
 Data: NOAA, daily weather of Seattle, public domain.
 """
@@ -16,7 +16,7 @@ from ox import nn
 from ox.data import TensorDataset
 from ox_models.tables_data import table
 
-SEEN, AHEAD = 30, 3  # days that it looks back on, and foretells
+SEEN, AHEAD = 30, 3  # days of input, and days of the forecast
 
 inputs = {
     "days": f"the last {SEEN} days, the newest last; of each highest and lowest temperature in °C, precipitation in "
@@ -25,14 +25,14 @@ inputs = {
 outputs = {"highest": f"highest temperature in °C of each of the {AHEAD} days that follow"}
 shareable = True
 
-# The averaged weights of the last steps (EMA) are evaluated and exported: weather is noise, and each step follows some.
+# The averaged weights (EMA) are evaluated and exported: weather data is noisy, and so are single steps.
 defaults = {"epochs": 25, "batch_size": 32, "lr": 0.003, "clip": 1.0, "ema": 0.98}
 metrics = ["mae", "rmse"]
 best = "-mae"
 
 
 def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
-    """Windows of 30 days and the 3 that follow, by the time of what is foretold: no day is answer in two parts."""
+    """Windows of 30 days and the next 3, split by the time of the forecast days: no day is a target in two parts."""
     columns = table("seattle_weather")
     dates = np.array(columns["date"], "datetime64[D]")
     of_year = (dates - dates.astype("datetime64[Y]")).astype(int) + 1
@@ -48,22 +48,22 @@ def data() -> tuple[TensorDataset, TensorDataset, TensorDataset]:
 
 
 class Forecaster(nn.Module):
-    """Reads one day after the other and keeps what matters in 32 numbers; after the last one these are the forecast."""
+    """An LSTM with 32 units; its state after the last day gives the forecast."""
 
     def __init__(self, days: ox.Tensor) -> None:
         super().__init__()
-        # The scales of the training days are part of the model: degrees go in, degrees come out.
+        # The scales of the training days are part of the model: inputs and outputs are in degrees.
         self.register_buffer("mean", days[..., :4].mean((0, 1)))
         self.register_buffer("std", days[..., :4].std((0, 1)))
         self.lstm = nn.LSTM(6, 32, batch_first=True)
         self.dropout = nn.Dropout(0.3)
         self.head = nn.Linear(32, AHEAD)
-        # The forecast is today's temperature and a change, and the change begins at nothing.
+        # The forecast is today's temperature plus a change, whose initial weights are 0.
         for weights in self.head.parameters():
             nn.init.zeros_(weights)
 
     def forward(self, days: ox.Tensor) -> ox.Tensor:
-        # The year is a circle, on which the 31st of December stands beside the 1st of January.
+        # The day of the year as sine and cosine, so that the 31st of December is next to the 1st of January.
         angle = days[..., 4:] * (2 * np.pi / 365.25)
         standard = (days[..., :4] - self.mean) / self.std
         states, _ = self.lstm(ox.cat([standard, ox.sin(angle), ox.cos(angle)], dim=-1))
@@ -76,7 +76,7 @@ def model() -> nn.Module:
     return Forecaster(data()[0].tensors[0])
 
 
-# The absolute error, as that is what is asked for; squared, a few stormy days would decide.
+# The absolute error is the metric of the task; with the squared error a few stormy days would dominate.
 loss = nn.L1Loss()
 
 
@@ -89,7 +89,7 @@ def scheduler(optimizer: ox.optim.Optimizer, lr: float, steps: int) -> ox.optim.
 
 
 def sample(model: nn.Module) -> str:
-    """The last three days of 2015, foretold."""
+    """The forecast of the last three days of 2015."""
     days, truth = data()[2].tensors
     foretold = model(days[-1:])[0].tolist()
     pairs = zip(foretold, truth[-1].tolist(), strict=True)

@@ -1,6 +1,6 @@
 """Mixed precision: autocast, GradScaler, and the policy table. `torch.amp`; see docs/amp.md."""
 
-from ox.amp.autocast import (
+from ox.amp.autocasting import (
     autocast,
     clear_autocast_cache,
     get_autocast_dtype,
@@ -11,7 +11,7 @@ from ox.amp.autocast import (
     set_autocast_dtype,
     set_autocast_enabled,
 )
-from ox.amp.custom import custom_bwd, custom_fwd
+from ox.amp.custom_function import custom_bwd, custom_fwd
 from ox.amp.grad_scaler import GradScaler
 from ox.amp.policy import FUNCTIONS, OPERATORS
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.amp.autocast import known_device
+from ox.amp.autocasting import known_device
+from ox.core.mode import MODE, switch_mode
+from ox.core.promotion import cast
+from ox.core.tensor import is_tensor
 from ox.devices import cuda
 from ox.dtypes import float16, float32, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, TrainError
-from ox.operands import cast
-from ox.ops.mode import MODE, switched
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
-SMALLEST = 2.0**-16  # a gradient that overflows float16 at this scale is beyond 4e9
+MIN_SCALE = 2.0**-16  # a gradient that overflows float16 at this scale is beyond 4e9
 SKIPS = 20  # so many steps skipped in a row at a scale below that end a run
 
 
@@ -69,9 +69,9 @@ class GradScaler:
             warnings.warn("GradScaler is enabled, but CUDA is not available. Disabling.", stacklevel=2)
             self._enabled = False
         if self._enabled and growth_factor <= 1:
-            raise ArgumentError("growth_factor is above 1", where=users_line(2), got=str(growth_factor))
+            raise ArgumentError("growth_factor is above 1", got=str(growth_factor))
         if self._enabled and backoff_factor >= 1:
-            raise ArgumentError("backoff_factor is below 1", where=users_line(2), got=str(backoff_factor))
+            raise ArgumentError("backoff_factor is below 1", got=str(backoff_factor))
         self._scale = np.float32(init_scale)
         self._growth_factor, self._backoff_factor, self._growth_interval = (
             growth_factor,
@@ -94,19 +94,19 @@ class GradScaler:
         """
         if not self._enabled:
             return outputs
-        if hasattr(outputs, "node"):
+        if is_tensor(outputs):
             _refuse_recording()
             self._begun = True
             return self._scaled(outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
             several = map(self.scale, outputs)
             return type(outputs)(several) if isinstance(outputs, (list, tuple)) else several
-        raise ArgumentError("scale takes tensors", where=users_line(2), got=type(outputs).__name__)
+        raise ArgumentError("scale takes tensors", got=type(outputs).__name__)
 
     def _scaled(self, x: Tensor) -> Tensor:
         # float16 has no 65536: the product is made in float32 and rounded once
         if x.array.dtype.itemsize > 2:
-            return x * float(self._scale)  # type: ignore[no-any-return]
+            return x * float(self._scale)
         scaled = cast(x, float32) * float(self._scale)
         return scaled if not x.array.ndim else cast(scaled, x.array.dtype)
 
@@ -125,19 +125,19 @@ class GradScaler:
         if stage.stage == UNSCALED:
             raise ArgumentError(
                 "unscale_() has already been called on this optimizer since the last update()",
-                where=users_line(2), hint="once an optimizer and iteration, then step() and update()",
+                hint="once an optimizer and iteration, then step() and update()",
             )  # fmt: skip
         if stage.stage == STEPPED:
-            raise ArgumentError("unscale_() is being called after step()", where=users_line(2))
+            raise ArgumentError("unscale_() is being called after step()")
         stage.found = self._unscale(optimizer)
         stage.stage = UNSCALED
 
     def _unscale(self, optimizer: Any) -> bool | None:
-        """Divide, and say whether there was an infinity or NaN; None where there is no gradient."""
+        """Divide; returns whether there was an infinity or NaN, None if there is no gradient."""
         with np.errstate(over="ignore", divide="ignore"):
             factor = float(np.float32(1.0 / np.float64(self._scale)))
         flags: list[Any] = []
-        with switched(grad=False, autocast=None):
+        with switch_mode(grad=False, autocast=None):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     g = parameter.grad
@@ -145,7 +145,7 @@ class GradScaler:
                         continue
                     if g.dtype == float16:
                         raise DTypeError(
-                            "GradScaler does not unscale float16 gradients", where=users_line(3),
+                            "GradScaler does not unscale float16 gradients",
                             expected="float32 parameters, whose casts autocast makes",
                             hint="no model.half(): ox.autocast alone",
                         )  # fmt: skip
@@ -168,16 +168,16 @@ class GradScaler:
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
-            raise ArgumentError("GradScaler takes no closure", where=users_line(2), hint="enabled=False, or bfloat16")
+            raise ArgumentError("GradScaler takes no closure", hint="enabled=False, or bfloat16")
         self._check_begun("step")
         stage = self._stages.setdefault(id(optimizer), _Stage())
         if stage.stage == STEPPED:
-            raise ArgumentError("step() has already been called since the last update()", where=users_line(2))
+            raise ArgumentError("step() has already been called since the last update()")
         if stage.stage == READY:
             self.unscale_(optimizer)
         if stage.found is None:
             raise ArgumentError(
-                "the optimizer's parameters have no gradients", where=users_line(2),
+                "the optimizer's parameters have no gradients",
                 hint="scaler.scale(loss).backward() before it; was it given this model's parameters?",
             )  # fmt: skip
         made = None if stage.found else optimizer.step(*args, **kwargs)
@@ -201,9 +201,7 @@ class GradScaler:
             return
         found = [stage.found for stage in self._stages.values() if stage.found is not None]
         if not found:
-            raise ArgumentError(
-                "update() without a step since the last one", where=users_line(2), hint="scaler.step(optimizer) first"
-            )
+            raise ArgumentError("update() without a step since the last one", hint="scaler.step(optimizer) first")
         self._stages.clear()
         if any(found):
             self._scale = np.float32(float(self._scale) * self._backoff_factor)
@@ -220,10 +218,9 @@ class GradScaler:
             self._growth_tracker = 0
 
     def _refuse_collapse(self) -> None:
-        if self._skipped >= SKIPS and self._scale < SMALLEST:
+        if self._skipped >= SKIPS and self._scale < MIN_SCALE:
             raise TrainError(
                 f"the loss scale has collapsed: the last {self._skipped} steps were all skipped",
-                where=users_line(3),
                 got=f"an infinity or NaN among the gradients each time, at last at a scale of {float(self._scale):.3g}",
                 expected="finite gradients at some scale above 2**-16",
                 hint="look at the loss: if it is NaN without autocast too, a smaller learning rate, or "
@@ -233,9 +230,9 @@ class GradScaler:
 
     def _check_begun(self, name: str) -> None:
         if not self._begun:
-            raise ArgumentError(f"{name}() before scale()", where=users_line(3), hint="scaler.scale(loss).backward()")
+            raise ArgumentError(f"{name}() before scale()", hint="scaler.scale(loss).backward()")
 
-    # -- what it knows -----------------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------------
 
     def get_scale(self) -> float:
         """The scale; 1 when disabled."""
@@ -290,7 +287,7 @@ class GradScaler:
         if missing:
             raise ArgumentError(
                 "the state of a GradScaler is empty" if not state_dict else "the state of a GradScaler lacks a key",
-                where=users_line(2), got="the state of a disabled one" if not state_dict else f"no {missing[0]}",
+                got="the state of a disabled one" if not state_dict else f"no {missing[0]}",
             )  # fmt: skip
         self._scale = np.float32(state_dict["scale"])
         self._growth_factor = float(state_dict["growth_factor"])
@@ -304,13 +301,12 @@ def _refuse_recording() -> None:
     if MODE.get().recording is not None:
         raise RecordError(
             "GradScaler looks at values of gradients, which a recording does not have",
-            where=users_line(3),
             hint="bfloat16, which needs no scale, or a fixed factor: (loss * 1024).backward()",
         )
 
 
 def _not_finite(array: Any) -> Any:
-    """Whether an array holds an infinity or NaN: on a GPU a flag there, that nobody waits for yet."""
+    """Whether an array holds an infinity or NaN: on a GPU a flag on the GPU, without a synchronization."""
     if isinstance(array, np.ndarray) and is_floating(array.dtype):
         with np.errstate(all="ignore"):
             if np.isfinite(np.add.reduce(array, axis=None)):  # a fraction of looking at each; a sum may overflow
@@ -319,10 +315,8 @@ def _not_finite(array: Any) -> Any:
 
 
 def _one_number(value: Any) -> float:
-    if hasattr(value, "node"):
+    if is_tensor(value):
         if value.array.size != 1 or value.requires_grad:
-            raise ArgumentError(
-                "a new scale is a number, or a tensor of one element without a gradient", where=users_line(3)
-            )
+            raise ArgumentError("a new scale is a number, or a tensor of one element without a gradient")
         return float(value.item())
     return float(value)

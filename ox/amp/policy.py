@@ -1,5 +1,12 @@
 """In which element type an operator or function runs under autocast: the one table.
 
+Of an operator its definition says it (``amp=``), of a function the table here:
+
+    lower     products: most of the time, and sums that hardware keeps in float32
+    float32   what takes small steps in and makes large ones (exponentials, poles), norms, losses, sums
+    widest    inputs that share an element type get the widest that came (a tensor of no dimensions does not decide)
+    keep      inputs and outputs keep their types
+
 The rows follow PyTorch's lists for CUDA, on the CPU too, with two differences: every reduction that adds or multiplies
 is float32 (PyTorch leaves `mean` to its kernels), and so is Sqrt, of which norms and `rsqrt` are made. docs/amp.md
 shows the table; a test holds the two equal.
@@ -11,51 +18,20 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ox.core.mode import MODE
+from ox.core.operator import OPS
 from ox.dtypes import FLOATING, DType, bfloat16, float16, float32, promote
 from ox.errors import ArgumentError
-from ox.ops.mode import MODE
-from ox.ops.operator import OPS
 
 if TYPE_CHECKING:
-    from ox.ops.operator import Operator
+    from ox.core.operator import Operator
 
 LOWER, FLOAT32, WIDEST, KEEP = "lower", "float32", "widest", "keep"
 RULES = (LOWER, FLOAT32, WIDEST, KEEP)
-LOWER_TYPES = (float16, bfloat16)
-ELIGIBLE = frozenset((float16, bfloat16, float32))  # float64 is what somebody asked for: it stays
+ELIGIBLE = frozenset((float16, bfloat16, float32))  # float64 was chosen explicitly: it stays
 
-# Operators under their ONNX name, those of the domain ox with it. What is not named here is WIDEST: inputs that share
-# an element type get the widest that came (a tensor of no dimensions does not decide), others stay as they are.
-OPERATORS: dict[str, str] = {
-    # products: most of the time, and sums that hardware keeps in float32
-    **dict.fromkeys(("MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "PRelu"), LOWER),
-    **dict.fromkeys(("Attention", "LinearAttention", "ox.ScaledAttention", "CausalConvWithState"), LOWER),
-    **dict.fromkeys(("RNN", "GRU", "LSTM", "ox.GRUGates", "ox.LSTMGates"), LOWER),
-    # exponentials, logarithms, powers, poles: small steps in, large steps out
-    **dict.fromkeys(("Exp", "Log", "Pow", "Sqrt", "Reciprocal", "ox.Expm1", "ox.Log1p", "Softplus"), FLOAT32),
-    **dict.fromkeys(("Sinh", "Cosh", "Tan", "Asin", "Acos"), FLOAT32),
-    # softmax and losses
-    **dict.fromkeys(("Softmax", "LogSoftmax"), FLOAT32),
-    **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "ox.BinaryCrossEntropy"), FLOAT32),
-    # norms
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "GroupNormalization"), FLOAT32),
-    **dict.fromkeys(("InstanceNormalization", "MeanVarianceNormalization", "LpNormalization", "LRN"), FLOAT32),
-    # reductions that add or multiply
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"), FLOAT32),
-    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "CumSum", "CumProd", "ox.LogCumSumExp"), FLOAT32),
-    **dict.fromkeys(("LpPool", "GlobalLpPool"), FLOAT32),
-    # positions, spectra and factors of matrices
-    **dict.fromkeys(("GridSample", "DeformConv", "AffineGrid", "RoiAlign", "DFT", "STFT"), FLOAT32),
-    **dict.fromkeys(("Det", "ox.Cholesky", "ox.Solve", "ox.LogDet", "ox.Eigh", "ox.QR", "ox.SVD"), FLOAT32),
-    **dict.fromkeys(("ox.MatrixExp", "ox.PseudoInverse"), FLOAT32),
-    # the type of the data apart from that of the statistics, which stay float32: it computes in float32 inside
-    "BatchNormalization": KEEP,
-    # whatever goes in goes through
-    **dict.fromkeys(("Cast", "CastLike", "BitCast", "Identity", "If", "Loop", "Scan"), KEEP),
-    **dict.fromkeys(("SequenceInsert", "SequenceConstruct", "SequenceAt", "SequenceErase"), KEEP),
-    **dict.fromkeys(("SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement"), KEEP),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul"), KEEP),
-}
+# From the operators' definitions, except those of WIDEST; by ONNX name, with the domain for those of ox.
+OPERATORS: dict[str, str] = {name: op.amp for name, op in OPS.items() if op.amp is not None and op.amp != WIDEST}
 
 # Functions that are made of several operators: their tensors are cast when they begin. In those of FLOAT32 and WIDEST
 # autocast is off until they end; in those of LOWER a softmax inside is float32 still.
@@ -83,11 +59,11 @@ Cast = tuple[tuple[int, DType], ...] | None  # which inputs to cast, and to what
 
 
 class Rules:
-    """The table for one lower type, with what it says of the element types met so far."""
+    """The table for one lower type, with its decisions for the combinations of element types so far."""
 
     def __init__(self, dtype: DType, changes: Mapping[str, str]) -> None:
         self.dtype = dtype
-        self.table = {**OPERATORS, **FUNCTIONS, **changes}
+        self.table = {**FUNCTIONS, **changes}
         self.plans: dict[Any, Any] = {}
 
     def casts(self, op: Operator, inputs: Any) -> Cast:
@@ -99,7 +75,7 @@ class Rules:
         return self._widest(op, inputs) if plan is MIXED else plan
 
     def _plan(self, op: Operator, kinds: tuple[DType | None, ...]) -> Any:
-        rule = self.table.get(f"{op.domain}.{op.name}" if op.domain else op.name, WIDEST)
+        rule = self.table.get(f"{op.domain}.{op.name}" if op.domain else op.name) or op.amp or WIDEST
         if rule == KEEP or not any(kind in ELIGIBLE for kind in kinds):
             return None
         if rule == WIDEST:
@@ -140,7 +116,7 @@ def rules(dtype: DType, changes: tuple[tuple[str, str], ...] = ()) -> Rules:
         ArgumentError: a name that is no operator or function of the table, or no such rule.
     """
     for name, rule in changes:
-        if name not in OPERATORS and name not in FUNCTIONS and name not in OPS:
+        if name not in FUNCTIONS and name not in OPS:
             raise ArgumentError(
                 f"the policy names '{name}', which autocast does not know",
                 expected="an operator's ONNX name (MatMul) or a function of ox.amp.policy.FUNCTIONS (mse_loss)",

@@ -1,12 +1,16 @@
-"""The tape's walk, the switches, functional gradients and their check. `torch.autograd`."""
+"""Automatic differentiation: backward, gradient modes, functional gradients and `gradcheck`. `torch.autograd`."""
 
 from typing import TYPE_CHECKING
 
-from ox.autograd.anomaly import detect_anomaly, is_anomaly_check_nan_enabled, is_anomaly_enabled, set_detect_anomaly
-from ox.autograd.backward import backward, grad
+from ox.autograd.anomaly_mode import (
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
+from ox.autograd.backward_pass import backward, grad
 from ox.autograd.function import Function
-from ox.autograd.gradcheck import gradcheck, gradgradcheck
-from ox.autograd.modes import (
+from ox.autograd.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -14,8 +18,9 @@ from ox.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
+from ox.autograd.gradcheck import gradcheck, gradgradcheck
 from ox.autograd.variable import Variable
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
 if TYPE_CHECKING:
     from ox.autograd import functional as functional
@@ -40,4 +45,4 @@ __all__ = [
     "set_grad_enabled",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("checkpoint", "functional", "graph"), {"profiler": "ox"})
+__getattr__, __dir__ = lazy_modules(__name__, ("checkpoint", "functional", "graph"), {"profiler": "ox"})

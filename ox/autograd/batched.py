@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.autograd.backward import cotangents_of, grad, listed
+from ox.autograd.backward_pass import as_list, cotangents_of, grad
 
 
-def each(
+def grad_batched(
     outputs: Any, inputs: Any, batched: Any, retain: bool | None, create: bool, unused: bool | None, materialize: bool
 ) -> tuple[Any, ...]:
     """One backward for each entry of the leading dimension of the cotangents, the gradients stacked."""
     from ox.functions import stack
 
-    several = cotangents_of(len(listed(outputs)), batched)
-    count = next((g.array.shape[0] for g in several if g is not None), 0)
+    several = cotangents_of(len(as_list(outputs)), batched)
+    count = next((g.static_shape[0] for g in several if g is not None), 0)
     rows = []
     for k in range(count):
         last = k == count - 1 and not (create if retain is None else retain)

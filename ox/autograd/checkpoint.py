@@ -1,6 +1,6 @@
 """Memory for time: run part of a model without keeping what its backward needs, and run it again when backward comes.
 
-The forward runs under hooks that keep nothing of a saved tensor but its number. The first that backward asks for runs
+The forward runs under hooks that keep only the number of a saved tensor. The first one that backward needs runs
 the function again, on the same arguments, random numbers and switches, and keeps what is saved this time; each is let
 go with the node that needed it.
 """
@@ -13,18 +13,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ox import random
-from ox.amp.autocast import STATE
+from ox.amp.autocasting import STATE
 from ox.autograd.graph import saved_tensors_hooks
+from ox.call_site import users_line
+from ox.core.generator import default_generator
+from ox.core.gradient import unpack_saved
+from ox.core.mode import MODE
+from ox.core.tensor import TensorBase, is_tensor
 from ox.errors import ArgumentError, GradientError
-from ox.ops.gradient import unpack
-from ox.ops.mode import MODE
-from ox.where import users_line
-
-if TYPE_CHECKING:
-    from ox.tensor import Tensor
 
 Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
 _early_stop: list[bool | None] = [None]  # set_checkpoint_early_stop
@@ -34,11 +32,11 @@ class _Number:
     """Stands for a saved tensor; alive as long as its node needs it."""
 
 
-class _Enough(Exception):
+class _AllRecomputed(Exception):
     """Everything that backward needs is there."""
 
 
-class _Run:
+class _CheckpointFrame:
     """One checkpointed call."""
 
     early_stop = True
@@ -46,38 +44,40 @@ class _Run:
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, again: Any, keep_random: bool) -> None:
         self.function, self.again, self.mode = function, again, MODE.get()
         self.autocast = STATE.get()
-        self.args, self.kwargs = [_put(a) for a in args], {name: _put(a) for name, a in kwargs.items()}
-        generator = random.default_generator
-        self.random = generator._snapshot() if keep_random else None
-        self.where = users_line(3)
+        self.args, self.kwargs = (
+            [_pack_argument(a) for a in args],
+            {name: _pack_argument(a) for name, a in kwargs.items()},
+        )
+        self.random = default_generator._snapshot() if keep_random else None
+        self.where = users_line()
         self.numbers: list[weakref.ref[_Number]] = []
-        self.made: weakref.WeakKeyDictionary[_Number, tuple[Tensor, int]] = weakref.WeakKeyDictionary()
+        self.recomputed: weakref.WeakKeyDictionary[_Number, tuple[TensorBase, int]] = weakref.WeakKeyDictionary()
 
-    def pack(self, tensor: Tensor) -> Any:
+    def pack(self, tensor: TensorBase) -> Any:
         if MODE.get().recording is not self.mode.recording:
             return tensor, tensor.version  # inside a recorded branch or loop, which runs but once
         number = _Number()
         self.numbers.append(weakref.ref(number))
         return number
 
-    def unpack(self, number: Any) -> Tensor:
+    def unpack(self, number: Any) -> TensorBase:
         if type(number) is tuple:
-            return unpack(_CALL, number)  # type: ignore[no-any-return, arg-type]
-        made = self.made.get(number)
+            return unpack_saved(_CALL, number)  # type: ignore[arg-type]
+        made = self.recomputed.get(number)
         if made is None or _elsewhere(made[0]):
             self._run_again()
-        if number not in self.made:
+        if number not in self.recomputed:
             raise GradientError(
                 "a checkpointed function saved fewer tensors when it ran again than the first time",
                 where=self.where,
                 hint="it must do the same each time: no counters, no changed attributes, no other random numbers",
             )
-        return unpack(_CALL, self.made[number])  # type: ignore[no-any-return, arg-type]
+        return unpack_saved(_CALL, self.recomputed[number])  # type: ignore[arg-type]
 
     def _run_again(self) -> None:
         count, recording = 0, MODE.get().recording
 
-        def keep(tensor: Tensor) -> Any:
+        def keep(tensor: TensorBase) -> Any:
             nonlocal count
             if MODE.get().recording is not recording:
                 return tensor
@@ -90,58 +90,59 @@ class _Run:
             number = self.numbers[count]()
             count += 1
             if number is not None:
-                self.made[number] = tensor, tensor.version
+                self.recomputed[number] = tensor, tensor.version
             if count == len(self.numbers) and self.early_stop:
-                raise _Enough
+                raise _AllRecomputed
             return tensor
 
         mode = replace(self.mode, grad=True, inference=False, recording=MODE.get().recording)
         token, autocast = MODE.set(mode), STATE.set(self.autocast)
         try:
-            with self._random_as_then(), self.again, saved_tensors_hooks(keep, lambda kept: kept):
-                self.function(*map(_get, self.args), **{name: _get(a) for name, a in self.kwargs.items()})
-        except _Enough:
+            with self._restore_rng_state(), self.again, saved_tensors_hooks(keep, lambda kept: kept):
+                self.function(
+                    *map(_unpack_argument, self.args), **{name: _unpack_argument(a) for name, a in self.kwargs.items()}
+                )
+        except _AllRecomputed:
             pass
         finally:
             MODE.reset(token)
             STATE.reset(autocast)
 
     @contextmanager
-    def _random_as_then(self) -> Iterator[None]:
-        generator = random.default_generator
-        now = generator._snapshot()
+    def _restore_rng_state(self) -> Iterator[None]:
+        now = default_generator._snapshot()
         if self.random is not None:
-            generator._restore(self.random)
+            default_generator._restore(self.random)
         try:
             yield
         finally:
             if self.random is not None:
-                generator._restore(now)
+                default_generator._restore(now)
 
 
-def _elsewhere(tensor: Tensor) -> bool:
+def _elsewhere(tensor: TensorBase) -> bool:
     """Whether the tensor was recorded inside another branch or loop than what is recorded now."""
     return tensor._recorded is not None and not tensor._recorded.active()
 
 
-_CALL = SimpleNamespace(op=SimpleNamespace(name="checkpoint"))  # who asks, in the error of a changed argument
+_CALL = SimpleNamespace(op=SimpleNamespace(name="checkpoint"))  # the name in the error about a changed argument
 
 
-class _Kept:
+class _SavedArgument:
     """An argument that is a tensor, with its version, or what an outer checkpoint made of it."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        watch: Any = MODE.get().watch
+    def __init__(self, tensor: TensorBase) -> None:
+        watch: Any = MODE.get().observer
         pair = (tensor, tensor.version)
-        self.pair = pair if watch is None else watch.packed(pair)
+        self.pair = pair if watch is None else watch.pack_saved(pair)
 
 
-def _put(argument: Any) -> Any:
-    return _Kept(argument) if hasattr(argument, "node") else argument
+def _pack_argument(argument: Any) -> Any:
+    return _SavedArgument(argument) if is_tensor(argument) else argument
 
 
-def _get(argument: Any) -> Any:
-    return unpack(_CALL, argument.pair) if isinstance(argument, _Kept) else argument  # type: ignore[arg-type]
+def _unpack_argument(argument: Any) -> Any:
+    return unpack_saved(_CALL, argument.pair) if isinstance(argument, _SavedArgument) else argument  # type: ignore[arg-type]
 
 
 def checkpoint(
@@ -158,10 +159,10 @@ def checkpoint(
     """`function(*args, **kwargs)`, of which backward computes anew what it needs. `torch.utils.checkpoint.checkpoint`.
 
     Args:
-        use_reentrant: taken for PyTorch's sake; both spellings do the same here.
+        use_reentrant: accepted for PyTorch's scripts; both values do the same here.
         context_fn: gives two context managers, one for the forward and one for running it again.
-        determinism_check: taken for PyTorch's sake; shapes and types are always compared.
-        debug: taken for PyTorch's sake; `ox.autograd.detect_anomaly` names lines.
+        determinism_check: accepted for PyTorch's scripts; shapes and types are always compared.
+        debug: accepted for PyTorch's scripts; `ox.autograd.detect_anomaly` names lines.
         early_stop: end the second run as soon as everything is there.
         preserve_rng_state: the second run draws the random numbers of the first (of the default generator).
 
@@ -171,7 +172,7 @@ def checkpoint(
     if not MODE.get().grad:
         return function(*args, **kwargs)
     forward, again = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
-    run = _Run(function, args, kwargs, again, preserve_rng_state)
+    run = _CheckpointFrame(function, args, kwargs, again, preserve_rng_state)
     run.early_stop = early_stop if _early_stop[0] is None else _early_stop[0]
     with forward, saved_tensors_hooks(run.pack, run.unpack):
         return function(*args, **kwargs)
@@ -189,10 +190,7 @@ def checkpoint_sequential(
     layers = list(functions.children()) if hasattr(functions, "children") else list(functions)
     if not 1 <= segments <= len(layers):
         raise ArgumentError(
-            "checkpoint_sequential cannot make so many segments",
-            where=users_line(2),
-            expected=f"1 to {len(layers)}",
-            got=str(segments),
+            "checkpoint_sequential cannot make so many segments", expected=f"1 to {len(layers)}", got=str(segments)
         )
 
     def part(some: Sequence[Any]) -> Callable[[Any], Any]:

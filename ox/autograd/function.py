@@ -22,38 +22,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ox import views
+from ox.call_site import line_of
+from ox.core import operator, views
+from ox.core.broadcast import sum_to
+from ox.core.constants import zeros
+from ox.core.gradient import unpack_saved
+from ox.core.mode import MODE, switch_mode
+from ox.core.node import CustomNode
+from ox.core.promotion import cast
+from ox.core.tensor import TensorBase, is_tensor
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from ox.operands import cast
-from ox.ops import operator
-from ox.ops.broadcast import sum_to, zeros
-from ox.ops.gradient import unpack
-from ox.ops.mode import MODE, switched
-from ox.ops.node import HandMade
-from ox.where import line_of, users_line
-
-if TYPE_CHECKING:
-    from ox.tensor import Tensor
 
 
-class FunctionCtx(HandMade):
+class FunctionCtx(CustomNode):
     """What `forward` leaves for `backward`; it is the node of the call too (`grad_fn`). Attributes may be added.
 
-    `needs_input_grad` says for each argument of forward whether a gradient is wanted.
+    `needs_input_grad` has, for each argument of forward, whether its gradient is needed.
     """
 
     function: type[Function]
     needs_input_grad: tuple[bool, ...] = ()
-    _kept: tuple[Any, ...] = ()
-    _fixed: tuple[Any, ...] = ()
+    _to_save: tuple[Any, ...] = ()
+    _non_differentiable: tuple[Any, ...] = ()
     _dirty: tuple[Any, ...] = ()
     _sparse: Mapping[int, Any] = MappingProxyType({})  # the sparse tensors that are kept, by position
     _materialize = True
 
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
+    def save_for_backward(self, *tensors: TensorBase | None) -> None:
         """Keep tensors for backward: inputs, outputs or others, of sparse ones their values. Backward raises when one
         was written meanwhile.
 
@@ -63,14 +61,13 @@ class FunctionCtx(HandMade):
         self._sparse = {i: t for i, t in enumerate(tensors) if getattr(t, "is_sparse", False)}
         tensors = tuple(t._values() if i in self._sparse else t for i, t in enumerate(tensors))  # type: ignore[union-attr]
         for i, t in enumerate(tensors):
-            if t is not None and not hasattr(t, "node"):
+            if t is not None and not is_tensor(t):
                 raise ArgumentError(
                     f"save_for_backward's argument {i} is no tensor",
-                    where=users_line(2),
                     got=type(t).__name__,
                     hint="ctx.name = value for anything else",
                 )
-        self._kept = tensors
+        self._to_save = tensors
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -79,17 +76,17 @@ class FunctionCtx(HandMade):
             raise self.released_error()
         found = []
         for i, (kept, port) in enumerate(self.saved):
-            tensor = unpack(self, kept)
+            tensor = unpack_saved(self, kept)
             if port is not None and MODE.get().grad:
-                tensor = tensor.attached(self, port)
+                tensor = tensor.with_history(self, port)
             found.append(self._sparse[i]._with(tensor) if i in self._sparse else tensor)
         return tuple(found)
 
-    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+    def mark_non_differentiable(self, *outputs: TensorBase) -> None:
         """No gradient goes through these outputs; backward is still given zeros for them."""
-        self._fixed = outputs
+        self._non_differentiable = outputs
 
-    def mark_dirty(self, *inputs: Tensor) -> None:
+    def mark_dirty(self, *inputs: TensorBase) -> None:
         """Forward wrote these inputs in place, and returns them."""
         self._dirty = inputs
 
@@ -110,15 +107,15 @@ class FunctionCtx(HandMade):
     def _connect(self, args: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Take the place of the newest node, between the tracked arguments and the outputs."""
         self._positions = [i for i, wanted in enumerate(self.needs_input_grad) if wanted]
-        self._arguments = [(a.shape, a.array.dtype) if hasattr(a, "node") else None for a in args]
+        self._arguments = [(a.shape, a.array.dtype) if is_tensor(a) else None for a in args]
         # the type of zeros for an output is that of a tensor of no elements, for the output itself would be a cycle
-        self._forms = [(y.shape, _empty(y)) if hasattr(y, "node") else None for y in outputs]
+        self._forms = [(y.shape, _empty(y)) if is_tensor(y) else None for y in outputs]
         self.saved = []
-        for t in self._kept:
+        for t in self._to_save:
             port = next((k for k, y in enumerate(outputs) if y is t), None) if t is not None else None
-            kept = t if port is None or t is None else t.twin()
+            kept = t if port is None or t is None else t.shallow_copy()
             self.saved.append((None if kept is None else (kept, kept.version), port))
-        self._kept = ()
+        self._to_save = ()
         self.connect([args[i] for i in self._positions], len(outputs))
 
     def _checked(self, grads: tuple[Any, ...]) -> list[Any]:
@@ -140,7 +137,7 @@ class FunctionCtx(HandMade):
                     where=line_of(self.function.backward),
                     expected="None",
                 )
-            if not hasattr(g, "node"):
+            if not is_tensor(g):
                 raise DTypeError(
                     f"{self.function.__name__}.backward returned what is no tensor as gradient {i}",
                     where=line_of(self.function.backward),
@@ -153,7 +150,7 @@ class FunctionCtx(HandMade):
         if g is None:
             return None
         shape, dtype = self._arguments[i]  # type: ignore[misc]
-        own = g.array.shape
+        own = g.static_shape
         if own != tuple(shape):
             extra = len(own) - len(shape)
             if extra < 0 or any(want not in (1, have) for have, want in zip(own[extra:], shape, strict=True)):
@@ -181,7 +178,7 @@ class Function:
         cls._node = type(f"{cls.__name__}Backward", (FunctionCtx,), {"function": cls, "op": op})
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise ArgumentError(f"{type(self).__name__} is called as {type(self).__name__}.apply(...)", where=users_line(2))
+        raise ArgumentError(f"{type(self).__name__} is called as {type(self).__name__}.apply(...)")
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -210,7 +207,7 @@ class Function:
         ctx = cls._node()
         ctx.needs_input_grad = tuple(getattr(a, "node", None) is not None for a in args)
         followed = MODE.get().grad and any(ctx.needs_input_grad)
-        with switched(grad=False):
+        with switch_mode(grad=False):
             if cls.setup_context is Function.setup_context:
                 result = cls.forward(ctx, *args)
             else:
@@ -228,30 +225,30 @@ class Function:
             return result
         recording = MODE.get().recording
         if recording is not None:
-            recording.custom()
-        made = _made(ctx, args, outputs)
+            recording.on_custom_gradient()
+        made = _attach_outputs(ctx, args, outputs)
         return made[0] if single else tuple(made)
 
 
-def _made(ctx: FunctionCtx, args: Sequence[Any], outputs: list[Any]) -> list[Any]:
-    """The outputs with their history; an input that is handed on as it is becomes a tensor of its own."""
+def _attach_outputs(ctx: FunctionCtx, args: Sequence[Any], outputs: list[Any]) -> list[Any]:
+    """The outputs with their history; an input that is returned unchanged becomes a new tensor."""
     for t in ctx._dirty:
         t._refuse_write(f"{ctx.function.__name__}.forward")
     ctx._connect(args, outputs)
     made: list[Any] = []
     for port, y in enumerate(outputs):
-        if not hasattr(y, "node"):
+        if not is_tensor(y):
             made.append(y)
             continue
-        fixed = any(y is t for t in ctx._fixed) or not is_floating(y.array.dtype)
+        fixed = any(y is t for t in ctx._non_differentiable) or not is_floating(y.array.dtype)
         dirty = any(y is t for t in ctx._dirty)
         if dirty:
             if not fixed:
-                views.follow(y, SimpleNamespace(node=ctx, port=port, shape=y.shape, _stored_shape=y.shape))
+                views.update_history(y, SimpleNamespace(node=ctx, port=port, shape=y.shape, _stored_shape=y.shape))
         elif fixed:
-            y = y.twin() if y.node is not None else y
+            y = y.shallow_copy() if y.node is not None else y
         elif any(y is a for a in args) or y.node is not None or any(y is m for m in made):
-            y = views.passed_on(y, ctx, port)
+            y = views.pass_through(y, ctx, port)
         else:
             y.node, y.port = ctx, port
             if y._base is not None:
@@ -260,11 +257,11 @@ def _made(ctx: FunctionCtx, args: Sequence[Any], outputs: list[Any]) -> list[Any
     return made
 
 
-def _empty(y: Tensor) -> Tensor:
+def _empty(y: TensorBase) -> TensorBase:
     return operator.make_tensor(y.array.ravel()[:0].copy())
 
 
-class _Once(HandMade):
+class _Once(CustomNode):
     """The end of what can be differentiated: the gradients of a function that is differentiable once."""
 
     op = SimpleNamespace(name="once_differentiable", single_output=False)
@@ -272,7 +269,6 @@ class _Once(HandMade):
     def rule(self, *_: Any) -> Any:
         raise GradientError(
             "a function that is marked with once_differentiable is differentiated a second time",
-            where=users_line() or None,
             hint="a backward that is written in tensors needs no @once_differentiable",
         )
 
@@ -283,7 +279,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:
-        with switched(grad=False):
+        with switch_mode(grad=False):
             result = backward(ctx, *grads)
         sources = [g for g in grads if getattr(g, "node", None) is not None]
         if not sources or not MODE.get().grad:
@@ -291,7 +287,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         several = list(result) if isinstance(result, tuple) else [result]
         end = _Once()
         end.connect(sources, len(several))
-        guarded = [g.attached(end, k) if hasattr(g, "node") else g for k, g in enumerate(several)]
+        guarded = [g.with_history(end, k) if is_tensor(g) else g for k, g in enumerate(several)]
         return tuple(guarded) if isinstance(result, tuple) else guarded[0]
 
     return once

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ox.autograd.backward import grad
-from ox.autograd.inside import entered
+from ox.autograd.backward_pass import grad
+from ox.autograd.nested_grad import differentiable_input
+from ox.core import operator
+from ox.core.constants import zeros
+from ox.core.mode import switch_mode
+from ox.core.tensor import TensorBase, is_tensor
 from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.functions import reshape, stack
-from ox.ops import operator
-from ox.ops.broadcast import zeros
-from ox.ops.mode import switched
-from ox.where import users_line
-
-if TYPE_CHECKING:
-    from ox.tensor import Tensor
 
 Tensors = Any  # a tensor or a tuple of tensors
 
@@ -25,10 +22,8 @@ Tensors = Any  # a tensor or a tuple of tensors
 def _tuple(given: Any, what: str) -> tuple[Any, ...]:
     several = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     for i, x in enumerate(several):
-        if not hasattr(x, "node"):
-            raise ArgumentError(
-                f"{what} {i} is no tensor", where=users_line(3), expected="tensors", got=type(x).__name__
-            )
+        if not is_tensor(x):
+            raise ArgumentError(f"{what} {i} is no tensor", expected="tensors", got=type(x).__name__)
     return several
 
 
@@ -39,24 +34,24 @@ class _Call:
         self.create, self.strict = create_graph, strict
         self.single = not isinstance(inputs, (tuple, list))
         self.inputs = [
-            entered(x if create_graph else x.detach(), "autograd.functional") for x in _tuple(inputs, "input")
+            differentiable_input(x if create_graph else x.detach(), "autograd.functional")
+            for x in _tuple(inputs, "input")
         ]
-        with switched(grad=True, inference=False):
+        with switch_mode(grad=True, inference=False):
             result = func(*self.inputs)
         self.single_output = not isinstance(result, (tuple, list))
         self.outputs = _tuple(result, "output")
         if strict and any(y.node is None for y in self.outputs):
-            raise GradientError("strict: an output does not depend on the inputs", where=users_line(3))
+            raise GradientError("strict: an output does not depend on the inputs")
 
-    def scalar(self, what: str) -> Tensor:
+    def scalar(self, what: str) -> TensorBase:
         """The only output, of one element. Raises ShapeError for others."""
         if not self.single_output or self.outputs[0].array.size != 1:
             raise ShapeError(
                 f"{what} needs a function that returns one tensor of one element",
-                where=users_line(3),
-                got=", ".join(str(list(y.array.shape)) for y in self.outputs),
+                got=", ".join(str(list(y.static_shape)) for y in self.outputs),
             )
-        return self.outputs[0]  # type: ignore[no-any-return]
+        return self.outputs[0]
 
     def grads(self, outputs: Sequence[Any], by: Sequence[Any], weights: Any, create: bool) -> list[Any]:
         """The gradients of the outputs, None where there is no path (an error when strict)."""
@@ -73,10 +68,10 @@ class _Call:
                 allow_unused=True,
             )
         if self.strict and any(g is None for g in found):
-            raise GradientError("strict: the outputs do not depend on one of the inputs", where=users_line(4))
+            raise GradientError("strict: the outputs do not depend on one of the inputs")
         return list(found)
 
-    def done(self, found: Sequence[Any], like: Sequence[Any]) -> list[Any]:
+    def detach_results(self, found: Sequence[Any], like: Sequence[Any]) -> list[Any]:
         made = [zeros(x._stored_shape, x) if g is None else g for g, x in zip(found, like, strict=True)]
         return made if self.create else [g.detach() for g in made]
 
@@ -88,15 +83,14 @@ class _Call:
         """`v` as a list. Raises ArgumentError or ShapeError if it does not fit; ones where one number suffices."""
         if v is None:
             if len(like) != 1 or like[0].array.size != 1:
-                raise ArgumentError(f"{what} needs v, unless there is one element", where=users_line(3))
+                raise ArgumentError(f"{what} needs v, unless there is one element")
             return [like[0].detach() * 0 + 1]
         several = _tuple(v, "v")
-        if [x.array.shape for x in several] != [x.array.shape for x in like]:
+        if [x.static_shape for x in several] != [x.static_shape for x in like]:
             raise ShapeError(
                 f"v of {what} has other sizes than what it goes with",
-                where=users_line(3),
-                expected=", ".join(str(list(x.array.shape)) for x in like),
-                got=", ".join(str(list(x.array.shape)) for x in several),
+                expected=", ".join(str(list(x.static_shape)) for x in like),
+                got=", ".join(str(list(x.static_shape)) for x in several),
             )
         return [x if self.create else x.detach() for x in several]
 
@@ -118,12 +112,12 @@ def vjp(
     call = _Call(func, inputs, create_graph, strict)
     weights = call.vectors(v, call.outputs, "vjp")
     found = call.grads(call.outputs, call.inputs, weights, create_graph)
-    return call.output(), _one(call.done(found, call.inputs), call.single)
+    return call.output(), _one(call.detach_results(found, call.inputs), call.single)
 
 
-def _pushed(call: _Call, outputs: Sequence[Any], tangents: list[Any]) -> list[Any]:
+def _jvp_from_vjp(call: _Call, outputs: Sequence[Any], tangents: list[Any]) -> list[Any]:
     """The Jacobian of the outputs times the tangents: the gradient of a vjp by its v."""
-    with switched(grad=True, inference=False):
+    with switch_mode(grad=True, inference=False):
         weights = [(y.detach() * 0).requires_grad_() for y in outputs]
         rows = call.grads(outputs, call.inputs, weights, True)
     kept = [k for k, row in enumerate(rows) if row is not None and row.node is not None]
@@ -131,7 +125,7 @@ def _pushed(call: _Call, outputs: Sequence[Any], tangents: list[Any]) -> list[An
     if kept:
         chosen = [tangents[k] for k in kept]
         found = grad([rows[k] for k in kept], weights, chosen, True, call.create, allow_unused=True)
-    return call.done(found, outputs)
+    return call.detach_results(found, outputs)
 
 
 def jvp(
@@ -141,11 +135,11 @@ def jvp(
     `torch.autograd.functional.jvp`. Arguments as for `vjp`."""
     call = _Call(func, inputs, create_graph, strict)
     tangents = call.vectors(v, call.inputs, "jvp")
-    return call.output(), _one(_pushed(call, call.outputs, tangents), call.single_output)
+    return call.output(), _one(_jvp_from_vjp(call, call.outputs, tangents), call.single_output)
 
 
 def _slopes(call: _Call, what: str) -> list[Any]:
-    with switched(grad=True, inference=False):
+    with switch_mode(grad=True, inference=False):
         found = call.grads([call.scalar(what)], call.inputs, None, True)
     return [zeros(x._stored_shape, x) if g is None else g for g, x in zip(found, call.inputs, strict=True)]
 
@@ -158,7 +152,7 @@ def vhp(
     call = _Call(func, inputs, create_graph, strict)
     weights = call.vectors(v, call.inputs, "vhp")
     found = call.grads(_slopes(call, "vhp"), call.inputs, weights, create_graph)
-    return call.output(), _one(call.done(found, call.inputs), call.single)
+    return call.output(), _one(call.detach_results(found, call.inputs), call.single)
 
 
 def hvp(
@@ -168,7 +162,7 @@ def hvp(
     `torch.autograd.functional.hvp`."""
     call = _Call(func, inputs, create_graph, strict)
     tangents = call.vectors(v, call.inputs, "hvp")
-    return call.output(), _one(_pushed(call, _slopes(call, "hvp"), tangents), call.single)
+    return call.output(), _one(_jvp_from_vjp(call, _slopes(call, "hvp"), tangents), call.single)
 
 
 def jacobian(
@@ -183,27 +177,27 @@ def jacobian(
     several outputs or inputs. `torch.autograd.functional.jacobian`.
 
     Args:
-        vectorize: taken for PyTorch's sake; rows are computed one by one.
+        vectorize: accepted for PyTorch's scripts; rows are computed one by one.
         strategy: "reverse-mode" goes by elements of the outputs, "forward-mode" by elements of the inputs.
 
     Raises:
         ArgumentError: another strategy.
     """
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise ArgumentError(
-            "no such strategy", where=users_line(2), expected="reverse-mode or forward-mode", got=repr(strategy)
-        )
+        raise ArgumentError("no such strategy", expected="reverse-mode or forward-mode", got=repr(strategy))
     call = _Call(func, inputs, create_graph, strict)
     blocks: list[list[Any]] = []
     if strategy == "reverse-mode":
         for y in call.outputs:
-            rows = [call.done(call.grads([y], call.inputs, [u], create_graph), call.inputs) for u in _units(y)]
+            rows = [
+                call.detach_results(call.grads([y], call.inputs, [u], create_graph), call.inputs) for u in _units(y)
+            ]
             blocks.append([_block([row[i] for row in rows], y, x, 0) for i, x in enumerate(call.inputs)])
     else:
         by_input = []
         for i, x in enumerate(call.inputs):
             still = [t.detach() * 0 for t in call.inputs]
-            by_input.append([_pushed(call, call.outputs, [*still[:i], u, *still[i + 1 :]]) for u in _units(x)])
+            by_input.append([_jvp_from_vjp(call, call.outputs, [*still[:i], u, *still[i + 1 :]]) for u in _units(x)])
         for k, y in enumerate(call.outputs):
             blocks.append(
                 [_block([row[k] for row in rows], y, x, -1) for rows, x in zip(by_input, call.inputs, strict=True)]
@@ -213,15 +207,15 @@ def jacobian(
 
 def _units(x: Any) -> list[Any]:
     made = []
-    for place in np.ndindex(x.array.shape):
-        unit = np.zeros(x.array.shape, x.array.dtype)
+    for place in np.ndindex(x.static_shape):
+        unit = np.zeros(x.static_shape, x.array.dtype)
         unit[place] = 1
         made.append(operator.make_tensor(unit))
     return made
 
 
 def _block(parts: list[Any], y: Any, x: Any, dim: int) -> Any:
-    sizes = [*y.array.shape, *x.array.shape]
+    sizes = [*y.static_shape, *x.static_shape]
     return reshape(stack(parts, dim), sizes) if parts else zeros(sizes, y)
 
 
@@ -238,11 +232,10 @@ def hessian(
 
     def checked(*xs: Any) -> Any:
         y = func(*xs)
-        if not hasattr(y, "node") or y.array.size != 1:
+        if not is_tensor(y) or y.array.size != 1:
             raise ShapeError(
                 "hessian needs a function that returns one tensor of one element",
-                where=users_line(2),
-                got=str(list(y.array.shape)) if hasattr(y, "node") else type(y).__name__,
+                got=str(list(y.static_shape)) if is_tensor(y) else type(y).__name__,
             )
         return reshape(y, [])
 

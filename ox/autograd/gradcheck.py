@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ox.autograd.backward import grad
+from ox.autograd.backward_pass import grad
+from ox.core import operator
+from ox.core.mode import switch_mode
+from ox.core.tensor import TensorBase, is_tensor
 from ox.dtypes import float64
 from ox.errors import ArgumentError, GradientError
-from ox.ops import operator
-from ox.ops.mode import switched
-from ox.where import users_line
-
-if TYPE_CHECKING:
-    from ox.tensor import Tensor
 
 
 def gradcheck(
     function: Callable[..., Any],
-    inputs: Tensor | Sequence[Any],
+    inputs: TensorBase | Sequence[Any],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -51,15 +48,14 @@ def gradcheck(
         GradientError: names the worst element, the gradient there and the numerical one.
         ArgumentError: nothing requires a gradient, or an input that does is not float64.
     """
-    given: list[Any] = [inputs] if hasattr(inputs, "node") else list(inputs)
+    given: list[Any] = [inputs] if is_tensor(inputs) else list(inputs)
     chosen = [i for i, x in enumerate(given) if getattr(x, "requires_grad", False)]
     if not chosen:
-        raise ArgumentError("gradcheck needs an input that requires a gradient", where=users_line(2))
+        raise ArgumentError("gradcheck needs an input that requires a gradient")
     for i in chosen:
         if given[i].array.dtype != float64:
             raise ArgumentError(
                 "gradcheck compares in float64, where differences of a millionth mean something",
-                where=users_line(2),
                 expected="float64",
                 got=f"{given[i].array.dtype} for input {i}",
                 hint="x.double().requires_grad_()",
@@ -73,8 +69,8 @@ def gradcheck(
 
 def gradgradcheck(
     function: Callable[..., Any],
-    inputs: Tensor | Sequence[Any],
-    grad_outputs: Sequence[Tensor] | None = None,
+    inputs: TensorBase | Sequence[Any],
+    grad_outputs: Sequence[TensorBase] | None = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -87,17 +83,17 @@ def gradgradcheck(
     Args and errors as for `gradcheck`; `grad_outputs` are the cotangents (default: random), one for each
     differentiable output.
     """
-    given: list[Any] = [inputs] if hasattr(inputs, "node") else list(inputs)
+    given: list[Any] = [inputs] if is_tensor(inputs) else list(inputs)
     chosen = [i for i, x in enumerate(given) if getattr(x, "requires_grad", False)]
     random = np.random.default_rng(seed)
     if grad_outputs is None:
         outputs = _outputs(function, _leaves(given, chosen))
-        grad_outputs = [operator.make_tensor(_numbers(random, y.array.shape)) for y in outputs]
+        grad_outputs = [operator.make_tensor(_numbers(random, y.static_shape)) for y in outputs]
     count = len(given)
 
-    def first(*both: Any) -> list[Tensor]:
+    def first(*both: Any) -> list[TensorBase]:
         own = list(both[:count])
-        with switched(grad=True):
+        with switch_mode(grad=True):
             # leaves may be untracked (a numerical evaluation); the inner gradient needs them tracked
             own = [_tracked(x) if i in chosen else x for i, x in enumerate(own)]
             found = grad(
@@ -116,19 +112,19 @@ def gradgradcheck(
     return True
 
 
-def _tracked(x: Tensor) -> Tensor:
+def _tracked(x: TensorBase) -> TensorBase:
     return x if x.requires_grad else operator.make_tensor(x.array).requires_grad_()
 
 
 def _leaves(given: Sequence[Any], chosen: Sequence[int]) -> list[Any]:
     """The inputs as new leaves over copies, so that nothing of the caller's is touched."""
     return [
-        operator.make_tensor(x.array.copy()).requires_grad_(i in chosen) if hasattr(x, "node") else x
+        operator.make_tensor(x.array.copy()).requires_grad_(i in chosen) if is_tensor(x) else x
         for i, x in enumerate(given)
     ]
 
 
-def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
+def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[TensorBase]:
     """The float64 outputs that a gradient can reach."""
     result = function(*inputs)
     several = list(result) if isinstance(result, (tuple, list)) else [result]
@@ -150,9 +146,9 @@ def _check(
     result = function(*leaves)
     several = list(result) if isinstance(result, (tuple, list)) else [result]
     floating = [i for i, y in enumerate(several) if y is not None and y.array.dtype == float64]
-    weights = {i: _numbers(random, several[i].array.shape) for i in floating}
+    weights = {i: _numbers(random, several[i].static_shape) for i in floating}
     reached = [i for i in floating if several[i].requires_grad]
-    found: Sequence[Tensor | None] = [None] * len(chosen)
+    found: Sequence[TensorBase | None] = [None] * len(chosen)
     if reached:
         found = grad(
             [several[i] for i in reached],
@@ -162,19 +158,18 @@ def _check(
         )
     worst: tuple[float, str] = (0.0, "")
     for i, g in zip(chosen, found, strict=True):
-        analytic = np.zeros(given[i].array.shape) if g is None else g.array
-        if analytic.shape != given[i].array.shape:
+        analytic = np.zeros(given[i].static_shape) if g is None else g.array
+        if analytic.shape != given[i].static_shape:
             raise GradientError(
                 f"the {what} of input {i} has another shape than the input",
-                where=users_line(3) or None,
-                expected=str(list(given[i].array.shape)),
+                expected=str(list(given[i].static_shape)),
                 got=str(list(analytic.shape)),
             )
-        places = list(np.ndindex(given[i].array.shape))
+        places = list(np.ndindex(given[i].static_shape))
         if elements is not None and len(places) > elements:
             places = [places[k] for k in random.choice(len(places), elements, replace=False)]
         for place in places:
-            ahead, behind = (_moved(function, given, i, place, step) for step in (eps, -eps))
+            ahead, behind = (_perturbed(function, given, i, place, step) for step in (eps, -eps))
             # differences of outputs first: the sum of all outputs may be too large for a difference of sums
             numeric = sum(float(((ahead[k].array - behind[k].array) * weights[k]).sum()) / (2 * eps) for k in floating)
             off = abs(float(analytic[place]) - numeric)
@@ -185,17 +180,16 @@ def _check(
         got, _, numeric_text = worst[1].partition("|")
         raise GradientError(
             f"the {what} does not agree with finite differences",
-            where=users_line(3) or None,
             expected=f"{numeric_text} (numerical; off by {worst[0]:.3g} times what is allowed)",
             got=got,
         )
 
 
-def _moved(
+def _perturbed(
     function: Callable[..., Any], given: Sequence[Any], i: int, place: tuple[int, ...], step: float
 ) -> list[Any]:
     """The outputs with one element moved."""
-    inputs = [operator.make_tensor(x.array) if hasattr(x, "node") else x for x in given]
+    inputs = [operator.make_tensor(x.array) if is_tensor(x) else x for x in given]
     array = given[i].array.copy()
     array[place] += step
     inputs[i] = operator.make_tensor(array)

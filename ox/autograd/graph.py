@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ox.autograd.modes import Switch
-from ox.autograd.watch import Watch
+from ox.autograd.grad_mode import Switch
+from ox.autograd.saved_tensor_hooks import SavedTensorObserver
+from ox.core.mode import MODE
+from ox.core.node import Handle, Node
+from ox.core.tensor import TensorBase, is_tensor
 from ox.errors import GradientError
 from ox.functions import to_device
-from ox.ops.mode import MODE
-from ox.ops.node import Handle, Node
-from ox.where import users_line
-
-if TYPE_CHECKING:
-    from ox.tensor import Tensor
-
 
 RemovableHandle = Handle
 
@@ -35,24 +31,24 @@ class saved_tensors_hooks(Switch):
         self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
 
     def changes(self) -> dict[str, Any]:
-        before: Any = MODE.get().watch or Watch()
+        before: Any = MODE.get().observer or SavedTensorObserver()
         if before.disabled is not None:
-            raise GradientError(before.disabled, where=users_line(3))
-        return {"watch": replace(before, hooks=(self.pack_hook, self.unpack_hook))}
+            raise GradientError(before.disabled)
+        return {"observer": replace(before, hooks=(self.pack_hook, self.unpack_hook))}
 
 
 class save_on_cpu(saved_tensors_hooks):
     """Inside, what is saved for backward waits in host memory. `torch.autograd.graph.save_on_cpu`.
 
     Args:
-        pin_memory: taken for PyTorch's sake; host memory is never pinned.
+        pin_memory: accepted for PyTorch's scripts; host memory is never pinned.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
-        def pack(x: Tensor) -> tuple[str, Tensor]:
+        def pack(x: TensorBase) -> tuple[str, TensorBase]:
             return x.device, x.clone() if x.device == "cpu" else to_device(x, "cpu")
 
-        def unpack(packed: tuple[str, Tensor]) -> Tensor:
+        def unpack(packed: tuple[str, TensorBase]) -> TensorBase:
             device, x = packed
             return x if device == "cpu" else to_device(x, device)
 
@@ -68,8 +64,8 @@ class disable_saved_tensors_hooks(Switch):
         self._message = error_message
 
     def changes(self) -> dict[str, Any]:
-        before: Any = MODE.get().watch or Watch()
-        return {"watch": replace(before, disabled=self._message)}
+        before: Any = MODE.get().observer or SavedTensorObserver()
+        return {"observer": replace(before, disabled=self._message)}
 
 
 class GradientEdge(NamedTuple):
@@ -79,21 +75,21 @@ class GradientEdge(NamedTuple):
     output_nr: int
 
 
-def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+def get_gradient_edge(tensor: TensorBase) -> GradientEdge:
     """Where the gradient of a tensor arrives. Raises GradientError for one that requires none."""
     if tensor.node is None:
-        raise GradientError("a tensor that requires no gradient has no place in a graph", where=users_line(2))
+        raise GradientError("a tensor that requires no gradient has no place in a graph")
     return GradientEdge(tensor.node, tensor.port)
 
 
-def increment_version(tensor: Tensor | Sequence[Tensor]) -> None:
+def increment_version(tensor: TensorBase | Sequence[TensorBase]) -> None:
     """Count a write in place that a tensor's memory saw from elsewhere. `torch.autograd.graph.increment_version`."""
-    several: Any = [tensor] if hasattr(tensor, "node") else tensor
+    several: Any = [tensor] if is_tensor(tensor) else tensor
     for one in several:
-        one.wrote("increment_version")
+        one.count_write("increment_version")
 
 
-def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
+def register_multi_grad_hook(tensors: Sequence[TensorBase], fn: Callable[..., Any], *, mode: str = "all") -> Handle:
     """Call `fn` with the list of the gradients of `tensors` once all are known, or (`mode` "any") with the first that
     is. A backward must reach them all. `torch.autograd.graph.register_multi_grad_hook`."""
     from ox.autograd.hooks import register
@@ -101,8 +97,8 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], 
     seen: dict[int, Any] = {}
     handles: list[Any] = []
 
-    def arrived(place: int) -> Callable[[Tensor], None]:
-        def hook(g: Tensor) -> None:
+    def arrived(place: int) -> Callable[[TensorBase], None]:
+        def hook(g: TensorBase) -> None:
             first = not seen
             seen[place] = g
             if mode == "any":

@@ -1,20 +1,19 @@
-"""`torch.autograd.Variable`: a tensor, as older scripts say."""
+"""`torch.autograd.Variable`: a tensor; deprecated in PyTorch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ox.tensor import Tensor
+from ox.core.tensor import TensorBase, is_tensor
 
 
 class _Kind(type):
     """`isinstance(x, Variable)` is true of every tensor."""
 
     def __instancecheck__(cls, thing: Any) -> bool:
-        return hasattr(thing, "node")
+        return is_tensor(thing)
 
-    def __call__(cls, data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    def __call__(cls, data: TensorBase, requires_grad: bool = False, volatile: bool = False) -> TensorBase:
         return data.detach().requires_grad_(requires_grad) if requires_grad else data.detach()
 
 

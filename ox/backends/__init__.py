@@ -1,6 +1,7 @@
-"""`torch.backends`: switches that scripts set at their head. They may be set and read, and change nothing: which kernel
-runs is measured by `ox.devices`, and every one gives the same bits again."""
+"""`torch.backends`: switches that scripts set at their start. They can be set and read, and have no effect:
+`ox.devices` selects the executor of an operator, and every run gives the same bits.
+"""
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

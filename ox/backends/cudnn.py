@@ -23,7 +23,7 @@ def version() -> None:
 
 
 def is_acceptable(tensor: Any) -> bool:
-    """Whether a tensor lies on a GPU. `torch.backends.cudnn.is_acceptable`."""
+    """Whether a tensor is on a GPU. `torch.backends.cudnn.is_acceptable`."""
     return bool(tensor.is_cuda)
 
 

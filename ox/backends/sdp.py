@@ -1,4 +1,4 @@
-"""Which kernel attention uses: there is one, and whoever chooses among PyTorch's changes nothing."""
+"""Which kernel attention uses: there is only one, so PyTorch's switches have no effect."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 result = ox.bench.run("http://127.0.0.1:8000", Plan(concurrency=(1, 8, 32), seconds=5))
 result.steps[-1].percentile(99)
 
-It knows nothing of the server in this package: what it measures is what any client would see.
+It imports nothing of ox.serve: it measures what any client would see.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def parse(url: str, key: str | None = None) -> Address:
     """Raises ArgumentError for what is no address of a server."""
     expected = "http://, https://, grpc:// or grpcs:// with a host, such as http://127.0.0.1:8000; or unix:PATH"
     if key is not None and (not key.isascii() or not key.isprintable()):
-        raise ArgumentError("the key cannot stand in a header", expected="printable ASCII")
+        raise ArgumentError("the key cannot be sent in a header", expected="printable ASCII")
     for scheme, grpc in LOCAL.items():
         path = url.removeprefix(scheme).removeprefix("//")
         if url.startswith(scheme) and path:
@@ -100,6 +100,6 @@ def parse(url: str, key: str | None = None) -> Address:
     except ValueError as error:
         raise ArgumentError("the URL cannot be read", expected=expected, got=f"{url!r} ({error})") from None
     if parts.scheme not in SCHEMES or not parts.hostname or parts.path not in ("", "/") or parts.query:
-        raise ArgumentError("this is no URL of a server", expected=expected, got=repr(url))
+        raise ArgumentError("this is not the URL of a server", expected=expected, got=repr(url))
     grpc, tls = SCHEMES[parts.scheme]
     return Address(parts.hostname, port or (8001 if grpc else 443 if tls else 8000), grpc, tls, key)

@@ -1,4 +1,4 @@
-"""Whether an answer is right: read in full when it is new, by comparison with the first one after that."""
+"""Validates responses: a new one is parsed, later ones are compared byte for byte with the first one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 
 from ox.bench.inputs import TYPES, from_bytes
 from ox.bench.model import Model, as_bytes
-from ox.bench.wire import Value, fields, integers
+from ox.bench.protobuf import Value, fields, integers
 from ox.tolerance import compare
 
 # the field of InferTensorContents that holds a tensor of each type
@@ -28,7 +28,7 @@ class Reply:
     status: int
     body: bytes
     json_length: int | None = None  # of HTTP with binary tensors
-    failure: str | None = None  # gRPC: the code and what was said
+    failure: str | None = None  # gRPC: the code and the message
 
 
 @dataclass
@@ -39,11 +39,11 @@ class Output:
     values: npt.NDArray[Any]
 
 
-class Judge:
+class ResponseValidator:
     """Says what is wrong with an answer to request number `place`, or None.
 
     Args:
-        known: the first answer to each request; whatever equals it byte for byte is right.
+        known: the first answer to each request; an answer with the same bytes is right.
         grpc: whether answers are messages.
         check: whether values count, too.
     """
@@ -74,10 +74,10 @@ def verify(model: Model, outputs: Sequence[Output]) -> str | None:
         if promised is None:
             return f"an output {output.name!r} that the metadata lacks"
         if promised.datatype != output.datatype:
-            return f"{output.name!r} is {output.datatype}, promised {promised.datatype}"
+            return f"{output.name!r} is {output.datatype}, expected {promised.datatype}"
         sizes = zip(promised.shape, output.shape, strict=False)
         if len(promised.shape) != len(output.shape) or any(want not in (-1, size) for want, size in sizes):
-            return f"{output.name!r} has the shape {list(output.shape)}, promised {list(promised.shape)}"
+            return f"{output.name!r} has the shape {list(output.shape)}, expected {list(promised.shape)}"
     lacking = {tensor.name for tensor in model.outputs} - {output.name for output in outputs}
     return f"the output {min(lacking)!r} is missing" if lacking else None
 

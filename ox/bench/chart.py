@@ -1,4 +1,4 @@
-"""The result as a picture: latency by percentile for each step, and what the steps have to do with each other."""
+"""The chart of a load test: latency by percentile for each step, and throughput and latency over the steps."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
 
 
 def check(path: Path) -> None:
-    """Raises ArgumentError for a file of a kind that cannot be drawn; said before the load, not after it."""
+    """Raises ArgumentError for an unknown file type; called before the load test."""
     if path.suffix.lower() not in KINDS:
-        raise ArgumentError("a chart of an unknown kind", expected=", ".join(KINDS), got=str(path))
+        raise ArgumentError("unknown file type for a chart", expected=", ".join(KINDS), got=str(path))
 
 
 def draw(result: Result, path: Path) -> None:
     """Writes the chart.
 
     Raises:
-        ArgumentError: the file's ending is none of a picture.
+        ArgumentError: the file's extension is no image format.
         WriteError: the file cannot be written.
     """
     check(path)
@@ -41,17 +41,17 @@ def draw(result: Result, path: Path) -> None:
         left.plot([_place(p) for p in percents], [1e3 * step.percentile(p) for p in percents], color=colour, label=name)
     left.set_xticks([_place(p) for p in TICKS], [f"{p:g}" for p in TICKS])
     left.set_yscale("log")
-    left.set_xlabel("percent of the answers")
-    left.set_ylabel("came within, ms")
+    left.set_xlabel("percentile")
+    left.set_ylabel("latency, ms")
     left.yaxis.set_major_formatter(FormatStrFormatter("%g"))
     left.grid(True, which="major", alpha=0.3)
     if steps:
         left.legend(fontsize="small")
     where = [step.rate or 0.0 if opened else float(step.clients) for step in steps]
-    right.plot(where, [step.throughput for step in steps], "o-", color="black", label="answers/s")
-    right.set_ylabel("answers/s")
+    right.plot(where, [step.throughput for step in steps], "o-", color="black", label="requests/s")
+    right.set_ylabel("requests/s")
     right.set_ylim(0, 1.15 * max([step.throughput for step in steps], default=1.0) or 1.0)
-    right.set_xlabel("requests/s meant" if opened else "clients")
+    right.set_xlabel("target requests/s" if opened else "clients")
     right.grid(True, alpha=0.3)
     times = right.twinx()
     for percent, mark, colour in ((50.0, "v", "tab:purple"), (99.0, "^", "tab:brown")):
@@ -75,7 +75,7 @@ def draw(result: Result, path: Path) -> None:
 
 
 def _place(percent: float) -> float:
-    """Nines at equal distances: 90, 99, 99.9."""
+    """Logarithmic axis with equal distances between 90, 99 and 99.9."""
     return float(-np.log10(1 - percent / 100))
 
 

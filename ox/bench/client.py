@@ -1,4 +1,4 @@
-"""One client: a connection with one request at a time. What the bytes look like is a subclass's matter."""
+"""One client: a connection with one request at a time. Subclasses implement the protocol."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Client(asyncio.Protocol, ABC):
     def send(self, request: bytes) -> None: ...
 
     def answered(self, reply: Reply) -> None:
-        """The slow way: an answer that is not byte for byte the known one."""
+        """Validates a response that differs from the reference response."""
         problem = self.pool.judge.problem(self.place, reply)
         if problem is None:
             self.right()
@@ -53,7 +53,7 @@ class Client(asyncio.Protocol, ABC):
         self.pool.free(self)
 
     def fail(self, kind: str, example: str = "") -> None:
-        """This request will get no answer, and this connection is of no use any more."""
+        """Records a failed request and closes the connection."""
         if self.lost:
             return
         self.lost = True

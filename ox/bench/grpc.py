@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ox.bench.address import Address
 from ox.bench.answer import OK, Reply
 from ox.bench.client import Client
-from ox.bench.http2 import LAST_STREAM, Headers, Link, pieces_of
+from ox.bench.http2 import LAST_STREAM, Headers, Http2Connection, pieces_of
 from ox.bench.request import INFER
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ NAMES = (
 )
 
 
-class GrpcClient(Link, Client):
+class GrpcClient(Http2Connection, Client):
     """Asks for inferences, one after the other."""
 
     def __init__(self, pool: Pool) -> None:
         Client.__init__(self, pool)
-        Link.__init__(self, pool.address, INFER)
+        Http2Connection.__init__(self, pool.address, INFER)
         self.wholes = pool.wholes
         self.latest = 0  # the stream of the latest right answer
 
@@ -74,8 +74,8 @@ class GrpcClient(Link, Client):
         self.fail(kind, example)
 
 
-class GrpcCall(Link, asyncio.Protocol):
-    """One call on a connection of its own; `outcome` gets what came of it."""
+class GrpcCall(Http2Connection, asyncio.Protocol):
+    """One call on its own connection; `outcome` gets the result."""
 
     def __init__(self, address: Address, path: str, outcome: asyncio.Future[Reply]) -> None:
         super().__init__(address, path)
@@ -112,8 +112,8 @@ def as_reply(headers: Headers, trailers: Headers, data: bytes) -> Reply:
     if status != b"0":
         code = int(status)
         name = NAMES[code] if code < len(NAMES) else "?"
-        said = unquote(trailers.get(b"grpc-message", b"").decode("latin-1"))
-        return Reply(OK, said.encode(), failure=f"gRPC {code} {name}")
+        message = unquote(trailers.get(b"grpc-message", b"").decode("latin-1"))
+        return Reply(OK, message.encode(), failure=f"gRPC {code} {name}")
     if len(data) < 5 or data[0] != 0 or int.from_bytes(data[1:5], "big") != len(data) - 5:
         return Reply(OK, b"", failure="wrong: not one whole message")
     return Reply(OK, data[5:])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ox.bench.pool import Pool
 
 LARGEST_HEAD = 65_536
-KEPT_HEADS = 1024
+MAX_CACHED_HEADS = 1024
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class HttpClient(Client):
             self.buffer += data
             whole = self.buffer
         if not self.busy:
-            self._unasked(bytes(whole))
+            self._unsolicited_response(bytes(whole))
             return
         cut = whole.find(b"\r\n\r\n")
         try:
@@ -118,7 +118,7 @@ class HttpClient(Client):
             self.fail("wrong: not HTTP", str(error))
             return
         if len(whole) > end:
-            self.fail("wrong: bytes that nobody asked for", repr(bytes(whole[end : end + 80])))
+            self.fail("wrong: unexpected bytes", repr(bytes(whole[end : end + 80])))
             return
         if self.buffer:
             body, self.buffer = bytes(body), bytearray()
@@ -135,15 +135,15 @@ class HttpClient(Client):
     def eof_received(self) -> bool | None:
         return None
 
-    def _unasked(self, data: bytes) -> None:
-        """A server that has enough connections says so before it is asked anything."""
+    def _unsolicited_response(self, data: bytes) -> None:
+        """A server at its connection limit responds before the first request."""
         head, _, body = data.partition(b"\r\n\r\n")
         try:
             status = parse_head(head + b"\r\n\r\n").status
         except ValueError:
             status = OK
         if status == OK:
-            self.fail("wrong: bytes that nobody asked for", repr(data[:80]))
+            self.fail("wrong: unexpected bytes", repr(data[:80]))
         else:
             self.fail(f"HTTP {status}", body[:300].decode("utf-8", "replace"))
 
@@ -155,7 +155,7 @@ class HttpClient(Client):
         head = self.heads.get(data)
         if head is None:
             head = parse_head(data)
-            if len(self.heads) >= KEPT_HEADS:  # heads that differ each time, by a date with milliseconds or an id
+            if len(self.heads) >= MAX_CACHED_HEADS:  # heads that differ each time, by a date with milliseconds or an id
                 self.heads.clear()
             self.heads[data] = head
         return head

@@ -1,4 +1,4 @@
-"""The client's side of HTTP/2, as much of it as unary calls take that are made one at a time.
+"""An HTTP/2 client for one unary call at a time.
 
 The header table is declared empty, so a block of headers means the same whenever it comes, and each is decoded once.
 """
@@ -22,7 +22,7 @@ LARGEST_WINDOW = (1 << 31) - 1
 DEFAULT_WINDOW = 65_535
 LARGEST_BLOCK = 65_536
 LAST_STREAM = 1 << 30  # then a new connection, long before the numbers run out
-KEPT_BLOCKS = 256
+MAX_CACHED_BLOCKS = 256
 
 
 Headers = Mapping[bytes, bytes]
@@ -32,7 +32,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
-OPENING = (
+CONNECTION_PREFACE = (
     PREFACE
     + frame(SETTINGS, 0, 0, struct.pack(">HIHIHI", TABLE_SIZE, 0, ENABLE_PUSH, 0, INITIAL_WINDOW, LARGEST_WINDOW))
     + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW))
@@ -40,7 +40,7 @@ OPENING = (
 
 
 def block(address: Address, path: str) -> bytes:
-    """The request's headers, none of them to be remembered by the server."""
+    """The request's headers, without indexing in the server's table."""
     pairs = [
         (":method", "POST"),
         (":scheme", "https" if address.tls else "http"),
@@ -70,8 +70,8 @@ def _rest(number: int) -> bytes:
     return bytes((*out, number))
 
 
-class Link(ABC):
-    """A connection over which one call is out at a time. Subclasses say what becomes of its outcome."""
+class Http2Connection(ABC):
+    """A connection with one call in flight. Subclasses handle its outcome."""
 
     transport: asyncio.Transport
 
@@ -97,20 +97,20 @@ class Link(ABC):
 
     @abstractmethod
     def ended(self, headers: Headers, trailers: Headers, message: bytearray) -> None:
-        """The server is through with the call; the message still has gRPC's five bytes before it."""
+        """The call has completed; the message still has gRPC's prefix of five bytes."""
 
     @abstractmethod
     def reset(self, code: int) -> None:
-        """The server gave the call up."""
+        """The server reset the stream."""
 
     @abstractmethod
     def broken(self, kind: str, example: str) -> None:
-        """The connection is of no use any more."""
+        """The connection has failed."""
 
     # ---- sending
 
     def open(self) -> None:
-        self.transport.write(OPENING)
+        self.transport.write(CONNECTION_PREFACE)
 
     def send(self, request: bytes) -> None:
         self.calling = True
@@ -128,9 +128,9 @@ class Link(ABC):
             return
         self.transport.write(frame(HEADERS, END_HEADERS, self.stream, self.block))
         self.unsent = memoryview(request)
-        self._go_on()
+        self._send_remaining()
 
-    def _go_on(self) -> None:
+    def _send_remaining(self) -> None:
         while self.unsent:
             size = min(len(self.unsent), self.window, self.stream_window, self.largest)
             if size <= 0:
@@ -161,7 +161,7 @@ class Link(ABC):
             self.broken("wrong: not HTTP/2", str(error))
 
     def taken(self, size: int) -> None:
-        """Lets the server send as much again."""
+        """Flow control: extends the server's window by `size` bytes."""
         self.consumed += size
         if self.consumed > LARGEST_WINDOW // 2:
             self.transport.write(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", self.consumed)))
@@ -196,7 +196,7 @@ class Link(ABC):
                 self.window += more
             elif stream == self.stream:
                 self.stream_window += more
-            self._go_on()
+            self._send_remaining()
         elif kind == GOAWAY:
             self._going(payload)
         elif kind == PUSH_PROMISE:
@@ -213,7 +213,7 @@ class Link(ABC):
         if found is None:
             pairs = self.decoder.decode(data, raw=True)
             found = {bytes(name): bytes(value) for name, value in pairs}
-            if len(self.blocks) >= KEPT_BLOCKS:
+            if len(self.blocks) >= MAX_CACHED_BLOCKS:
                 self.blocks.clear()
             self.blocks[data] = found
         if stream != self.stream or not self.calling:
@@ -247,7 +247,7 @@ class Link(ABC):
             elif name == MAX_FRAME:
                 self.largest = value
         self.transport.write(frame(SETTINGS, ACK, 0))
-        self._go_on()
+        self._send_remaining()
 
     def _going(self, payload: bytes) -> None:
         """GOAWAY: what is out may still be answered, the next request needs another connection."""

@@ -1,4 +1,4 @@
-"""What is sent: values drawn within type and shape, or those of a file."""
+"""Input tensors of requests: random values of the model's types and shapes, or a file's values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ox.bench.model import Model, Tensor
 from ox.errors import ArgumentError
 
 Array = npt.NDArray[Any]
-Feed = dict[str, Array]
+InputArrays = dict[str, Array]
 
 TYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(bool),
@@ -30,7 +30,7 @@ TYPES: dict[str, np.dtype[Any]] = {
 VARIANTS = 8  # different requests, taken in turn, so that no cache of answers flatters a server
 
 
-def draw(model: Model, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Feed]:
+def draw(model: Model, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> list[InputArrays]:
     """Several requests' inputs. The first open size becomes `rows`, every other one 1; `shapes` overrides both.
 
     Floating-point numbers are normal; whole ones are 0 or 1 (they may be indices or masks), those of 8 bits anything.
@@ -46,7 +46,7 @@ def draw(model: Model, rows: int, shapes: Mapping[str, tuple[int, ...]]) -> list
     ]
 
 
-def read(path: Path, model: Model) -> list[Feed]:
+def read(path: Path, model: Model) -> list[InputArrays]:
     """One request's inputs from a .npz of arrays by input name, or from a .json: a request's body, or lists by name.
 
     Raises:
@@ -59,12 +59,12 @@ def read(path: Path, model: Model) -> list[Feed]:
         elif path.suffix == ".json":
             found = _lists(json.loads(path.read_text(encoding="utf-8")))
         else:
-            raise ArgumentError("data of an unknown kind", expected=".json or .npz", got=str(path))
+            raise ArgumentError("unknown file type for input data", expected=".json or .npz", got=str(path))
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(f"{path} cannot be read", got=str(error)) from None
-    feed: Feed = {}
+    feed: InputArrays = {}
     for tensor in model.inputs:
         if tensor.name not in found:
             expected = ", ".join(each.name for each in model.inputs)
@@ -130,7 +130,7 @@ def _values(tensor: Tensor, shape: tuple[int, ...], random: np.random.Generator)
 
 def _lists(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if not isinstance(entry.get("inputs"), list):
         return entry
     try:

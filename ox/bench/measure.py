@@ -1,4 +1,4 @@
-"""A whole measurement: ask what the model takes, learn the right answers, then one step after the other."""
+"""Runs a load test: reads the model's metadata, requests the reference responses, then measures each step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 from ox.bench.address import Address, parse
 from ox.bench.answer import OK, Reply, read, verify
-from ox.bench.ask import Asker, unreachable
-from ox.bench.inputs import Feed, draw
+from ox.bench.inputs import InputArrays, draw
 from ox.bench.inputs import read as read_data
 from ox.bench.model import Model
 from ox.bench.plan import Plan
+from ox.bench.queries import QueryClient, unreachable
 from ox.bench.request import build
 from ox.bench.result import Result, Step
 from ox.errors import ServeError
@@ -35,13 +35,13 @@ def run(
     key: str | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> Result:
-    """Loads a server and says how it did.
+    """Runs a load test and returns its result.
 
     Args:
         url: http://, https://, grpc:// or grpcs://, host and port; or unix:PATH, grpc+unix:PATH.
         plan: what to measure.
         model: its name; None for the server's first one.
-        data: inputs of one request, .json or .npz; None draws them.
+        data: inputs of one request, .json or .npz; None: random inputs.
         key: an API key or bearer token.
         show: gets a line when a step begins.
 
@@ -52,13 +52,13 @@ def run(
     """
     plan = plan or Plan()
     address = parse(url, key)
-    asker = Asker(address, plan.timeout)
-    found, names = asker.model(model)
+    queries = QueryClient(address, plan.timeout)
+    found, names = queries.model(model)
     if len(names) > 1:
         show(f"{found.name}, the first of {', '.join(names)}")
     feeds = draw(found, plan.rows, dict(plan.shapes)) if data is None else read_data(Path(data), found)
     requests = [build(address, found, feed, plan.binary) for feed in feeds]
-    known = [_first(asker, found, request) for request in requests]
+    known = [_first(queries, found, request) for request in requests]
     result = Result(address.url, found.name, _describe(found, feeds[0]), len(requests[0]), plan)
     steps: list[tuple[int, float | None]] = [(plan.clients[0], rate) for rate in plan.rates]
     steps = steps or [(count, None) for count in plan.clients]
@@ -71,21 +71,21 @@ def run(
     return result
 
 
-def _first(asker: Asker, model: Model, request: bytes) -> Reply:
-    """The right answer to a request: what the server says while nothing else is asked of it."""
-    reply = asker.infer(request)
-    said = reply.body[:300].decode("utf-8", "replace")
+def _first(queries: QueryClient, model: Model, request: bytes) -> Reply:
+    """The reference response to a request, from a server without other load."""
+    reply = queries.infer(request)
+    message = reply.body[:300].decode("utf-8", "replace")
     if reply.failure is not None or reply.status != OK:
-        got = f"{reply.failure or f'HTTP {reply.status}'}: {said}"
+        got = f"{reply.failure or f'HTTP {reply.status}'}: {message}"
         raise ServeError(
-            f"{model.name} refuses the first request", where=asker.address.url, got=got, hint="--data FILE"
+            f"{model.name} refuses the first request", where=queries.address.url, got=got, hint="--data FILE"
         )
     try:
-        wrong = verify(model, read(reply, asker.address.grpc))
+        wrong = verify(model, read(reply, queries.address.grpc))
     except (ValueError, KeyError, TypeError) as error:
         wrong = f"it cannot be read: {error}"
     if wrong is not None:
-        raise ServeError(f"{model.name}'s first answer is not what its metadata promises", got=wrong)
+        raise ServeError(f"{model.name}'s first response does not match its metadata", got=wrong)
     return reply
 
 
@@ -124,27 +124,27 @@ def share_out(
                 env=environment,
             )
             workers.append(worker)
-            _tell(worker, json.dumps(mine))
+            _write_line(worker, json.dumps(mine))
         for worker in workers:
-            line = _hear(worker)
+            line = _read_line(worker)
             if line != "ready":
                 raise unreachable(address, OSError(json.loads(line)["unreachable"]))
         for worker in workers:
-            _tell(worker, "go")
-        return [json.loads(_hear(worker)) for worker in workers]
+            _write_line(worker, "go")
+        return [json.loads(_read_line(worker)) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
             worker.communicate()
 
 
-def _tell(worker: subprocess.Popen[str], line: str) -> None:
+def _write_line(worker: subprocess.Popen[str], line: str) -> None:
     assert worker.stdin is not None
     worker.stdin.write(line + "\n")
     worker.stdin.flush()
 
 
-def _hear(worker: subprocess.Popen[str]) -> str:
+def _read_line(worker: subprocess.Popen[str]) -> str:
     assert worker.stdout is not None
     line = worker.stdout.readline()
     if not line:
@@ -152,6 +152,6 @@ def _hear(worker: subprocess.Popen[str]) -> str:
     return line.strip()
 
 
-def _describe(model: Model, feed: Feed) -> str:
+def _describe(model: Model, feed: InputArrays) -> str:
     parts = [f"{t.name} {t.datatype} {list(feed[t.name].shape)}" for t in model.inputs]
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""What the server says of a model."""
+"""A model's metadata, as the server sends it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ox.bench.wire import Value, fields, integers
+from ox.bench.protobuf import Value, fields, integers
 from ox.errors import ServeError
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output; -1 stands for a size that is left open."""
+    """An input or output; -1 is an open size."""
 
     name: str
     datatype: str

@@ -14,7 +14,7 @@ class Plan:
     """What to measure.
 
     Args:
-        concurrency: clients that each wait for their answer before they ask again, one step for each number (1, 8 and
+        concurrency: clients that each wait for the response before the next request, one step for each number (1, 8 and
             32 where none is given). With `rates`, the one number is that of the connections (128).
         rates: requests a second that are sent whether or not answers come; one step for each number.
         arrivals: of `rates`: "poisson" (as from many independent users) or "constant".

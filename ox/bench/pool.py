@@ -1,4 +1,4 @@
-"""The clients of one process, and when each of them asks: at once (closed loop), or when it is time (open loop)."""
+"""The clients of one process, and when each sends: after each answer (closed loop), or at a fixed rate (open loop)."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ from time import perf_counter
 import numpy as np
 
 from ox.bench.address import Address
-from ox.bench.answer import Judge
+from ox.bench.answer import ResponseValidator
 from ox.bench.client import Client
 from ox.bench.grpc import GrpcClient
 from ox.bench.http1 import Head, HttpClient
 from ox.bench.recorder import Recorder
 from ox.bench.ticker import Ticker
 
-AT_ONCE = 64  # connections that are opened together; a server's backlog is not what is measured
+MAX_CONNECTING = 64  # connections that are opened together; a server's backlog is not what is measured
 BACKOFF = (0.02, 1.0)  # seconds until a connection is tried again: first, longest
 
 
 class Pool(ABC):
-    """Keeps `count` connections open, gives each something to do, and sees that nothing waits for ever."""
+    """Keeps `count` connections open, assigns requests to them, and enforces the timeout."""
 
     http: type[HttpClient] = HttpClient
     grpc: type[GrpcClient] = GrpcClient
 
     def __init__(
-        self, address: Address, requests: Sequence[bytes], judge: Judge, recorder: Recorder, count: int, timeout: float
+        self,
+        address: Address,
+        requests: Sequence[bytes],
+        judge: ResponseValidator,
+        recorder: Recorder,
+        count: int,
+        timeout: float,
     ) -> None:
         self.address, self.requests, self.judge, self.recorder = address, requests, judge, recorder
         self.count, self.timeout = count, timeout
@@ -45,7 +51,7 @@ class Pool(ABC):
 
     @abstractmethod
     def free(self, client: Client) -> None:
-        """A client has nothing to do."""
+        """A client is idle: it gets the next request."""
 
     @abstractmethod
     def waiting(self) -> int:
@@ -53,7 +59,7 @@ class Pool(ABC):
 
     @abstractmethod
     def expire(self, now: float) -> None:
-        """Gives up what has waited longer than the timeout."""
+        """Fails requests that have waited longer than the timeout."""
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -76,8 +82,8 @@ class Pool(ABC):
 
     async def open(self) -> None:
         """Raises OSError where no connection at all can be had; one that is refused among others counts as failed."""
-        for begun in range(0, self.count, AT_ONCE):
-            tried = (self._connect(0) for _ in range(min(AT_ONCE, self.count - begun)))
+        for begun in range(0, self.count, MAX_CONNECTING):
+            tried = (self._connect(0) for _ in range(min(MAX_CONNECTING, self.count - begun)))
             for outcome in await asyncio.gather(*tried, return_exceptions=True):
                 if isinstance(outcome, OSError) and (begun or self.clients or self.connecting):
                     self._unconnected(perf_counter(), outcome)
@@ -158,7 +164,7 @@ class Pool(ABC):
 
 
 class Closed(Pool):
-    """Each client asks again as soon as it has its answer."""
+    """Each client sends its next request as soon as it has its answer."""
 
     def begin(self) -> None:
         for client in list(self.clients):
@@ -177,14 +183,20 @@ class Closed(Pool):
 
 
 class Open(Pool):
-    """Requests leave when it is their time, whatever became of those before them.
+    """Requests are sent at their scheduled times, independent of earlier ones.
 
     One for which no connection is free waits for one, and its latency counts from the time when it should have left:
     a server that stalls is charged for everybody who would have come meanwhile (no coordinated omission).
     """
 
     def __init__(
-        self, address: Address, requests: Sequence[bytes], judge: Judge, recorder: Recorder, count: int, timeout: float
+        self,
+        address: Address,
+        requests: Sequence[bytes],
+        judge: ResponseValidator,
+        recorder: Recorder,
+        count: int,
+        timeout: float,
     ) -> None:
         super().__init__(address, requests, judge, recorder, count, timeout)
         self.idle: list[Client] = []

@@ -12,7 +12,7 @@ FOLD = 65_536
 
 @dataclass
 class Failures:
-    """Requests without a right answer, by kind, with the first text of each."""
+    """Failed requests by kind, with an example of each."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Failures:
 
 
 class Recorder:
-    """Latencies of right answers, and everything else by kind. Times are perf_counter's seconds."""
+    """Latencies of correct responses, and failures by kind. Times are perf_counter's seconds."""
 
     def __init__(self, start: float, stop: float) -> None:
         self.start, self.stop = start, stop

@@ -8,15 +8,15 @@ import numpy as np
 import orjson
 
 from ox.bench.address import Address
-from ox.bench.inputs import Feed, to_bytes
+from ox.bench.inputs import InputArrays, to_bytes
 from ox.bench.model import Model
-from ox.bench.wire import field, framed, packed
+from ox.bench.protobuf import field, framed, packed
 from ox.errors import ArgumentError
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
-def build(address: Address, model: Model, feed: Feed, binary: bool) -> bytes:
+def build(address: Address, model: Model, feed: InputArrays, binary: bool) -> bytes:
     """One inference: a whole HTTP request, or a message as gRPC frames it."""
     if address.grpc:
         return framed(_message(model, feed))
@@ -34,7 +34,7 @@ def build(address: Address, model: Model, feed: Feed, binary: bool) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def _document(model: Model, feed: Feed, binary: bool) -> tuple[bytes, int]:
+def _document(model: Model, feed: InputArrays, binary: bool) -> tuple[bytes, int]:
     """The JSON with the tensors' bytes behind it, and how long the JSON is."""
     entries: list[dict[str, Any]] = []
     parts: list[bytes] = []
@@ -65,7 +65,7 @@ def _plain(array: Any) -> list[Any]:
     return values
 
 
-def _message(model: Model, feed: Feed) -> bytes:
+def _message(model: Model, feed: InputArrays) -> bytes:
     """ModelInferRequest: 1 model_name, 5 inputs (1 name, 2 datatype, 3 shape), 7 raw_input_contents."""
     parts = [field(1, model.name)]
     for tensor in model.inputs:

@@ -1,4 +1,4 @@
-"""The result as a person reads it."""
+"""Prints the result of a load test as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ox.bench.result import PERCENTILES, Result, Step
 
-LATE = 0.1  # of the median: from there on the generator's own delay is worth a word
+LATE = 0.1  # of the median latency: a larger delay of the load generator is reported
 
 
 def show(result: Result, console: Console) -> None:
@@ -16,32 +16,35 @@ def show(result: Result, console: Console) -> None:
     table = Table(
         title=f"{result.model} at {result.url}", title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
     )
-    table.add_column("meant/s" if plan.rates else "clients", justify="right", no_wrap=True)
-    for name in ("answers/s", *(f"p{percent:g}" for percent in PERCENTILES), "max", "right", "failed"):
+    table.add_column("target/s" if plan.rates else "clients", justify="right", no_wrap=True)
+    for name in ("requests/s", *(f"p{percent:g}" for percent in PERCENTILES), "max", "correct", "failed"):
         table.add_column(name, justify="right", no_wrap=True)
     for step in result.steps:
         table.add_row(*_cells(step))
     kind = "gRPC" if result.url.startswith("grpc") else "binary" if plan.binary else "JSON"
     table.caption = (
-        f"{result.sent} · {kind}, {result.request_bytes:,} bytes a request · {plan.seconds:g} s a step · times in ms"
+        f"{result.sent} · {kind}, {result.request_bytes:,} bytes per request · {plan.seconds:g} s per step · "
+        "latencies in ms"
     )
     console.print(table, soft_wrap=True)
     if plan.rates:
         console.print(
-            f"Open loop, {plan.arrivals} arrivals: latency counts from when a request should have left "
-            "(corrected for coordinated omission).",
+            f"Open loop, {plan.arrivals} arrivals: latency is measured from the scheduled send time "
+            "(no coordinated omission).",
             soft_wrap=True,
         )
     else:
-        told = "Closed loop: each client waits for its answer. A server that stalls is asked less: see --rate."
-        console.print(told, soft_wrap=True)
+        console.print(
+            "Closed loop: each client waits for its response, so a stalled server gets fewer requests; see --rate.",
+            soft_wrap=True,
+        )
     for step in result.steps:
         for line in remarks(step):
             console.print(line, soft_wrap=True, markup=False)
 
 
 def remarks(step: Step) -> list[str]:
-    """What went wrong in a step, and what to know of it."""
+    """Failures of a step, and notes on its measurement."""
     name = f"{step.clients} client{'s' * (step.clients > 1)}" if step.rate is None else f"{step.rate:g}/s"
     lines = []
     for what, failures in (("", step.failures), (" in the warm-up", step.failed_early)):
@@ -49,9 +52,9 @@ def remarks(step: Step) -> list[str]:
             example = failures.examples.get(kind)
             lines.append(f"{name}: {count:,} × {kind}{what}" + (f", such as: {example}" if example else ""))
     if step.reconnects:
-        lines.append(f"{name}: connections were opened anew {step.reconnects:,} times")
+        lines.append(f"{name}: {step.reconnects:,} connections were reopened")
     if step.late > max(1e-4, LATE * step.percentile(50)):
-        lines.append(f"{name}: the load generator itself sent late, p99 {1e3 * step.late:.2f} ms: try --processes")
+        lines.append(f"{name}: the load generator sent late, p99 {1e3 * step.late:.2f} ms: try --processes")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""One process's share of one step. Started by `measure.run`: a line of JSON in, `ready`, `go`, a line of JSON out."""
+"""A load generator process for one step. Protocol with `measure.run`: JSON task in, `ready`, `go`, JSON result out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ox.bench.address import Address
-from ox.bench.answer import Judge, Reply
+from ox.bench.answer import Reply, ResponseValidator
 from ox.bench.model import Model, Tensor
 from ox.bench.pool import Closed, Open, Pool, arrivals
 from ox.bench.recorder import Failures, Recorder
@@ -33,7 +33,7 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
     address, timeout = Address(**task["address"]), task["timeout"]
     groups = [tuple(Tensor(n, kind, tuple(shape)) for n, kind, shape in task[key]) for key in ("inputs", "outputs")]
     known = [Reply(status, base64.b64decode(body), length) for status, body, length in task["known"]]
-    judge = Judge(Model(task["model"], *groups), known, address.grpc, task["check"])
+    judge = ResponseValidator(Model(task["model"], *groups), known, address.grpc, task["check"])
     requests = [base64.b64decode(text) for text in task["requests"]]
     recorder = Recorder(float("inf"), float("inf"))
     count = task["clients"]
@@ -66,8 +66,8 @@ async def work(task: dict[str, Any], begin: Callable[[], Awaitable[None]]) -> di
     }
 
 
-async def _told() -> None:
-    """All processes begin when the last of them is connected."""
+async def _read_message() -> None:
+    """Reads one line from stdin: all processes begin when the last one is connected."""
     gc.collect()
     gc.freeze()
     print("ready", flush=True)
@@ -81,7 +81,7 @@ def _plain(failures: Failures) -> dict[str, Any]:
 def main() -> None:
     task = json.loads(sys.stdin.readline())
     loop = new_loop()
-    outcome = loop.run_until_complete(work(task, _told))
+    outcome = loop.run_until_complete(work(task, _read_message))
     print(json.dumps(outcome), flush=True)
 
 

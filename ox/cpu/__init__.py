@@ -1,9 +1,9 @@
-"""`torch.cpu`: the room of `ox.cpu.amp`, and what a program for either device asks of the CPU."""
+"""`torch.cpu`: `ox.cpu.amp`, and the queries that programs for both devices make of the CPU."""
 
 from __future__ import annotations
 
+from ox.core.lazy import missing_attribute_error
 from ox.cpu import amp
-from ox.doors import refusal
 
 
 def is_available() -> bool:
@@ -21,7 +21,7 @@ def synchronize(device: object = None) -> None:
 
 
 def __getattr__(name: str) -> object:
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)
 
 
 __all__ = ["amp", "device_count", "is_available", "synchronize"]

@@ -1,7 +1,7 @@
 """`torch.cuda`: NVIDIA devices under PyTorch's names; `ox.devices.cuda` does the work.
 
-Everything here may be asked on a machine without a GPU: `is_available()` is then False, memory counts are 0, and what
-needs a device raises DeviceError with the way to one.
+Everything here works on a machine without a GPU: `is_available()` is False, memory counts are 0, and a call that needs
+a device raises DeviceError, with instructions.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ empty_cache = cuda.empty_cache
 
 def is_initialized() -> bool:
     """Whether an array was made on a GPU."""
-    from ox import devices
+    from ox.devices import cuda_state
 
-    return devices.cuda_in_use
+    return cuda_state.in_use
 
 
 def init() -> None:
@@ -71,12 +71,12 @@ def device(device: Any) -> Iterator[None]:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the device has done all that was asked of it."""
+    """Wait until the device has completed all queued work."""
     cuda.synchronize(f"cuda:{_ordinal(device)}")
 
 
 def get_device_properties(device: Any = None) -> dict[str, Any]:
-    """What the driver says of a device, by CUDA's names (``name``, ``totalGlobalMem``, ``multiProcessorCount``)."""
+    """Properties of a device, by CUDA's names (``name``, ``totalGlobalMem``, ``multiProcessorCount``)."""
     properties = cuda.cupy().cuda.runtime.getDeviceProperties(_ordinal(device))
     return {key: value.decode() if isinstance(value, bytes) else value for key, value in properties.items()}
 
@@ -136,13 +136,13 @@ class _OutOfMemory(RuntimeError):
 
 
 def __getattr__(name: str) -> Any:
-    from ox import typed
-    from ox.doors import refusal
+    from ox.core.lazy import missing_attribute_error
+    from ox.tensors import legacy_types
 
-    if name in typed.CUDA:
-        return typed.CUDA[name]
+    if name in legacy_types.CUDA:
+        return legacy_types.CUDA[name]
     if name in ("amp", "nvtx"):
         return import_module(f"ox.cuda.{name}")
     if name == "OutOfMemoryError":  # what CuPy raises
         return cuda.cupy().cuda.memory.OutOfMemoryError if is_available() else _OutOfMemory
-    raise refusal(__name__, name)
+    raise missing_attribute_error(__name__, name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox import memory_use
 from ox.cuda.ordinal import ordinal
 from ox.devices import cuda
+from ox.tensors import memory_stats as tensor_memory
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -21,7 +21,7 @@ def memory_reserved(device: Any = None) -> int:
 
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Bytes under PyTorch's keys; see `ox.memory_stats`."""
-    return memory_use.memory_stats(f"cuda:{ordinal(device)}" if cuda.available() else "cuda")
+    return tensor_memory.memory_stats(f"cuda:{ordinal(device)}" if cuda.available() else "cuda")
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -41,7 +41,7 @@ memory_cached = memory_reserved
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """What `memory_stats` says, a line each."""
+    """The entries of `memory_stats`, one per line."""
     return "\n".join(f"{name}: {count}" for name, count in memory_stats(device).items())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.device_type import device as Device
+from ox.core.device import device as Device
 from ox.devices import cuda
 
 

@@ -1,6 +1,6 @@
 """Datasets, samplers and the loader, under the names of `torch.utils.data`."""
 
-from ox.data.collate import default_collate, default_convert
+from ox.core.lazy import lazy_modules
 from ox.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -12,7 +12,9 @@ from ox.data.dataset import (
     random_split,
 )
 from ox.data.distributed import DistributedSampler
-from ox.data.loader import DataLoader
+from ox.data.loading.collate import default_collate, default_convert
+from ox.data.loading.loader import DataLoader
+from ox.data.loading.worker import get_worker_info
 from ox.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -21,8 +23,6 @@ from ox.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from ox.data.worker import get_worker_info
-from ox.doors import doors
 
 __all__ = [
     "BatchSampler",
@@ -46,4 +46,4 @@ __all__ = [
     "random_split",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("datasets", "transforms"))
+__getattr__, __dir__ = lazy_modules(__name__, ("datasets", "transforms"))

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from ox import random
-from ox.data.overridden import SAMPLES, speaks_for
+from ox.core.operator import as_input, make_tensor
+from ox.data.loading.overrides import ITEM_METHODS, has_valid_shortcut
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.explain import place
-from ox.ops.operator import as_input, make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Dataset:
-    """The base: `__len__` says how many samples, `__getitem__(i)` gives one. `torch.utils.data.Dataset`.
+    """The base class: `__len__` is the number of samples, `__getitem__(i)` returns one. `torch.utils.data.Dataset`.
 
     A dataset that can fetch many samples at once may define ``batch(indices: int64 array)``, which the loader then
     uses instead of collating one by one; see `TensorDataset`.
@@ -37,7 +36,7 @@ class Dataset:
         raise ArgumentError(f"{type(self).__name__} has no __len__", hint="def __len__(self): ...")
 
     def __add__(self, other: Any) -> ConcatDataset:
-        """This one, and behind it another one."""
+        """The concatenation of two datasets."""
         return ConcatDataset([self, other])
 
 
@@ -50,31 +49,31 @@ class TensorDataset(Dataset):
 
     def __init__(self, *tensors: Any) -> None:
         self.tensors: tuple[Tensor, ...] = tuple(as_input(t) for t in tensors)
-        lengths = [t.array.shape[0] if t.array.ndim else 0 for t in self.tensors]
+        lengths = [t.static_shape[0] if t.array.ndim else 0 for t in self.tensors]
         if not lengths or len(set(lengths)) > 1:
-            raise ShapeError("TensorDataset needs tensors of one length", where=place(), got=f"lengths {lengths}")
+            raise ShapeError("TensorDataset needs tensors of one length", got=f"lengths {lengths}")
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
         return tuple(make_tensor(t.array[index]) for t in self.tensors)
 
     def __len__(self) -> int:
-        return int(self.tensors[0].array.shape[0])
+        return int(self.tensors[0].static_shape[0])
 
     def batch(self, indices: np.ndarray[Any, Any]) -> list[Tensor]:
-        """The samples of many indices, [n, ...] each."""
+        """The samples of several indices, each tensor [n, ...]."""
         return [make_tensor(t.array[indices]) for t in self.tensors]
 
 
 class Subset(Dataset):
-    """Some samples of another dataset, by index. `torch.utils.data.Subset`. `indices` stay what was given."""
+    """Some samples of another dataset, by index. `torch.utils.data.Subset`. `indices` keep their type."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
-        own = all(getattr(type(self), name, None) is getattr(Subset, name, None) for name in SAMPLES)
-        if own and speaks_for(dataset, "batch", *SAMPLES):
-            self.batch = lambda chosen: dataset.batch(self._chosen(chosen))
+        own = all(getattr(type(self), name, None) is getattr(Subset, name, None) for name in ITEM_METHODS)
+        if own and has_valid_shortcut(dataset, "batch", *ITEM_METHODS):
+            self.batch = lambda chosen: dataset.batch(self._dataset_indices(chosen))
 
-    def _chosen(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _dataset_indices(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if isinstance(self.indices, np.ndarray):
             return self.indices[numbers]
         return np.array([int(self.indices[i]) for i in numbers], np.int64)
@@ -89,8 +88,8 @@ class Subset(Dataset):
         return len(self.indices)
 
 
-def traced(dataset: Any, indices: Sequence[int]) -> list[int]:
-    """The same samples' indices in the dataset that `dataset` is a part of, or a part of a part."""
+def root_indices(dataset: Any, indices: Sequence[int]) -> list[int]:
+    """Converts indices into a (nested) `Subset` to indices into its original dataset."""
     while isinstance(dataset, Subset):
         indices, dataset = [int(dataset.indices[i]) for i in indices], dataset.dataset
     return [int(i) for i in indices]
@@ -112,7 +111,7 @@ class IterableDataset(Dataset):
 
 
 class NoCountError(ArgumentError, TypeError):
-    """`len` of a stream: a TypeError too, as `list()` wants it."""
+    """The error of `len(stream)`; also a TypeError, which `list()` requires."""
 
 
 class ChainDataset(IterableDataset):
@@ -129,16 +128,16 @@ class ChainDataset(IterableDataset):
 
 
 class ConcatDataset(Dataset):
-    """Several datasets, one behind the other. `torch.utils.data.ConcatDataset`.
+    """The concatenation of several datasets. `torch.utils.data.ConcatDataset`.
 
     Raises:
-        ArgumentError: none at all. IndexError: past the end.
+        ArgumentError: no datasets. IndexError: an index out of range.
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
-            raise ArgumentError("ConcatDataset needs at least one dataset", where=place())
+            raise ArgumentError("ConcatDataset needs at least one dataset")
         self.cumulative_sizes = np.cumsum([len(dataset) for dataset in self.datasets]).tolist()
 
     def __getitem__(self, index: int) -> Any:
@@ -157,18 +156,16 @@ class StackDataset(Dataset):
     `torch.utils.data.StackDataset`.
 
     Raises:
-        ShapeError: none at all, or datasets of different lengths.
+        ShapeError: no datasets, or datasets of different lengths.
     """
 
     def __init__(self, *datasets: Any, **named: Any) -> None:
         if bool(datasets) == bool(named):
-            raise ArgumentError("StackDataset takes datasets by position or by name", where=place())
+            raise ArgumentError("StackDataset takes datasets by position or by name")
         self.datasets: Any = named or datasets
         parts = list(named.values()) or list(datasets)
         if len({len(part) for part in parts}) != 1:
-            raise ShapeError(
-                "StackDataset needs datasets of one length", where=place(), got=f"lengths {[len(p) for p in parts]}"
-            )
+            raise ShapeError("StackDataset needs datasets of one length", got=f"lengths {[len(p) for p in parts]}")
 
     def __getitem__(self, index: int) -> Any:
         if isinstance(self.datasets, dict):
@@ -181,11 +178,11 @@ class StackDataset(Dataset):
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: random.Generator | None = None) -> list[Subset]:
-    """Parts without overlap, at random. `torch.utils.data.random_split`.
+    """Splits a dataset at random into parts without overlap. `torch.utils.data.random_split`.
 
     Args:
-        lengths: counts that add up to the dataset's, or fractions that add up to 1 (what rounding leaves goes to the
-            first parts, one each).
+        lengths: counts that add up to the dataset's, or fractions that add up to 1 (samples that remain after
+            rounding go to the first parts, one each).
     """
     total = len(dataset)
     counts: list[Any] = list(lengths)
@@ -196,7 +193,6 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: random.Gener
     if sum(counts) != total or any(count < 0 for count in counts):
         raise ArgumentError(
             "random_split needs lengths that add up to the dataset's, or fractions that add up to 1",
-            where=place(),
             expected=str(total),
             got=f"{list(lengths)}, together {sum(counts)}",
         )

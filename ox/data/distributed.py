@@ -1,4 +1,4 @@
-"""DistributedSampler: each process takes its share of a dataset. `torch.utils.data.distributed`."""
+"""DistributedSampler: each process gets a part of a dataset. `torch.utils.data.distributed`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ import numpy as np
 from ox import random
 from ox.data.sampler import Sampler
 from ox.errors import ArgumentError, LoadError
-from ox.ops.explain import place
 
 
 class DistributedSampler(Sampler):
     """Every `num_replicas`-th sample, from number `rank` on. `torch.utils.data.distributed.DistributedSampler`.
 
-    All processes get the same number of samples: where the dataset does not divide evenly, its first samples come a
-    second time, or with `drop_last` its last ones not at all. Call `set_epoch` before each epoch, or all epochs have
-    the same order.
+    All processes get the same number of samples: if the dataset does not divide evenly, its first samples are repeated,
+    or with `drop_last` its last ones are left out. Call `set_epoch` before each epoch; otherwise all epochs have the
+    same order.
 
     Args:
-        num_replicas: processes; None for the world's size.
-        rank: which of them this is; None for this process's rank.
-        shuffle: in random order, the same permutation in every process.
-        seed: the same number in every process.
-        drop_last: leave the tail out rather than fill it up.
+        num_replicas: number of processes; default: the world size.
+        rank: default: the rank of this process.
+        shuffle: random order, the same permutation in all processes.
+        seed: must be equal in all processes.
+        drop_last: leave out the last samples instead of repeating the first.
 
     Raises:
-        ArgumentError: a rank that is none of the processes.
-        DistributedError: the world is asked for and there is none.
+        ArgumentError: a rank outside 0 to `num_replicas` - 1.
+        DistributedError: `num_replicas` or `rank` is None and there is no process group.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class DistributedSampler(Sampler):
         if num_replicas < 1 or not 0 <= rank < num_replicas:
             raise ArgumentError(
                 f"there is no rank {rank} among {num_replicas} processes",
-                where=place(),
                 expected=f"0 to {num_replicas - 1}",
                 got=repr(rank),
             )
@@ -60,13 +58,13 @@ class DistributedSampler(Sampler):
         self.total_size = self.num_samples * num_replicas
 
     def order(self) -> np.ndarray[Any, Any]:
-        """This process's share of the epoch as int64 [num_samples]."""
+        """The indices of this process in the epoch, int64 [num_samples]."""
         count = len(self.dataset)
         generator = random.Generator(self.seed + self.epoch)
-        whole = random.randperm(count, generator=generator).array if self.shuffle else np.arange(count)
+        order = random.randperm(count, generator=generator).array if self.shuffle else np.arange(count)
         if count and not self.drop_last:
-            whole = np.resize(whole, self.total_size)  # from the beginning again, as often as it takes
-        return whole[self.rank : self.total_size : self.num_replicas]
+            order = np.resize(order, self.total_size)  # repeats from the beginning as often as needed
+        return order[self.rank : self.total_size : self.num_replicas]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.order().tolist())
@@ -75,23 +73,22 @@ class DistributedSampler(Sampler):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next order is of."""
+        """Sets the epoch, which determines the next order."""
         self.epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """What the order of this epoch comes from, in every process."""
+        """The state from which every process can compute the order of this epoch."""
         return {"epoch": self.epoch, "seed": self.seed, "num_replicas": self.num_replicas}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the epoch of a state.
+        """Restores the epoch of a state.
 
         Raises:
-            LoadError: it is of another number of processes, whose shares were others.
+            LoadError: the state is of another number of processes.
         """
         if state_dict.get("num_replicas") != self.num_replicas or not isinstance(state_dict.get("epoch"), int):
             raise LoadError(
                 "the sampler's state does not fit",
-                where=place(),
                 expected=f"one of {self.num_replicas} processes",
                 got=repr(state_dict),
                 hint="as many processes as when it was saved, or begin the epoch anew",

@@ -1,4 +1,4 @@
-"""Samplers: in which order a loader takes samples. Each epoch starts with `iter(sampler)`."""
+"""Samplers: the order of the samples of an epoch. Each epoch starts with `iter(sampler)`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from ox import random
-from ox.data.overridden import speaks_for
+from ox.core import operator
+from ox.data.loading.overrides import has_valid_shortcut
 from ox.errors import ArgumentError
-from ox.ops import operator
-from ox.ops.explain import place
-from ox.sampling import multinomial
+from ox.tensors.random_sampling import multinomial
 
 
 class Sampler:
@@ -46,47 +45,47 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
-class _Drawn(Sampler, ABC):
-    """A sampler that draws the order of an epoch from a generator, and can draw an earlier one again."""
+class _SeededSampler(Sampler, ABC):
+    """A sampler that draws the order of an epoch from a generator, and can repeat an earlier epoch."""
 
     generator: random.Generator | None
-    epoch_state: Any = None  # the generator's state when the last epoch began
-    resume: Any = None  # the same, of an epoch that is to be drawn again
-    own_seed = False  # whether PyTorch draws the order from a generator of its own, seeded by the default one
+    epoch_state: Any = None  # the state of the generator at the start of the last epoch
+    resume: Any = None  # such a state, of an epoch to repeat
+    torch_seeds_anew = False  # PyTorch draws the order from a new generator, seeded by the default one
 
-    def _begin(self) -> random.Generator:
-        """The generator to draw an epoch from: once, where there is something to resume, a copy of that state."""
+    def _epoch_generator(self) -> random.Generator:
+        """The generator of an epoch. If `resume` is set, a new generator with that state; it is used once."""
         generator = self.generator or random.default_generator
         if self.resume is not None:
-            # drawn before the checkpoint: its own generator, so that the shared one does not move again
+            # a separate generator: the shared one was already advanced before the checkpoint
             generator = random.Generator(0)
             generator.set_state(self.resume)
             self.resume = None
-        elif random.is_torch_compatible() and self.own_seed and self.generator is None:
-            generator = random.Generator(whole_seed(generator))
+        elif random.is_torch_compatible() and self.torch_seeds_anew and self.generator is None:
+            generator = random.Generator(random_seed(generator))
         self.epoch_state = generator.get_state()
         return generator
 
     @abstractmethod
     def order(self) -> np.ndarray[Any, Any]:
-        """The whole epoch as int64 [len(self)]; drawn from the generator, or again from `resume` once."""
+        """The indices of an epoch as int64 [len(self)], drawn from the generator or, once, from `resume`."""
 
     def __iter__(self) -> Iterator[int]:
         if random.is_torch_compatible():
-            return self._late()
+            return self._lazy_order()
         return iter(self.order().tolist())
 
-    def _late(self) -> Iterator[int]:
-        yield from self.order().tolist()  # drawn with the first sample, as in PyTorch
+    def _lazy_order(self) -> Iterator[int]:
+        yield from self.order().tolist()  # drawn when the first sample is requested, as in PyTorch
 
 
-def whole_seed(generator: random.Generator | None) -> int:
-    """A seed of 63 bits, as PyTorch's loaders draw it."""
+def random_seed(generator: random.Generator | None) -> int:
+    """A random seed of 63 bits, drawn as in PyTorch's loader."""
     return int(random.randint(0, 1 << 63, (), generator=generator).item())
 
 
-class _Shuffled(_Drawn):
-    """What RandomSampler and SubsetRandomSampler share."""
+class _ShuffleSampler(_SeededSampler):
+    """The base of RandomSampler and SubsetRandomSampler."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class _Shuffled(_Drawn):
         self._num_samples = num_samples
 
     def order(self) -> np.ndarray[Any, Any]:
-        generator = self._begin()
+        generator = self._epoch_generator()
         count, total = len(self), len(self.data_source)
         if self.replacement:
             drawn = random.uniform((2, count), generator=generator).array.astype(np.float64)
@@ -109,9 +108,9 @@ class _Shuffled(_Drawn):
             orders.append(random.randperm(total, generator=generator).array)
         return np.concatenate(orders)[:count] if orders else np.zeros(0, np.int64)
 
-    def _late(self) -> Iterator[int]:
-        """As PyTorch draws: 32 numbers at a time, or order after order, of which the last may give nothing."""
-        resumed, generator = self.resume is not None, self._begin()
+    def _lazy_order(self) -> Iterator[int]:
+        """Draws as PyTorch does: 32 numbers at a time, or one permutation after the other; the last may be empty."""
+        resumed, generator = self.resume is not None, self._epoch_generator()
         count, total = len(self), len(self.data_source)
         if self.replacement:
             for start in range(0, count, 32):
@@ -128,16 +127,16 @@ class _Shuffled(_Drawn):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
 
-class RandomSampler(_Shuffled):
+class RandomSampler(_ShuffleSampler):
     """A new order each epoch. `torch.utils.data.RandomSampler`.
 
     Args:
-        replacement: draw each sample anew, so some come twice and some never.
-        num_samples: how many an epoch; default all.
+        replacement: draw with replacement: a sample may occur several times, or not at all.
+        num_samples: samples per epoch; default: all.
         generator: an `ox.Generator`; None for the default one.
     """
 
-    own_seed = True
+    torch_seeds_anew = True
 
     @property
     def num_samples(self) -> int:
@@ -145,10 +144,10 @@ class RandomSampler(_Shuffled):
         return len(self)
 
 
-class SubsetRandomSampler(_Shuffled):
+class SubsetRandomSampler(_ShuffleSampler):
     """The given indices in a new order each epoch. `torch.utils.data.SubsetRandomSampler`."""
 
-    own_seed = False
+    torch_seeds_anew = False
 
     def __init__(self, indices: Any, generator: random.Generator | None = None) -> None:
         self.indices = indices
@@ -157,17 +156,17 @@ class SubsetRandomSampler(_Shuffled):
     def order(self) -> np.ndarray[Any, Any]:
         return np.asarray(self.indices, np.int64)[super().order()]  # type: ignore[no-any-return]
 
-    def _late(self) -> Iterator[int]:
+    def _lazy_order(self) -> Iterator[int]:
         yield from self.order().tolist()
 
 
-class WeightedRandomSampler(_Drawn):
-    """Indices drawn with the given weights, which need not add up to 1. `torch.utils.data.WeightedRandomSampler`.
+class WeightedRandomSampler(_SeededSampler):
+    """Random indices with the given weights, which need not add up to 1. `torch.utils.data.WeightedRandomSampler`.
 
     Args:
-        weights: one a sample, [n], none negative.
-        num_samples: how many an epoch.
-        replacement: draw each anew; without it no sample comes twice.
+        weights: one per sample, [n], none negative.
+        num_samples: samples per epoch.
+        replacement: draw with replacement; without it each sample occurs at most once.
         generator: an `ox.Generator`; None for the default one.
 
     Raises:
@@ -182,22 +181,22 @@ class WeightedRandomSampler(_Drawn):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
         possible = int((values > 0).sum())
         if values.ndim != 1 or (values < 0).any() or not possible:
-            raise ArgumentError("weights are numbers of at least 0, one a sample, not all 0", where=place())
+            raise ArgumentError("weights are numbers of at least 0, one per sample, not all 0")
         if not replacement and possible < num_samples:
             raise ArgumentError(
                 "too few samples to draw without replacement",
-                where=place(),
                 expected=f"at most {possible}, as many as have a weight above 0",
                 got=str(num_samples),
             )
 
     def order(self) -> np.ndarray[Any, Any]:
         if random.is_torch_compatible():
-            return multinomial(self.weights, self.num_samples, self.replacement, generator=self._begin()).array  # type: ignore[no-any-return]
+            generator = self._epoch_generator()
+            return multinomial(self.weights, self.num_samples, self.replacement, generator=generator).array  # type: ignore[no-any-return]
         weights = np.asarray(self.weights, np.float64)
         count = self.num_samples if self.replacement else len(weights)
-        drawn = random.uniform((2, count), generator=self._begin()).array.astype(np.float64)
-        fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits, for one number of 24 cannot name each of many samples
+        drawn = random.uniform((2, count), generator=self._epoch_generator()).array.astype(np.float64)
+        fine = drawn[0] + drawn[1] / (1 << 24)  # 48 bits: 24 are too few for large datasets
         if self.replacement:
             edges = np.cumsum(weights)
             found = np.searchsorted(edges, fine * edges[-1], side="right")
@@ -211,8 +210,8 @@ class WeightedRandomSampler(_Drawn):
         return self.num_samples
 
 
-class Stream(Sampler):
-    """The samples of an `IterableDataset` in place of indices: what a batch sampler groups is then the samples."""
+class StreamSampler(Sampler):
+    """Yields the samples of an `IterableDataset` instead of indices, so that a batch sampler groups samples."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -233,17 +232,17 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-            raise ArgumentError("batch_size is a positive int", where=place(), got=repr(batch_size))
+            raise ArgumentError("batch_size is a positive int", got=repr(batch_size))
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[Any]:
         sampler: Any = self.sampler
-        if speaks_for(sampler, "order", "__iter__") and not random.is_torch_compatible():
-            order, size = sampler.order(), self.batch_size  # drawn now, not with the first batch
+        if has_valid_shortcut(sampler, "order", "__iter__") and not random.is_torch_compatible():
+            order, size = sampler.order(), self.batch_size  # drawn now, not at the first batch
             return (order[i * size : (i + 1) * size] for i in range(len(self)))
-        return self._grouped(iter(self.sampler))
+        return self._group(iter(self.sampler))
 
-    def _grouped(self, indices: Iterator[int]) -> Iterator[Any]:
+    def _group(self, indices: Iterator[int]) -> Iterator[Any]:
         batch: list[int] = []
         for index in indices:
             batch.append(index)

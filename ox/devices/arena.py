@@ -1,7 +1,7 @@
-"""ONNX Runtime's memory for what runs compute on the CPU: one arena of the process, with a limit if somebody sets one.
+"""ONNX Runtime's memory for what runs compute on the CPU: one arena of the process, with an optional limit.
 
 Weights do not lie in it: only what a run allocates between its inputs and the release of its outputs. ONNX Runtime 1.31
-gives Python no statistics of an arena, but the error of an allocation that is far too large tells what is left.
+gives Python no statistics of an arena, but the error of an allocation that is far too large contains the free bytes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import one_node
+from ox.devices import node_model
 from ox.dtypes import int64
 
 GROWTH = {"arena_extend_strategy": 0, "max_power_of_two_extend_bytes": 64 << 20}  # by doubling, at most so much
 SAME_AS_REQUESTED = {"arena_extend_strategy": 1}
 TOO_MANY = np.array([1 << 60])  # elements that no machine has
 NONE, ONE = np.array([0]), np.array([1])
-LEFT = re.compile(r"Available memory of (\d+) is smaller than requested bytes of (\d+)")
-USE_ARENA = ("session.use_env_allocators", "1")  # what a session's options say to allocate here
+AVAILABLE_MEMORY = re.compile(r"Available memory of (\d+) is smaller than requested bytes of (\d+)")
+USE_ARENA = ("session.use_env_allocators", "1")  # the session option that enables it
 
 
 class Arena:
@@ -46,14 +46,14 @@ class Arena:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.add_session_config_entry(*USE_ARENA)
-        file = one_node.write("ConstantOfShape", (int64,), {}, 1, one_node.USUAL)
+        file = node_model.write("ConstantOfShape", (int64,), {}, 1, node_model.USUAL)
         self._session = runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self._quiet, self._shrinking = runtime.RunOptions(), runtime.RunOptions()
         self._quiet.log_severity_level = 4
         self._shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._session.run(None, {"x0": ONE})  # the first piece is never given back: may it be a small one
 
-    def taken(self) -> int:
+    def bytes_allocated(self) -> int:
         """Bytes that the arena has from the system, in use or kept for the next run; 0 if it has no limit."""
         if self._session is None:
             return 0
@@ -71,8 +71,8 @@ class Arena:
 
 
 def memory_error(error: Exception) -> tuple[int, int] | None:
-    """(bytes that were left, bytes that were asked for) if the arena's limit is what made a run fail."""
-    found = LEFT.search(str(error))
+    """(free bytes, requested bytes) if a run failed at the arena's limit."""
+    found = AVAILABLE_MEMORY.search(str(error))
     return None if found is None else (int(found[1]), int(found[2]))
 
 

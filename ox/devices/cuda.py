@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
-from ox import devices
+from ox.devices import cuda_state
 from ox.errors import ArgumentError, DeviceError
 
 INSTALL = 'pip install "ox-onnx[cuda13]" (or "ox-onnx[cuda12]" for an older driver), and an NVIDIA driver'
@@ -74,17 +72,12 @@ def to_device(array: Any, device: str = "cuda") -> Any:
     xp = cupy()
     with xp.cuda.Device(ordinal(device)):
         made = xp.asarray(array)
-    devices.cuda_in_use = True
+    cuda_state.in_use = True
     return made
 
 
-def to_host(array: Any) -> np.ndarray[Any, Any]:
-    """A copy in host memory, when all work before it is done; a NumPy array itself as it is."""
-    return devices.cpu(array)
-
-
 def synchronize(device: str = "cuda") -> None:
-    """Wait until the device has done all that was asked of it. `torch.cuda.synchronize`."""
+    """Wait until the device has completed all queued work. `torch.cuda.synchronize`."""
     cupy().cuda.Device(ordinal(device)).synchronize()
 
 
@@ -113,5 +106,5 @@ def memory(device: str = "cuda") -> Memory:
 
 
 def empty_cache() -> None:
-    """Give what the pool holds and nobody uses back to the device. `torch.cuda.empty_cache`."""
+    """Return unused memory of the pool to the device. `torch.cuda.empty_cache`."""
     cupy().get_default_memory_pool().free_all_blocks()

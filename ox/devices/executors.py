@@ -1,6 +1,6 @@
 """Choosing an executor by hand: `with ox.devices.forced("numpy")` or `forced("onnxruntime")`.
 
-Without it a call picks by device, element type and size; see `ox.devices.choice` and `ox.devices.worth`.
+Without it a call picks by device, element type and size; see `ox.devices.dispatch` and `ox.devices.dispatch_table`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox import devices
-from ox.devices import choice, single_node
-from ox.devices.single_node import NoKernelError as NoKernelError
+from ox.devices import cuda_state, node_session
+from ox.devices.dispatch import namespace
+from ox.devices.node_session import NoKernelError as NoKernelError
+from ox.devices.operator import Operator
 from ox.errors import ArgumentError, DeviceError
 
 if TYPE_CHECKING:
-    from ox.ops.operator import Operator
+    from ox.devices.dispatch import Accelerated
 
-# ox.ops.mode, one floor up, registers its switch here
+# ox.core.mode, one floor up, registers its switch here
 _switches: list[Callable[..., AbstractContextManager[Any]]] = []
 
 
-def on_numpy(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """The reference kernel, whatever the size."""
+def dispatch(op: Operator, arrays: list[Any], attributes: dict[str, Any], accelerated: Accelerated | None) -> Any:
+    """The executor of a call when none is forced, by device and size: the NumPy or CuPy kernel, or a faster one.
+
+    Executors have one form: operator, arrays, attributes, and what `ox.devices.accelerated` offers for these types.
+    """
+    if cuda_state.in_use and (xp := namespace(op, arrays)) is not np:
+        return op.kernel(xp, *arrays, **attributes)
+    if accelerated is not None and accelerated.worthwhile(arrays):
+        return accelerated.run(op, arrays, attributes)
+    return op.kernel(np, *arrays, **attributes)
+
+
+def on_numpy(op: Operator, arrays: list[Any], attributes: dict[str, Any], accelerated: Accelerated | None) -> Any:
+    """The reference kernel, for every size."""
     _check_host(op, arrays)
     return op.kernel(np, *arrays, **attributes)
 
 
-def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any], accelerated: Accelerated | None) -> Any:
     """A one-node ONNX Runtime session on the CPU, in any element type that has a kernel there.
 
     Raises:
@@ -37,11 +50,11 @@ def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any]) 
         DeviceError: ONNX Runtime is not installed.
     """
     _check_host(op, arrays)
-    found = single_node.call(op, arrays, attributes)
+    found = node_session.call(op, arrays, attributes)
     if not isinstance(found, str):
         try:
             return found.any_type(arrays)
-        except single_node.runtime().binding.NotImplemented as error:
+        except node_session.runtime().binding.NotImplemented as error:
             found = str(error).splitlines()[0]
     types = ", ".join(sorted({str(a.dtype) for a in arrays if a is not None}))
     raise NoKernelError(
@@ -49,19 +62,6 @@ def on_onnxruntime(op: Operator, arrays: list[Any], attributes: dict[str, Any]) 
         got=found,
         hint='ox.devices.forced("numpy"), which has every operator in every element type',
     )
-
-
-def as_usual(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """What a call does when no executor is forced: for those who want to watch it."""
-    if devices.cuda_in_use and (xp := choice.namespace(op, arrays)) is not np:
-        return op.kernel(xp, *arrays, **attributes)
-    types = {a.dtype for a in arrays if a is not None}
-    mixed = len(types) > 1 or any(a is None for a in arrays)
-    key = tuple(None if a is None else a.dtype for a in arrays) if mixed else next(iter(types), None)
-    accelerated = op._plans.get(key)
-    if accelerated is not None and accelerated.worth(arrays):
-        return accelerated.run(op, arrays, attributes)
-    return op.kernel(np, *arrays, **attributes)
 
 
 EXECUTORS = {"numpy": on_numpy, "onnxruntime": on_onnxruntime}

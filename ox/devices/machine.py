@@ -1,4 +1,4 @@
-"""What the machine really offers: threads within their limits, instruction sets, an NVIDIA driver.
+"""Hardware and its limits: usable threads and memory (affinity, cgroups), instruction sets, the NVIDIA driver.
 
 Only the standard library is imported, so everybody may ask early.
 """
@@ -19,7 +19,7 @@ MEMORY = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class Limit:
-    """How many threads can run at once, of how many cores, and what says so."""
+    """How many threads can run at once, the number of cores, and the reason."""
 
     threads: int
     cores: int
@@ -29,7 +29,7 @@ class Limit:
         return f"{self.threads} ({self.reason})"
 
 
-_wanted: list[int] = []  # what a program asked for
+_thread_count: list[int] = []  # set by the program
 
 
 @cache
@@ -40,18 +40,18 @@ def _possible() -> int:
 def threads() -> int:
     """The number of threads to use: what `use` set, else what can really run at once: cores, CPU affinity and cgroup
     quota together; at least 1."""
-    return _wanted[0] if _wanted else _possible()
+    return _thread_count[0] if _thread_count else _possible()
 
 
 def use(count: int) -> None:
     """Use this many threads, however many could run. Takes effect on pools that are made afterwards."""
-    _wanted[:] = [count]
+    _thread_count[:] = [count]
 
 
 def limit() -> Limit:
     """`threads()` with the reason. A quota of 1.5 CPUs counts as 1: a thread too many waits for the next period.
     Ranks of one program, and workers of one server, share what there is."""
-    alone = _alone()
+    alone = _process_limit()
     ranks = _processes()
     if ranks < 2:
         return alone
@@ -59,12 +59,12 @@ def limit() -> Limit:
 
 
 def _processes() -> int:
-    """How many processes share the machine: what mpiexec, or a server's supervisor, tells each that it started here."""
+    """How many processes share the machine: from the environment that mpiexec or a server's supervisor sets."""
     ranks = os.environ.get("MPI_LOCALNRANKS") or os.environ.get("OX_LOCAL_PROCESSES", "")
     return max(1, int(ranks)) if ranks.isdigit() else 1
 
 
-def _alone() -> Limit:
+def _process_limit() -> Limit:
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     quota = cgroup_quota()
@@ -103,16 +103,16 @@ def _groups(controller: str, root: Path, membership: Path) -> list[Path]:
 
 
 def available_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP, info: Path = MEMORY) -> int:
-    """Bytes that programs can still have: what the system says is available, or less where a control group has less.
+    """Bytes that programs can still allocate: available memory of the system, or of the control group if that is less.
     Ranks of one program, and workers of one server, share them."""
-    known = [_left(folder) for folder in _groups("memory", root, membership)]
+    known = [_free_memory(folder) for folder in _groups("memory", root, membership)]
     known += [1024 * int(line.split()[1]) for line in _lines(info) if line.startswith("MemAvailable:")]
     if not any(left is not None for left in known) and hasattr(os, "sysconf"):
         known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2]
     return min((left for left in known if left is not None), default=4 << 30) // _processes()
 
 
-def _left(folder: Path) -> int | None:
+def _free_memory(folder: Path) -> int | None:
     """What a control group leaves, None if it has no limit. Files that it keeps in memory make room when need be."""
     for most, used, unused in (
         ("memory.max", "memory.current", "inactive_file "),
@@ -146,7 +146,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def instruction_set() -> str | None:
-    """The widest vector instructions of this processor (AVX-512, AVX2, NEON), None if it does not say."""
+    """The widest vector instructions of this processor (AVX-512, AVX2, NEON), None if unknown."""
     if platform.machine().lower() in ("arm64", "aarch64"):
         return "NEON"
     flags: set[str] = set()
@@ -168,7 +168,7 @@ class Driver:
 
 
 def nvidia_driver() -> Driver | None:
-    """The NVIDIA driver, asked through its own library; None where there is none or it does not answer."""
+    """The NVIDIA driver, read through its library; None if it is missing or fails."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:

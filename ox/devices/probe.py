@@ -1,7 +1,7 @@
 """Does a runtime really work here? Asked of a session that runs, because lists of providers promise too much.
 
-`get_available_providers()` names CUDA on machines without a GPU, and a session that was asked for CUDA falls back to
-the CPU without a word; only `session.get_providers()[0]` tells the truth.
+`get_available_providers()` names CUDA on machines without a GPU, and a session for CUDA falls back to
+the CPU without a warning; only `session.get_providers()[0]` is reliable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CUDA = "CUDAExecutionProvider"
 
 @dataclass(frozen=True)
 class Probe:
-    """Whether a provider ran one node with the right result; `reason` says why it did not."""
+    """Whether a provider ran one node with the right result; `reason` is why it did not."""
 
     provider: str
     loads: bool
@@ -63,7 +63,7 @@ def probe(provider: str) -> Probe:
         if chosen != provider:
             return Probe(provider, False, missing_library(runtime, provider) or f"the session chose {chosen}")
         (result,) = session.run(None, {"x": np.array([1.5, -2.0], np.float32)})
-    except Exception as error:  # whatever a broken installation throws is the answer
+    except Exception as error:  # every exception of a broken installation is a result
         return Probe(provider, False, str(error).splitlines()[0] if str(error) else type(error).__name__)
     if result.tolist() != [3.0, -4.0]:
         return Probe(provider, False, f"wrong result {result.tolist()} for 2 * [1.5, -2.0]")
@@ -71,7 +71,7 @@ def probe(provider: str) -> Probe:
 
 
 def missing_library(runtime: ModuleType, provider: str) -> str | None:
-    """What the loader says about the provider's shared library, such as a libcudnn that is not installed."""
+    """The loader's error for the provider's shared library, such as a missing libcudnn."""
     stem = provider.removesuffix("ExecutionProvider").lower()
     path = Path(str(runtime.__file__)).parent / "capi" / f"libonnxruntime_providers_{stem}.so"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The one door to ONNX Runtime: the base install does not bring it, so its absence must explain itself."""
+"""Imports ONNX Runtime, which is optional, with an error that has the install command."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@
 See docs/distributed.md.
 """
 
+from ox.core.lazy import lazy_modules
 from ox.distributed.collectives import (
     all_gather,
     all_gather_into_tensor,
@@ -25,18 +26,18 @@ from ox.distributed.collectives import (
     reduce_scatter_tensor,
     scatter,
 )
-from ox.distributed.messages import P2POp, batch_isend_irecv, irecv, isend, monitored_barrier, recv, send
-from ox.distributed.objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
-from ox.distributed.process_group import ProcessGroup
-from ox.distributed.reduce_op import ReduceOp
-from ox.distributed.start import (
+from ox.distributed.init import (
     is_available,
     is_gloo_available,
     is_mpi_available,
     is_nccl_available,
     is_torchelastic_launched,
-    watch,
+    record_early_exit,
 )
+from ox.distributed.objects import all_gather_object, broadcast_object_list, gather_object, scatter_object_list
+from ox.distributed.point_to_point import P2POp, batch_isend_irecv, irecv, isend, monitored_barrier, recv, send
+from ox.distributed.process_group import ProcessGroup
+from ox.distributed.reduce_op import ReduceOp
 from ox.distributed.work import Work
 from ox.distributed.world import (
     GroupMember,
@@ -53,7 +54,6 @@ from ox.distributed.world import (
     new_group,
 )
 from ox.distributed.world import GroupMember as group
-from ox.doors import doors
 
 __all__ = [
     "GroupMember",
@@ -101,6 +101,6 @@ __all__ = [
     "send",
 ]
 
-__getattr__, __dir__ = doors(__name__, ("algorithms", "elastic", "optim"))
+__getattr__, __dir__ = lazy_modules(__name__, ("algorithms", "elastic", "optim"))
 
-watch()
+record_early_exit()

@@ -1,4 +1,4 @@
-"""`torch.distributed`'s collectives: in place, on tensors of any layout, waited for or not."""
+"""The collectives of `torch.distributed`: in place, on tensors of any layout, blocking or asynchronous."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ox.distributed.work import Work
 from ox.distributed.world import get_group_rank, resolve
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.tensors.tensor import Tensor
 
 BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
 
@@ -32,10 +31,10 @@ def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, a
         DistributedError: a rank is missing, or brings something else. DTypeError: an op that the type has not.
     """
     chosen = resolve(group)
-    _reducible(tensor, op, "all_reduce")
+    _check_op(tensor, op, "all_reduce")
     array, back = output_array(chosen, tensor, "all_reduce")
-    text = f"all_reduce {described(array)} {op.value}"
-    return chosen.start(text, lambda: chosen.engine.all_reduce(array, op), back, async_op)
+    text = f"all_reduce {describe(array)} {op.value}"
+    return chosen.start(text, lambda: chosen.backend.all_reduce(array, op), back, async_op)
 
 
 def reduce(
@@ -43,20 +42,20 @@ def reduce(
 ) -> Work | None:
     """Let `tensor` of rank `dst` become the reduction over all ranks. `torch.distributed.reduce`."""
     chosen = resolve(group)
-    _reducible(tensor, op, "reduce")
+    _check_op(tensor, op, "reduce")
     array, back = output_array(chosen, tensor, "reduce")
-    root = _root(chosen, dst)
-    text = f"reduce {described(array)} {op.value} to rank {dst}"
-    return chosen.start(text, lambda: chosen.engine.reduce(array, root, op), back, async_op)
+    root = get_group_rank(chosen, dst)
+    text = f"reduce {describe(array)} {op.value} to rank {dst}"
+    return chosen.start(text, lambda: chosen.backend.reduce(array, root, op), back, async_op)
 
 
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Work | None:
     """Let `tensor` of all ranks become that of rank `src`. `torch.distributed.broadcast`."""
     chosen = resolve(group)
     array, back = output_array(chosen, tensor, "broadcast")
-    root = _root(chosen, src)
-    text = f"broadcast {described(array)} from rank {src}"
-    return chosen.start(text, lambda: chosen.engine.broadcast(array, root), back, async_op)
+    root = get_group_rank(chosen, src)
+    text = f"broadcast {describe(array)} from rank {src}"
+    return chosen.start(text, lambda: chosen.backend.broadcast(array, root), back, async_op)
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
@@ -66,15 +65,15 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None,
     """
     chosen = resolve(group)
     array = input_array(chosen, tensor, "all_gather")
-    targets = _list(chosen, tensor_list, array, "all_gather")
-    out = chosen.engine.empty((chosen.size(), *array.shape), array.dtype)
+    targets = _output_arrays(chosen, tensor_list, array, "all_gather")
+    out = chosen.backend.empty((chosen.size(), *array.shape), array.dtype)
 
     def back() -> None:
         for target, row in zip(targets, out, strict=True):
             target[...] = row
 
-    text = f"all_gather {described(array)}"
-    return chosen.start(text, lambda: chosen.engine.all_gather(out, array), back, async_op)
+    text = f"all_gather {describe(array)}"
+    return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op)
 
 
 def all_gather_into_tensor(
@@ -87,9 +86,9 @@ def all_gather_into_tensor(
     chosen = resolve(group)
     array = input_array(chosen, input_tensor, "all_gather_into_tensor")
     out, back = output_array(chosen, output_tensor, "all_gather_into_tensor")
-    _fits(out, array, chosen, "all_gather_into_tensor")
-    text = f"all_gather_into_tensor {described(array)}"
-    return chosen.start(text, lambda: chosen.engine.all_gather(out, array), back, async_op)
+    _check_sizes(out, array, chosen, "all_gather_into_tensor")
+    text = f"all_gather_into_tensor {describe(array)}"
+    return chosen.start(text, lambda: chosen.backend.all_gather(out, array), back, async_op)
 
 
 def gather(
@@ -99,19 +98,19 @@ def gather(
     """Let the tensors of `gather_list` on rank `dst` become the ranks' `tensor`s. `torch.distributed.gather`."""
     chosen = resolve(group)
     array = input_array(chosen, tensor, "gather")
-    root = _root(chosen, dst)
+    root = get_group_rank(chosen, dst)
     targets: list[Any] = []
     out = None
     if chosen.rank() == root:
-        targets = _list(chosen, gather_list or (), array, "gather")
-        out = chosen.engine.empty((chosen.size(), *array.shape), array.dtype)
+        targets = _output_arrays(chosen, gather_list or (), array, "gather")
+        out = chosen.backend.empty((chosen.size(), *array.shape), array.dtype)
 
     def back() -> None:
         for target, row in zip(targets, out if out is not None else (), strict=True):
             target[...] = row
 
-    text = f"gather {described(array)} to rank {dst}"
-    return chosen.start(text, lambda: chosen.engine.gather(out, array, root), back, async_op)
+    text = f"gather {describe(array)} to rank {dst}"
+    return chosen.start(text, lambda: chosen.backend.gather(out, array, root), back, async_op)
 
 
 def scatter(
@@ -121,12 +120,12 @@ def scatter(
     """Let each rank's `tensor` become its one of rank `src`'s `scatter_list`. `torch.distributed.scatter`."""
     chosen = resolve(group)
     array, back = output_array(chosen, tensor, "scatter")
-    root = _root(chosen, src)
+    root = get_group_rank(chosen, src)
     source = None
     if chosen.rank() == root:
-        source = _stacked(chosen, scatter_list or (), array, "scatter")
-    text = f"scatter {described(array)} from rank {src}"
-    return chosen.start(text, lambda: chosen.engine.scatter(array, source, root), back, async_op)
+        source = _stack_inputs(chosen, scatter_list or (), array, "scatter")
+    text = f"scatter {describe(array)} from rank {src}"
+    return chosen.start(text, lambda: chosen.backend.scatter(array, source, root), back, async_op)
 
 
 def reduce_scatter(
@@ -135,11 +134,11 @@ def reduce_scatter(
 ) -> Work | None:  # fmt: skip
     """Let `output` become the reduction over ranks of their `input_list[rank]`. `torch.distributed.reduce_scatter`."""
     chosen = resolve(group)
-    _reducible(output, op, "reduce_scatter")
+    _check_op(output, op, "reduce_scatter")
     array, back = output_array(chosen, output, "reduce_scatter")
-    source = _stacked(chosen, input_list, array, "reduce_scatter")
-    text = f"reduce_scatter {described(array)} {op.value}"
-    return chosen.start(text, lambda: chosen.engine.reduce_scatter(array, source, op), back, async_op)
+    source = _stack_inputs(chosen, input_list, array, "reduce_scatter")
+    text = f"reduce_scatter {describe(array)} {op.value}"
+    return chosen.start(text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op)
 
 
 def reduce_scatter_tensor(
@@ -150,12 +149,12 @@ def reduce_scatter_tensor(
     `torch.distributed.reduce_scatter_tensor`.
     """
     chosen = resolve(group)
-    _reducible(output, op, "reduce_scatter_tensor")
+    _check_op(output, op, "reduce_scatter_tensor")
     array, back = output_array(chosen, output, "reduce_scatter_tensor")
     source = input_array(chosen, input, "reduce_scatter_tensor")
-    _fits(source, array, chosen, "reduce_scatter_tensor")
-    text = f"reduce_scatter_tensor {described(array)} {op.value}"
-    return chosen.start(text, lambda: chosen.engine.reduce_scatter(array, source, op), back, async_op)
+    _check_sizes(source, array, chosen, "reduce_scatter_tensor")
+    text = f"reduce_scatter_tensor {describe(array)} {op.value}"
+    return chosen.start(text, lambda: chosen.backend.reduce_scatter(array, source, op), back, async_op)
 
 
 def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
@@ -172,46 +171,45 @@ def all_to_all_single(output: Tensor, input: Tensor, group: Any = None, async_op
         or array.shape[:1] == ()
         or (array.shape[0] % chosen.size())
     ):
-        raise ShapeError("all_to_all_single sends equal parts", where=users_line(2), got=f"input {described(source)}, "
-                         f"output {described(array)} on {chosen.size()} ranks")  # fmt: skip
-    text = f"all_to_all_single {described(array)}"
-    return chosen.start(text, lambda: chosen.engine.all_to_all(array, source), back, async_op)
+        raise ShapeError("all_to_all_single sends equal parts", got=f"input {describe(source)}, "
+                         f"output {describe(array)} on {chosen.size()} ranks")  # fmt: skip
+    text = f"all_to_all_single {describe(array)}"
+    return chosen.start(text, lambda: chosen.backend.all_to_all(array, source), back, async_op)
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Wait until all ranks have come here. `torch.distributed.barrier`."""
+    """Waits until all ranks have reached this call. `torch.distributed.barrier`."""
     chosen = resolve(group)
-    return chosen.start("barrier", chosen.engine.barrier, None, async_op)
+    return chosen.start("barrier", chosen.backend.barrier, None, async_op)
 
 
-# -- what an operation works on ----------------------------------------------------------------------------------
+# -- the arrays of an operation ----------------------------------------------------------------------------------
 
 
-def _checked(group: ProcessGroup, tensor: Any, name: str) -> Any:
+def _array_of(group: ProcessGroup, tensor: Any, name: str) -> Any:
     if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"{name} takes tensors", where=users_line(4), got=type(tensor).__name__,
-                            hint="ox.tensor(value)")  # fmt: skip
+        raise ArgumentError(f"{name} takes tensors", got=type(tensor).__name__, hint="ox.tensor(value)")
     tensor._refuse_under_recording(name)
-    if isinstance(tensor.array, ndarray) != (group.engine.name == "mpi"):
+    if isinstance(tensor.array, ndarray) != (group.backend.name == "mpi"):
         raise DeviceError(
-            f"{name}: the group's backend is {group.engine.name}", where=users_line(4),
+            f"{name}: the group's backend is {group.backend.name}",
             got=f"a tensor on {tensor.device}",
-            expected="a tensor on the cpu" if group.engine.name == "mpi" else "a tensor on cuda",
+            expected="a tensor on the cpu" if group.backend.name == "mpi" else "a tensor on cuda",
         )  # fmt: skip
     return tensor.array
 
 
 def input_array(group: ProcessGroup, tensor: Any, name: str) -> Any:
     """A contiguous array to read."""
-    array = _checked(group, tensor, name)
+    array = _array_of(group, tensor, name)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def output_array(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Callable[[], None] | None]:
-    """A contiguous array to write, and what brings it into a tensor whose memory is none."""
-    _checked(group, tensor, name)
-    tensor.own_memory(name)
-    tensor.wrote(name)
+    """A contiguous array to write, and a function that copies it into the tensor if the tensor is not contiguous."""
+    _array_of(group, tensor, name)
+    tensor.ensure_writable(name)
+    tensor.count_write(name)
     array = tensor.array
     if array.flags.c_contiguous:
         return array, None
@@ -223,62 +221,57 @@ def output_array(group: ProcessGroup, tensor: Any, name: str) -> tuple[Any, Call
     return copy, back
 
 
-def _list(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -> list[Any]:
-    """The arrays of one tensor a rank, to be written."""
-    _alike(group, tensors, array, name)
+def _output_arrays(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -> list[Any]:
+    """The arrays of a list of one output tensor per rank."""
+    _check_list(group, tensors, array, name)
     for tensor in tensors:
-        tensor.own_memory(name)
-        tensor.wrote(name)
+        tensor.ensure_writable(name)
+        tensor.count_write(name)
     return [tensor.array for tensor in tensors]
 
 
-def _stacked(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -> Any:
-    """One array of one tensor a rank, to be read."""
-    _alike(group, tensors, array, name)
-    source = group.engine.empty((group.size(), *array.shape), array.dtype)
+def _stack_inputs(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -> Any:
+    """One array from a list of one input tensor per rank."""
+    _check_list(group, tensors, array, name)
+    source = group.backend.empty((group.size(), *array.shape), array.dtype)
     for row, tensor in zip(source, tensors, strict=True):
         row[...] = tensor.array
     return source
 
 
-def _alike(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -> None:
+def _check_list(group: ProcessGroup, tensors: Sequence[Any], array: Any, name: str) -> None:
     if len(tensors) != group.size():
-        raise ArgumentError(f"{name} takes a list of one tensor a rank", where=users_line(4),
+        raise ArgumentError(f"{name} takes a list of one tensor a rank",
                             expected=str(group.size()), got=str(len(tensors)))  # fmt: skip
     for tensor in tensors:
-        if _checked(group, tensor, name).shape != array.shape or tensor.dtype != array.dtype:
-            raise ShapeError(f"{name}: all tensors have one shape and type", where=users_line(4),
-                             expected=described(array), got=described(tensor.array))  # fmt: skip
+        if _array_of(group, tensor, name).shape != array.shape or tensor.dtype != array.dtype:
+            raise ShapeError(f"{name}: all tensors have one shape and type",
+                             expected=describe(array), got=describe(tensor.array))  # fmt: skip
 
 
-def _fits(large: Any, small: Any, group: ProcessGroup, name: str) -> None:
-    """Whether `large` is one `small` of each rank, concatenated or stacked."""
+def _check_sizes(large: Any, small: Any, group: ProcessGroup, name: str) -> None:
+    """Raises ShapeError unless `large` has the size of one `small` per rank, concatenated or stacked."""
     if large.size != small.size * group.size() or large.dtype != small.dtype:
         raise ShapeError(
-            f"{name}: the large tensor is one small one a rank", where=users_line(3),
-            expected=f"{group.size()} times {described(small)}", got=described(large),
+            f"{name}: the large tensor is one small one a rank",
+            expected=f"{group.size()} times {describe(small)}", got=describe(large),
         )  # fmt: skip
 
 
-def _reducible(tensor: Any, op: Any, name: str) -> None:
+def _check_op(tensor: Any, op: Any, name: str) -> None:
     if not isinstance(op, ReduceOp):
-        raise ArgumentError(f"{name} takes a ReduceOp", where=users_line(3), got=repr(op), hint="ReduceOp.SUM")
+        raise ArgumentError(f"{name} takes a ReduceOp", got=repr(op), hint="ReduceOp.SUM")
     dtype = getattr(tensor, "dtype", None)
     if dtype is None:
-        return  # said by who looks at the tensor
+        return  # `_array_of` raises the error
     if op in BITS and is_floating(dtype):
-        raise DTypeError(f"{name}: {op.name} is of bits", where=users_line(3), expected="integers or bools",
-                         got=str(dtype))  # fmt: skip
+        raise DTypeError(f"{name}: {op.name} is of bits", expected="integers or bools", got=str(dtype))
     if op is ReduceOp.AVG and not is_floating(dtype):
-        raise DTypeError(f"{name}: an average has fractions", where=users_line(3), expected="a floating type",
+        raise DTypeError(f"{name}: an average has fractions", expected="a floating type",
                          got=str(dtype), hint="ReduceOp.SUM, or tensor.float()")  # fmt: skip
 
 
-def _root(group: ProcessGroup, rank: int) -> int:
-    return get_group_rank(group, rank)
-
-
-def described(array: Any) -> str:
+def describe(array: Any) -> str:
     return f"{np.dtype(array.dtype).name} {list(array.shape)}"
 
 

@@ -1,4 +1,4 @@
-"""`torch.distributed.elastic`, as far as scripts name it: `ox launch` names the rank that failed by itself."""
+"""`torch.distributed.elastic`, as far as scripts use it. `ox launch` reports the failed rank without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["record"]
 
-__path__: list[str] = []  # older paths lie below
+__path__: list[str] = []  # PyTorch has submodules here
 
 
 def record(fn: Callable[..., Any], error_handler: Any = None) -> Callable[..., Any]:

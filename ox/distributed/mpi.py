@@ -1,7 +1,7 @@
 """Collectives on NumPy arrays over MPI: mpi4py, with non-blocking operations throughout.
 
-The only file that knows mpi4py. Half types are reduced in float32 and rounded once: MPI's own sums would round at every
-rank, and not every build of it knows bfloat16.
+The only module that imports mpi4py. float16 and bfloat16 are reduced in float32 and rounded once: MPI's own sums would
+round at every rank, and not every build of MPI has bfloat16.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from ox.distributed.reduce_op import ReduceOp
-from ox.dtypes import bfloat16, bool_, float16, float32
+from ox.dtypes import HALF_TYPES, bool_, float32
 from ox.errors import DeviceError
 
 INSTALL = 'pip install "ox-onnx[mpi]"'
-HALVES = (float16, bfloat16)
 NOTE = 7  # the tag of notes between ranks
 
 
@@ -32,7 +31,7 @@ def library() -> Any:
     try:
         import mpi4py
 
-        mpi4py.rc.initialize = mpi4py.rc.finalize = False  # who starts MPI says so, and who ends it, too
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False  # start() and end() call them explicitly
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DeviceError("training on several processes needs mpi4py and an MPI", got=str(error), hint=INSTALL) from (
@@ -41,26 +40,26 @@ def library() -> Any:
     return MPI
 
 
-def start() -> MPIEngine:
-    """Initialize MPI, unless somebody did, and give the engine of all its ranks."""
+def start() -> MPIBackend:
+    """Initializes MPI, unless it is initialized, and returns the backend of all ranks."""
     mpi = library()
     if not mpi.Is_initialized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
-        mpi.COMM_WORLD.Barrier()  # all ranks have the memory that they share
-        _forget_names()
-    return MPIEngine(mpi.COMM_WORLD.Dup())
+        mpi.COMM_WORLD.Barrier()  # all ranks have mapped the shared memory
+        _unlink_shared_memory()
+    return MPIBackend(mpi.COMM_WORLD.Dup())
 
 
-def _forget_names() -> None:
-    """Take the names of the memory that MPICH's ranks share out of /dev/shm, now that all of them have it: it is given
-    back with the last rank then, however that ends. MPICH would remove them in a finalize that a killed rank misses."""
+def _unlink_shared_memory() -> None:
+    """Unlinks the shared memory of MPICH's ranks from /dev/shm after all have mapped it, so that the system frees it
+    with the last rank. MPICH would do it in its finalize, which a killed rank does not reach."""
     with suppress(OSError):  # no such file system, no such memory, or another rank was first
         for name in set(re.findall(r"/dev/shm/mpich_shm_\w+$", Path("/proc/self/maps").read_text(), re.MULTILINE)):
             os.unlink(name)
 
 
 def started() -> bool:
-    """Whether MPI runs in this process; False, too, where it is not even installed."""
+    """Whether MPI is initialized in this process; False if it is not installed."""
     if "mpi4py.MPI" not in sys.modules:
         return False
     return bool(library().Is_initialized() and not library().Is_finalized())
@@ -76,7 +75,7 @@ def abort(code: int) -> None:
 
 
 class MPIRequest:
-    """One of MPI's requests, the memory that it needs, and what is to be done when it is complete."""
+    """A request of MPI, references to its memory, and a function to call when it is complete."""
 
     def __init__(self, request: Any, keep: Any = None, after: Callable[[], None] | None = None) -> None:
         self._request, self._keep, self._after = request, keep, after
@@ -93,7 +92,7 @@ class MPIRequest:
 
     @property
     def source(self) -> int:
-        """Who sent what was received."""
+        """The rank that sent the received message."""
         return int(self._status.Get_source())
 
     @property
@@ -102,8 +101,8 @@ class MPIRequest:
         return int(self._status.Get_count(library().BYTE))
 
 
-class MPIEngine:
-    """The operations of one communicator. See `ox.distributed.engine.Engine`."""
+class MPIBackend:
+    """The operations of one communicator. See `ox.distributed.backend.Backend`."""
 
     name = "mpi"
 
@@ -119,20 +118,20 @@ class MPIEngine:
     # -- reductions ----------------------------------------------------------------------------------------------
 
     def all_reduce(self, array: Any, op: ReduceOp) -> MPIRequest:
-        staged, buffer, after = self._staged(array, array, op)
+        staged, buffer, after = self._staging(array, array, op)
         return MPIRequest(self.comm.Iallreduce(library().IN_PLACE, buffer, _operation(op, array)), staged, after)
 
     def reduce(self, array: Any, root: int, op: ReduceOp) -> MPIRequest:
-        staged, buffer, after = self._staged(array, array, op)
+        staged, buffer, after = self._staging(array, array, op)
         if self.rank == root:
             request = self.comm.Ireduce(library().IN_PLACE, buffer, _operation(op, array), root)
             return MPIRequest(request, staged, after)
         return MPIRequest(self.comm.Ireduce(buffer, None, _operation(op, array), root), staged)
 
     def reduce_scatter(self, array: Any, source: Any, op: ReduceOp) -> MPIRequest:
-        staged, buffer, after = self._staged(array, np.empty_like(array), op)
-        sent = source.astype(float32) if source.dtype in HALVES else source
-        request = self.comm.Ireduce_scatter_block(_plain(sent), buffer, _operation(op, array))
+        staged, buffer, after = self._staging(array, np.empty_like(array), op)
+        sent = source.astype(float32) if source.dtype in HALF_TYPES else source
+        request = self.comm.Ireduce_scatter_block(_reduction_view(sent), buffer, _operation(op, array))
 
         def finish() -> None:
             if staged.dtype == array.dtype:
@@ -142,12 +141,12 @@ class MPIEngine:
 
         return MPIRequest(request, (staged, sent), finish)
 
-    def _staged(self, array: Any, memory: Any, op: ReduceOp) -> tuple[Any, Any, Callable[[], None] | None]:
-        """The memory that MPI works in, as it sees it, and what brings the result to `array`."""
-        staged = array.astype(float32) if array.dtype in HALVES else memory
+    def _staging(self, array: Any, memory: Any, op: ReduceOp) -> tuple[Any, Any, Callable[[], None] | None]:
+        """The buffer of a reduction, its view for MPI, and a function that copies the result into `array`."""
+        staged = array.astype(float32) if array.dtype in HALF_TYPES else memory
         average = op is ReduceOp.AVG
         if staged is memory and not average:
-            return staged, _plain(staged), None
+            return staged, _reduction_view(staged), None
 
         def after() -> None:
             if average:
@@ -155,9 +154,9 @@ class MPIEngine:
             if staged is not array:
                 array[...] = staged
 
-        return staged, _plain(staged), after
+        return staged, _reduction_view(staged), after
 
-    # -- moving --------------------------------------------------------------------------------------------------
+    # -- copies --------------------------------------------------------------------------------------------------
 
     def broadcast(self, array: Any, root: int) -> MPIRequest:
         return MPIRequest(self.comm.Ibcast(_bytes(array), root), array)
@@ -184,7 +183,7 @@ class MPIEngine:
 
     def receive(self, array: Any, source: int | None, tag: int) -> MPIRequest:
         source = library().ANY_SOURCE if source is None else source
-        made = MPIRequest(self.comm.Irecv(_bytes(array), source, tag), array, lambda: _whole(made, array.nbytes))
+        made = MPIRequest(self.comm.Irecv(_bytes(array), source, tag), array, lambda: _check_size(made, array.nbytes))
         return made
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -198,14 +197,14 @@ class MPIEngine:
 
     # -- groups --------------------------------------------------------------------------------------------------
 
-    def split(self, ranks: tuple[int, ...]) -> MPIEngine | None:
+    def split(self, ranks: tuple[int, ...]) -> MPIBackend | None:
         inside = self.rank in ranks
         comm = self.comm.Split(0 if inside else library().UNDEFINED, ranks.index(self.rank) if inside else 0)
-        return MPIEngine(comm) if inside else None
+        return MPIBackend(comm) if inside else None
 
-    def control(self) -> MPIEngine:
-        """The same ranks beside their data: for checks and notes."""
-        return MPIEngine(self.comm.Dup())
+    def control(self) -> MPIBackend:
+        """A second communicator of the same ranks, for checks and notes."""
+        return MPIBackend(self.comm.Dup())
 
     def close(self) -> None:
         self.comm.Free()
@@ -213,12 +212,12 @@ class MPIEngine:
     # -- notes ---------------------------------------------------------------------------------------------------
 
     def write(self, note: bytes, to: int) -> MPIRequest:
-        """Send a few bytes that the other may read whenever it looks."""
+        """Sends a short note, which the other rank reads with `read`."""
         sent = np.frombuffer(note, np.uint8)
         return MPIRequest(self.comm.Isend(sent, to, NOTE), sent)
 
     def read(self) -> list[tuple[int, bytes]]:
-        """The notes that have come, with who wrote them."""
+        """The notes that have arrived, each with the rank of its sender."""
         mpi, notes = library(), []
         status = mpi.Status()
         while (message := self.comm.Improbe(mpi.ANY_SOURCE, NOTE, status)) is not None:
@@ -228,7 +227,7 @@ class MPIEngine:
         return notes
 
 
-def _whole(request: MPIRequest, size: int) -> None:
+def _check_size(request: MPIRequest, size: int) -> None:
     if request.count != size:
         raise ValueError(f"a message of {request.count} bytes came where {size} were expected")
 
@@ -240,16 +239,16 @@ def _operation(op: ReduceOp, array: Any) -> Any:
     return {"avg": mpi.SUM, "product": mpi.PROD}.get(op.value) or getattr(mpi, op.name)
 
 
-def _plain(array: Any) -> Any:
-    """For a reduction: a type that MPI counts in."""
+def _reduction_view(array: Any) -> Any:
+    """A view of an array in a type that MPI can reduce."""
     return array.view(np.uint8) if array.dtype == bool_ else array
 
 
 def _bytes(array: Any) -> Any:
-    """For moving: bytes, whatever they mean."""
+    """A view of an array as bytes, for copies."""
     return array.reshape(-1).view(np.uint8)
 
 
-def farewell() -> MPIRequest:
-    """A barrier of all ranks, for the end of the program."""
+def final_barrier() -> MPIRequest:
+    """The barrier of all ranks at the end of the program."""
     return MPIRequest(library().COMM_WORLD.Ibarrier())

@@ -1,4 +1,5 @@
-"""What mpiexec prints, without the banner that MPICH puts before the one line that says which rank ended, and how."""
+"""Filters the output of mpiexec: removes the banner that MPICH prints when a rank fails. The line with the rank
+stays."""
 
 from __future__ import annotations
 
@@ -6,21 +7,21 @@ import os
 from contextlib import suppress
 
 RULE = b"=" * 20
-BEGINNING = b"=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
-AFTERWARDS = (
+HEADING = b"=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+EPILOGUE = (
     b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING",
     b"This typically refers to a problem with your application.",
     b"Please see the FAQ page for debugging suggestions",
 )
 
 
-def without_banner(source: int, target: int) -> None:
-    """Copy one file descriptor to another until it ends. What cannot be part of a banner goes on at once, also in the
-    middle of a line: a bar that moves does move."""
+def copy_without_banner(source: int, target: int) -> None:
+    """Copies one file descriptor to another until end of file. Text that cannot belong to a banner is copied
+    immediately, also parts of lines, so that progress bars move."""
     banner = Banner()
-    with suppress(OSError):  # nobody reads any more
+    with suppress(OSError):  # the reader has closed its end
         while data := os.read(source, 1 << 16):
-            _write(target, banner.rest(data))
+            _write(target, banner.filter(data))
         _write(target, banner.end())
 
 
@@ -31,52 +32,52 @@ def _write(target: int, data: bytes) -> None:
 
 
 class Banner:
-    """Takes a banner out of what comes, piece by piece."""
+    """Removes banners from a stream of bytes."""
 
     def __init__(self) -> None:
-        self._line = b""  # what has come of a line and is held back
-        self._passed = False  # whether the beginning of this line went on already
-        self._held = b""  # a rule, which may begin a banner
+        self._line = b""  # the part of the current line that is not yet shown
+        self._line_shown = False  # whether the beginning of this line is already shown
+        self._rule = b""  # a line of ====, which may be the first of a banner
         self._inside = False
 
-    def rest(self, data: bytes) -> bytes:
-        """What may be shown of `data`, and of what was held back before."""
+    def filter(self, data: bytes) -> bytes:
+        """The bytes to show now: of `data` and of earlier data that was delayed."""
         shown = b""
         *lines, last = data.split(b"\n")
         for line in lines:
-            shown += self._whole(self._line + line + b"\n")
-            self._line, self._passed = b"", False
+            shown += self._complete_line(self._line + line + b"\n")
+            self._line, self._line_shown = b"", False
         self._line += last
-        if self._line and not self._held and not self._inside and (self._passed or not _may_begin(self._line)):
-            shown, self._line, self._passed = shown + self._line, b"", True
+        if self._line and not self._rule and not self._inside and (self._line_shown or not _may_begin(self._line)):
+            shown, self._line, self._line_shown = shown + self._line, b"", True
         return shown
 
     def end(self) -> bytes:
-        """What is left."""
-        return self._held + (b"" if self._inside else self._line)
+        """The delayed bytes, at the end of the stream."""
+        return self._rule + (b"" if self._inside else self._line)
 
-    def _whole(self, line: bytes) -> bytes:
-        if self._passed:
+    def _complete_line(self, line: bytes) -> bytes:
+        if self._line_shown:
             return line
-        text = _unlabelled(line)
+        text = _without_label(line)
         if self._inside:
             self._inside = not text.startswith(RULE)
             return b""
-        if self._held:
-            held, self._held = self._held, b""
-            self._inside = text.startswith(BEGINNING)
-            return b"" if self._inside else held + self._whole(line)
+        if self._rule:
+            held, self._rule = self._rule, b""
+            self._inside = text.startswith(HEADING)
+            return b"" if self._inside else held + self._complete_line(line)
         if text.startswith(RULE):
-            self._held = line
+            self._rule = line
             return b""
-        return b"" if text.startswith(AFTERWARDS) else line
+        return b"" if text.startswith(EPILOGUE) else line
 
 
-def _unlabelled(line: bytes) -> bytes:
-    """A line without the number of its rank."""
+def _without_label(line: bytes) -> bytes:
+    """A line without its label ``[rank]``."""
     return line.partition(b"] ")[2] if line.startswith(b"[") and line[1:2].isdigit() else line
 
 
 def _may_begin(part: bytes) -> bool:
-    """Whether a line that begins so may be of a banner."""
-    return any(whole.startswith(part[: len(whole)]) for whole in (RULE, *AFTERWARDS))
+    """Whether this can be the beginning of a line of a banner."""
+    return any(whole.startswith(part[: len(whole)]) for whole in (RULE, *EPILOGUE))

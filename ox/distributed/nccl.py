@@ -1,8 +1,8 @@
 """Collectives on CuPy arrays over NCCL: raw `cupy.cuda.nccl`, for CuPy's own wrapper takes no bfloat16.
 
-The only file that knows it. Written against NCCL's and CuPy's documentation and not yet run on a device; see
-docs/gpu.md. Operations run on a stream of their own, after what the current stream had to do; waiting is asking their
-event.
+The only module that imports `cupy.cuda.nccl`. It is written from the documentation of NCCL and CuPy and has not yet run
+on several GPUs; see docs/gpu.md. Operations run on their own stream, after the work of the current stream; a wait polls
+their event.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ox.devices import cuda
+from ox.distributed.init import Launch
 from ox.distributed.reduce_op import ReduceOp
-from ox.distributed.start import Launch
 from ox.errors import ArgumentError, DeviceError, DTypeError
 
 INSTALL = 'pip install "ox-onnx[cuda13]" nvidia-nccl-cu13 (for CUDA 12: "ox-onnx[cuda12]" nvidia-nccl-cu12)'
@@ -24,7 +24,7 @@ TYPES = {
     "uint64": "UINT64", "float16": "FLOAT16", "float32": "FLOAT32", "float64": "FLOAT64", "bfloat16": "BFLOAT16",
 }  # fmt: skip
 OPS = {"sum": "SUM", "avg": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
-OF_BOOLS = {"sum": "MAX", "product": "MIN"}  # as bytes of 0 and 1
+BOOL_OPS = {"sum": "MAX", "product": "MIN"}  # bools are sent as bytes of 0 and 1
 
 
 def library() -> Any:
@@ -48,8 +48,8 @@ def available() -> bool:
     return True
 
 
-def start(launch: Launch, timeout: float, device: Any) -> NCCLEngine:
-    """The engine of all ranks, each on its own device: `device`, or that of its rank on this machine.
+def start(launch: Launch, timeout: float, device: Any) -> NCCLBackend:
+    """The backend of all ranks, each on its own device: `device`, or that of its rank on this machine.
 
     Raises:
         DeviceError: no NCCL, or fewer devices than ranks. DistributedError: ranks are missing.
@@ -60,43 +60,43 @@ def start(launch: Launch, timeout: float, device: Any) -> NCCLEngine:
         raise DeviceError(f"there is no device cuda:{number} for rank {launch.rank}",
                           got=f"{cuda.device_count()} devices", hint="one process a GPU")  # fmt: skip
     cuda.cupy().cuda.Device(number).use()
-    exchange: ByMPI | ByStore
+    exchange: MPIExchange | StoreExchange
     if launch.by == "torchrun":
-        exchange = ByStore(launch)
+        exchange = StoreExchange(launch)
     else:
         from ox.distributed import mpi
-        from ox.distributed.start import meet
+        from ox.distributed.init import wait_for_ranks
 
         if launch.by == "mpi" and launch.size > 1 and not mpi.started():
-            meet(launch, timeout)
-        exchange = ByMPI(mpi.start())
-    return NCCLEngine(exchange, exchange.rank, exchange.size)
+            wait_for_ranks(launch, timeout)
+        exchange = MPIExchange(mpi.start())
+    return NCCLBackend(exchange, exchange.rank, exchange.size)
 
 
-class ByMPI:
-    """How ranks that MPI started learn NCCL's id of their group; checks and notes go over MPI, too."""
+class MPIExchange:
+    """Distributes NCCL's id of a group over MPI, for ranks that MPI started. Checks and notes use MPI too."""
 
-    def __init__(self, engine: Any) -> None:
-        self.engine, self.rank, self.size = engine, engine.rank, engine.size
+    def __init__(self, backend: Any) -> None:
+        self.backend, self.rank, self.size = backend, backend.rank, backend.size
 
-    def identify(self, made: bytes | None) -> bytes:
-        """What rank 0 made, for all."""
-        shared = np.frombuffer(made or bytes(128), np.uint8).copy()
-        request = self.engine.broadcast(shared, 0)
+    def share_id(self, own: bytes | None) -> bytes:
+        """The id that rank 0 created, on all ranks. `own`: the id on rank 0, None on the others."""
+        shared = np.frombuffer(own or bytes(128), np.uint8).copy()
+        request = self.backend.broadcast(shared, 0)
         while not request.test():
             pass
         return shared.tobytes()
 
-    def split(self, ranks: tuple[int, ...]) -> ByMPI | None:
-        inner = self.engine.split(ranks)
-        return None if inner is None else ByMPI(inner)
+    def split(self, ranks: tuple[int, ...]) -> MPIExchange | None:
+        inner = self.backend.split(ranks)
+        return None if inner is None else MPIExchange(inner)
 
     def control(self) -> Any:
-        return self.engine.control()
+        return self.backend.control()
 
 
-class ByStore:
-    """The same where torchrun started the ranks: rank 0 keeps a store at MASTER_ADDR:MASTER_PORT, which CuPy has."""
+class StoreExchange:
+    """Distributes the id for ranks that torchrun started: rank 0 runs CuPy's TCPStore at MASTER_ADDR:MASTER_PORT."""
 
     def __init__(self, launch: Launch) -> None:
         import os
@@ -113,13 +113,13 @@ class ByStore:
             self._store.run(host, int(port))
         self._proxy = TCPStoreProxy(host, int(port))
 
-    def identify(self, made: bytes | None) -> bytes:
-        if made is not None:
-            self._proxy[self._name] = made
+    def share_id(self, own: bytes | None) -> bytes:
+        if own is not None:
+            self._proxy[self._name] = own
         self._proxy.barrier()
         return bytes(self._proxy[self._name])
 
-    def split(self, ranks: tuple[int, ...]) -> ByStore | None:
+    def split(self, ranks: tuple[int, ...]) -> StoreExchange | None:
         raise DeviceError("groups of some ranks need ranks that MPI started", hint="ox launch, mpiexec or srun")
 
     def control(self) -> None:
@@ -142,22 +142,22 @@ class NCCLRequest:
         return self._event is None
 
 
-class NCCLEngine:
-    """The operations of one communicator. See `ox.distributed.engine.Engine`."""
+class NCCLBackend:
+    """The operations of one communicator. See `ox.distributed.backend.Backend`."""
 
     name = "nccl"
     threads = True
 
-    def __init__(self, exchange: ByMPI | ByStore, rank: int, size: int) -> None:
+    def __init__(self, exchange: MPIExchange | StoreExchange, rank: int, size: int) -> None:
         nccl = library()
         self._exchange, self.rank, self.size = exchange, rank, size
         made = bytes(np.array(nccl.get_unique_id(), np.int8).tobytes()) if rank == 0 else None
-        identity = tuple(np.frombuffer(exchange.identify(made), np.int8).tolist())
+        identity = tuple(np.frombuffer(exchange.share_id(made), np.int8).tolist())
         self._comm = nccl.NcclCommunicator(size, identity, rank)
         self._stream = cuda.cupy().cuda.Stream(non_blocking=True)
 
     def _run(self, call: Callable[[int], None], keep: Any, after: Callable[[], None] | None = None) -> NCCLRequest:
-        """`call` on the engine's stream, after all that the current one had to do."""
+        """`call` on the backend's stream, after all that the current one had to do."""
         cupy = cuda.cupy()
         self._stream.wait_event(cupy.cuda.get_current_stream().record())
         call(self._stream.ptr)
@@ -255,9 +255,9 @@ class NCCLEngine:
     def fetch(self, array: Any) -> Any:
         return array.get()
 
-    def split(self, ranks: tuple[int, ...]) -> NCCLEngine | None:
+    def split(self, ranks: tuple[int, ...]) -> NCCLBackend | None:
         inner = self._exchange.split(ranks)
-        return None if inner is None else NCCLEngine(inner, inner.rank, inner.size)
+        return None if inner is None else NCCLBackend(inner, inner.rank, inner.size)
 
     def control(self) -> Any:
         return self._exchange.control()
@@ -279,7 +279,7 @@ def _kind(dtype: Any) -> int:
 
 
 def _operation(op: ReduceOp, array: Any) -> int:
-    name = OPS.get(op.value) if array.dtype != bool else OF_BOOLS.get(op.value, OPS.get(op.value))
+    name = OPS.get(op.value) if array.dtype != bool else BOOL_OPS.get(op.value, OPS.get(op.value))
     if name is None:
         raise ArgumentError(f"NCCL has no {op.name}", expected="SUM, AVG, PRODUCT, MIN or MAX")
     return int(getattr(library(), f"NCCL_{name}"))

@@ -1,6 +1,6 @@
-"""Values of Python between ranks: numbers, strings, containers of them, arrays and tensors. Nothing is pickled.
+"""Collectives of Python values: numbers, strings, containers of them, arrays and tensors. Nothing is pickled.
 
-A value becomes JSON with its arrays beside it, so what a rank receives can be nothing but data.
+A value is sent as JSON followed by the bytes of its arrays, so a rank can receive only data, never code.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from ox.distributed.process_group import ProcessGroup
 from ox.distributed.world import get_group_rank, resolve
 from ox.dtypes import ALL
 from ox.errors import ArgumentError, LoadError
-from ox.tensor import Tensor, make_tensor
-from ox.where import users_line
+from ox.tensors.tensor import Tensor, make_tensor
 
 DTYPES = {dtype.name: dtype for dtype in ALL}
 
@@ -28,7 +27,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     """
     chosen = resolve(group)
     _length(object_list, chosen.size())
-    for i, text in enumerate(_gathered(chosen, encode(obj), "all_gather_object")):
+    for i, text in enumerate(_all_gather_bytes(chosen, encode(obj), "all_gather_object")):
         object_list[i] = decode(text)
 
 
@@ -38,7 +37,7 @@ def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: in
     here = chosen.rank() == get_group_rank(group, dst)
     if here:
         _length(object_gather_list, chosen.size())
-    texts = _gathered(chosen, encode(obj), f"gather_object to rank {dst}")
+    texts = _all_gather_bytes(chosen, encode(obj), f"gather_object to rank {dst}")
     if here and object_gather_list is not None:
         object_gather_list[:] = [decode(text) for text in texts]
 
@@ -48,7 +47,7 @@ def broadcast_object_list(object_list: list[Any], src: int = 0, group: Any = Non
     chosen = resolve(group)
     root = get_group_rank(group, src)
     text = encode(list(object_list)) if chosen.rank() == root else b""
-    received = decode(_sent(chosen, text, root, f"broadcast_object_list from rank {src}"))
+    received = decode(_broadcast_bytes(chosen, text, root, f"broadcast_object_list from rank {src}"))
     _length(object_list, len(received))
     object_list[:] = received
 
@@ -67,41 +66,41 @@ def scatter_object_list(
     if chosen.rank() == root:
         _length(scatter_object_input_list, chosen.size())
         text = encode(list(scatter_object_input_list or ()))
-    received = decode(_sent(chosen, text, root, f"scatter_object_list from rank {src}"))
+    received = decode(_broadcast_bytes(chosen, text, root, f"scatter_object_list from rank {src}"))
     scatter_object_output_list[:1] = [received[chosen.rank()]]
 
 
-def _gathered(group: ProcessGroup, text: bytes, name: str) -> list[bytes]:
-    """The ranks' texts: first their lengths, then all in the length of the longest."""
-    engine = group.engine
-    lengths = engine.empty((group.size(), 1), np.int64)
-    mine = engine.put(np.array([len(text)], np.int64))
-    group.start(name, lambda: engine.all_gather(lengths, mine))
-    sizes = engine.fetch(lengths)[:, 0]
+def _all_gather_bytes(group: ProcessGroup, text: bytes, name: str) -> list[bytes]:
+    """The bytes of all ranks: gathers their lengths, then the bytes padded to the longest."""
+    backend = group.backend
+    lengths = backend.empty((group.size(), 1), np.int64)
+    mine = backend.put(np.array([len(text)], np.int64))
+    group.start(name, lambda: backend.all_gather(lengths, mine))
+    sizes = backend.fetch(lengths)[:, 0]
     padded = np.zeros(int(sizes.max()), np.uint8)
     padded[: len(text)] = np.frombuffer(text, np.uint8)
-    texts, own = engine.empty((group.size(), len(padded)), np.uint8), engine.put(padded)
-    group.start(name, lambda: engine.all_gather(texts, own))
-    return [row[:size].tobytes() for row, size in zip(engine.fetch(texts), sizes, strict=True)]
+    texts, own = backend.empty((group.size(), len(padded)), np.uint8), backend.put(padded)
+    group.start(name, lambda: backend.all_gather(texts, own))
+    return [row[:size].tobytes() for row, size in zip(backend.fetch(texts), sizes, strict=True)]
 
 
-def _sent(group: ProcessGroup, text: bytes, root: int, name: str) -> bytes:
-    """The text of rank `root`: first its length."""
-    engine = group.engine
-    length = engine.put(np.array([len(text)], np.int64))
-    group.start(name, lambda: engine.broadcast(length, root))
-    content = np.zeros(int(engine.fetch(length)[0]), np.uint8)
+def _broadcast_bytes(group: ProcessGroup, text: bytes, root: int, name: str) -> bytes:
+    """The bytes of rank `root`: broadcasts their length, then the bytes."""
+    backend = group.backend
+    length = backend.put(np.array([len(text)], np.int64))
+    group.start(name, lambda: backend.broadcast(length, root))
+    content = np.zeros(int(backend.fetch(length)[0]), np.uint8)
     if group.rank() == root:
         content[:] = np.frombuffer(text, np.uint8)
-    moved = engine.put(content)
-    group.start(name, lambda: engine.broadcast(moved, root))
-    return bytes(engine.fetch(moved).tobytes())
+    moved = backend.put(content)
+    group.start(name, lambda: backend.broadcast(moved, root))
+    return bytes(backend.fetch(moved).tobytes())
 
 
 def _length(values: Any, size: int) -> None:
     if not isinstance(values, list) or len(values) != size:
         got = f"{len(values)} values" if isinstance(values, list) else type(values).__name__
-        raise ArgumentError("a list of the right length is needed", where=users_line(3), expected=f"{size} values",
+        raise ArgumentError("a list of the right length is needed", expected=f"{size} values",
                             got=got, hint=f"[None] * {size}")  # fmt: skip
 
 
@@ -130,7 +129,7 @@ def encode(value: Any) -> bytes:
             array = np.empty(0, object)
         if array.dtype.name not in DTYPES:
             raise ArgumentError(
-                "only data travels between ranks", where=users_line(4), got=type(x).__name__,
+                "only data travels between ranks", got=type(x).__name__,
                 expected="numbers, strings, bytes, None, arrays, tensors, and lists, tuples, dicts of them",
             )  # fmt: skip
         blobs.append(array.tobytes())
@@ -145,7 +144,7 @@ def decode(data: bytes) -> Any:
     end = 8 + int.from_bytes(data[:8], "little")
     place = end
 
-    def taken(size: int) -> bytes:
+    def read(size: int) -> bytes:
         nonlocal place
         if size < 0 or place + size > len(data):
             raise LoadError("a message is shorter than it says")
@@ -157,14 +156,14 @@ def decode(data: bytes) -> Any:
             return x
         kind, *rest = x
         if kind == "bytes":
-            return taken(rest[0])
+            return read(rest[0])
         if kind in ("list", "tuple"):
             made = [value(item) for item in rest]
             return made if kind == "list" else tuple(made)
         if kind == "dict":
             return {value(key): value(item) for key, item in rest}
         dtype, shape = DTYPES[rest[0]], rest[1]
-        array = np.frombuffer(taken(dtype.itemsize * int(np.prod(shape, dtype=np.int64))), dtype).reshape(shape).copy()
+        array = np.frombuffer(read(dtype.itemsize * int(np.prod(shape, dtype=np.int64))), dtype).reshape(shape).copy()
         return make_tensor(array) if kind == "tensor" else array
 
     try:

@@ -1,8 +1,8 @@
-"""``python -m ox.distributed.rank page.py ...``: one rank of `ox launch`.
+"""``python -m ox.distributed.rank script.py ...``: one rank of `ox launch`.
 
-Runs a page, or ``-m module``, as Python would, and leaves word in the launch's folder: that it began, and how it ended.
-So those who wait for a rank that died before it met them learn of it at once, and the launch knows every exit code.
-Where it cannot speak itself, `ox.distributed.keeper` does.
+Runs a script, or ``-m module``, as Python would, and records its start and its exit in the folder of the launch. So the
+other ranks learn immediately of a rank that died before the rendezvous, and the launch knows every exit code. If the
+process is killed, `ox.distributed.exit_recorder` writes the record.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import runpy
 import sys
 from pathlib import Path
 
-from ox.distributed import start
+from ox.distributed import init
 
 
 def main(arguments: list[str]) -> None:
-    # Whole lines, also where Python was told not to buffer: mpiexec labels and mixes what it gets piece by piece.
+    # Line buffering, also with `python -u`: mpiexec labels and interleaves each piece of output that it gets.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
-    folder = Path(os.environ[start.FOLDER])
-    here = start.launch()
+    folder = Path(os.environ[init.FOLDER])
+    here = init.launch()
     number = here.rank
-    os.environ.update(start.as_torchrun(here))
-    start.leave(folder, f"pid.{number}", f"{os.getpid()} {os.uname().nodename}")
-    # What is registered first runs last: after the ranks have said goodbye to each other. os._exit() skips it.
-    atexit.register(start.leave, folder, f"ended.{number}", "exit code 0")
+    os.environ.update(init.as_torchrun(here))
+    init.write_once(folder, f"pid.{number}", f"{os.getpid()} {os.uname().nodename}")
+    # Registered first, so it runs last: after the final barrier of the ranks. os._exit() skips it.
+    atexit.register(init.write_once, folder, f"ended.{number}", "exit code 0")
     try:
         _run(arguments)
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if code:
-            start.leave(folder, f"ended.{number}", f"exit code {code}")
+            init.write_once(folder, f"ended.{number}", f"exit code {code}")
         raise
     except BaseException as error:
-        start.leave(folder, f"ended.{number}", f"exit code 1: {type(error).__name__}: {error}".splitlines()[0])
+        init.write_once(folder, f"ended.{number}", f"exit code 1: {type(error).__name__}: {error}".splitlines()[0])
         raise
 
 

@@ -1,7 +1,7 @@
-"""An operation on its way: to wait for with patience that ends, and to be driven forward meanwhile.
+"""Non-blocking operations: waiting with a timeout, and progress without a wait.
 
-MPI moves non-blocking operations only inside its own calls, and its own waits burn a core. So waiting here is asking,
-with pauses that grow with the time already waited, and an operation that nobody waits for is asked by a thread.
+MPI makes progress only inside its own calls, and its blocking waits use a whole core. So `Work.wait` polls, with pauses
+that grow with the time already waited. A thread polls operations for which no call waits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ox.errors import DistributedError
 if TYPE_CHECKING:
     from ox.distributed.process_group import ProcessGroup
 
-SPINS = 100  # tries that only offer the core to others
+SPINS = 100  # polls with sched_yield between them, before the pauses begin
 OFFER = getattr(os, "sched_yield", lambda: sleep(0))
-PAUSES = (2e-5, 1e-3)  # seconds: the shortest and longest pause; between them a tenth of what was waited
-SLOW = 1.0  # seconds after which the other ranks are told
-POLL = 3e-4  # seconds between the rounds of the thread
+PAUSES = (2e-5, 1e-3)  # seconds: the shortest and longest pause; between these a tenth of the time waited
+SLOW = 1.0  # seconds of waiting after which the other ranks get a note
+POLL = 3e-4  # seconds between the polls of the thread
 
 
 class Work:
@@ -36,20 +36,20 @@ class Work:
         self._check, self._finish, self._peer = check, finish, peer
         self._lock = threading.Lock()
         self._began = perf_counter()
-        self._told = False
+        self._notified = False
         self._done = False
         self._error: Exception | None = None
 
     def wait(self, timeout: timedelta | float | None = None) -> bool:
-        """Return True when the result is there.
+        """Waits for the result; returns True.
 
         Args:
-            timeout: how long at most, a timedelta or seconds; the group's by default.
+            timeout: a timedelta or seconds; default: the timeout of the group.
 
         Raises:
-            DistributedError: a rank did not come in time, has ended, or came with another operation.
+            DistributedError: a rank did not arrive in time, has ended, or called another operation.
         """
-        patience = seconds(timeout) if timeout is not None else self._group.timeout
+        limit = seconds(timeout) if timeout is not None else self._group.timeout
         began, tries = perf_counter(), 0
         while not self.advance():
             tries += 1
@@ -57,14 +57,14 @@ class Work:
                 OFFER()
                 continue
             waited = perf_counter() - began
-            if self.look_around(waited, patience):
+            if self.check_ranks(waited, limit):
                 break
             sleep(min(max(waited / 10, PAUSES[0]), PAUSES[1]))
         if self._error is not None:
             raise self._error
-        if self._told and self._group.monitor is not None:
-            self._told = False
-            self._group.monitor.tell("goes on", self._number, "")
+        if self._notified and self._group.monitor is not None:
+            self._notified = False
+            self._group.monitor.send("goes on", self._number, "")
         return True
 
     def is_completed(self) -> bool:
@@ -103,32 +103,34 @@ class Work:
                     self._finish()
             except Exception as error:
                 self._error = (
-                    error if isinstance(error, DistributedError) else self._group.broken(self._text, self._place, error)
+                    error
+                    if isinstance(error, DistributedError)
+                    else self._group.backend_error(self._text, self._place, error)
                 )
             self._done = True
             self._finish = None
         return True
 
-    def look_around(self, waited: float, patience: float) -> bool:
+    def check_ranks(self, waited: float, limit: float) -> bool:
         """After some time without a result: tell the others, hear them, give up. True when there is an error now."""
         monitor = self._group.monitor
         if monitor is None:
-            if waited > patience:
-                self._give_up(self._group.late(self._text, self._place, self._number, self._peer, waited))
+            if waited > limit:
+                self._give_up(self._group.timeout_error(self._text, self._place, self._number, self._peer, waited))
             return self._done
-        monitor.listen()
-        if not self._told and waited > min(SLOW, patience / 3):
-            self._told = True
-            monitor.tell("waits", self._number, self._text)
-        gone = monitor.gone(self._number, self._peer)
-        if self._group.is_broken:  # an operation before this one failed, and said so
+        monitor.receive()
+        if not self._notified and waited > min(SLOW, limit / 3):
+            self._notified = True
+            monitor.send("waits", self._number, self._text)
+        gone = monitor.ended(self._number, self._peer)
+        if self._group.is_broken:  # an earlier operation failed and reported it
             if not self.advance():
-                self._give_up(self._group.closed(self._text, self._place))
-        elif gone or monitor.failed() or waited > patience:
-            monitor.tell("failed", self._number, self._text)
-            monitor.last_words()
+                self._give_up(self._group.closed_error(self._text, self._place))
+        elif gone or monitor.failed() or waited > limit:
+            monitor.send("failed", self._number, self._text)
+            monitor.wait_for_notes()
             if not self.advance():
-                self._give_up(self._group.late(self._text, self._place, self._number, self._peer, waited))
+                self._give_up(self._group.timeout_error(self._text, self._place, self._number, self._peer, waited))
         return self._done
 
     def _give_up(self, error: DistributedError) -> None:
@@ -137,16 +139,17 @@ class Work:
                 self._done, self._error = True, error
 
 
-class Helper:
-    """The thread that drives forward what nobody waits for. It ends when there is nothing left, and starts anew."""
+class ProgressThread:
+    """A thread that polls operations for which no call waits. It ends when none is left, and starts again with the
+    next."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._works: list[Work] = []
         self._thread: threading.Thread | None = None
 
-    def take(self, work: Work) -> None:
-        """Keep `work` and its memory until it is over."""
+    def add(self, work: Work) -> None:
+        """Polls `work` until it is complete; holds a reference to its memory until then."""
         with self._lock:
             for other in self._works:
                 other.advance()
@@ -166,16 +169,16 @@ class Helper:
                 first = self._works[0]
             waited = perf_counter() - first._began
             if waited > SLOW:
-                first.look_around(waited, float("inf"))
+                first.check_ranks(waited, float("inf"))
             sleep(POLL)
 
-    def rest(self) -> list[Work]:
-        """What is still on its way."""
+    def unfinished(self) -> list[Work]:
+        """The operations that are not complete."""
         with self._lock:
             return [work for work in self._works if not work.advance()]
 
 
-HELPER = Helper()
+PROGRESS_THREAD = ProgressThread()
 
 
 def seconds(timeout: timedelta | float) -> float:

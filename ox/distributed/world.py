@@ -1,4 +1,4 @@
-"""The groups of this process: how they begin and end."""
+"""The process groups of this process: creation, look-up and exit. `torch.distributed`'s functions of these names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from ox.distributed import start
+from ox.distributed import init
 from ox.distributed.process_group import ProcessGroup
-from ox.distributed.work import HELPER, seconds
+from ox.distributed.work import PROGRESS_THREAD, seconds
 from ox.errors import ArgumentError, DistributedError
-from ox.where import users_line
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)  # PyTorch's
-GRACE = 1.0  # seconds that the other ranks have for their own error before all end
+GRACE = 1.0  # seconds before MPI ends all ranks, so that the others can print their own error
 
-_groups: list[ProcessGroup] = []  # the first is everybody's
+_groups: list[ProcessGroup] = []  # the first is the default group, of all ranks
 
 
 class GroupMember:
-    """`torch.distributed.GroupMember`: what `new_group` gives to those outside."""
+    """`torch.distributed.GroupMember`: `new_group` returns `NON_GROUP_MEMBER` to ranks outside the group."""
 
     WORLD: ProcessGroup | None = None
     NON_GROUP_MEMBER = object()
@@ -51,11 +50,11 @@ def init_process_group(
     Args:
         backend: ``"mpi"`` on CPUs, ``"nccl"`` on GPUs; by default what fits the machine. ``"gloo"``, PyTorch's for
             CPUs, is taken as ``"mpi"``.
-        init_method: ``"env://"`` or None: who the ranks are is always known from who started them.
-        timeout: how long any operation waits at most, a timedelta or seconds; default 30 minutes. For the ranks to
-            come together 2 minutes by default.
-        world_size, rank: checked against what the launcher says, where given.
-        store, group_name, pg_options, device_id: for PyTorch's signature; `device_id` chooses the GPU for NCCL.
+        init_method: ``"env://"`` or None: rank and world size always come from the launcher.
+        timeout: the longest wait of any operation, a timedelta or seconds; default 30 minutes. The default for the
+            start of all ranks is 2 minutes.
+        world_size, rank: if given, they must be those of the launcher.
+        store, group_name, pg_options, device_id: as in PyTorch's signature; `device_id` selects the GPU for NCCL.
 
     Raises:
         DistributedError: a rank did not come in time or ended, the processes were not started by MPI.
@@ -63,36 +62,36 @@ def init_process_group(
         DeviceError: mpi4py or NCCL is missing.
     """
     if _groups:
-        raise ArgumentError("init_process_group was called before", where=users_line(2),
+        raise ArgumentError("init_process_group was called before",
                             hint="destroy_process_group() first; is_initialized() tells")  # fmt: skip
     if init_method not in (None, "env://") or store is not None:
         raise ArgumentError(
-            "ranks find each other by their launcher", where=users_line(2), expected="init_method None or 'env://'",
+            "ranks find each other by their launcher", expected="init_method None or 'env://'",
             got=repr(init_method if store is None else store), hint="ox launch, mpiexec or srun",
         )  # fmt: skip
-    engine = start.engine(backend, None if timeout is None else seconds(timeout), device_id)
-    for name, given, is_so in (("world_size", world_size, engine.size), ("rank", rank, engine.rank)):
-        if given not in (-1, is_so):
-            raise ArgumentError(f"{name} is not what the launcher says", where=users_line(2), expected=str(is_so),
-                                got=str(given), hint=f"leave {name} out")  # fmt: skip
-    limit = start.default_timeout(DEFAULT_TIMEOUT) if timeout is None else seconds(timeout)
-    _groups.append(ProcessGroup(engine, range(engine.size), limit, group_name or "the default group"))
+    world = init.create_backend(backend, None if timeout is None else seconds(timeout), device_id)
+    for name, argument, actual in (("world_size", world_size, world.size), ("rank", rank, world.rank)):
+        if argument not in (-1, actual):
+            raise ArgumentError(f"{name} is not what the launcher says", expected=str(actual),
+                                got=str(argument), hint=f"leave {name} out")  # fmt: skip
+    limit = init.default_timeout(DEFAULT_TIMEOUT) if timeout is None else seconds(timeout)
+    _groups.append(ProcessGroup(world, range(world.size), limit, group_name or "the default group"))
     GroupMember.WORLD = _groups[0]
-    if engine.size > 1:
-        _watch_the_end()
+    if world.size > 1:
+        _register_exit_handlers()
 
 
 def destroy_process_group(group: Any = None) -> None:
     """Leave a group, or all of them, together with its other ranks. `torch.distributed.destroy_process_group`."""
     chosen = [resolve(group)] if group is not None and group is not GroupMember.WORLD else list(reversed(_groups))
     if not _groups:
-        raise ArgumentError("there is no process group to destroy", where=users_line(2))
-    for work in HELPER.rest():
+        raise ArgumentError("there is no process group to destroy")
+    for work in PROGRESS_THREAD.unfinished():
         if not work._group.is_broken:
             work.wait()
     for each in chosen:
         if not each.is_broken:
-            each.start("destroy_process_group", each.engine.barrier)
+            each.start("destroy_process_group", each.backend.barrier)
             each.close()
         _groups.remove(each)
     if not _groups:
@@ -113,29 +112,27 @@ def new_group(
     world = resolve(None)
     chosen = tuple(sorted(range(world.size()) if ranks is None else ranks))
     if len(set(chosen)) != len(chosen) or not chosen or chosen[0] < 0 or chosen[-1] >= world.size():
-        raise ArgumentError("new_group takes ranks, each once", where=users_line(2),
+        raise ArgumentError("new_group takes ranks, each once",
                             expected=f"0 to {world.size() - 1}", got=str(list(ranks or ())))  # fmt: skip
-    world.start(f"new_group {list(chosen)}", world.engine.barrier)
-    engine = world.engine.split(chosen)
-    if engine is None:
+    world.start(f"new_group {list(chosen)}", world.backend.barrier)
+    backend = world.backend.split(chosen)
+    if backend is None:
         return GroupMember.NON_GROUP_MEMBER
     limit = world.timeout if timeout is None else seconds(timeout)
-    group = ProcessGroup(engine, chosen, limit, group_desc or f"group {list(chosen)}")
+    group = ProcessGroup(backend, chosen, limit, group_desc or f"group {list(chosen)}")
     _groups.append(group)
     return group
 
 
 def resolve(group: Any) -> ProcessGroup:
-    """The group that is meant; None is everybody's. Raises DistributedError where there is none."""
+    """The group of an argument; None is the default group. Raises DistributedError if there is no group."""
     if not _groups:
-        raise DistributedError("there is no process group yet", where=users_line(3),
-                               hint="ox.distributed.init_process_group()")  # fmt: skip
+        raise DistributedError("there is no process group yet", hint="ox.distributed.init_process_group()")
     chosen = _groups[0] if group is None else group
     if chosen is GroupMember.NON_GROUP_MEMBER:
-        raise ArgumentError("this rank is not in that group", where=users_line(3),
-                            hint="ask get_rank(group) >= 0 first")  # fmt: skip
+        raise ArgumentError("this rank is not in that group", hint="ask get_rank(group) >= 0 first")
     if chosen not in _groups:
-        raise ArgumentError("no process group of this process", where=users_line(3), got=repr(group))
+        raise ArgumentError("no process group of this process", got=repr(group))
     return chosen
 
 
@@ -151,7 +148,7 @@ def get_world_size(group: Any = None) -> int:
 
 def get_backend(group: Any = None) -> str:
     """``"mpi"`` or ``"nccl"``. `torch.distributed.get_backend`."""
-    return str(resolve(group).engine.name)
+    return str(resolve(group).backend.name)
 
 
 def get_process_group_ranks(group: Any = None) -> list[int]:
@@ -168,7 +165,7 @@ def get_group_rank(group: Any, global_rank: int) -> int:
     """The rank in a group of a rank in the program. Raises ArgumentError for one outside it."""
     ranks = get_process_group_ranks(group)
     if global_rank not in ranks:
-        raise ArgumentError(f"rank {global_rank} is not in the group", where=users_line(2), expected=f"one of {ranks}")
+        raise ArgumentError(f"rank {global_rank} is not in the group", expected=f"one of {ranks}")
     return ranks.index(global_rank)
 
 
@@ -181,47 +178,48 @@ def abort(code: int = 1) -> None:
 
     sys.stdout.flush()
     sys.stderr.flush()
-    if start.FOLDER in os.environ:  # MPI ends this process before it can speak
-        start.leave(Path(os.environ[start.FOLDER]), f"ended.{start.launch().rank}", f"exit code {code}")
+    if init.FOLDER in os.environ:  # MPI ends this process before the launcher could ask it
+        init.write_once(Path(os.environ[init.FOLDER]), f"ended.{init.launch().rank}", f"exit code {code}")
     if mpi.started():
         mpi.abort(code)
     os._exit(code)  # torchrun ends the others
 
 
-_watching: list[bool] = []
+_registered: list[bool] = []
 
 
-def _watch_the_end() -> None:
-    """A rank that dies of an exception ends all; one that ends says so, and MPI ends when all do."""
-    if _watching:
+def _register_exit_handlers() -> None:
+    """Registers what happens when this rank ends: an uncaught exception ends all ranks; at a normal exit the rank tells
+    the others and waits for them before MPI is finalized."""
+    if _registered:
         return
-    _watching.append(True)
+    _registered.append(True)
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         before(kind, error, trace)
         if is_initialized():
-            _fail()
+            _abort_after_error()
 
     sys.excepthook = hook
-    atexit.register(_end)
+    atexit.register(_at_exit)
 
 
-def _fail() -> None:
+def _abort_after_error() -> None:
     sys.stderr.flush()
-    _say("ended with an error")
-    sleep(GRACE)  # the others hear of it, and say what they wait for
+    _notify_exit("ended with an error")
+    sleep(GRACE)  # the others receive the note and print in which operation they wait
     abort(1)
 
 
-def _say(text: str) -> None:
-    """Tell every group that this rank has left it: the others may wait in any."""
+def _notify_exit(text: str) -> None:
+    """Tells the other ranks of each group that this rank has ended; they may wait in any of the groups."""
     for group in _groups:
         if group.monitor is not None:
-            group.monitor.tell("left", 0, text)
+            group.monitor.send("left", 0, text)
 
 
-def _end() -> None:
+def _at_exit() -> None:
     from ox.distributed import mpi
 
     if not mpi.started():
@@ -229,12 +227,12 @@ def _end() -> None:
     world = _groups[0] if _groups else None
     if world is not None and (world.is_broken or any(group.is_broken for group in _groups)):
         failure = next(group.failure for group in _groups if group.failure is not None)
-        who = f"ox: rank {world.engine.rank} ends with exit code 1"
+        who = f"ox: rank {world.backend.rank} ends with exit code 1"
         print(f"{who}, for a process group of it is closed: {failure} failed", file=sys.stderr)
-        _fail()
-    _say("ended without destroy_process_group()")
+        _abort_after_error()
+    _notify_exit("ended without destroy_process_group()")
     limit = DEFAULT_TIMEOUT.total_seconds() if world is None else world.timeout
-    request, until = mpi.farewell(), monotonic() + limit
+    request, until = mpi.final_barrier(), monotonic() + limit
     while not request.test():
         if monotonic() > until:
             abort(1)

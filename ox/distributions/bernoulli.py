@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
-from ox.creation import arange
+from ox.autograd.grad_mode import no_grad
 from ox.distributions import constraints
 from ox.distributions.categorical import log_of, one_of
 from ox.distributions.distribution import Distribution, require, together
+from ox.functions.creation import arange
 from ox.random import bernoulli
+
+__all__ = ["Bernoulli"]
 
 
 class Bernoulli(Distribution):

@@ -6,20 +6,21 @@ from math import prod
 from typing import Any
 
 from ox import functions as F
-from ox.creation import arange
 from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require
 from ox.errors import ArgumentError, ShapeError
-from ox.functions.kinds import finfo
-from ox.ops.explain import place
-from ox.sampling import multinomial
-from ox.tensor import Tensor
+from ox.functions.creation import arange
+from ox.functions.dtype_queries import finfo
+from ox.tensors.random_sampling import multinomial
+from ox.tensors.tensor import Tensor
+
+__all__ = ["Categorical"]
 
 
 def one_of(name: str, probs: Any, logits: Any) -> None:
     """Raise ArgumentError unless one of the two is given."""
     if (probs is None) == (logits is None):
-        raise ArgumentError(f"{name} takes probs or logits, and not both", where=place())
+        raise ArgumentError(f"{name} takes probs or logits, and not both")
 
 
 def log_of(probs: Tensor) -> Any:
@@ -51,9 +52,7 @@ class Categorical(Distribution):
         one_of("Categorical", probs, logits)
         given = probs if logits is None else logits
         if not given.ndim:
-            raise ShapeError(
-                "Categorical needs a dimension of classes", where=place(), expected="[..., classes]", got="[]"
-            )
+            raise ShapeError("Categorical needs a dimension of classes", expected="[..., classes]", got="[]")
         super().__init__(given.shape[:-1], (), validate_args)
         if self._validate_args:
             if logits is None:

@@ -1,4 +1,4 @@
-"""Where values may lie: objects whose `check` says so of each. `torch.distributions.constraints`."""
+"""Sets of valid values: `check` tests each value. `torch.distributions.constraints`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ox import functions as F
-from ox.creation import full
 from ox.errors import ArgumentError
-from ox.ops.explain import place
+from ox.functions.creation import full
 
 
 class Constraint:
@@ -21,7 +20,7 @@ class Constraint:
         self._name, self._check, self.event_dim, self.is_discrete = name, check, event_dim, is_discrete
 
     def check(self, value: Any) -> Any:
-        """A bool for each event: whether it lies in the set."""
+        """A bool for each event: whether it is in the set."""
         return self._check(value)
 
     def __repr__(self) -> str:
@@ -46,7 +45,7 @@ class _Dependent(Constraint):
 
     @staticmethod
     def _unknown(value: Any) -> Any:
-        raise ArgumentError("what may be depends on the parameters", where=place(), hint="the support of an instance")
+        raise ArgumentError("what may be depends on the parameters", hint="the support of an instance")
 
     def __call__(self, *, is_discrete: bool = False, event_dim: int = 0) -> _Dependent:
         return self

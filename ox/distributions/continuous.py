@@ -9,8 +9,10 @@ from ox import functions as F
 from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require, together
 from ox.random import is_torch_compatible, uniform
-from ox.sampling import HALF_STEP, beside
-from ox.tensor import Tensor
+from ox.tensors.random_sampling import HALF_STEP, beside
+from ox.tensors.tensor import Tensor
+
+__all__ = ["Exponential", "Laplace", "Uniform"]
 
 
 def within(shape: tuple[int, ...], like: Tensor) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
-from ox.creation import arange
+from ox.autograd.grad_mode import no_grad
 from ox.distributions import constraints
 from ox.distributions.categorical import Categorical, log_of, one_of
 from ox.distributions.continuous import within
@@ -14,10 +13,12 @@ from ox.distributions.distribution import Distribution, require, together
 from ox.distributions.gamma import Gamma
 from ox.distributions.transforms import softplus
 from ox.errors import ArgumentError
-from ox.functions.kinds import finfo
-from ox.ops.explain import place
+from ox.functions.creation import arange
+from ox.functions.dtype_queries import finfo
 from ox.random import is_torch_compatible
-from ox.sampling import binomial, poisson
+from ox.tensors.random_sampling import binomial, poisson
+
+__all__ = ["Binomial", "Geometric", "Multinomial", "NegativeBinomial", "Poisson"]
 
 
 class Poisson(Distribution):
@@ -162,7 +163,7 @@ class Binomial(Distribution):
         """0 to the count, [count + 1, batch]. Raises ArgumentError for different counts."""
         most = int(self.total_count.max().item())
         if int(self.total_count.min().item()) != most:
-            raise ArgumentError("the support is enumerated for one total_count", where=place())
+            raise ArgumentError("the support is enumerated for one total_count")
         values = arange(most + 1, dtype=self.probs.dtype, device=self.probs.device)
         values = values.reshape(-1, *[1] * len(self._batch_shape))
         return F.broadcast_to(values, (most + 1, *self._batch_shape)) if expand else values
@@ -224,7 +225,7 @@ class Multinomial(Distribution):
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         if not isinstance(total_count, int):
-            raise ArgumentError("total_count is one whole number", where=place(), got=type(total_count).__name__)
+            raise ArgumentError("total_count is one whole number", got=type(total_count).__name__)
         self.total_count = total_count
         self._categorical = Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.probs.shape[-1:], validate_args)

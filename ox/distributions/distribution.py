@@ -6,21 +6,23 @@ import copy
 from typing import Any, ClassVar
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
-from ox.creation import tensor
+from ox.autograd.grad_mode import no_grad
+from ox.core.size import Size
+from ox.core.tensor import is_tensor
 from ox.distributions import constraints
 from ox.dtypes import get_default_dtype
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.ops.explain import place
-from ox.size import Size
-from ox.tensor import Tensor
+from ox.functions.creation import tensor
+from ox.tensors.tensor import Tensor
+
+__all__ = ["Distribution"]
 
 
 def together(*values: Any) -> tuple[Tensor, ...]:
     """Parameters as tensors of the shape in which they meet; numbers take the type and device of the first tensor."""
-    like = next((v for v in values if hasattr(v, "node")), None)
+    like = next((v for v in values if is_tensor(v)), None)
     dtype, device = (get_default_dtype(), None) if like is None else (like.dtype, like.device)
-    tensors = [v if hasattr(v, "node") else tensor(v, dtype=dtype, device=device) for v in values]
+    tensors = [v if is_tensor(v) else tensor(v, dtype=dtype, device=device) for v in values]
     return F.broadcast_tensors(*tensors)
 
 
@@ -29,8 +31,8 @@ def require(name: str, parameter: Tensor, valid: Tensor, what: str) -> None:
     if valid._recorded is None and not bool(valid.array.all()):
         wrong = int((~valid.array).sum())
         raise ArgumentError(
-            f"{name} cannot have these values", where=place(), expected=what,
-            got=f"{wrong} of {valid.array.size} that are not, in {list(parameter.array.shape)}",
+            f"{name} cannot have these values", expected=what,
+            got=f"{wrong} of {valid.array.size} that are not, in {list(parameter.static_shape)}",
         )  # fmt: skip
 
 
@@ -39,9 +41,7 @@ class UnknownError(ArgumentError, NotImplementedError):
 
     def __init__(self, distribution: Distribution, what: str) -> None:
         super().__init__(
-            f"{type(distribution).__name__} does not know its {what}",
-            where=place(),
-            hint=f"def {what}(...) in a subclass of it",
+            f"{type(distribution).__name__} does not know its {what}", hint=f"def {what}(...) in a subclass of it"
         )
 
 
@@ -89,15 +89,14 @@ class Distribution:
         """Raise an error for a value whose shape no `log_prob` can take, for one of a subclass: DTypeError for no
         tensor, ShapeError for sizes that do not meet those of the batch and the event."""
         if not isinstance(value, Tensor):
-            raise DTypeError("a sample is a tensor", where=place(), got=type(value).__name__)
-        shape, own = value.array.shape, self._batch_shape + self._event_shape
+            raise DTypeError("a sample is a tensor", got=type(value).__name__)
+        shape, own = value.static_shape, self._batch_shape + self._event_shape
         fits = len(shape) >= len(self._event_shape) and all(
             1 in (a, b) or a == b for a, b in zip(reversed(shape), reversed(own), strict=False)
         )
         if not fits:
             raise ShapeError(
                 f"{type(self).__name__} does not take these samples",
-                where=place(),
                 expected=f"a shape that meets {list(own)}",
                 got=str(list(shape)),
             )
@@ -122,7 +121,7 @@ class Distribution:
         """The same as a function of the parameters, so that gradients reach them. Raises ArgumentError where a sample
         is no such function."""
         raise ArgumentError(
-            f"a sample of {type(self).__name__} is no smooth function of its parameters", where=place(),
+            f"a sample of {type(self).__name__} is no smooth function of its parameters",
             hint="sample(), and log_prob of it",
         )  # fmt: skip
 
@@ -139,7 +138,7 @@ class Distribution:
         raise UnknownError(self, "cdf")
 
     def icdf(self, value: Any) -> Any:
-        """The number below which a share `value` lies: the inverse of `cdf`."""
+        """The quantile: the inverse of `cdf`."""
         raise UnknownError(self, "icdf")
 
     def enumerate_support(self, expand: bool = True) -> Any:

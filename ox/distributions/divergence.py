@@ -14,7 +14,8 @@ from ox.distributions.multivariate import MultivariateNormal
 from ox.distributions.normal import LogNormal, Normal
 from ox.errors import ArgumentError
 from ox.linalg import solve_triangular
-from ox.ops.explain import place
+
+__all__ = ["kl_divergence", "register_kl"]
 
 Divergence = Callable[[Any, Any], Any]
 _FORMULAS: dict[tuple[type, type], Divergence] = {}
@@ -42,7 +43,6 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
                 return _FORMULAS[a, b](p, q)
     raise ArgumentError(
         f"no formula for KL({type(p).__name__}‖{type(q).__name__})",
-        where=place(),
         hint="(p.log_prob(x) - q.log_prob(x)).mean() over samples x of p, or a formula under register_kl",
     )
 
@@ -69,7 +69,7 @@ def _bits(p: Bernoulli, q: Bernoulli) -> Any:
 @register_kl(Independent, Independent)
 def _vectors(p: Independent, q: Independent) -> Any:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
-        raise ArgumentError("KL of Independents takes as many dimensions from either batch", where=place())
+        raise ArgumentError("KL of Independents takes as many dimensions from either batch")
     return p._summed(kl_divergence(p.base_dist, q.base_dist))
 
 

@@ -17,8 +17,7 @@ from ox.distributions.normal import Normal
 from ox.distributions.one_hot import OneHotCategorical
 from ox.distributions.transformed import TransformedDistribution
 from ox.errors import ArgumentError
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 INFINITE = float("inf")
 
@@ -129,7 +128,7 @@ def _geometrics(p: Geometric, q: Geometric) -> Any:
 @register_kl(Binomial, Binomial)
 def _binomials(p: Binomial, q: Binomial) -> Any:
     if bool((p.total_count < q.total_count).any()):
-        raise ArgumentError("KL of binomials whose second one has more trials is not known", where=place())
+        raise ArgumentError("KL of binomials whose second one has more trials is not known")
     each = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return F.where(p.total_count > q.total_count, INFINITE, p.total_count * each)
 
@@ -151,9 +150,9 @@ def _low_ranks(p: LowRankMultivariateNormal, q: LowRankMultivariateNormal) -> An
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Any:
     if len(p.transforms) != len(q.transforms) or not all(map(_same, p.transforms, q.transforms)):
-        raise ArgumentError("KL of transformed distributions needs the same transforms", where=place())
+        raise ArgumentError("KL of transformed distributions needs the same transforms")
     if p.event_shape != q.event_shape:
-        raise ArgumentError("KL of transformed distributions needs events of one shape", where=place())
+        raise ArgumentError("KL of transformed distributions needs events of one shape")
     return kl_divergence(p.base_dist, q.base_dist)
 
 

@@ -11,7 +11,9 @@ from ox.distributions.continuous import Exponential, Uniform
 from ox.distributions.distribution import require, together
 from ox.distributions.transformed import TransformedDistribution
 from ox.distributions.transforms import AffineTransform, ExpTransform, PowerTransform
-from ox.functions.kinds import finfo
+from ox.functions.dtype_queries import finfo
+
+__all__ = ["Gumbel", "Kumaraswamy", "Weibull"]
 
 EULER = 0.57721566490153286060  # Euler's constant
 

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
+from ox.core import operator
 from ox.distributions import constraints
 from ox.distributions.categorical import one_hot
 from ox.distributions.distribution import Distribution, require, together
 from ox.errors import ShapeError
-from ox.functions.kinds import finfo
-from ox.ops import operator
-from ox.ops.explain import place
+from ox.functions.dtype_queries import finfo
 from ox.random import normal
-from ox.sampling import beside, on_host
-from ox.tensor import Tensor
+from ox.tensors.random_sampling import beside, on_host
+from ox.tensors.tensor import Tensor
+
+__all__ = ["Beta", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "StudentT"]
 
 SERIES = 200.0  # the concentration up to which the slope is summed; from there on an approximation is exact to 1e-5
 
@@ -184,7 +185,7 @@ class Dirichlet(Distribution):
 
     def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
         if not concentration.ndim:
-            raise ShapeError("Dirichlet needs a dimension of shares", where=place(), expected="[..., K]", got="[]")
+            raise ShapeError("Dirichlet needs a dimension of shares", expected="[..., K]", got="[]")
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
         if self._validate_args:

@@ -14,6 +14,8 @@ from ox.distributions.transformed import TransformedDistribution
 from ox.distributions.transforms import AbsTransform, AffineTransform, ExpTransform
 from ox.random import is_torch_compatible
 
+__all__ = ["Cauchy", "HalfCauchy", "HalfNormal", "Pareto"]
+
 
 class Cauchy(Distribution):
     """Numbers without mean or variance. `torch.distributions.Cauchy`. Raises ArgumentError for a scale that is not

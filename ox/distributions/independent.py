@@ -7,8 +7,9 @@ from typing import Any
 from ox.distributions import constraints
 from ox.distributions.distribution import Distribution
 from ox.errors import ShapeError
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
+
+__all__ = ["Independent"]
 
 
 class Independent(Distribution):
@@ -24,10 +25,7 @@ class Independent(Distribution):
         batch, n = base_distribution.batch_shape, reinterpreted_batch_ndims
         if n > len(batch):
             raise ShapeError(
-                "Independent takes dimensions from the batch",
-                where=place(),
-                expected=f"at most {len(batch)}",
-                got=str(n),
+                "Independent takes dimensions from the batch", expected=f"at most {len(batch)}", got=str(n)
             )
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, n
         cut = len(batch) - n

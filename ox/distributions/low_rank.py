@@ -10,9 +10,10 @@ from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require
 from ox.errors import ShapeError
 from ox.linalg import cholesky, solve_triangular
-from ox.ops.explain import place
 from ox.random import normal
-from ox.sampling import beside
+from ox.tensors.random_sampling import beside
+
+__all__ = ["LowRankMultivariateNormal"]
 
 
 class LowRankMultivariateNormal(Distribution):
@@ -36,7 +37,6 @@ class LowRankMultivariateNormal(Distribution):
         if not loc.ndim or cov_factor.ndim < 2 or cov_factor.shape[-2] != n or cov_diag.shape[-1:] != (n,):
             raise ShapeError(
                 "the mean, the directions and the diagonal do not meet",
-                where=place(),
                 expected="[..., n], [..., n, rank] and [..., n]",
                 got=", ".join(str(list(x.shape)) for x in (loc, cov_factor, cov_diag)),
             )

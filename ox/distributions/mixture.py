@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
 from ox.distributions.categorical import Categorical
 from ox.distributions.distribution import Distribution
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.explain import place
+
+__all__ = ["MixtureSameFamily"]
 
 
 class MixtureSameFamily(Distribution):
@@ -31,7 +32,7 @@ class MixtureSameFamily(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(mixture_distribution, Categorical):
-            raise ArgumentError("a Categorical chooses", where=place(), got=type(mixture_distribution).__name__)
+            raise ArgumentError("a Categorical chooses", got=type(mixture_distribution).__name__)
         batch = component_distribution.batch_shape[:-1]
         count = component_distribution.batch_shape[-1:]
         own, classes = mixture_distribution.batch_shape, mixture_distribution.logits.shape[-1]
@@ -39,7 +40,6 @@ class MixtureSameFamily(Distribution):
         if tuple(count) != (classes,) or not fits:
             raise ShapeError(
                 "the classes and the components do not meet",
-                where=place(),
                 expected=f"components {[*own, classes]}",
                 got=str(list(component_distribution.batch_shape)),
             )

@@ -10,9 +10,10 @@ from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require
 from ox.errors import ArgumentError
 from ox.linalg import cholesky, inv, solve_triangular
-from ox.ops.explain import place
 from ox.random import normal
-from ox.sampling import beside
+from ox.tensors.random_sampling import beside
+
+__all__ = ["MultivariateNormal"]
 
 
 class MultivariateNormal(Distribution):
@@ -41,9 +42,7 @@ class MultivariateNormal(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if sum(m is not None for m in (covariance_matrix, precision_matrix, scale_tril)) != 1:
-            raise ArgumentError(
-                "MultivariateNormal takes one of covariance_matrix, precision_matrix and scale_tril", where=place()
-            )
+            raise ArgumentError("MultivariateNormal takes one of covariance_matrix, precision_matrix and scale_tril")
         if scale_tril is not None:
             factor = scale_tril
         elif covariance_matrix is not None:

@@ -6,11 +6,13 @@ from math import log, pi, sqrt
 from typing import Any
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
 from ox.distributions import constraints
 from ox.distributions.distribution import Distribution, require, together
 from ox.random import normal
-from ox.sampling import beside
+from ox.tensors.random_sampling import beside
+
+__all__ = ["LogNormal", "Normal"]
 
 
 class Normal(Distribution):
@@ -45,7 +47,7 @@ class Normal(Distribution):
         return self.scale**2
 
     def sample(self, sample_shape: Any = ()) -> Any:
-        with no_grad():  # as in PyTorch, whatever `rsample` a subclass has
+        with no_grad():  # as in PyTorch, also if a subclass overrides `rsample`
             return Normal.rsample(self, sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Any:

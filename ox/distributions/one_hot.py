@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ox import functions as F
-from ox.creation import eye
 from ox.distributions import constraints
 from ox.distributions.categorical import Categorical, one_hot, one_of
 from ox.distributions.continuous import within
@@ -13,9 +12,12 @@ from ox.distributions.counts import _chances
 from ox.distributions.distribution import Distribution, together
 from ox.distributions.transformed import TransformedDistribution
 from ox.distributions.transforms import ExpTransform, SigmoidTransform
-from ox.functions.kinds import finfo
+from ox.functions.creation import eye
+from ox.functions.dtype_queries import finfo
 from ox.random import is_torch_compatible, uniform
-from ox.sampling import beside
+from ox.tensors.random_sampling import beside
+
+__all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough", "RelaxedBernoulli", "RelaxedOneHotCategorical"]
 
 
 class OneHotCategorical(Distribution):
@@ -111,7 +113,23 @@ class LogitRelaxedBernoulli(Distribution):
         return self.temperature.log() + away - 2 * F.log1p(away.exp())
 
 
-class RelaxedBernoulli(TransformedDistribution):
+class _Relaxed(TransformedDistribution):
+    """A transformed distribution with the parameters of its base."""
+
+    @property
+    def temperature(self) -> Any:
+        return self.base_dist.temperature  # type: ignore[attr-defined]
+
+    @property
+    def probs(self) -> Any:
+        return self.base_dist.probs  # type: ignore[attr-defined]
+
+    @property
+    def logits(self) -> Any:
+        return self.base_dist.logits  # type: ignore[attr-defined]
+
+
+class RelaxedBernoulli(_Relaxed):
     """Numbers between 0 and 1, the nearer to either the lower the temperature. `torch.distributions.RelaxedBernoulli`.
 
     Args:
@@ -127,18 +145,6 @@ class RelaxedBernoulli(TransformedDistribution):
     ) -> None:
         base = LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
         super().__init__(base, SigmoidTransform(), validate_args)
-
-    @property
-    def temperature(self) -> Any:
-        return self.base_dist.temperature  # type: ignore[attr-defined]
-
-    @property
-    def probs(self) -> Any:
-        return self.base_dist.probs  # type: ignore[attr-defined]
-
-    @property
-    def logits(self) -> Any:
-        return self.base_dist.logits  # type: ignore[attr-defined]
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -182,7 +188,7 @@ class ExpRelaxedCategorical(Distribution):
         return (score - F.logsumexp(score, -1, keepdim=True)).sum(-1) + scale
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(_Relaxed):
     """Shares of K classes, the nearer to a single 1 the lower the temperature.
     `torch.distributions.RelaxedOneHotCategorical`; arguments as `RelaxedBernoulli`, of [batch, K]."""
 
@@ -193,15 +199,3 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     ) -> None:
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args)
         super().__init__(base, ExpTransform(), validate_args)
-
-    @property
-    def temperature(self) -> Any:
-        return self.base_dist.temperature  # type: ignore[attr-defined]
-
-    @property
-    def probs(self) -> Any:
-        return self.base_dist.probs  # type: ignore[attr-defined]
-
-    @property
-    def logits(self) -> Any:
-        return self.base_dist.logits  # type: ignore[attr-defined]

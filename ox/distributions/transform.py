@@ -11,7 +11,6 @@ from ox import functions as F
 from ox.distributions import constraints
 from ox.distributions.constraints import Constraint
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 
 
 def sum_rightmost(value: Any, count: int) -> Any:
@@ -36,7 +35,7 @@ class Transform:
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
-            raise ArgumentError("a transform remembers 0 or 1 pairs", where=place(), got=f"cache_size={cache_size}")
+            raise ArgumentError("a transform remembers 0 or 1 pairs", got=f"cache_size={cache_size}")
         self._cache_size, self._pair = cache_size, (None, None)
 
     def with_cache(self, cache_size: int = 1) -> Any:
@@ -52,7 +51,7 @@ class Transform:
     @property
     def sign(self) -> Any:
         """1 where the function rises, -1 where it falls."""
-        raise ArgumentError(f"{type(self).__name__} neither rises nor falls throughout", where=place())
+        raise ArgumentError(f"{type(self).__name__} neither rises nor falls throughout")
 
     @property
     def inv(self) -> Transform:
@@ -80,7 +79,7 @@ class Transform:
         return x
 
     def _unknown(self, what: str) -> ArgumentError:
-        return ArgumentError(f"{type(self).__name__} has no {what}", where=place(), hint=f"def {what} in a subclass")
+        return ArgumentError(f"{type(self).__name__} has no {what}", hint=f"def {what} in a subclass")
 
     def _call(self, x: Any) -> Any:
         raise self._unknown("_call")

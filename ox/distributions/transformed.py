@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import functions as F
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
 from ox.distributions.distribution import Distribution
 from ox.distributions.independent import Independent
 from ox.distributions.transform import ComposeTransform, Transform, sum_rightmost
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.explain import place
+
+__all__ = ["TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
@@ -35,15 +36,12 @@ class TransformedDistribution(Distribution):
         self.transforms: list[Any] = list(transforms) if isinstance(transforms, (list, tuple)) else [transforms]
         for each in self.transforms:
             if not isinstance(each, Transform):
-                raise ArgumentError(
-                    "transforms are a Transform or a list of them", where=place(), got=type(each).__name__
-                )
+                raise ArgumentError("transforms are a Transform or a list of them", got=type(each).__name__)
         whole = ComposeTransform(self.transforms)
         shape = base_distribution.batch_shape + base_distribution.event_shape
         if len(shape) < whole.domain.event_dim:
             raise ShapeError(
                 "the base has too few dimensions for the transform",
-                where=place(),
                 expected=f"{whole.domain.event_dim} or more",
                 got=str(list(shape)),
             )

@@ -9,7 +9,6 @@ from typing import Any
 
 from ox import functions as F
 from ox import ops
-from ox.creation import arange
 from ox.distributions import constraints
 from ox.distributions.transform import (
     ComposeTransform,
@@ -19,9 +18,9 @@ from ox.distributions.transform import (
     sum_rightmost,
 )
 from ox.errors import ShapeError
-from ox.functions.kinds import finfo
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.functions.creation import arange
+from ox.functions.dtype_queries import finfo
+from ox.tensors.tensor import Tensor
 
 
 def softplus(x: Any) -> Any:
@@ -38,7 +37,7 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size)
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if prod(self.in_shape) != prod(self.out_shape):
-            raise ShapeError("an event keeps its elements", where=place(), got=f"{in_shape} and {out_shape}")
+            raise ShapeError("an event keeps its elements", got=f"{in_shape} and {out_shape}")
         self.domain = constraints.independent(constraints.real, len(self.in_shape))
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))
 

@@ -1,11 +1,11 @@
-"""einops on tensors of ox. Its functions need nothing: `from einops import rearrange` takes them as they are.
+"""einops on tensors of ox. The functions need nothing: `from einops import rearrange` accepts tensors of ox.
 
-Its layers are classes of one library each; what a PyTorch script imports from `einops.layers.torch` is here:
-`from ox.einops import Rearrange, Reduce, EinMix`. einops itself is the user's to install.
+The layers are classes of one library each. Those of `einops.layers.torch` are here: `from ox.einops import Rearrange,
+Reduce, EinMix`. einops itself is installed by the user.
 """
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(
+__getattr__, __dir__ = lazy_modules(
     __name__, ("layers",), dict.fromkeys(("EinMix", "Rearrange", "Reduce"), "ox.einops.layers")
 )

@@ -9,9 +9,9 @@ import numpy as np
 from einops._backends import AbstractBackend
 
 from ox import functions as F
-from ox.creation import arange, from_numpy
-from ox.ops.mode import MODE
-from ox.tensor import Tensor
+from ox.core.mode import MODE
+from ox.functions.creation import arange, from_numpy
+from ox.tensors.tensor import Tensor
 
 
 class OxBackend(AbstractBackend):  # type: ignore[misc]

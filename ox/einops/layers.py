@@ -11,11 +11,11 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("ox.einops needs einops: pip install einops", name=error.name) from None
 
-from ox.creation import empty
 from ox.functions import einsum
-from ox.nn.module import Module
+from ox.functions.creation import empty
+from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Rearrange(RearrangeMixin, Module):  # type: ignore[misc]

@@ -12,11 +12,11 @@ import onnx
 
 from ox.dtypes import onnx_type
 from ox.errors import ExportError
-from ox.files import write_whole
-from ox.graph.form import Array, Graph
+from ox.graph.ir import Array, Graph
+from ox.serialization.files import write_whole
 
-LARGEST = 2**31 - 2**24  # bytes of weights inside the file itself; protobuf ends at 2 GB
-PAGE = 4096  # where each tensor of a data file begins, so that it can be mapped into memory
+MAX_INLINE_BYTES = 2**31 - 2**24  # bytes of weights inside the file itself; protobuf ends at 2 GB
+PAGE_BYTES = 4096  # where each tensor of a data file begins, so that it can be mapped into memory
 SMALL = 1024  # bytes; what is smaller stays inside
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def _write_data(graph: Graph, path: Path) -> dict[str, tuple[int, int]]:
     with open(path, "wb") as f:
         for value, array in graph.constants.items():
             if value in graph.owned and array.nbytes >= SMALL:
-                f.seek(-(-f.tell() // PAGE) * PAGE)
+                f.seek(-(-f.tell() // PAGE_BYTES) * PAGE_BYTES)
                 places[value.name] = (f.tell(), array.nbytes)
                 f.write(_bytes(array))
     return places
@@ -101,7 +101,7 @@ def _pointing(
     bare: onnx.ModelProto, graph: Graph, places: dict[str, tuple[int, int]], location: str
 ) -> onnx.ModelProto:
     """The model with its weights: small ones inside, large ones as places in the data file."""
-    from ox.graph.write import tensor_proto
+    from ox.graph.writer.write import tensor_proto
 
     model = onnx.ModelProto()
     model.CopyFrom(bare)

@@ -1,4 +1,4 @@
-"""The proof that a written file gives what the model gave: checked, inferred, run, and compared."""
+"""Verification of an exported file: checked, inferred, run on ONNX Runtime, and compared with the model."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from pathlib import Path
 import onnx
 
 from ox import tolerance
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
+from ox.core.operator import make_tensor
 from ox.dtypes import DType
 from ox.errors import ExportError
 from ox.export.runtimes import Runtime, open_runtime
-from ox.graph.form import Array, Graph, Node
-from ox.graph.quirks import types_of
+from ox.graph.ir import Array, Graph, Node
 from ox.graph.replay import values
-from ox.graph.write import to_model
-from ox.ops.operator import make_tensor
+from ox.graph.writer.workarounds import types_of
+from ox.graph.writer.write import to_model
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input that was run eagerly, and what came out. `rows` is None where no size varies, `shown` in the report."""
+    """One input and the outputs of the eager model. `rows` is the batch size, None where no size varies; `in_report`:
+    whether the report has a line for it."""
 
     rows: int | None
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
-    shown: bool = True
+    in_report: bool = True
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def prove(model: Path, graph: Graph, opset: int, cases: Sequence[Case]) -> Proof
         difference, name = _worst(_run(runtime, case), case.outputs, through)
         if not difference.ok:
             raise _mismatch(graph, opset, case, difference, name, runtime)
-        if case.shown:
+        if case.in_report:
             rows.append(Row(case.rows, difference.max_abs, difference.allowed, runtime.name))
     return Proof(tuple(rows), runtime.name, runtime.note)
 
@@ -100,14 +101,14 @@ def _mismatch(
 ) -> ExportError:
     what = f"{runtime.name} gives another '{name}' than the model"
     expected, got = f"max |Δ| at most {difference.allowed:.1e}", f"{difference.max_abs:.1e} at batch {case.rows}"
-    node, far = first_apart(graph, opset, case)
+    node, far = first_difference(graph, opset, case)
     if node is not None:
         return ExportError(
             what,
             where=node.place or None,
             expected=expected,
             got=f"{got}; the values part first at {node.op_type} ({node.name}), by {far:.1e}",
-            hint="a float64 model tells rounding from a defect; a defect of an operator is ox's or the runtime's",
+            hint="a float64 model separates rounding from defects; a defect of an operator is ox's or the runtime's",
         )
     with no_grad():
         known = values(graph, [make_tensor(case.inputs[v.name]) for v in graph.inputs])
@@ -122,7 +123,7 @@ def _mismatch(
 LARGEST_BISECT = 1 << 30  # bytes of weights; above, the search would need them twice more in memory
 
 
-def first_apart(graph: Graph, opset: int, case: Case) -> tuple[Node | None, float]:
+def first_difference(graph: Graph, opset: int, case: Case) -> tuple[Node | None, float]:
     """The first node whose values on the runtime part from ox's own, and by how much; None when none does."""
     if sum(a.nbytes for a in graph.constants.values()) > LARGEST_BISECT:
         return None, 0.0

@@ -13,12 +13,12 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from ox.devices.single_node import runtime as shared
+from ox.devices.node_session import runtime as shared
 from ox.dtypes import bfloat16, float32, float64, onnx_type
 from ox.errors import ExportError
-from ox.graph.form import Array, Graph, Node, Value
-from ox.graph.quirks import mixed_bfloat16
-from ox.graph.write import to_model
+from ox.graph.ir import Array, Graph, Node, Value
+from ox.graph.writer.workarounds import mixed_bfloat16
+from ox.graph.writer.write import to_model
 
 
 class Gelu(OpRun):
@@ -71,7 +71,7 @@ def open_runtime(model: Path | bytes, graph: Graph, opset: int) -> Runtime:
     """A runtime for a written model.
 
     Raises:
-        ExportError: neither runtime takes the file; says why.
+        ExportError: no runtime accepts the file, with the reasons.
         DeviceError: ONNX Runtime is not installed.
     """
     ends = {v.dtype for v in [*graph.inputs, *graph.outputs]}

@@ -13,7 +13,7 @@ import onnx
 
 from ox.dtypes import FROM_ONNX
 from ox.graph.contract import CONTRACT, GOLDEN, RUN, VERSION, Contract, TensorInfo, dtype_name
-from ox.graph.file import metadata_of, opset_of, parse
+from ox.graph.reader.model_file import metadata_of, opset_of, parse
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ox.autograd.inside import left, pulled_back, wanted_outside
-from ox.autograd.tree import flatten
-from ox.creation import eye
-from ox.func.transforms import Argnums, Entered, chosen, parted, pushed_forward, tensors_of
+from ox.autograd.nested_grad import detach_outside_results, needs_higher_order, vjp_or_zeros
+from ox.autograd.pytree import flatten
+from ox.core.constants import zeros
+from ox.core.mode import switch_mode
+from ox.func.transforms import Argnums, DifferentiableInputs, argument_positions, jvp_of, split_aux, tensors_of
 from ox.functions import reshape, stack
-from ox.ops.broadcast import zeros
-from ox.ops.mode import switched
+from ox.functions.creation import eye
 
 
 def _units(x: Any) -> list[Any]:
     """The tensors of this shape that are 1 at one place and 0 elsewhere."""
     count = x.array.size
     rows = eye(count, dtype=x.array.dtype)
-    return [rows[k].reshape(x.array.shape) for k in range(count)]
+    return [rows[k].reshape(x.static_shape) for k in range(count)]
 
 
 def jacrev(
@@ -35,7 +35,7 @@ def jacrev(
     Args:
         func: gives a tensor or a structure of tensors.
         argnums: by which arguments, each a tensor or a structure of tensors.
-        chunk_size: taken for PyTorch's sake; rows are computed one by one.
+        chunk_size: accepted for PyTorch's scripts; rows are computed one by one.
 
     Returns:
         For each output, for each argument, a tensor of the output's sizes followed by the argument's.
@@ -43,22 +43,22 @@ def jacrev(
 
     @wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        inside = Entered(args, chosen(args, argnums, "jacrev"), "jacrev")
-        with switched(grad=True, inference=False):
-            output, aux = parted(func(*inside.args, **kwargs), has_aux, "jacrev")
+        inside = DifferentiableInputs(args, argument_positions(args, argnums, "jacrev"), "jacrev")
+        with switch_mode(grad=True, inference=False):
+            output, aux = split_aux(func(*inside.args, **kwargs), has_aux, "jacrev")
         outputs = tensors_of(output, "jacrev")
-        create = wanted_outside(outputs, inside.inputs)
+        create = needs_higher_order(outputs, inside.inputs)
         found = []
         for y in outputs:
-            rows = [pulled_back([y], inside.inputs, [unit], create=create, retain=True) for unit in _units(y)]
+            rows = [vjp_or_zeros([y], inside.inputs, [unit], create=create, retain=True) for unit in _units(y)]
             columns = list(zip(*rows, strict=True)) or [()] * len(inside.inputs)
             blocks = [_stacked(c, y, x, 0) for c, x in zip(columns, inside.inputs, strict=True)]
-            found.append(inside.shaped(left(blocks, inside.inputs), argnums))
+            found.append(inside.shaped(detach_outside_results(blocks, inside.inputs), argnums))
         result = flatten(output)[1](found)
         if not has_aux:
             return result
         leaves, rebuild = flatten(aux)
-        return result, rebuild(left(leaves, inside.inputs))
+        return result, rebuild(detach_outside_results(leaves, inside.inputs))
 
     return wrapper
 
@@ -75,11 +75,11 @@ def jacfwd(
 
     @wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        inside = Entered(args, chosen(args, argnums, "jacfwd"), "jacfwd")
-        with switched(grad=True, inference=False):
-            output, aux = parted(func(*inside.args, **kwargs), has_aux, "jacfwd")
+        inside = DifferentiableInputs(args, argument_positions(args, argnums, "jacfwd"), "jacfwd")
+        with switch_mode(grad=True, inference=False):
+            output, aux = split_aux(func(*inside.args, **kwargs), has_aux, "jacfwd")
         outputs = tensors_of(output, "jacfwd")
-        product = pushed_forward(outputs, inside.inputs)
+        product = jvp_of(outputs, inside.inputs)
         still = [x.detach() * 0 for x in inside.inputs]
         blocks: list[list[Any]] = [[] for _ in outputs]
         for i, x in enumerate(inside.inputs):
@@ -91,14 +91,14 @@ def jacfwd(
         if not has_aux:
             return result
         leaves, rebuild = flatten(aux)
-        return result, rebuild(left(leaves, inside.inputs))
+        return result, rebuild(detach_outside_results(leaves, inside.inputs))
 
     return wrapper
 
 
 def _stacked(parts: Any, y: Any, x: Any, dim: int) -> Any:
     """Rows or columns as one block of the output's sizes followed by the input's."""
-    sizes = [*y.array.shape, *x.array.shape]
+    sizes = [*y.static_shape, *x.static_shape]
     if not parts:
         return zeros(sizes, y)
     return reshape(stack(list(parts), dim), sizes)

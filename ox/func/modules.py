@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ox.errors import ArgumentError
 from ox.functions import stack
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.nn.module import Module
-    from ox.tensor import Tensor
+    from ox.nn.base.module import Module
+    from ox.tensors.tensor import Tensor
 
 
 def functional_call(
@@ -43,14 +42,14 @@ def functional_call(
     for each in dicts:
         twice = sorted(given.keys() & each.keys())
         if twice:
-            raise ArgumentError(f"functional_call is given {', '.join(twice)} twice", where=users_line(2))
+            raise ArgumentError(f"functional_call is given {', '.join(twice)} twice")
         given.update(each)
     arguments = () if args is None else args if isinstance(args, tuple) else (args,)
     with _replaced(module, given, tie_weights, strict):
         return module(*arguments, **(kwargs or {}))
 
 
-def _held(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
+def _tensor_slots(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
     """For each dotted name the dict that holds the tensor, and its name there."""
     found = {}
     for path, part in module.named_modules(remove_duplicate=False):
@@ -62,13 +61,12 @@ def _held(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
 
 @contextmanager
 def _replaced(module: Module, given: dict[str, Any], tie: bool, strict: bool) -> Iterator[None]:
-    held = _held(module)
+    held = _tensor_slots(module)
     unknown = sorted(set(given) - set(held))
     missing = sorted(n for n in set(held) - set(given) if held[n][0][held[n][1]] is not None) if strict else []
     if unknown or missing:
         raise ArgumentError(
             "functional_call is given other names than the module has",
-            where=users_line(5),
             expected=f"also {missing}" if missing else f"some of {sorted(held)}",
             got=str(unknown) if unknown else None,
         )
@@ -79,7 +77,6 @@ def _replaced(module: Module, given: dict[str, Any], tie: bool, strict: bool) ->
         if tie and old is not None and by_tensor.setdefault(id(old), tensor) is not tensor:
             raise ArgumentError(
                 f"functional_call is given two tensors for '{name}' and another name of the same",
-                where=users_line(5),
                 hint="tie_weights=False",
             )
     try:
@@ -103,11 +100,10 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
         ArgumentError: no modules, modules of several classes, or some that train and some that do not.
     """
     if not models:
-        raise ArgumentError("stack_module_state needs a module", where=users_line(2))
+        raise ArgumentError("stack_module_state needs a module")
     if len({type(m) for m in models}) > 1 or len({m.training for m in models}) > 1:
         raise ArgumentError(
             "stack_module_state needs modules of one class, all in training or all not",
-            where=users_line(2),
             got=", ".join(sorted({type(m).__name__ for m in models})),
         )
 

@@ -1,347 +1,47 @@
-"""PyTorch's functions on tensors, as compositions of operators; most are Tensor methods too."""
+"""PyTorch's functions on tensors, as compositions of operators; most are Tensor methods too.
 
-from ox.functions.bessel import i0
-from ox.functions.call_forms import with_keywords as _with_keywords
-from ox.functions.combining import (
-    addcdiv,
-    addcmul,
-    clamp_max,
-    clamp_min,
-    clone,
-    conj,
-    conj_physical,
-    copysign,
-    fmax,
-    fmin,
-    gcd,
-    heaviside,
-    imag,
-    lcm,
-    ldexp,
-    lerp,
-    nan_to_num,
-    positive,
-    real,
-    resolve_conj,
-    resolve_neg,
-    rsub,
-    sgn,
-    true_divide,
-)
-from ox.functions.comparing import (
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    eq,
-    ge,
-    greater,
-    greater_equal,
-    gt,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    isneginf,
-    isposinf,
-    isreal,
-    le,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    lt,
-    ne,
-    not_equal,
-    signbit,
-)
-from ox.functions.control import cond, scan, while_loop
-from ox.functions.counting import bincount, bucketize, histc, histogram, isin, searchsorted, unique, unique_consecutive
-from ox.functions.diagonals import (
-    diag,
-    diag_embed,
-    diagflat,
-    diagonal,
-    diagonal_scatter,
-    trace,
-    tril,
-    tril_indices,
-    triu,
-    triu_indices,
-)
+Imports ox.core, ox.ops, ox.amp and ox.tensors only. No function reads an array: it would not record.
+"""
+
+from typing import TYPE_CHECKING
+
+from ox.core.lazy import public_names
+from ox.functions.bessel import *
+from ox.functions.comparison import *
+from ox.functions.concatenation import *
+from ox.functions.control import *
+from ox.functions.cumulative import *
+from ox.functions.diagonals import *
 from ox.functions.diagonals import fill_diagonal as fill_diagonal
-from ox.functions.differences import corrcoef, cov, cumulative_trapezoid, diff, gradient, trapezoid, trapz
-from ox.functions.distances import cdist, cosine_similarity, pairwise_distance, pdist
-from ox.functions.floats import frexp, nextafter
-from ox.functions.indices import together as together
-from ox.functions.joining import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block_diag,
-    broadcast_shapes,
-    broadcast_tensors,
-    cartesian_prod,
-    column_stack,
-    combinations,
-    dsplit,
-    dstack,
-    hsplit,
-    hstack,
-    meshgrid,
-    row_stack,
-    split_with_sizes,
-    tensor_split,
-    unsafe_chunk,
-    unsafe_split,
-    vsplit,
-    vstack,
-)
-from ox.functions.kinds import (
-    can_cast,
-    finfo,
-    iinfo,
-    is_complex,
-    is_floating_point,
-    is_nonzero,
-    is_tensor,
-    numel,
-    promote_types,
-    result_type,
-)
-from ox.functions.likes import empty_like, full_like, ones_like, zeros_like
-from ox.functions.likes import full_like_shape as full_like_shape
-from ox.functions.likes import to_device as to_device
-from ox.functions.moving import (
-    as_strided,
-    as_strided_scatter,
-    fliplr,
-    flipud,
-    moveaxis,
-    movedim,
-    ravel,
-    repeat_interleave,
-    roll,
-    rot90,
-    swapaxes,
-    swapdims,
-    tile,
-    unravel_index,
-)
-from ox.functions.moving import unfold as unfold
-from ox.functions.norms import dist, norm, renorm
-from ox.functions.operand import like as like
-from ox.functions.picking import (
-    argwhere,
-    gather,
-    index_select,
-    masked_select,
-    nonzero,
-    select,
-    take,
-    take_along_dim,
-)
-from ox.functions.placing import (
-    fill,
-    index_add,
-    index_copy,
-    index_fill,
-    index_put,
-    index_reduce,
-    masked_scatter,
-    put,
-    scatter,
-    scatter_add,
-    scatter_reduce,
-    select_scatter,
-    slice_scatter,
-)
-from ox.functions.pointwise import (
-    abs,
-    absolute,
-    add,
-    clamp,
-    clip,
-    div,
-    divide,
-    floor_divide,
-    masked_fill,
-    matmul,
-    maximum,
-    minimum,
-    mul,
-    multiply,
-    neg,
-    negative,
-    pow,
-    reciprocal,
-    relu,
-    remainder,
-    sign,
-    square,
-    sub,
-    subtract,
-    where,
-)
-from ox.functions.products import (
-    addbmm,
-    addmm,
-    addmv,
-    addr,
-    baddbmm,
-    bmm,
-    chain_matmul,
-    cross,
-    dot,
-    einsum,
-    ger,
-    inner,
-    kron,
-    mm,
-    mv,
-    outer,
-    tensordot,
-    vander,
-    vdot,
-)
-from ox.functions.rectifying import hardshrink, prelu
-from ox.functions.reductions import (
-    all,
-    allclose,
-    amax,
-    amin,
-    aminmax,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    equal,
-    log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
-    nanmean,
-    nansum,
-    prod,
-    softmax,
-    sum,
-)
-from ox.functions.rounding import ceil, fix, floor, fmod, frac, round, trunc
-from ox.functions.running import cummax, cummin, cumprod, cumsum, logcumsumexp
-from ox.functions.shapes import (
-    broadcast_to,
-    cat,
-    chunk,
-    concat,
-    concatenate,
-    expand,
-    flatten,
-    flip,
-    narrow,
-    permute,
-    repeat,
-    reshape,
-    split,
-    squeeze,
-    stack,
-    t,
-    transpose,
-    unbind,
-    unflatten,
-    unsqueeze,
-)
-from ox.functions.sorting import argsort, kthvalue, msort, sort, topk
-from ox.functions.statistics import median, mode, nanmedian, nanquantile, quantile, std, std_mean, var, var_mean
-from ox.functions.transcendental import (
-    acos,
-    acosh,
-    angle,
-    arccos,
-    arccosh,
-    arcsin,
-    arcsinh,
-    arctan,
-    arctan2,
-    arctanh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cos,
-    cosh,
-    deg2rad,
-    digamma,
-    erf,
-    erfc,
-    erfinv,
-    exp,
-    exp2,
-    expm1,
-    float_power,
-    hypot,
-    igamma,
-    igammac,
-    lgamma,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
-    logit,
-    mvlgamma,
-    polygamma,
-    rad2deg,
-    rsqrt,
-    sigmoid,
-    sin,
-    sinc,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-    xlogy,
-)
+from ox.functions.differences import *
+from ox.functions.distances import *
+from ox.functions.dtype_queries import *
+from ox.functions.floats import *
+from ox.functions.gather_select import *
+from ox.functions.histograms import *
+from ox.functions.index_arguments import broadcast_all as broadcast_all
+from ox.functions.interpolation import *
+from ox.functions.like_creation import *
+from ox.functions.like_creation import full_like_shape as full_like_shape
+from ox.functions.like_creation import to_device as to_device
+from ox.functions.movement import *
+from ox.functions.movement import unfold as unfold
+from ox.functions.norms import *
+from ox.functions.operand_arguments import like as like
+from ox.functions.overloads import with_keywords as _with_keywords
+from ox.functions.pointwise import *
+from ox.functions.products import *
+from ox.functions.rectifier import *
+from ox.functions.reductions import *
+from ox.functions.rounding import *
+from ox.functions.scatter_fill import *
+from ox.functions.shapes import *
+from ox.functions.sorting import *
+from ox.functions.statistics import *
+from ox.functions.transcendental import *
 
-__all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "all",
-    "allclose", "amax", "amin", "aminmax", "angle", "any", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "argmax", "argmin", "argsort", "argwhere", "as_strided", "as_strided_scatter", "asin",
-    "asinh", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "baddbmm", "bincount", "bitwise_and",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block_diag", "bmm",
-    "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat", "cdist",
-    "ceil", "chain_matmul", "chunk", "clamp", "clamp_max", "clamp_min", "clip", "clone", "column_stack", "combinations",
-    "concat", "concatenate", "cond", "conj", "conj_physical", "copysign", "corrcoef", "cos", "cosh",
-    "cosine_similarity", "count_nonzero", "cov", "cross", "cummax", "cummin", "cumprod", "cumsum",
-    "cumulative_trapezoid", "deg2rad", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff",
-    "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "einsum", "empty_like", "eq", "equal", "erf", "erfc",
-    "erfinv", "exp", "exp2", "expand", "expm1", "fill", "finfo", "fix", "flatten", "flip", "fliplr", "flipud",
-    "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "frexp", "full_like", "gather", "gcd", "ge",
-    "ger", "gradient", "greater", "greater_equal", "gt", "hardshrink", "heaviside", "histc", "histogram", "hsplit",
-    "hstack", "hypot", "i0", "igamma", "igammac", "iinfo", "imag", "index_add", "index_copy", "index_fill", "index_put",
-    "index_reduce", "index_select", "inner", "is_complex", "is_floating_point", "is_nonzero", "is_tensor", "isclose",
-    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron", "kthvalue", "lcm", "ldexp", "le",
-    "lerp", "less", "less_equal", "lgamma", "log", "log1p", "log2", "log10", "log_softmax", "logaddexp", "logaddexp2",
-    "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logsumexp", "lt",
-    "masked_fill", "masked_scatter", "masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min",
-    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multiply", "mv", "mvlgamma", "nan_to_num",
-    "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "ne", "neg", "negative", "nextafter", "nonzero", "norm",
-    "not_equal", "numel", "ones_like", "outer", "pairwise_distance", "pdist", "permute", "polygamma", "positive", "pow",
-    "prelu", "prod", "promote_types", "put", "quantile", "rad2deg", "ravel", "real", "reciprocal", "relu", "remainder",
-    "renorm", "repeat", "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90",
-    "round", "row_stack", "rsqrt", "rsub", "scan", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "select",
-    "select_scatter", "sgn", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "slice_scatter", "softmax", "sort",
-    "split", "split_with_sizes", "sqrt", "square", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum",
-    "swapaxes", "swapdims", "t", "take", "take_along_dim", "tan", "tanh", "tensor_split", "tensordot", "tile", "topk",
-    "trace", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc",
-    "unbind", "unflatten", "unique", "unique_consecutive", "unravel_index", "unsafe_chunk", "unsafe_split", "unsqueeze",
-    "vander", "var", "var_mean", "vdot", "vsplit", "vstack", "where", "while_loop", "xlogy", "zeros_like",
-]  # fmt: skip
-
-_with_keywords(globals(), __all__)
+_METHODS = {"fill_diagonal", "unfold"}  # PyTorch has them as methods only
+_HELPERS = {"full_like_shape", "like", "to_device", "together"}
+if not TYPE_CHECKING:  # type checkers follow the imports
+    __all__ = sorted(public_names(globals()) - _METHODS - _HELPERS)
+    _with_keywords(globals(), __all__)

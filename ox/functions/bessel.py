@@ -6,11 +6,13 @@ from math import factorial, pi
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
-from ox.functions.operand import unary_wide
-from ox.operands import scalar
+from ox.core.constants import scalar
+from ox.functions.operand_arguments import unary_wide
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["i0"]
 
 BORDER = 18.0  # from which the asymptotic series is exact to 1e-16
 TERMS = 46  # of the power series up to there

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.creation import tensor
+from ox.call_site import line_of, users_line
+from ox.core import operator
+from ox.core.constants import scalar
+from ox.core.mode import MODE
+from ox.core.operator import OPS
+from ox.core.symbolic import Dim
+from ox.core.tensor import is_tensor
 from ox.dtypes import int64
 from ox.errors import ArgumentError, RecordError
-from ox.operands import scalar
-from ox.ops import operator
-from ox.ops.dim import Dim
-from ox.ops.mode import MODE
-from ox.ops.operator import OPS
-from ox.where import line_of, users_line
+from ox.functions.creation import tensor
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["cond", "scan", "while_loop"]
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
@@ -34,24 +37,23 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     if not isinstance(operands, (tuple, list)):
         raise ArgumentError(
             "the operands of cond are a tuple or list",
-            where=users_line(1) or None, got=type(operands).__name__, hint="ox.cond(pred, f, g, (x,))",
+            got=type(operands).__name__, hint="ox.cond(pred, f, g, (x,))",
         )  # fmt: skip
-    _takes("true_fn", true_fn, len(operands))
-    _takes("false_fn", false_fn, len(operands))
+    _check_callable("true_fn", true_fn, len(operands))
+    _check_callable("false_fn", false_fn, len(operands))
     if isinstance(pred, np.ndarray) and pred.dtype == np.bool_ and pred.size == 1:
         pred = bool(pred.reshape(()))
     if isinstance(pred, (bool, np.bool_)):
         if MODE.get().recording is not None:
             raise RecordError(
                 f"cond on a bool of Python, here {bool(pred)}: the recording would hold one branch only, for all sizes",
-                where=users_line(1) or None,
                 expected="a tensor of one bool, which decides in every run",
                 hint="ox.ops.Shape(x)[0] > 3 for a size; a plain if, where it is to be decided once",
             )
         return true_fn(*operands) if pred else false_fn(*operands)
-    if not hasattr(pred, "node"):
+    if not is_tensor(pred):
         raise ArgumentError(
-            "cond decides by a bool", where=users_line(1) or None, expected="a bool, or a tensor of one bool",
+            "cond decides by a bool", expected="a bool, or a tensor of one bool",
             got=f"{type(pred).__name__} {pred!r:.200}",
             hint="x.any(), x.all() or x > 0",
         )  # fmt: skip
@@ -69,8 +71,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     if any(form != forms[0] for form in forms):
         raise RecordError(
             "the two branches do not give the same",
-            where=users_line(1) or None,
-            got=f"the true one {_show(forms[0])}, the false one {_show(forms[-1])}",
+            got=f"the true one {_describe(forms[0])}, the false one {_describe(forms[-1])}",
             expected="one structure of tuples, lists and dicts",
         )
     return unflatten(forms[0], results)
@@ -89,16 +90,16 @@ def while_loop(
     if not isinstance(carried_inputs, (tuple, list)):
         raise ArgumentError(
             "while_loop carries a tuple or list",
-            where=users_line(1) or None, got=type(carried_inputs).__name__,
+            got=type(carried_inputs).__name__,
             hint="ox.while_loop(cond_fn, body_fn, (x,))",
         )  # fmt: skip
-    _takes("cond_fn", cond_fn, len(carried_inputs))
-    _takes("body_fn", body_fn, len(carried_inputs))
+    _check_callable("cond_fn", cond_fn, len(carried_inputs))
+    _check_callable("body_fn", body_fn, len(carried_inputs))
     start, form = flatten(tuple(carried_inputs))
 
     def go(flat: Sequence[Any]) -> Tensor:
         found = cond_fn(*unflatten(form, flat))
-        return found if hasattr(found, "node") else operator.make_tensor(np.asarray(bool(found)))
+        return found if is_tensor(found) else operator.make_tensor(np.asarray(bool(found)))
 
     def step(_: Tensor, __: Tensor, *flat: Tensor) -> list[Tensor]:
         result = body_fn(*unflatten(form, flat))
@@ -125,11 +126,11 @@ def scan(
         RecordError: under a recording, the carry changes its structure, element type or rank.
         ArgumentError: no xs, or a `combine_fn` that does not take and return two things.
     """
-    _takes("combine_fn", combine_fn, 2)
+    _check_callable("combine_fn", combine_fn, 2)
     states, form = flatten(init)
     slices, slice_form = flatten(xs)
     if not slices:
-        raise ArgumentError("scan needs at least one tensor in xs", where=users_line(1) or None)
+        raise ArgumentError("scan needs at least one tensor in xs")
     outputs: list[Any] = []
 
     def step(*flat: Tensor) -> list[Tensor]:
@@ -137,9 +138,7 @@ def scan(
         result = combine_fn(*given)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise ArgumentError(
-                "combine_fn returns two things: the next carry, and what is stacked",
-                where=users_line(1) or None,
-                got=f"a {type(result).__name__}",
+                "combine_fn returns two things: the next carry, and what is stacked", got=f"a {type(result).__name__}"
             )
         after, new_form = flatten(result[0])
         _same("combine_fn", form, new_form)
@@ -165,7 +164,7 @@ def scan(
 def flatten(value: Any) -> tuple[list[Any], Any]:
     """The tensors inside tuples, lists and dicts, and the structure without them; numbers become tensors."""
     if isinstance(value, dict):
-        names = sorted(value, key=repr)  # one order, whatever the order in which entries were made
+        names = sorted(value, key=repr)  # independent of the order of insertion
         parts = [flatten(value[name]) for name in names]
         form: Any = ("dict", [(k, f) for k, (_, f) in zip(names, parts, strict=True)])
     elif isinstance(value, (tuple, list)):
@@ -176,7 +175,7 @@ def flatten(value: Any) -> tuple[list[Any], Any]:
     else:
         if isinstance(value, Dim):
             return [scalar(value, int64)], "tensor"
-        return [value if hasattr(value, "node") else tensor(value)], "tensor"
+        return [value if is_tensor(value) else tensor(value)], "tensor"
     return [leaf for leaves, _ in parts for leaf in leaves], form
 
 
@@ -194,11 +193,11 @@ def unflatten(form: Any, leaves: Iterable[Any]) -> Any:
     return made if kind == "list" else tuple(made)
 
 
-def _takes(name: str, function: Any, count: int) -> None:
+def _check_callable(name: str, function: Any, count: int) -> None:
     """Raise ArgumentError for what cannot be called with so many arguments."""
     if not callable(function):
         raise ArgumentError(
-            f"{name} is no function", where=users_line(2) or None, got=f"{function!r:.200}",
+            f"{name} is no function", got=f"{function!r:.200}",
             expected=f"a function of {count} arguments" if count else "a function without arguments",
         )  # fmt: skip
     try:
@@ -210,26 +209,23 @@ def _takes(name: str, function: Any, count: int) -> None:
     except TypeError as error:
         raise ArgumentError(
             f"{name} takes other arguments than it is given", where=line_of(function), expected=f"{count} by position",
-            got=f"{signature}: {error}", extra={"called at": users_line(2)},
+            got=f"{signature}: {error}", extra={"called at": users_line()},
         ) from error  # fmt: skip
 
 
 def _same(name: str, expected: Any, got: Any) -> None:
     if expected != got:
         raise RecordError(
-            f"{name} does not return what it is given next",
-            where=users_line(2) or None,
-            expected=_show(expected),
-            got=_show(got),
+            f"{name} does not return what it is given next", expected=_describe(expected), got=_describe(got)
         )
 
 
-def _show(form: Any) -> str:
+def _describe(form: Any) -> str:
     """``(tensor, {a: tensor})``."""
     if form is None or form == "tensor":
         return str(form)
     kind, parts = form
     if kind == "dict":
-        return "{" + ", ".join(f"{k}: {_show(f)}" for k, f in parts) + "}"
-    inner = ", ".join(map(_show, parts))
+        return "{" + ", ".join(f"{k}: {_describe(f)}" for k, f in parts) + "}"
+    inner = ", ".join(map(_describe, parts))
     return f"[{inner}]" if kind == "list" else f"({inner})"

@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox import ops
+from ox.core.constants import scalar
+from ox.core.operator import OPS
+from ox.core.promotion import cast, promote_operands
+from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.functions.comparing import ne
-from ox.functions.dims import one_dim
-from ox.functions.operand import floating
+from ox.functions.comparison import ne
+from ox.functions.dimension_arguments import one_dim
+from ox.functions.operand_arguments import floating
 from ox.functions.pointwise import clamp, div
 from ox.functions.reductions import mean, sum
 from ox.functions.shapes import cat, narrow, reshape, transpose, unsqueeze
-from ox.operands import cast, meet, scalar
-from ox.ops.operator import OPS
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["corrcoef", "cov", "cumulative_trapezoid", "diff", "gradient", "trapezoid", "trapz"]
 
 
 def _ends(x: Any, dim: int) -> tuple[Any, Any]:
@@ -32,41 +35,40 @@ def _ends(x: Any, dim: int) -> tuple[Any, Any]:
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """The n-th difference of neighbours along `dim`; of bools, whether they differ. `torch.diff`."""
     if not input.array.ndim:
-        raise ShapeError("diff needs a dimension", where=users_line(2), got="[]")
+        raise ShapeError("diff needs a dimension", got="[]")
     if n < 0:
-        raise ArgumentError("diff needs an order of 0 or more", where=users_line(2), got=str(n))
+        raise ArgumentError("diff needs an order of 0 or more", got=str(n))
     dim = one_dim(dim, input.array.ndim)
     parts = [p for p in (prepend, input, append) if p is not None] if n else [input]
     input = cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
-        if not input.array.shape[dim]:
+        if not input.static_shape[dim]:
             break
         behind, before = _ends(input, dim)
         input = ne(behind, before) if input.array.dtype == bool_ else ops.Sub(behind, before)
-    return input  # type: ignore[no-any-return]
+    return input
 
 
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Tensor:
     """Twice the area under each pair of neighbours; whole numbers in their own type, which wraps around."""
     if y.array.dtype == bool_:
         y = y.float()
-    if not y.array.shape[dim]:
-        return y  # type: ignore[no-any-return]
+    if not y.static_shape[dim]:
+        return y
     behind, before = _ends(y, dim)
     both = ops.Add(behind, before)
     if x is None:
         return both if dx in (None, 1) else both * dx
     if x.array.ndim == 1 and y.array.ndim > 1:
-        if x.array.shape[0] != y.array.shape[dim]:
+        if x.static_shape[0] != y.static_shape[dim]:
             raise ShapeError(
                 "trapezoid needs a place for each value",
-                where=users_line(3),
-                expected=f"[{y.array.shape[dim]}]",
-                got=str(list(x.array.shape)),
+                expected=f"[{y.static_shape[dim]}]",
+                got=str(list(x.static_shape)),
             )
         x = reshape(x, [x.shape[0] if d == dim else 1 for d in range(y.array.ndim)])
     last = dim - y.array.ndim
-    return both * diff(x, dim=last)  # type: ignore[no-any-return]
+    return both * diff(x, dim=last)
 
 
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
@@ -76,7 +78,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
     _one_of(x, dx)
     if x is None and not is_floating(y.array.dtype):
         y = y.long()
-    return sum(_areas(y, x, dx, dim), dim) / 2  # type: ignore[no-any-return]
+    return sum(_areas(y, x, dx, dim), dim) / 2
 
 
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
@@ -85,18 +87,18 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -
     _one_of(x, dx)
     areas = _areas(y, x, dx, dim)
     areas = areas if is_floating(areas.array.dtype) else areas.long()
-    return ops.CumSum(areas, scalar(dim, int64)) / 2  # type: ignore[no-any-return]
+    return ops.CumSum(areas, scalar(dim, int64)) / 2
 
 
 def _some_line(y: Any, dim: int) -> int:
     if not y.array.ndim:
-        raise ShapeError("trapezoid needs a dimension", where=users_line(3), got="[]")
+        raise ShapeError("trapezoid needs a dimension", got="[]")
     return one_dim(dim, y.array.ndim)
 
 
 def _one_of(x: Any, dx: Any) -> None:
-    if x is not None and (hasattr(dx, "node") or dx != 1):
-        raise ArgumentError("trapezoid takes places x or a distance dx", where=users_line(3), got="both")
+    if x is not None and (is_tensor(dx) or dx != 1):
+        raise ArgumentError("trapezoid takes places x or a distance dx", got="both")
 
 
 trapz = trapezoid
@@ -114,11 +116,10 @@ def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: in
     spacing = 1 if spacing is None else spacing
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(set(dims)) != len(dims):
-        raise ArgumentError("gradient takes a dimension once", where=users_line(2), got=str(dims))
+        raise ArgumentError("gradient takes a dimension once", got=str(dims))
     if len(steps) != len(dims) or edge_order not in (1, 2):
         raise ArgumentError(
             "gradient needs a spacing for each dimension, and an edge_order of 1 or 2",
-            where=users_line(2),
             got=f"{len(steps)} for {len(dims)}, {edge_order=}",
         )
     input = input if is_floating(input.array.dtype) else input.float()
@@ -127,21 +128,18 @@ def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: in
 
 def _slope(x: Any, dim: int, step: Any, edge_order: int) -> Tensor:
     n = x.shape[dim]
-    if x.array.shape[dim] <= edge_order:
-        raise ShapeError(
-            f"gradient needs more than {edge_order} places", where=users_line(3), got=str(list(x.array.shape))
-        )
-    places = hasattr(step, "node") and step.array.ndim
+    if x.static_shape[dim] <= edge_order:
+        raise ShapeError(f"gradient needs more than {edge_order} places", got=str(list(x.static_shape)))
+    places = is_tensor(step) and step.array.ndim
     if not places:
         widths = None
         slopes = diff(x, dim=dim) / step
     else:
-        if step.array.shape != (x.array.shape[dim],):
+        if step.static_shape != (x.static_shape[dim],):
             raise ShapeError(
                 "gradient needs a place for each value",
-                where=users_line(3),
-                expected=f"[{x.array.shape[dim]}]",
-                got=str(list(step.array.shape)),
+                expected=f"[{x.static_shape[dim]}]",
+                got=str(list(step.static_shape)),
             )
         widths = reshape(diff(cast(step, x.array.dtype)), [n - 1 if d == dim else 1 for d in range(x.array.ndim)])
         slopes = diff(x, dim=dim) / widths
@@ -173,24 +171,21 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
         aweights: how much each observation weighs.
     """
     if input.array.ndim > 2:
-        raise ShapeError("cov takes a matrix", where=users_line(2), got=str(list(input.array.shape)))
+        raise ShapeError("cov takes a matrix", got=str(list(input.static_shape)))
     input = floating(reshape(input, 1, -1) if input.array.ndim < 2 else input)
     if fweights is not None and is_floating(fweights.array.dtype):
-        raise DTypeError(
-            "cov's fweights count", where=users_line(2), expected="integers", got=str(fweights.array.dtype)
-        )
+        raise DTypeError("cov's fweights count", expected="integers", got=str(fweights.array.dtype))
     weights = None
     for given in (fweights, aweights):
         if given is not None:
-            if given.array.shape != (input.array.shape[1],):
+            if given.static_shape != (input.static_shape[1],):
                 raise ShapeError(
                     "cov needs a weight for each observation",
-                    where=users_line(2),
-                    expected=f"[{input.array.shape[1]}]",
-                    got=str(list(given.array.shape)),
+                    expected=f"[{input.static_shape[1]}]",
+                    got=str(list(given.static_shape)),
                 )
             if isinstance(given.array, np.ndarray) and (given.array < 0).any():
-                raise ArgumentError("cov's weights are 0 or more", where=users_line(2), got=str(given.array.min()))
+                raise ArgumentError("cov's weights are 0 or more", got=str(given.array.min()))
             weights = given if weights is None else weights * given
     if weights is None:
         centred = input - mean(input, 1, True)
@@ -198,20 +193,20 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     else:
         total = sum(weights)
         centred = input - sum(input * weights, 1, True) / total
-        weighted, centred = meet(centred * weights, centred)
+        weighted, centred = promote_operands(centred * weights, centred)
         if aweights is None:
             count = total - correction
         else:
             count = total - sum(weights * aweights) * correction / total
     matrix = div(ops.MatMul(centred, transpose(weighted, 0, 1)), clamp(count, min=0))
-    return reshape(matrix, []) if input.array.shape[0] == 1 else matrix
+    return reshape(matrix, []) if input.static_shape[0] == 1 else matrix
 
 
 def corrcoef(input: Any) -> Tensor:
     """The correlations of variables in rows, between -1 and 1. `torch.corrcoef`."""
     matrix = cov(input)
     if not matrix.array.ndim:
-        return matrix / matrix  # type: ignore[no-any-return]
+        return matrix / matrix
     from ox.functions.diagonals import diagonal
 
     spread = OPS["Sqrt"](diagonal(matrix))

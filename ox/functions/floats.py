@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
-from ox.dtypes import float32, int32
-from ox.functions.comparing import isfinite
-from ox.functions.operand import only_floats
-from ox.operands import cast, meet, scalar
-from ox.ops.numeric import HALVES
-from ox.results import MantissaExponent
+from ox.core.constants import scalar
+from ox.core.promotion import cast, promote_operands
+from ox.dtypes import HALF_TYPES, float32, int32
+from ox.functions.comparison import isfinite
+from ox.functions.operand_arguments import only_floats
+from ox.functions.return_types import MantissaExponent
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["frexp", "nextafter"]
 
 
 def frexp(input: Any) -> MantissaExponent:
@@ -25,7 +27,7 @@ def frexp(input: Any) -> MantissaExponent:
     """
     only_floats("frexp", input)
     dtype = input.array.dtype
-    if dtype in HALVES:
+    if dtype in HALF_TYPES:
         mantissa, exponent = frexp(cast(input, float32))
         return MantissaExponent(cast(mantissa, dtype), exponent)
     zero, one = scalar(0, dtype), scalar(1, dtype)
@@ -54,6 +56,6 @@ def nextafter(input: Any, other: Any) -> Tensor:
     Raises:
         DTypeError: whole numbers.
     """
-    a, b = meet(input, other)
+    a, b = promote_operands(input, other)
     only_floats("nextafter", a)
-    return ops.NextAfter(a, b.detach())  # type: ignore[no-any-return]
+    return ops.NextAfter(a, b.detach())

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.amp.policy import by_policy
-from ox.dtypes import DType, float32
+from ox.core.constants import scalar
+from ox.core.promotion import cast
+from ox.dtypes import HALF_TYPES, DType, float32
 from ox.errors import ArgumentError
-from ox.functions.dims import Dims, one_dim
-from ox.functions.operand import only_floats
-from ox.functions.out import write
+from ox.functions.dimension_arguments import Dims, one_dim
+from ox.functions.movement import movedim
+from ox.functions.operand_arguments import only_floats
+from ox.functions.out_argument import write
 from ox.functions.pointwise import pow, where
 from ox.functions.reductions import amax, amin, axes_of, sum
-from ox.operands import cast, scalar
-from ox.ops.numeric import HALVES
-from ox.where import users_line
+from ox.functions.shapes import unsqueeze
+from ox.ops.linalg.factorization import SVD
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["dist", "norm", "renorm"]
 
 
 def vector_norm(
@@ -48,7 +52,7 @@ def vector_norm(
     if ord == 0:
         # not a Cast, which no gradient follows: this one's is 0
         return sum(ops.Where(size != 0, scalar(1, input.array.dtype), size), dim, keepdim)
-    if input.array.dtype in HALVES:  # whose powers soon are infinite
+    if input.array.dtype in HALF_TYPES:  # whose powers soon are infinite
         return cast(vector_norm(cast(input, float32), ord, dim, keepdim), input.array.dtype)
     if input.node is None:
         return pow(sum(pow(size, ord), dim, keepdim), 1 / ord)
@@ -57,8 +61,7 @@ def vector_norm(
     powers = where(none, 0.0 if ord > 0 else inf, pow(ops.Where(none, one, size), ord))
     total = sum(powers, dim, keepdim)
     flat = total == 0
-    root: Tensor = where(flat, 0.0 if ord > 0 else inf, pow(ops.Where(flat, one, total), 1 / ord))
-    return root
+    return where(flat, 0.0 if ord > 0 else inf, pow(ops.Where(flat, one, total), 1 / ord))
 
 
 def norm(
@@ -77,23 +80,27 @@ def norm(
         ArgumentError: another word for `p`, or "nuc" over other than two dimensions.
     """
     if out is not None:
-        return write(norm(input, p, dim, keepdim, dtype=dtype), out, "norm")  # type: ignore[no-any-return]
+        return write(norm(input, p, dim, keepdim, dtype=dtype), out, "norm")
     if p == "nuc":
         return _nuclear(input, dim, keepdim, dtype)
     if isinstance(p, str) and p != "fro":
-        raise ArgumentError(f"norm does not know p={p!r}", where=users_line(2), expected="a number, 'fro' or 'nuc'")
+        raise ArgumentError(f"norm does not know p={p!r}", expected="a number, 'fro' or 'nuc'")
     return vector_norm(input, 2 if p is None or isinstance(p, str) else p, dim, keepdim, dtype=dtype)
 
 
 def _nuclear(input: Any, dim: Dims, keepdim: bool, dtype: DType | None) -> Tensor:
-    from ox.linalg import matrix_norm
-
-    dims = list(range(input.array.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    if len(dims) != 2:
-        raise ArgumentError(
-            "the nuclear norm is of matrices", where=users_line(3), expected="two dimensions", got=str(dims)
-        )
-    return matrix_norm(input, "nuc", tuple(dims), keepdim, dtype=dtype)
+    """The sum of the singular values of the matrices in two dimensions."""
+    input = input if dtype is None else cast(input, dtype)
+    only_floats("norm", input)
+    rank = input.array.ndim
+    dims = list(range(rank)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = [one_dim(d, rank) for d in dims]
+    if len(dims) != 2 or dims[0] == dims[1]:
+        raise ArgumentError("the nuclear norm is of matrices", expected="two dimensions", got=str(dims))
+    total = sum(SVD(movedim(input, dims, (-2, -1)))[1], -1)
+    for d in sorted(dims) if keepdim else ():
+        total = unsqueeze(total, d)
+    return total
 
 
 @by_policy
@@ -113,9 +120,9 @@ def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Tensor:
     only_floats("renorm", input)
     rank = input.array.ndim
     if rank < 2:
-        raise ArgumentError("renorm takes two dimensions or more", where=users_line(2), got=str(rank))
+        raise ArgumentError("renorm takes two dimensions or more", got=str(rank))
     if p <= 0 or maxnorm < 0:
-        raise ArgumentError("renorm takes a positive p and maxnorm", where=users_line(2), got=f"p={p}, {maxnorm}")
+        raise ArgumentError("renorm takes a positive p and maxnorm", got=f"p={p}, {maxnorm}")
     dim = one_dim(dim, rank)
     size = vector_norm(input, p, [d for d in range(rank) if d != dim], True)
     dtype = input.array.dtype

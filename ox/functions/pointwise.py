@@ -8,18 +8,24 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
+from ox.core.constants import scalar
+from ox.core.promotion import cast, promote_operands, scalar_type
+from ox.core.symbolic import Dim
+from ox.core.tensor import is_tensor
 from ox.dtypes import UNSIGNED, bool_, int32, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.functions.comparing import ne
-from ox.functions.operand import floating, like, unary, unary_float
-from ox.functions.out import write
-from ox.operands import cast, meet, scalar, scalar_type
-from ox.ops.dim import Dim
-from ox.where import users_line
+from ox.functions.comparison import ne
+from ox.functions.operand_arguments import floating, like, unary, unary_float
+from ox.functions.out_argument import write
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
 
+__all__ = [
+    "abs", "absolute", "add", "clamp", "clip", "div", "divide", "floor_divide", "masked_fill", "matmul", "maximum",
+    "minimum", "mul", "multiply", "neg", "negative", "pow", "reciprocal", "relu", "remainder", "sign", "square", "sub",
+    "subtract", "where",
+]  # fmt: skip
 
 abs = unary(ops.Abs)
 reciprocal = unary_float(ops.Reciprocal)
@@ -28,7 +34,7 @@ reciprocal = unary_float(ops.Reciprocal)
 def neg(input: Any, *, out: Any = None) -> Tensor:
     """-input; of unsigned numbers around the end of their type. `torch.neg`, ONNX Neg."""
     if out is not None:
-        return write(neg(input), out, "neg")  # type: ignore[no-any-return]
+        return write(neg(input), out, "neg")
     dtype = input.array.dtype
     return ops.Sub(scalar(0, dtype), input) if dtype in UNSIGNED else ops.Neg(input)
 
@@ -41,7 +47,7 @@ def relu(input: Any) -> Tensor:
 def sign(input: Any, *, out: Any = None) -> Tensor:
     """-1, 0 or 1; 0 of NaN. `torch.sign`, ONNX Sign, which leaves NaN."""
     if out is not None:
-        return write(sign(input), out, "sign")  # type: ignore[no-any-return]
+        return write(sign(input), out, "sign")
     dtype = input.array.dtype
     if dtype == bool_:
         return ops.Identity(input)
@@ -53,28 +59,26 @@ def sign(input: Any, *, out: Any = None) -> Tensor:
 def add(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Tensor:
     """input + alpha · other. `torch.add`."""
     if out is not None:
-        return write(add(input, other, alpha=alpha), out, "add")  # type: ignore[no-any-return]
-    return input + other if alpha == 1 else input + other * alpha  # type: ignore[no-any-return]
+        return write(add(input, other, alpha=alpha), out, "add")
+    return input + other if alpha == 1 else input + other * alpha
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Tensor:
     """input - alpha · other. `torch.sub`."""
     if out is not None:
-        return write(sub(input, other, alpha=alpha), out, "sub")  # type: ignore[no-any-return]
-    return input - other if alpha == 1 else input - other * alpha  # type: ignore[no-any-return]
+        return write(sub(input, other, alpha=alpha), out, "sub")
+    return input - other if alpha == 1 else input - other * alpha
 
 
 def mul(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Product element by element. `torch.mul`."""
     if out is not None:
-        return write(mul(input, other), out, "mul")  # type: ignore[no-any-return]
-    return input * other  # type: ignore[no-any-return]
+        return write(mul(input, other), out, "mul")
+    return input * other
 
 
 def _rounding(op: Any, mode: str | None) -> ArgumentError:
-    return ArgumentError(
-        f"{op} has no rounding_mode {mode!r}", where=users_line(3), expected="None, 'floor' or 'trunc'"
-    )
+    return ArgumentError(f"{op} has no rounding_mode {mode!r}", expected="None, 'floor' or 'trunc'")
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Tensor:
@@ -87,10 +91,10 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
         ArgumentError: integers divided by zero with a rounding mode, or another mode.
     """
     if out is not None:
-        return write(div(input, other, rounding_mode=rounding_mode), out, "div")  # type: ignore[no-any-return]
+        return write(div(input, other, rounding_mode=rounding_mode), out, "div")
     if rounding_mode == "floor":
         return floor_divide(input, other)
-    input, other = meet(input, other)
+    input, other = promote_operands(input, other)
     if rounding_mode == "trunc":
         if is_floating(input.array.dtype):
             quotient = ops.Div(input, other)
@@ -106,9 +110,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
 def no_zeros(divisor: Tensor) -> Tensor:
     """The divisor of whole numbers, where it has no zeros. Raises ArgumentError."""
     if isinstance(divisor.array, np.ndarray) and not divisor.array.all():
-        raise ArgumentError(
-            "integers are not divided by zero", where=users_line(3), hint="x.float() first, which gives infinities"
-        )
+        raise ArgumentError("integers are not divided by zero", hint="x.float() first, which gives infinities")
     return divisor
 
 
@@ -118,7 +120,7 @@ def floor_divide(input: Any, other: Any) -> Tensor:
     Raises:
         ArgumentError: integers divided by zero.
     """
-    input, other = meet(input, other)
+    input, other = promote_operands(input, other)
     zero = scalar(0, input.array.dtype)
     if is_floating(input.array.dtype):
         # from the exact remainder, as in Python: 1 // 0.1 is 9 though 1 / 0.1 rounds to 10; flat, so no gradient
@@ -138,7 +140,7 @@ def remainder(input: Any, other: Any) -> Tensor:
     Raises:
         ArgumentError: integers divided by zero.
     """
-    input, other = meet(input, other)
+    input, other = promote_operands(input, other)
     if not is_floating(input.array.dtype):
         return ops.Mod(input, no_zeros(other))
     left = ops.Mod(input, other, fmod=1)  # of the sign of the input
@@ -155,10 +157,10 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
         ArgumentError: integers to a negative number.
     """
     if out is not None:
-        return write(pow(input, exponent), out, "pow")  # type: ignore[no-any-return]
+        return write(pow(input, exponent), out, "pow")
     whole = isinstance(exponent, (int, np.integer)) and not isinstance(exponent, Dim)
-    given = whole and hasattr(input, "node")
-    if (whole or isinstance(exponent, (float, np.floating))) and hasattr(input, "node"):
+    given = whole and is_tensor(input)
+    if (whole or isinstance(exponent, (float, np.floating))) and is_tensor(input):
         dtype = input.array.dtype
         if dtype == bool_ or not (whole or is_floating(dtype)):
             input = cast(input, scalar_type(exponent, int64 if whole else dtype))
@@ -167,13 +169,12 @@ def pow(input: Any, exponent: Any, *, out: Any = None) -> Tensor:
         if exponent < 0 and not is_floating(input.array.dtype):
             raise ArgumentError(
                 "integers have no negative powers among the integers",
-                where=users_line(2),
                 got=f"{input.array.dtype} ** {exponent}",
                 hint="x.float() first, or a float exponent",
             )
         exponent = scalar(exponent, input.array.dtype)
     else:
-        input, exponent = meet(input, exponent)
+        input, exponent = promote_operands(input, exponent)
     dtype = input.array.dtype
     if is_floating(dtype):
         return ops.Pow(input, exponent)
@@ -194,7 +195,7 @@ _POWERS = (np.dtype(np.int32), int64)
 def square(input: Any, *, out: Any = None) -> Tensor:
     """input · input. `torch.square`."""
     if out is not None:
-        return write(square(input), out, "square")  # type: ignore[no-any-return]
+        return write(square(input), out, "square")
     return pow(input, 2)
 
 
@@ -210,12 +211,12 @@ def sparse_product(input: Any, other: Any, error: Exception) -> Any:
 def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
     """Matrix product of the last two dimensions, the others broadcast. `torch.matmul`, ONNX MatMul."""
     if out is not None:
-        return write(matmul(input, other), out, "matmul")  # type: ignore[no-any-return]
+        return write(matmul(input, other), out, "matmul")
     try:
         other = like(other, input)
         dtype = input.array.dtype
     except (AttributeError, TypeError) as error:
-        return sparse_product(input, other, error)  # type: ignore[no-any-return]
+        return sparse_product(input, other, error)
     if dtype.itemsize < 4 and dtype.kind in "iu" and other.array.dtype == dtype:  # ONNX multiplies wider ones only
         return cast(ops.MatMul(cast(input, int32), cast(other, int32)), dtype)
     return ops.MatMul(input, other)
@@ -224,9 +225,9 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Tensor:
 def _extreme(op: Any, on_bools: Any) -> Any:
     def function(input: Any, other: Any, *, out: Any = None) -> Tensor:
         if out is not None:
-            return write(function(input, other), out, function.__name__)  # type: ignore[no-any-return]
-        input, other = meet(input, other)
-        return on_bools(input, other) if input.array.dtype == bool_ else op(input, other)  # type: ignore[no-any-return]
+            return write(function(input, other), out, function.__name__)
+        input, other = promote_operands(input, other)
+        return on_bools(input, other) if input.array.dtype == bool_ else op(input, other)
 
     which = op.name.lower()
     size = "larger" if which == "max" else "smaller"
@@ -245,26 +246,26 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
         ArgumentError: neither bound is given.
     """
     if min is None and max is None:
-        raise ArgumentError("clamp needs min, max or both", where=users_line(2))
-    bounds = [None if b is None else meet(input, b)[1] for b in (min, max)]
+        raise ArgumentError("clamp needs min, max or both")
+    bounds = [None if b is None else promote_operands(input, b)[1] for b in (min, max)]
     for bound in bounds:
         if bound is not None:
-            input = meet(input, bound)[0]
+            input = promote_operands(input, bound)[0]
     low, high = [None if b is None else cast(b, input.array.dtype) for b in bounds]
-    if all_plain(low, high):
+    if are_clip_bounds(low, high):
         return ops.Clip(input, low, high)
     if all(x is None or x.node is None for x in (input, low, high)):
         input = input if low is None else maximum(input, low)
-        return input if high is None else minimum(input, high)  # type: ignore[no-any-return]
+        return input if high is None else minimum(input, high)
     # on a bound the whole gradient is the input's, where Max and Min would share it
     if low is not None:
         input = ops.Where(ops.Or(ops.Less(input, low), ops.IsNaN(low)), low, input)
     if high is not None:
         input = ops.Where(ops.Or(ops.Less(high, input), ops.IsNaN(high)), high, input)
-    return input  # type: ignore[no-any-return]
+    return input
 
 
-def all_plain(*bounds: Any) -> bool:
+def are_clip_bounds(*bounds: Any) -> bool:
     """Whether Clip takes these: single numbers through which no gradient passes."""
     return not [b for b in bounds if b is not None and (b.array.ndim or b.node is not None)]
 
@@ -279,18 +280,16 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
     if out is not None:
         return write(where(condition, input, other), out, "where")
     if input is None and other is None:
-        from ox.functions.picking import nonzero
+        from ox.functions.gather_select import nonzero
 
         return nonzero(condition, as_tuple=True)
-    if not hasattr(input, "node") and not hasattr(other, "node"):
-        from ox.creation import as_tensor
+    if not is_tensor(input) and not is_tensor(other):
+        from ox.functions.creation import as_tensor
 
         input = as_tensor(input)
     if condition.array.dtype not in (bool_, uint8):
-        raise DTypeError(
-            "where's condition is of bools", where=users_line(2), got=str(condition.array.dtype), hint="condition != 0"
-        )
-    return ops.Where(cast(condition, bool_), *meet(input, other))
+        raise DTypeError("where's condition is of bools", got=str(condition.array.dtype), hint="condition != 0")
+    return ops.Where(cast(condition, bool_), *promote_operands(input, other))
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
@@ -299,8 +298,8 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     Raises:
         ShapeError: a value of several dimensions, or a mask that does not broadcast to `input`.
     """
-    if hasattr(value, "node") and value.array.ndim:
-        raise ShapeError("masked_fill fills with one number", where=users_line(2), got=str(list(value.array.shape)))
+    if is_tensor(value) and value.array.ndim:
+        raise ShapeError("masked_fill fills with one number", got=str(list(value.static_shape)))
     return ops.Where(mask, cast(like(value, input), input.array.dtype), input)
 
 

@@ -9,23 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from ox import ops
 from ox.amp.policy import by_policy
+from ox.core import operator
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import on_device_of, positions, scalar
+from ox.core.promotion import cast, promote_operands
+from ox.core.symbolic import Dim
+from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, int64, is_floating
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.functions.dims import one_dim
-from ox.functions.indices import together
-from ox.functions.out import write
+from ox.functions.dimension_arguments import one_dim
+from ox.functions.index_arguments import broadcast_all
+from ox.functions.out_argument import write
 from ox.functions.pointwise import matmul, mul, sparse_product
 from ox.functions.reductions import sum
-from ox.functions.shapes import permute, reshape, unsqueeze
-from ox.operands import cast, meet, scalar
-from ox.ops import operator
-from ox.ops.broadcast import beside
-from ox.ops.einsum import letters_of
-from ox.taken import takes_tensors
-from ox.where import users_line
+from ox.functions.shapes import flip, permute, reshape, unsqueeze
+from ox.ops.linalg.einsum import letters_of
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "chain_matmul", "cross", "dot", "einsum", "ger", "inner",
+    "kron", "mm", "mv", "outer", "tensordot", "vander", "vdot",
+]  # fmt: skip
 
 
 def _ranks(what: str, tensors: Sequence[Any], ranks: Sequence[int]) -> None:
@@ -34,13 +40,10 @@ def _ranks(what: str, tensors: Sequence[Any], ranks: Sequence[int]) -> None:
         if x.array.ndim != rank:
             raise ShapeError(
                 f"{what} takes tensors of {' and '.join(map(str, ranks))} dimensions",
-                where=users_line(3),
-                got=", ".join(str(list(t.array.shape)) for t in tensors),
+                got=", ".join(str(list(t.static_shape)) for t in tensors),
             )
     if len({x.array.dtype for x in tensors}) > 1:
-        raise DTypeError(
-            f"{what} needs one element type", where=users_line(3), got=", ".join(str(t.array.dtype) for t in tensors)
-        )
+        raise DTypeError(f"{what} needs one element type", got=", ".join(str(t.array.dtype) for t in tensors))
 
 
 def _product(what: str, *ranks: int) -> Any:
@@ -48,12 +51,10 @@ def _product(what: str, *ranks: int) -> Any:
         try:
             _ranks(what, (input, other), ranks)
         except AttributeError as error:
-            return sparse_product(input, other, error)  # type: ignore[no-any-return]
-        if what == "bmm" and input.array.shape[0] != other.array.shape[0]:
+            return sparse_product(input, other, error)
+        if what == "bmm" and input.static_shape[0] != other.static_shape[0]:
             raise ShapeError(
-                "bmm needs batches of one size",
-                where=users_line(2),
-                got=f"{list(input.array.shape)} and {list(other.array.shape)}",
+                "bmm needs batches of one size", got=f"{list(input.static_shape)} and {list(other.static_shape)}"
             )
         return matmul(input, other)
 
@@ -67,7 +68,7 @@ mm, bmm, mv, dot = _product("mm", 2, 2), _product("bmm", 3, 3), _product("mv", 2
 vdot = dot
 
 
-@takes_tensors
+@check_tensor_arguments
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Products of elements, summed over the letters that the output does not name. `torch.einsum`, ONNX Einsum.
 
@@ -80,18 +81,14 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     """
     if not isinstance(equation, str):
         equation, operands = _from_numbers(equation, operands)
-    elif len(operands) == 1 and not hasattr(operands[0], "node"):
+    elif len(operands) == 1 and not is_tensor(operands[0]):
         operands = tuple(operands[0])
     if not operands:
-        raise ArgumentError("einsum needs a tensor", where=users_line(2))
+        raise ArgumentError("einsum needs a tensor")
     ranks = [x.array.ndim for x in operands]
     if "..." in equation:
         # ONNX Runtime wants an ellipsis to mean the same in every term, so the letters are spelled out
-        try:
-            terms, output = letters_of(equation, ranks)
-        except (ArgumentError, ShapeError) as error:
-            error.where = users_line(2)
-            raise
+        terms, output = letters_of(equation, ranks)
         equation = f"{','.join(terms)}->{output}"
     if not is_floating(operands[0].array.dtype) and _sums(equation):
         operands = tuple(x if is_floating(x.array.dtype) else cast(x, int64) for x in operands)  # as `sum` does
@@ -124,27 +121,26 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Tensor:
     """Summed over the last `dims` dimensions of `a` and the first of `b`, or over two lists of dimensions.
     `torch.tensordot`."""
     if out is not None:
-        return write(tensordot(a, b, dims), out, "tensordot")  # type: ignore[no-any-return]
+        return write(tensordot(a, b, dims), out, "tensordot")
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.array.ndim, b.array.ndim):
-            raise ArgumentError("tensordot has no such count of dimensions", where=users_line(2), got=str(dims))
+            raise ArgumentError("tensordot has no such count of dimensions", got=str(dims))
         left, right = list(range(a.array.ndim - dims, a.array.ndim)), list(range(dims))
     else:
         left = [one_dim(d, a.array.ndim) for d in dims[0]]
         right = [one_dim(d, b.array.ndim) for d in dims[1]]
     for i, j in zip(left, right, strict=False):  # a size of 1 goes with any, as in PyTorch
-        one, other = a.array.shape[i], b.array.shape[j]
+        one, other = a.static_shape[i], b.static_shape[j]
         if one == 1 != other:
             b = sum(b, j, True, dtype=b.array.dtype)
         elif other == 1 != one:
             a = sum(a, i, True, dtype=a.array.dtype)
-    if [a.array.shape[d] for d in left] != [b.array.shape[d] for d in right]:
+    if [a.static_shape[d] for d in left] != [b.static_shape[d] for d in right]:
         raise ShapeError(
             "tensordot sums over dimensions of one size",
-            where=users_line(2),
-            got=f"dimensions {left} of {list(a.array.shape)}, {right} of {list(b.array.shape)}",
+            got=f"dimensions {left} of {list(a.static_shape)}, {right} of {list(b.static_shape)}",
         )
     names = ascii_letters[: a.array.ndim]
     others = list(ascii_letters[a.array.ndim : a.array.ndim + b.array.ndim])
@@ -164,9 +160,7 @@ def inner(input: Any, other: Any) -> Tensor:
 def outer(input: Any, vec2: Any) -> Tensor:
     """Each element of a vector times each of another. `torch.outer`."""
     if input.array.ndim != 1 or vec2.array.ndim != 1:
-        raise ShapeError(
-            "outer takes two vectors", where=users_line(2), got=f"{list(input.array.shape)}, {list(vec2.array.shape)}"
-        )
+        raise ShapeError("outer takes two vectors", got=f"{list(input.static_shape)}, {list(vec2.static_shape)}")
     return mul(unsqueeze(input, 1), vec2)
 
 
@@ -189,26 +183,21 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
     Raises:
         ShapeError: another size there in one of the two, or other counts of dimensions.
     """
-    input, other = meet(input, other)
-    first, second = input.array.shape, other.array.shape
+    input, other = promote_operands(input, other)
+    first, second = input.static_shape, other.static_shape
     if len(first) != len(second):
         raise ShapeError(
-            "cross takes tensors of as many dimensions",
-            where=users_line(2),
-            got=f"{list(first)} and {list(second)}",
-            hint="x.expand_as(y)",
+            "cross takes tensors of as many dimensions", got=f"{list(first)} and {list(second)}", hint="x.expand_as(y)"
         )
     if dim is None:
         if 3 not in first:
-            raise ShapeError("cross needs a dimension of size 3", where=users_line(2), got=str(list(first)))
+            raise ShapeError("cross needs a dimension of size 3", got=str(list(first)))
         dim = first.index(3)
     dim = one_dim(dim, len(first))
     if first[dim] != 3 or second[dim] != 3:
-        raise ShapeError(
-            f"cross needs size 3 in dimension {dim}", where=users_line(2), got=f"{list(first)} and {list(second)}"
-        )
-    input, other = together(input, other)
-    on, further = (beside(operator.as_input(order), input) for order in ([1, 2, 0], [2, 0, 1]))
+        raise ShapeError(f"cross needs size 3 in dimension {dim}", got=f"{list(first)} and {list(second)}")
+    input, other = broadcast_all(input, other)
+    on, further = (on_device_of(operator.as_input(order), input) for order in ([1, 2, 0], [2, 0, 1]))
 
     def at(x: Any, places: Any) -> Tensor:
         return ops.Gather(x, places, axis=dim)
@@ -219,17 +208,19 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Tensor:
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of several matrices, from left to right. `torch.chain_matmul`."""
     if not matrices:
-        raise ArgumentError("chain_matmul needs a matrix", where=users_line(2))
-    made: Tensor = reduce(mm, matrices)
-    return made
+        raise ArgumentError("chain_matmul needs a matrix")
+    return reduce(mm, matrices)
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of each element of a vector, [n, N]. `torch.vander`."""
     if x.array.ndim != 1 or (N is not None and N < 0):
-        raise ArgumentError("vander takes a vector and a count of powers", where=users_line(2))
-    count = int(x.array.shape[0]) if N is None else N
+        raise ArgumentError("vander takes a vector and a count of powers")
+    count = int(x.static_shape[0]) if N is None else N
     x = x if is_floating(x.array.dtype) else cast(x, int64)
+    if N is None and isinstance(x.shape[0], Dim):
+        exponents = cast(positions(x.shape[0]), x.array.dtype)
+        return ops.Pow(unsqueeze(x, 1), on_device_of(exponents if increasing else flip(exponents, 0), x))
     powers = [ops.Sub(x, x) + 1]
     for _ in range(count - 1):
         powers.append(ops.Mul(powers[-1], x))
@@ -251,16 +242,15 @@ def _scaled(x: Any, factor: Any) -> Any:
 def _added(start: Any, product: Any, beta: Any, alpha: Any) -> Tensor:
     """beta·start + alpha·product; a beta of 0 leaves out even what is NaN."""
     product = _scaled(product, alpha)
-    return product if beta == 0 else _scaled(start, beta) + product  # type: ignore[no-any-return]
+    return product if beta == 0 else _scaled(start, beta) + product
 
 
 def _fits(what: str, start: Any, shape: Sequence[int]) -> None:
-    own = start.array.shape
+    own = start.static_shape
     short = len(own) > len(shape)
     if short or any(a not in (1, b) for a, b in zip(own[::-1], list(shape)[::-1], strict=False)):
         raise ShapeError(
             f"{what}: what is added does not broadcast to the product",
-            where=users_line(3),
             expected=str(list(map(int, shape))),
             got=str(list(own)),
         )
@@ -273,7 +263,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
         _ranks("addmm", (mat1, mat2), (2, 2))
     except AttributeError as error:
         return _added(input, sparse_product(mat1, mat2, error), beta, alpha)
-    _fits("addmm", input, [mat1.array.shape[0], mat2.array.shape[1]])
+    _fits("addmm", input, [mat1.static_shape[0], mat2.static_shape[1]])
     if is_floating(mat1.array.dtype):
         return ops.Gemm(mat1, mat2, input if beta else None, alpha=float(alpha), beta=float(beta))
     return _added(input, matmul(mat1, mat2), beta, alpha)
@@ -283,7 +273,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(mat @ vec). `torch.addmv`."""
     _ranks("addmv", (mat, vec), (2, 1))
-    _fits("addmv", input, mat.array.shape[:1])
+    _fits("addmv", input, mat.static_shape[:1])
     return _added(input, matmul(mat, vec), beta, alpha)
 
 
@@ -291,7 +281,7 @@ def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the outer product of two vectors). `torch.addr`."""
     _ranks("addr", (vec1, vec2), (1, 1))
-    _fits("addr", input, [vec1.array.shape[0], vec2.array.shape[0]])
+    _fits("addr", input, [vec1.static_shape[0], vec2.static_shape[0]])
     return _added(input, outer(vec1, vec2), beta, alpha)
 
 
@@ -299,7 +289,7 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1)
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(batch1 @ batch2), matrix by matrix. `torch.baddbmm`."""
     product = bmm(batch1, batch2)
-    _fits("baddbmm", input, product.array.shape)
+    _fits("baddbmm", input, product.static_shape)
     return _added(input, product, beta, alpha)
 
 
@@ -307,14 +297,12 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: flo
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta·x + alpha·(the sum of the products of the matrices of two batches). `torch.addbmm`."""
     _ranks("addbmm", (batch1, batch2), (3, 3))
-    if batch1.array.shape[0] != batch2.array.shape[0]:
+    if batch1.static_shape[0] != batch2.static_shape[0]:
         raise ShapeError(
-            "addbmm needs batches of one size",
-            where=users_line(2),
-            got=f"{list(batch1.array.shape)} and {list(batch2.array.shape)}",
+            "addbmm needs batches of one size", got=f"{list(batch1.static_shape)} and {list(batch2.static_shape)}"
         )
     b, n, k = batch1.shape
     rows = reshape(permute(batch1, 1, 0, 2), n, b * k)
     product = matmul(rows, reshape(batch2, b * k, batch2.shape[2]))
-    _fits("addbmm", input, product.array.shape)
+    _fits("addbmm", input, product.static_shape)
     return _added(input, product, beta, alpha)

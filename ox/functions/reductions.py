@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.core.constants import axes_tensor
+from ox.core.promotion import cast, row_major
+from ox.core.tensor import is_tensor
 from ox.dtypes import DType, bool_, int64, is_floating, uint8
 from ox.errors import ArgumentError, DTypeError
-from ox.functions.comparing import isclose, isnan
-from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.operand import floating
+from ox.functions.comparison import isclose, isnan
+from ox.functions.dimension_arguments import Dims, one_dim, some_dims
+from ox.functions.operand_arguments import floating
 from ox.functions.pointwise import maximum, minimum, where
+from ox.functions.return_types import MinMax, ValuesIndices
 from ox.functions.shapes import reshape, squeeze
-from ox.operands import by_rows, cast
-from ox.ops.broadcast import axes_tensor
-from ox.results import MinMax, ValuesIndices
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "all", "allclose", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "equal", "log_softmax",
+    "logsumexp", "max", "mean", "min", "nanmean", "nansum", "prod", "softmax", "sum",
+]  # fmt: skip
 
 _SMALL = ("int16", "uint16")  # ONNX does not reduce these
 
@@ -44,7 +49,6 @@ def _refuse_integers(name: str, x: Any) -> None:
     if not is_floating(x.array.dtype):
         raise DTypeError(
             f"{name} of whole numbers is not one of them",
-            where=users_line(3),
             expected="a floating type",
             got=str(x.array.dtype),
             hint=f"x.float().{name}()",
@@ -64,12 +68,12 @@ def mean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | 
 
 def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
     axes = axes_of(x, dim)
-    if not x.array.size and 0 in [x.array.shape[d] for d in some_dims(dim, x.array.ndim)]:
-        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.array.shape)}")
+    if not x.array.size and 0 in [x.static_shape[d] for d in some_dims(dim, x.array.ndim)]:
+        raise ArgumentError("no elements have no extreme", got=f"shape {list(x.static_shape)}")
     dtype = x.array.dtype
     if dtype.name in _SMALL:
         return cast(op(cast(x, int64), axes, keepdims=int(keepdim)), dtype)
-    return op(x, axes, keepdims=int(keepdim))  # type: ignore[no-any-return]
+    return op(x, axes, keepdims=int(keepdim))
 
 
 def amax(input: Any, dim: Dims = None, keepdim: bool = False) -> Tensor:
@@ -98,14 +102,14 @@ def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
         x = reshape(x, -1)
     else:
         dim = one_dim(dim, rank)
-    if not x.array.shape[dim]:
-        raise ArgumentError("no elements have no extreme", where=users_line(3), got=f"shape {list(x.array.shape)}")
+    if not x.static_shape[dim]:
+        raise ArgumentError("no elements have no extreme", got=f"shape {list(x.static_shape)}")
     if x.array.dtype == bool_:
         x = cast(x, int64)
     if given is None or not rank:
         found = op(x, axis=0, keepdims=0)
         return reshape(found, [1] * rank) if keepdim and rank else found
-    return op(x, axis=dim, keepdims=int(keepdim))  # type: ignore[no-any-return]
+    return op(x, axis=dim, keepdims=int(keepdim))
 
 
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -125,7 +129,7 @@ def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
 def _extreme(position: Any, largest: bool) -> Any:
     def function(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
         dim = dim if other is None else other
-        if hasattr(dim, "node"):
+        if is_tensor(dim):
             return (maximum if largest else minimum)(input, dim)
         if dim is None:
             return amax(input) if largest else amin(input)
@@ -213,12 +217,12 @@ def log_softmax(input: Any, dim: int = -1, dtype: DType | None = None) -> Tensor
 
 def _normal(op: Any, x: Any, dim: int, dtype: DType | None) -> Tensor:
     x, dim = x if dtype is None else cast(x, dtype), one_dim(dim, x.array.ndim)
-    return op(by_rows(x), axis=dim) if x.array.ndim else reshape(op(reshape(x, 1), axis=0), [])
+    return op(row_major(x), axis=dim) if x.array.ndim else reshape(op(reshape(x, 1), axis=0), [])
 
 
 def equal(input: Any, other: Any) -> bool:
     """Whether two tensors have one shape and equal elements, as a Python bool. `torch.equal`."""
-    return input.array.shape == other.array.shape and bool(all(input == other))
+    return input.static_shape == other.static_shape and bool(all(input == other))
 
 
 def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:

@@ -5,43 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.core.constants import scalar
+from ox.core.promotion import promote_operands
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError
-from ox.functions.operand import only_floats
-from ox.functions.out import write
+from ox.functions.operand_arguments import only_floats
+from ox.functions.out_argument import write
 from ox.functions.pointwise import no_zeros
-from ox.operands import meet, scalar
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["ceil", "fix", "floor", "fmod", "frac", "round", "trunc"]
 
 
 def _rounded(op: Any, input: Any) -> Tensor:
     """Whole numbers stay as they are."""
     if input.array.dtype == bool_:
-        raise DTypeError(f"{op.name.lower()} is for numbers", where=users_line(3), got="bool")
-    return op(input) if is_floating(input.array.dtype) else input  # type: ignore[no-any-return]
+        raise DTypeError(f"{op.name.lower()} is for numbers", got="bool")
+    return op(input) if is_floating(input.array.dtype) else input
 
 
 def floor(input: Any, *, out: Any = None) -> Tensor:
     """The greatest whole number that is not above. `torch.floor`, ONNX Floor."""
     if out is not None:
-        return write(floor(input), out, "floor")  # type: ignore[no-any-return]
+        return write(floor(input), out, "floor")
     return _rounded(ops.Floor, input)
 
 
 def ceil(input: Any, *, out: Any = None) -> Tensor:
     """The smallest whole number that is not below. `torch.ceil`, ONNX Ceil."""
     if out is not None:
-        return write(ceil(input), out, "ceil")  # type: ignore[no-any-return]
+        return write(ceil(input), out, "ceil")
     return _rounded(ops.Ceil, input)
 
 
 def round(input: Any, *, decimals: int = 0, out: Any = None) -> Tensor:
     """The nearest whole number, the even one of two; or the nearest of so many decimals. `torch.round`, ONNX Round."""
     if out is not None:
-        return write(round(input, decimals=decimals), out, "round")  # type: ignore[no-any-return]
+        return write(round(input, decimals=decimals), out, "round")
     if decimals == 0:
         return _rounded(ops.Round, input)
     only_floats("round to decimals", input)
@@ -70,7 +72,7 @@ def fmod(input: Any, other: Any) -> Tensor:
     Raises:
         ArgumentError: integers divided by zero.
     """
-    a, b = meet(input, other)
+    a, b = promote_operands(input, other)
     return ops.Mod(a, b if is_floating(a.array.dtype) else no_zeros(b), fmod=1)
 
 

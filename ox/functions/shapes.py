@@ -8,18 +8,23 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import axes_tensor
+from ox.core.promotion import cast, row_major
+from ox.core.symbolic import Dim, size_tensor
+from ox.core.tensor import is_tensor
+from ox.core.views import in_own_memory
 from ox.dtypes import promote
 from ox.errors import ArgumentError, BoundsError, ShapeError
-from ox.functions.dims import Dims, one_dim, sizes_by_name, sizes_of, some_dims
-from ox.operands import by_rows, cast
-from ox.ops.broadcast import axes_tensor
-from ox.ops.dim import Dim, size_tensor
-from ox.taken import takes_tensors
-from ox.views import apart
-from ox.where import users_line
+from ox.functions.dimension_arguments import Dims, one_dim, sizes_by_name, sizes_of, some_dims
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "broadcast_to", "cat", "chunk", "concat", "concatenate", "expand", "flatten", "flip", "narrow", "permute",
+    "repeat", "reshape", "split", "squeeze", "stack", "t", "transpose", "unbind", "unflatten", "unsqueeze",
+]  # fmt: skip
 
 
 def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
@@ -35,12 +40,11 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
     elif -1 in wanted and 0 in wanted:
         raise ShapeError(
             "a size of 0 leaves nothing for -1 to divide",
-            where=users_line(2),
-            got=f"{wanted} for {list(input.array.shape)}",
+            got=f"{wanted} for {list(input.static_shape)}",
             hint="x.shape[0] for a size to keep",
         )
     elif wanted and builtins.min(wanted) < -1:
-        raise ShapeError("a size is 0 or more, or -1 for what is left", where=users_line(2), got=str(wanted))
+        raise ShapeError("a size is 0 or more, or -1 for what is left", got=str(wanted))
     return ops.Reshape(input, size_tensor(wanted), allowzero=int(-1 not in wanted))
 
 
@@ -49,9 +53,8 @@ def _settled(x: Any, sizes: list[Any]) -> list[Any]:
     if 0 in sizes:
         raise ShapeError(
             "the size -1 of a tensor without elements could be any",
-            where=users_line(3),
             expected="a size for each dimension",
-            got=f"{sizes} for {list(x.array.shape)}",
+            got=f"{sizes} for {list(x.static_shape)}",
         )
     return [0 if s == -1 else s for s in sizes]
 
@@ -66,7 +69,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     rank = input.array.ndim
     start, end = one_dim(start_dim, rank), one_dim(end_dim, rank)
     if start > end:
-        raise ArgumentError("flatten's start_dim comes after its end_dim", where=users_line(2), got=f"{start}, {end}")
+        raise ArgumentError("flatten's start_dim comes after its end_dim", got=f"{start}, {end}")
     if start == 1 and end == rank - 1 and rank > 1:
         return ops.Flatten(input, axis=1)
     shape = input.shape
@@ -82,7 +85,6 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Tensor:
     if -1 not in sizes and prod(sizes) != shape[dim]:
         raise ShapeError(
             f"unflatten does not use dimension {dim} up",
-            where=users_line(2),
             expected=f"sizes that multiply to {shape[dim]}",
             got=str(list(sizes)),
         )
@@ -94,7 +96,7 @@ def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
     rank = input.array.ndim
     dim0, dim1 = one_dim(dim0, rank), one_dim(dim1, rank)
     if not rank:
-        return input  # type: ignore[no-any-return]
+        return input
     perm = list(range(rank))
     perm[dim0], perm[dim1] = dim1, dim0
     return ops.Transpose(input, perm=perm)
@@ -103,9 +105,7 @@ def transpose(input: Any, dim0: int, dim1: int) -> Tensor:
 def t(input: Any) -> Tensor:
     """A matrix with rows and columns exchanged; fewer dimensions stay. `torch.t`."""
     if input.array.ndim > 2:
-        raise ShapeError(
-            "t() is for at most two dimensions", where=users_line(2), got=str(list(input.array.shape)), hint="x.mT"
-        )
+        raise ShapeError("t() is for at most two dimensions", got=str(list(input.static_shape)), hint="x.mT")
     return ops.Transpose(input)
 
 
@@ -115,18 +115,13 @@ def permute(input: Any, *order: Any, dims: Any = None) -> Tensor:
     wanted = sizes_of(order) if dims is None else sizes_by_name("permute", "dims", order, dims)
     perm = [one_dim(d, rank) for d in wanted]
     if sorted(perm) != list(range(rank)):
-        raise ArgumentError(
-            "permute names each dimension once",
-            where=users_line(2),
-            expected=f"the numbers 0 to {rank - 1}",
-            got=str(perm),
-        )
+        raise ArgumentError("permute names each dimension once", expected=f"the numbers 0 to {rank - 1}", got=str(perm))
     return ops.Transpose(input, perm=perm)
 
 
 def squeeze(input: Any, dim: Dims = None) -> Tensor:
     """Without dimensions of size 1: all of them, or those of `dim` that are 1. `torch.squeeze`."""
-    shape = input.array.shape
+    shape = input.static_shape
     chosen = [d for d in some_dims(dim, len(shape)) if shape and shape[d] == 1] if dim != () else []
     return ops.Squeeze(input, axes_tensor(chosen)) if chosen else input
 
@@ -142,12 +137,11 @@ def broadcast_to(input: Any, *size: Any) -> Tensor:
     Raises:
         ShapeError: a size that is neither 1 nor the one wanted, or fewer dimensions.
     """
-    sizes, own = sizes_of(size), input.array.shape
+    sizes, own = sizes_of(size), input.static_shape
     extra = len(sizes) - len(own)
     if extra < 0 or builtins.any(have not in (1, want) for have, want in zip(own, sizes[extra:], strict=True)):
         raise ShapeError(
             f"{list(own)} does not broadcast to {[int(s) for s in sizes]}",
-            where=users_line(2),
             expected="sizes that are equal, or 1 where they are to be repeated, counted from the last dimension",
         )
     return ops.Expand(input, size_tensor(sizes))
@@ -170,7 +164,6 @@ def repeat(input: Any, *repeats: Any) -> Tensor:
     if len(times) < input.array.ndim or builtins.any(n < 0 for n in times):
         raise ArgumentError(
             "repeat takes a count for every dimension",
-            where=users_line(2),
             expected=f"{input.array.ndim} counts or more, of 0 or more",
             got=str(times),
         )
@@ -178,11 +171,15 @@ def repeat(input: Any, *repeats: Any) -> Tensor:
     for _ in range(len(times) - input.array.ndim):
         made = unsqueeze(made, 0)
     for d, count in enumerate(times):
-        if count == 0:
+        if count == 0 and not isinstance(count, Dim):
             made = narrow(made, d, 0, 0)
+        elif isinstance(count, Dim):
+            sizes = list(made.shape)
+            wide = ops.Expand(unsqueeze(made, d), size_tensor([*sizes[:d], count, *sizes[d:]]))
+            made = reshape(wide, [*sizes[:d], count * sizes[d], *sizes[d + 1 :]])
         elif count != 1:
             made = ops.Concat(*[made] * count, axis=d)
-    return apart(made, input)
+    return in_own_memory(made, input)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
@@ -194,29 +191,27 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """
     tensors = list(tensors)
     if not tensors:
-        raise ArgumentError("cat and stack need at least one tensor", where=users_line(2))
+        raise ArgumentError("cat and stack need at least one tensor")
     for i, one in enumerate(tensors):
-        if not hasattr(one, "node"):
-            raise ArgumentError(
-                f"cat's tensor {i} is no tensor", where=users_line(2), got=type(one).__name__, hint="ox.tensor(it)"
-            )
+        if not is_tensor(one):
+            raise ArgumentError(f"cat's tensor {i} is no tensor", got=type(one).__name__, hint="ox.tensor(it)")
         if not one.array.ndim:
-            raise ShapeError(f"cat's tensor {i} has no dimensions", where=users_line(2), hint="ox.stack(tensors)")
+            raise ShapeError(f"cat's tensor {i} has no dimensions", hint="ox.stack(tensors)")
     if builtins.any(one.array.ndim > 1 for one in tensors):  # an empty vector goes with anything, as in PyTorch
-        tensors = [one for one in tensors if one.array.shape != (0,)]
+        tensors = [one for one in tensors if one.static_shape != (0,)]
     first = tensors[0]
     if builtins.any(one.array.dtype != first.array.dtype for one in tensors):
         dtype = first.array.dtype
         for one in tensors[1:]:
             dtype = promote(dtype, one.array.dtype)
         tensors = [cast(one, dtype) for one in tensors]
-    return by_rows(ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim)))  # type: ignore[no-any-return]
+    return row_major(ops.Concat(*tensors, axis=one_dim(dim, first.array.ndim)))
 
 
 concat = concatenate = cat
 
 
-@takes_tensors
+@check_tensor_arguments
 def stack(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     """Joined along a new dimension. `torch.stack`."""
     return cat([unsqueeze(one, dim) for one in tensors], dim)
@@ -231,24 +226,27 @@ def split(tensor: Any, split_size_or_sections: int | Sequence[int], dim: int = 0
     """
     dim, size = one_dim(dim, tensor.array.ndim), split_size_or_sections
     if isinstance(size, int):
-        total = tensor.array.shape[dim]
+        total = tensor.static_shape[dim]
         if size < 1:
-            raise ArgumentError("split needs parts of 1 or more", where=users_line(2), got=str(size))
+            raise ArgumentError("split needs parts of 1 or more", got=str(size))
         count = builtins.max(1, -(-total // size))
         if not isinstance(tensor.shape[dim], Dim):
             size = [size] * (count - 1) + [total - size * (count - 1)]
         elif total == size * count:
-            return ops.Split(tensor, axis=dim, num_outputs=count, outputs=count)  # type: ignore[no-any-return]
+            return ops.Split(tensor, axis=dim, num_outputs=count, outputs=count)
         else:
-            raise ShapeError("split of a recorded size into unequal parts", where=users_line(2), hint="sizes as a list")
-    return ops.Split(tensor, size_tensor(size), axis=dim, outputs=len(size))  # type: ignore[no-any-return]
+            raise ShapeError("split of a recorded size into unequal parts", hint="sizes as a list")
+    return ops.Split(tensor, size_tensor(size), axis=dim, outputs=len(size))
 
 
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunks` parts as equal as can be, or fewer where there is less. `torch.chunk`."""
     if chunks < 1:
-        raise ArgumentError("chunk needs 1 chunk or more", where=users_line(2), got=str(chunks))
-    total = input.array.shape[one_dim(dim, input.array.ndim)]
+        raise ArgumentError("chunk needs 1 chunk or more", got=str(chunks))
+    dim = one_dim(dim, input.array.ndim)
+    total = input.static_shape[dim]
+    if isinstance(input.shape[dim], Dim) and total and -(-total // -(-total // chunks)) == chunks:
+        return ops.Split(input, axis=dim, num_outputs=chunks, outputs=chunks)
     return split(input, -(-total // chunks), dim) if total else split(input, [0] * chunks, dim)
 
 
@@ -259,22 +257,19 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
         BoundsError: some of them are outside.
         ArgumentError: a start that is a tensor of another kind.
     """
-    if hasattr(start, "node") and (start.array.ndim or start.array.dtype.kind not in "iu"):
+    if is_tensor(start) and (start.array.ndim or start.array.dtype.kind not in "iu"):
         raise ArgumentError(
             "narrow starts at one whole number",
-            where=users_line(2),
             expected="an int, or an integer tensor []",
-            got=f"{start.array.dtype} {list(start.array.shape)}",
+            got=f"{start.array.dtype} {list(start.static_shape)}",
         )
     if not input.array.ndim:
-        raise ShapeError("narrow needs a dimension", where=users_line(2), got="[]")
+        raise ShapeError("narrow needs a dimension", got="[]")
     dim = one_dim(dim, input.array.ndim)
-    total = input.array.shape[dim]
+    total = input.static_shape[dim]
     if start < -total or length < 0 or (start + total if start < 0 else start) + length > total:
         raise BoundsError(
-            f"narrow reaches outside dimension {dim} of size {total}",
-            where=users_line(2),
-            got=f"start {int(start)}, length {int(length)}",
+            f"narrow reaches outside dimension {dim} of size {total}", got=f"start {int(start)}, length {int(length)}"
         )
     if start < 0:
         start = input.shape[dim] + start
@@ -284,18 +279,18 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
 def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`, without it. `torch.unbind`."""
     if not input.array.ndim:
-        raise ShapeError("unbind needs a dimension", where=users_line(2), got="[]")
+        raise ShapeError("unbind needs a dimension", got="[]")
     dim = one_dim(dim, input.array.ndim)
-    return tuple(squeeze(part, dim) for part in split(input, 1, dim)) if input.array.shape[dim] else ()
+    return tuple(squeeze(part, dim) for part in split(input, 1, dim)) if input.static_shape[dim] else ()
 
 
 def flip(input: Any, *dims: Any) -> Tensor:
     """Backwards along dimensions, a copy. `torch.flip`, ONNX Slice with steps of -1."""
     if dims == ((),):
-        return apart(input, input)
+        return in_own_memory(input, input)
     chosen = some_dims(sizes_of(dims), input.array.ndim)
     if not input.array.ndim:  # dimension 0 of a single number is named, too
-        return apart(input, input)
+        return in_own_memory(input, input)
     last, first, steps = [-1] * len(chosen), [-(2**62)] * len(chosen), [-1] * len(chosen)
     turned = ops.Slice(input, axes_tensor(last), axes_tensor(first), axes_tensor(chosen), axes_tensor(steps))
-    return apart(turned, input)
+    return in_own_memory(turned, input)

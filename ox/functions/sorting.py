@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.core.promotion import cast
+from ox.core.symbolic import size_tensor
 from ox.dtypes import bool_, uint8
 from ox.errors import BoundsError
-from ox.functions.dims import one_dim
+from ox.functions.dimension_arguments import one_dim
+from ox.functions.return_types import ValuesIndices
 from ox.functions.shapes import narrow, reshape, squeeze
-from ox.operands import cast
-from ox.ops.dim import size_tensor
-from ox.results import ValuesIndices
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["argsort", "kthvalue", "msort", "sort", "topk"]
 
 
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
@@ -27,13 +28,12 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
         BoundsError: `k` is below 0 or more than there are, or no such dimension.
     """
     dim = one_dim(dim, input.array.ndim)
-    have = input.array.shape[dim] if input.array.ndim else 1
+    have = input.static_shape[dim] if input.array.ndim else 1
     if not 0 <= k <= have:
         raise BoundsError(
             f"topk cannot choose {int(k)} of {have}",
-            where=users_line(2),
             expected=f"k from 0 to {have}",
-            got=f"k={int(k)}, dim={dim}, shape {list(input.array.shape)}",
+            got=f"k={int(k)}, dim={dim}, shape {list(input.static_shape)}",
         )
     return _ranked(input, k, dim, largest)
 
@@ -74,13 +74,12 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Values
         BoundsError: `k` is below 1 or more than there are.
     """
     dim = one_dim(dim, input.array.ndim)
-    have = input.array.shape[dim] if input.array.ndim else 1
+    have = input.static_shape[dim] if input.array.ndim else 1
     if not 1 <= k <= have:
         raise BoundsError(
             f"kthvalue cannot choose the {int(k)}th of {have}",
-            where=users_line(2),
             expected=f"k from 1 to {have}",
-            got=f"k={int(k)}, dim={dim}, shape {list(input.array.shape)}",
+            got=f"k={int(k)}, dim={dim}, shape {list(input.static_shape)}",
         )
     found = _ranked(input, k, dim, False)
     if not input.array.ndim:

@@ -8,23 +8,26 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
+from ox.core.constants import scalar
+from ox.core.promotion import cast
+from ox.core.symbolic import Dim
+from ox.core.tensor import is_tensor
 from ox.dtypes import bool_, float32, float64, int64, is_floating
 from ox.errors import ArgumentError, DTypeError
-from ox.functions.comparing import isinf, isnan, logical_not
-from ox.functions.dims import Dims, one_dim, some_dims
-from ox.functions.operand import only_floats
-from ox.functions.picking import gather
+from ox.functions.comparison import isinf, isnan, logical_not
+from ox.functions.dimension_arguments import Dims, one_dim, some_dims
+from ox.functions.gather_select import gather
+from ox.functions.operand_arguments import only_floats
 from ox.functions.pointwise import div, maximum, where
 from ox.functions.reductions import all, amax, any, argmax, count_nonzero, mean, sum
+from ox.functions.return_types import ValuesIndices
 from ox.functions.shapes import broadcast_to, permute, reshape, squeeze, unsqueeze
 from ox.functions.sorting import sort
-from ox.operands import cast, scalar
-from ox.ops.dim import Dim
-from ox.results import ValuesIndices
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = ["median", "mode", "nanmedian", "nanquantile", "quantile", "std", "std_mean", "var", "var_mean"]
 
 METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -111,18 +114,18 @@ def _along(x: Any, dim: Any) -> tuple[Tensor, int, bool]:
     return x, one_dim(dim, x.array.ndim), False
 
 
-def _filled(x: Any, dim: int, what: str) -> None:
-    if not x.array.shape[dim]:
-        raise ArgumentError(f"no elements have no {what}", where=users_line(3), got=f"shape {list(x.array.shape)}")
+def _check_not_empty(x: Any, dim: int, what: str) -> None:
+    if not x.static_shape[dim]:
+        raise ArgumentError(f"no elements have no {what}", got=f"shape {list(x.static_shape)}")
 
 
 def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:
     given, rank = dim, x.array.ndim
     if x.array.dtype == bool_:
-        raise DTypeError("a median is for numbers", where=users_line(3), got="bool", hint="x.int()")
+        raise DTypeError("a median is for numbers", got="bool", hint="x.int()")
     x, dim, flat = _along(x, dim)
     if given is not None:
-        _filled(x, dim, "median")
+        _check_not_empty(x, dim, "median")
     elif not x.array.size:
         return mean(x)  # NaN, as PyTorch has it
     ordered = sort(x, dim)
@@ -168,11 +171,11 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, method: str, skip_nan: bool) -> Tensor:
     _check_quantile(name, input, q, method)
     dtype, rank = input.array.dtype, input.array.ndim
-    many = hasattr(q, "node") and q.array.ndim == 1
+    many = is_tensor(q) and q.array.ndim == 1
     x, along, flat = _along(input, dim)
-    _filled(x, along, "quantile")
+    _check_not_empty(x, along, "quantile")
     values, nans = sort(x, along).values, isnan(x)
-    wanted = reshape(q if hasattr(q, "node") else scalar(float(q), dtype), -1)
+    wanted = reshape(q if is_tensor(q) else scalar(float(q), dtype), -1)
     wanted = reshape(wanted, [-1 if d == along else 1 for d in range(x.array.ndim)])
     # NaN stands last; the places between which each value lies, of all or of what is no NaN
     last = sum(cast(logical_not(nans), dtype), along, True) if skip_nan else scalar(x.shape[along], dtype)
@@ -188,21 +191,19 @@ def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, met
 
 
 def _check_quantile(name: str, input: Any, q: Any, method: str) -> None:
-    where = users_line(4)
     if method not in METHODS:
-        raise ArgumentError(f"{name} does not know interpolation={method!r}", where=where, expected=str(METHODS))
+        raise ArgumentError(f"{name} does not know interpolation={method!r}", expected=str(METHODS))
     if input.array.dtype not in (float32, float64):
-        raise DTypeError(f"{name} is for float32 and float64", where=where, got=str(input.array.dtype))
-    if hasattr(q, "node") and (q.array.ndim > 1 or q.array.dtype != input.array.dtype):
+        raise DTypeError(f"{name} is for float32 and float64", got=str(input.array.dtype))
+    if is_tensor(q) and (q.array.ndim > 1 or q.array.dtype != input.array.dtype):
         raise ArgumentError(
             f"{name}'s q is a number, or one dimension of them in the input's type",
-            where=where,
             expected=f"{input.array.dtype} [] or [k]",
-            got=f"{q.array.dtype} {list(q.array.shape)}",
+            got=f"{q.array.dtype} {list(q.static_shape)}",
         )
-    shares = q.array if hasattr(q, "node") else q
+    shares = q.array if is_tensor(q) else q
     if isinstance(shares, (int, float, np.ndarray)) and not np.all((shares >= 0) & (shares <= 1)):
-        raise ArgumentError(f"{name}'s q is between 0 and 1", where=where, got=str(shares))
+        raise ArgumentError(f"{name}'s q is between 0 and 1", got=str(shares))
 
 
 def _between(values: Tensor, dim: int, place: Tensor, method: str) -> Tensor:
@@ -251,7 +252,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     element with each other. `torch.mode`."""
     rank = input.array.ndim
     x, dim, _ = _along(input, dim)
-    _filled(x, dim, "mode")
+    _check_not_empty(x, dim, "mode")
     ordered = sort(x, dim).values
     count = sum(cast(unsqueeze(ordered, dim + 1) == unsqueeze(ordered, dim), int64), dim + 1)
     values = gather(ordered, dim, argmax(count, dim, True))

@@ -7,16 +7,26 @@ from math import pi
 from typing import TYPE_CHECKING, Any
 
 from ox import ops
+from ox.core.constants import scalar
+from ox.core.promotion import cast, promote_operands
+from ox.core.tensor import is_tensor
 from ox.dtypes import float64
 from ox.errors import ArgumentError
-from ox.functions.comparing import eq, isinf, isnan, logical_or
-from ox.functions.operand import floating, in_single, only_floats, unary_float, unary_wide
+from ox.functions.comparison import eq, isinf, isnan, logical_or
+from ox.functions.operand_arguments import floating, in_single, only_floats, unary_float, unary_wide
 from ox.functions.pointwise import pow, where
-from ox.operands import cast, meet, scalar
-from ox.where import users_line
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin",
+    "asinh", "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "digamma", "erf", "erfc", "erfinv", "exp", "exp2",
+    "expm1", "float_power", "hypot", "igamma", "igammac", "lgamma", "log", "log1p", "log2", "log10", "logaddexp",
+    "logaddexp2", "logit", "mvlgamma", "polygamma", "rad2deg", "rsqrt", "sigmoid", "sin", "sinc", "sinh", "sqrt",
+    "tan", "tanh", "xlogy",
+]  # fmt: skip
+
 
 sin, cos, tan, sinh, cosh, tanh = map(unary_float, (ops.Sin, ops.Cos, ops.Tan, ops.Sinh, ops.Cosh, ops.Tanh))
 asin, acos, atan = map(unary_float, (ops.Asin, ops.Acos, ops.Atan))
@@ -27,14 +37,14 @@ expm1, log1p = map(unary_float, (ops.Expm1, ops.Log1p))
 erfc, erfinv, lgamma, digamma = map(unary_wide, (ops.Erfc, ops.Erfinv, ops.Lgamma, ops.Digamma))
 
 
-def _met(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    a, b = meet(a, b)
+def _promote_floats(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    a, b = promote_operands(a, b)
     only_floats(name, a)
     return a, b
 
 
 def _floats(a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    a, b = meet(a, b)
+    a, b = promote_operands(a, b)
     return floating(a), floating(b)
 
 
@@ -78,7 +88,7 @@ def rad2deg(input: Any) -> Tensor:
 
 def atan2(input: Any, other: Any) -> Tensor:
     """The angle of the point (other, input), from -pi to pi. `torch.atan2`."""
-    return ops.Atan2(*_floats(input, other))  # type: ignore[no-any-return]
+    return ops.Atan2(*_floats(input, other))
 
 
 arctan2 = atan2
@@ -86,12 +96,12 @@ arctan2 = atan2
 
 def hypot(input: Any, other: Any) -> Tensor:
     """sqrt(input² + other²), whose squares do not overflow. `torch.hypot`. Raises DTypeError for whole numbers."""
-    return ops.Hypot(*_met("hypot", input, other))  # type: ignore[no-any-return]
+    return ops.Hypot(*_promote_floats("hypot", input, other))
 
 
 def logaddexp(input: Any, other: Any) -> Tensor:
     """log(exp(input) + exp(other)), without overflow. `torch.logaddexp`. Raises DTypeError for whole numbers."""
-    a, b = _met("logaddexp", input, other)
+    a, b = _promote_floats("logaddexp", input, other)
     first = ops.Greater(a, b)
     most, least = ops.Where(first, a, b), ops.Where(first, b, a)
     # the difference itself, for a size has no second derivative at 0; equal infinities have none
@@ -102,7 +112,7 @@ def logaddexp(input: Any, other: Any) -> Tensor:
 
 def logaddexp2(input: Any, other: Any) -> Tensor:
     """log2(2^input + 2^other), without overflow. `torch.logaddexp2`. Raises DTypeError for whole numbers."""
-    a, b = _met("logaddexp2", input, other)
+    a, b = _promote_floats("logaddexp2", input, other)
     two = scalar(log_of(2), a.array.dtype)
     return ops.Div(logaddexp(ops.Mul(a, two), ops.Mul(b, two)), two)
 
@@ -146,9 +156,9 @@ def sinc(input: Any) -> Tensor:
 
 def float_power(input: Any, exponent: Any) -> Tensor:
     """A power in float64, whatever the types. `torch.float_power`."""
-    if hasattr(exponent, "node"):
+    if is_tensor(exponent):
         exponent = cast(exponent, float64)
-    return pow(cast(input, float64) if hasattr(input, "node") else float(input), exponent)
+    return pow(cast(input, float64) if is_tensor(input) else float(input), exponent)
 
 
 def polygamma(n: int, input: Any) -> Tensor:
@@ -158,7 +168,7 @@ def polygamma(n: int, input: Any) -> Tensor:
         ArgumentError: n below 0.
     """
     if n < 0:
-        raise ArgumentError("polygamma's order is 0 or more", where=users_line(2), got=str(n))
+        raise ArgumentError("polygamma's order is 0 or more", got=str(n))
     return in_single(ops.Polygamma, floating(input), n=n) if n else digamma(input)
 
 
@@ -179,10 +189,10 @@ def gammaincc(input: Any, other: Any) -> Tensor:
 
 
 def _incomplete(op: Any, name: str, input: Any, other: Any) -> Tensor:
-    a, x = _met(name, input, other)
+    a, x = _promote_floats(name, input, other)
     dtype = a.array.dtype
     if dtype == float64:
-        return op(a, x)  # type: ignore[no-any-return]
+        return op(a, x)
     return cast(op(cast(a, float64), cast(x, float64)), dtype)
 
 
@@ -192,12 +202,12 @@ igamma, igammac = gammainc, gammaincc
 def mvlgamma(input: Any, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p. `torch.mvlgamma`."""
     if p < 1:
-        raise ArgumentError("mvlgamma's dimension is 1 or more", where=users_line(2), got=str(p))
+        raise ArgumentError("mvlgamma's dimension is 1 or more", got=str(p))
     x = floating(input)
     total: Any = p * (p - 1) / 4 * log_of(pi)
     for i in range(p):
         total = lgamma(x - i / 2) + total
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def angle(input: Any) -> Tensor:

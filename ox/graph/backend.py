@@ -12,13 +12,13 @@ from typing import Any
 import onnx
 from onnx.backend import base
 
-from ox.autograd.modes import no_grad
+from ox.autograd.grad_mode import no_grad
+from ox.core.operator import as_input
 from ox.errors import OxError
-from ox.graph.form import Graph
-from ox.graph.read import from_model
+from ox.graph.ir import Graph
+from ox.graph.reader.read import from_model
 from ox.graph.replay import replay
-from ox.ops.operator import as_input
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Prepared(base.BackendRep):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.graph.form import Array, Graph, Node, Value
+from ox.graph.ir import Array, Graph, Node, Value
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def find_leak(a: Graph, b: Graph) -> Leak | None:
             return Leak(m, "the code's path", f"{m.op_type}", f"{n.op_type} ({n.place})")
         for name, value in m.attributes.items():
             if isinstance(value, Graph) and isinstance(n.attributes.get(name), Graph):
-                inside = find_fixed(value, n.attributes[name]) or find_leak(value, n.attributes[name])
+                inside = find_fixed_reshape(value, n.attributes[name]) or find_leak(value, n.attributes[name])
                 if inside is not None:
                     return inside if inside.node is not None else replace(inside, node=m)
             elif not _equal(value, n.attributes.get(name)):
@@ -55,7 +55,7 @@ def find_leak(a: Graph, b: Graph) -> Leak | None:
     return None
 
 
-def find_fixed(a: Graph, b: Graph) -> Leak | None:
+def find_fixed_reshape(a: Graph, b: Graph) -> Leak | None:
     """The first Reshape or Expand to literal sizes that begin with the first size of recording `a`, though its input's
     first size is another in `b`: ``x.reshape(2, -1)`` at batch 2 and 3. `b` may be a recording that stopped early: then
     the operator at which it stopped counts too."""
@@ -90,12 +90,12 @@ def _compare_values(
     if x is None or y is None:
         return Leak(m, f"an input of {m.op_type}", v.name, w.name)
     if x.dtype != y.dtype or x.shape != y.shape or x.tobytes() != y.tobytes():
-        return Leak(m, f"a constant that {m.op_type} received", *_show(x, y))
+        return Leak(m, f"a constant that {m.op_type} received", *_describe(x, y))
     pairs[v] = w
     return None
 
 
-def _show(x: Array, y: Array) -> tuple[str, str]:
+def _describe(x: Array, y: Array) -> tuple[str, str]:
     if max(x.size, y.size) == 1:
         return str(x.item()), str(y.item())
     if max(x.size, y.size) <= 8:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from ox.core import operator
+from ox.core.mode import MODE
+from ox.core.operator import OPS
 from ox.errors import LoadError
-from ox.graph.form import Graph, Node, Value
-from ox.ops import operator
-from ox.ops.mode import MODE
-from ox.ops.operator import OPS
+from ox.graph.ir import Graph, Node, Value
 
 if TYPE_CHECKING:
-    from ox.tensor import Tensor
+    from ox.tensors.tensor import Tensor
 
 
 Run = Callable[[Node, "Sequence[Tensor | None]"], "tuple[Tensor, ...]"]
@@ -30,7 +30,7 @@ def call(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     since = 0 if recording is None else recording.count()
     result = op(*inputs, outputs=len(node.outputs), **node.attributes)
     if recording is not None and node.place:
-        recording.came_from(node, since)
+        recording.copy_call_site(node, since)
     results = result if isinstance(result, tuple) else (result,)
     if len(results) < len(node.outputs):
         raise LoadError(

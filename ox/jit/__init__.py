@@ -1,7 +1,7 @@
-"""`torch.jit`: scripts name it at their head, and ox needs no compiler to run or to export them.
+"""`torch.jit`: scripts import it, and ox needs no compiler to run or to export them.
 
-What `script` and `trace` are given comes back as it is, and computes the same; decorators for the compiler do nothing.
-What only a compiled program has, its files above all, is refused: a model becomes a graph by `ox.export.save`.
+`script` and `trace` return their argument, which computes the same; decorators for the compiler do nothing. Features
+of compiled programs, such as their files, are refused: `ox.export.save` writes a model as a graph.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
+from ox.core.mode import MODE
+from ox.core.warn_once import no_effect
 from ox.errors import ExportError, LoadError
-from ox.nn.module import Module
-from ox.notice import no_effect
-from ox.ops.mode import MODE
-from ox.where import users_line
+from ox.nn.base.module import Module
 
 __all__ = [
     "Attribute",
@@ -165,7 +164,6 @@ def save(m: Any, f: Any, *_: Any, **__: Any) -> None:
     """
     raise ExportError(
         "there is no TorchScript to save",
-        where=users_line(2),
         hint="ox.export.save(model, 'model.onnx', example) for a graph, ox.save(model.state_dict(), path) for weights",
     )
 
@@ -177,9 +175,9 @@ def load(f: Any, *_: Any, **__: Any) -> Any:
         LoadError: always; it names `ox.export.load`.
     """
     raise LoadError(
-        f"{f} is TorchScript, which only PyTorch runs", where=users_line(2),
+        f"{f} is TorchScript, which only PyTorch runs",
         hint="where PyTorch is, torch.onnx.export writes it as ONNX; ox.export.load reads that as a module",
     )  # fmt: skip
 
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

@@ -1,27 +1,16 @@
 """Linear algebra, under the names of `torch.linalg`, on matrices [..., m, n] of float32 and float64.
 
-Where PyTorch would take or give complex values there is only the real case: symmetric matrices for Hermitian ones, and
-no eig and eigvals, whose results are complex. det, slogdet, solve, inv, cholesky and what is made of them record; qr,
-svd, eigh, pinv and matrix_exp have no form in ONNX operators and say so.
+Only real values exist: symmetric matrices instead of Hermitian ones, and no eig and eigvals, whose results are complex.
+det, slogdet, solve, inv, cholesky and functions composed of them can be recorded; qr, svd, eigh, pinv and matrix_exp
+have no form in ONNX operators and raise an error.
 """
 
 from ox.errors import LinAlgError
-from ox.functions.call_forms import with_keywords as _with_keywords
 from ox.functions.norms import vector_norm
-from ox.linalg.factors import (
-    cond,
-    eigh,
-    eigvalsh,
-    matrix_exp,
-    matrix_norm,
-    matrix_rank,
-    norm,
-    qr,
-    svd,
-    svdvals,
-)
+from ox.functions.overloads import with_keywords as _with_keywords
+from ox.linalg.factorizations import cond, eigh, eigvalsh, matrix_exp, matrix_norm, matrix_rank, norm, qr, svd, svdvals
 from ox.linalg.products import cross, diagonal, matmul, multi_dot, vander, vecdot
-from ox.linalg.solving import (
+from ox.linalg.solvers import (
     cholesky,
     cholesky_ex,
     cholesky_inverse,

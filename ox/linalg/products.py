@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import functions
+from ox.core.promotion import cast
 from ox.dtypes import int64, is_floating
 from ox.errors import ArgumentError, ShapeError
-from ox.operands import cast
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.tensors.tensor import Tensor
 
 
 def matmul(input: Any, other: Any) -> Tensor:
@@ -20,7 +19,7 @@ def matmul(input: Any, other: Any) -> Tensor:
 
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
     """The sum of products along a dimension. `torch.linalg.vecdot`."""
-    return (x * y).sum(dim)  # type: ignore[no-any-return]
+    return (x * y).sum(dim)
 
 
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
@@ -38,19 +37,17 @@ def multi_dot(tensors: Sequence[Any]) -> Tensor:
     `torch.linalg.multi_dot`."""
     given = list(tensors)
     if len(given) < 2:
-        raise ArgumentError("multi_dot takes two tensors or more", where=users_line(2), got=str(len(given)))
+        raise ArgumentError("multi_dot takes two tensors or more", got=str(len(given)))
     if any(x.array.ndim != 2 for x in given[1:-1]) or any(x.array.ndim not in (1, 2) for x in (given[0], given[-1])):
         raise ShapeError(
-            "multi_dot takes matrices, and vectors at its ends",
-            where=users_line(2),
-            got=", ".join(str(list(x.array.shape)) for x in given),
+            "multi_dot takes matrices, and vectors at its ends", got=", ".join(str(list(x.static_shape)) for x in given)
         )
     row, column = given[0].array.ndim == 1, given[-1].array.ndim == 1
     if row:
         given[0] = functions.unsqueeze(given[0], 0)
     if column:
         given[-1] = functions.unsqueeze(given[-1], 1)
-    sizes = [x.array.shape[0] for x in given] + [given[-1].array.shape[1]]
+    sizes = [x.static_shape[0] for x in given] + [given[-1].static_shape[1]]
     made = _product(given, _splits(sizes), 0, len(given) - 1)
     if column:
         made = functions.squeeze(made, 1)
@@ -82,9 +79,9 @@ def vander(x: Any, *, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last dimension. `torch.linalg.vander`."""
     x = x if x.array.ndim else functions.reshape(x, 1)
     x = x if is_floating(x.array.dtype) else cast(x, int64)
-    count = x.array.shape[-1] if N is None else N
+    count = x.static_shape[-1] if N is None else N
     if count < 1:
-        raise ArgumentError("vander takes a vector and one power or more", where=users_line(2), got=f"N={count}")
+        raise ArgumentError("vander takes a vector and one power or more", got=f"N={count}")
     powers = [functions.ones_like(x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from ox import ops
 from ox.errors import ShapeError
 from ox.functions import broadcast_to
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.tensors.tensor import Tensor
 
 
 class SlogdetResult(NamedTuple):
@@ -55,25 +54,24 @@ class LstsqResult(NamedTuple):
 
 
 def matrices(A: Any, name: str, *, square: bool = False) -> Any:
-    """Raise `ShapeError` unless A holds matrices, square ones where asked."""
-    shape = A.array.shape
+    """Raise `ShapeError` unless A holds matrices, square ones if `square`."""
+    shape = A.static_shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         raise ShapeError(
             f"{name} takes {'square ' * square}matrices",
-            where=users_line(3),
             expected="[..., n, n]" if square else "[..., m, n]",
             got=str(list(shape)),
         )
     return A
 
 
-def turned(x: Any) -> Tensor:
+def transposed(x: Any) -> Tensor:
     """The last two dimensions exchanged."""
     rank = x.array.ndim
     return ops.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def together(A: Any, B: Any, name: str) -> tuple[Tensor, Tensor]:
+def broadcast_batches(A: Any, B: Any, name: str) -> tuple[Tensor, Tensor]:
     """Two batches of matrices with the same leading dimensions."""
     a, b = list(A.shape[:-2]), list(B.shape[:-2])
     rank = max(len(a), len(b))
@@ -81,9 +79,7 @@ def together(A: Any, B: Any, name: str) -> tuple[Tensor, Tensor]:
     for n, m in zip([1] * (rank - len(a)) + a, [1] * (rank - len(b)) + b, strict=True):
         if n != m and 1 not in (n, m):
             raise ShapeError(
-                f"{name}: the batches do not broadcast",
-                where=users_line(3),
-                got=f"{list(A.array.shape)} and {list(B.array.shape)}",
+                f"{name}: the batches do not broadcast", got=f"{list(A.static_shape)} and {list(B.static_shape)}"
             )
         lead.append(m if n == 1 else n)
     made = []

@@ -1,336 +1,46 @@
 """Modules, under the names of `torch.nn`."""
 
-from ox.doors import doors
-from ox.nn import functional, init, utils
-from ox.nn.activation import (
-    GELU,
-    GLU,
-    Hardsigmoid,
-    Hardswish,
-    LogSigmoid,
-    Mish,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-)
-from ox.nn.adaptive import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-)
-from ox.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
-from ox.nn.attention import MultiheadAttention
-from ox.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
-from ox.nn.class_loss import CrossEntropyLoss, CTCLoss, LinearCrossEntropyLoss, NLLLoss, NLLLoss2d
-from ox.nn.containers import ModuleDict, ModuleList, Sequential
-from ox.nn.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-)
-from ox.nn.conv_transpose import (
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-)
-from ox.nn.distance import CosineSimilarity, PairwiseDistance
-from ox.nn.dropout import (
-    AlphaDropout,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    FeatureAlphaDropout,
-)
-from ox.nn.embedding import Embedding, EmbeddingBag
-from ox.nn.lazy_conv import (
-    LazyConv1d,
-    LazyConv2d,
-    LazyConv3d,
-    LazyConvTranspose1d,
-    LazyConvTranspose2d,
-    LazyConvTranspose3d,
-)
-from ox.nn.lazy_norm import (
-    LazyBatchNorm1d,
-    LazyBatchNorm2d,
-    LazyBatchNorm3d,
-    LazyInstanceNorm1d,
-    LazyInstanceNorm2d,
-    LazyInstanceNorm3d,
-)
-from ox.nn.linear import Bilinear, Flatten, Identity, LazyLinear, Linear, Unflatten
-from ox.nn.loss import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    GaussianNLLLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MSELoss,
-    PoissonNLLLoss,
-    SmoothL1Loss,
-    SoftMarginLoss,
-)
-from ox.nn.margin import (
-    CosineEmbeddingLoss,
-    HingeEmbeddingLoss,
-    MarginRankingLoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from ox.nn.module import Module
-from ox.nn.norm import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
-from ox.nn.padding import (
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
-from ox.nn.parameter import Buffer, Parameter
-from ox.nn.parameter_containers import ParameterDict, ParameterList
-from ox.nn.pool import (
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    FractionalMaxPool2d,
-    FractionalMaxPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
-from ox.nn.rectify import (
-    CELU,
-    ELU,
-    SELU,
-    Hardshrink,
-    Hardtanh,
-    LeakyReLU,
-    PReLU,
-    ReLU,
-    ReLU6,
-    RReLU,
-    Softshrink,
-    Threshold,
-)
-from ox.nn.recurrent import GRU, LSTM, RNN, RNNBase
-from ox.nn.running_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from ox.nn.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
-from ox.nn.sync_norm import SyncBatchNorm
-from ox.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
-from ox.nn.uninitialized import UninitializedBuffer, UninitializedParameter
-from ox.nn.vision import (
-    ChannelShuffle,
-    Fold,
-    PixelShuffle,
-    PixelUnshuffle,
-    Unfold,
-    Upsample,
-    UpsamplingBilinear2d,
-    UpsamplingNearest2d,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "SELU",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveLogSoftmaxWithLoss",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AlphaDropout",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Bilinear",
-    "Buffer",
-    "CTCLoss",
-    "ChannelShuffle",
-    "CircularPad1d",
-    "CircularPad2d",
-    "CircularPad3d",
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "ConstantPad3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineEmbeddingLoss",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "CrossMapLRN2d",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Dropout3d",
-    "Embedding",
-    "EmbeddingBag",
-    "FeatureAlphaDropout",
-    "Flatten",
-    "Fold",
-    "FractionalMaxPool2d",
-    "FractionalMaxPool3d",
-    "GRUCell",
-    "GaussianNLLLoss",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "Identity",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "InstanceNorm3d",
-    "KLDivLoss",
-    "L1Loss",
-    "LPPool1d",
-    "LPPool2d",
-    "LPPool3d",
-    "LSTMCell",
-    "LayerNorm",
-    "LazyBatchNorm1d",
-    "LazyBatchNorm2d",
-    "LazyBatchNorm3d",
-    "LazyConv1d",
-    "LazyConv2d",
-    "LazyConv3d",
-    "LazyConvTranspose1d",
-    "LazyConvTranspose2d",
-    "LazyConvTranspose3d",
-    "LazyInstanceNorm1d",
-    "LazyInstanceNorm2d",
-    "LazyInstanceNorm3d",
-    "LazyLinear",
-    "LeakyReLU",
-    "Linear",
-    "LinearCrossEntropyLoss",
-    "LocalResponseNorm",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MarginRankingLoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-    "Mish",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiLabelMarginLoss",
-    "MultiLabelSoftMarginLoss",
-    "MultiMarginLoss",
-    "MultiheadAttention",
-    "NLLLoss",
-    "NLLLoss2d",
-    "PReLU",
-    "PairwiseDistance",
-    "Parameter",
-    "ParameterDict",
-    "ParameterList",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "PoissonNLLLoss",
-    "RMSNorm",
-    "RNNBase",
-    "RNNCell",
-    "RNNCellBase",
-    "RReLU",
-    "ReLU",
-    "ReLU6",
-    "ReflectionPad1d",
-    "ReflectionPad2d",
-    "ReflectionPad3d",
-    "ReplicationPad1d",
-    "ReplicationPad2d",
-    "ReplicationPad3d",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "SyncBatchNorm",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "Transformer",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "TripletMarginLoss",
-    "TripletMarginWithDistanceLoss",
-    "Unflatten",
-    "Unfold",
-    "UninitializedBuffer",
-    "UninitializedParameter",
-    "Upsample",
-    "UpsamplingBilinear2d",
-    "UpsamplingNearest2d",
-    "ZeroPad1d",
-    "ZeroPad2d",
-    "ZeroPad3d",
-    "functional",
-    "init",
-    "utils",
-]
+from ox.core.lazy import lazy_modules, public_names
+from ox.nn import functional as functional
+from ox.nn import init as init
+from ox.nn import utils as utils
+from ox.nn.base.module import *
+from ox.nn.base.uninitialized import *
+from ox.nn.layers.activation import *
+from ox.nn.layers.adaptive_pool import *
+from ox.nn.layers.adaptive_softmax import *
+from ox.nn.layers.attention import *
+from ox.nn.layers.batch_norm import *
+from ox.nn.layers.class_loss import *
+from ox.nn.layers.containers import *
+from ox.nn.layers.conv import *
+from ox.nn.layers.conv_transpose import *
+from ox.nn.layers.distance import *
+from ox.nn.layers.dropout import *
+from ox.nn.layers.embedding import *
+from ox.nn.layers.lazy_conv import *
+from ox.nn.layers.lazy_norm import *
+from ox.nn.layers.linear import *
+from ox.nn.layers.loss import *
+from ox.nn.layers.margin_loss import *
+from ox.nn.layers.normalization import *
+from ox.nn.layers.padding import *
+from ox.nn.layers.parameter_containers import *
+from ox.nn.layers.pool import *
+from ox.nn.layers.rectifier import *
+from ox.nn.layers.recurrent import *
+from ox.nn.layers.recurrent_cells import *
+from ox.nn.layers.softmax import *
+from ox.nn.layers.sync_batch_norm import *
+from ox.nn.layers.transformer import *
+from ox.nn.layers.vision import *
+from ox.nn.parameter import *
 
-__getattr__, __dir__ = doors(__name__, ("common_types", "modules", "parallel"), {"DataParallel": "ox.nn.parallel"})
+if not TYPE_CHECKING:  # type checkers follow the imports
+    __all__ = sorted(public_names(globals()) | {"functional", "init", "utils"})
+
+__getattr__, __dir__ = lazy_modules(
+    __name__, ("attention", "common_types", "modules", "parallel"), {"DataParallel": "ox.nn.parallel"}
+)

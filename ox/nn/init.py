@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from ox import random
+from ox.core.mode import switch_mode
+from ox.core.operator import as_input
+from ox.core.promotion import cast
 from ox.errors import ArgumentError
 from ox.functions import full_like
-from ox.nn import truncated
-from ox.operands import cast
-from ox.ops.explain import place
-from ox.ops.mode import switched
-from ox.ops.operator import as_input
-from ox.tensor import Tensor
+from ox.nn import truncated_normal
+from ox.tensors.tensor import Tensor
 
 _LINEAR = ["linear", *(f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3))]
 _GAINS = {**dict.fromkeys(_LINEAR, 1.0), "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
@@ -29,17 +28,15 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
-        raise ArgumentError(
-            f"no gain is known for {nonlinearity!r}", where=place(), expected=", ".join([*_GAINS, "leaky_relu"])
-        )
+        raise ArgumentError(f"no gain is known for {nonlinearity!r}", expected=", ".join([*_GAINS, "leaky_relu"]))
     return _GAINS[nonlinearity]
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """What a unit of this weight takes in and gives out. PyTorch's name, which layers that people write call."""
-    shape = tensor.array.shape
+    shape = tensor.static_shape
     if len(shape) < 2:
-        raise ArgumentError("a fan needs two dimensions or more", where=place(), got=f"shape {list(shape)}")
+        raise ArgumentError("a fan needs two dimensions or more", got=f"shape {list(shape)}")
     field = math.prod(shape[2:])
     return shape[1] * field, shape[0] * field
 
@@ -58,7 +55,7 @@ def skipped() -> Iterator[None]:
 
 
 def _write(tensor: Tensor, values: Tensor, name: str) -> Tensor:
-    with switched(grad=False):
+    with switch_mode(grad=False):
         return tensor.assign(cast(values, tensor.array.dtype), name)
 
 
@@ -67,10 +64,10 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     if _skipping.get():
         return tensor
     if random.is_torch_compatible():
-        with switched(grad=False):
+        with switch_mode(grad=False):
             return tensor.uniform_(a, b, generator=generator)
-    with switched(grad=False):
-        return _write(tensor, random.uniform(tensor.array.shape, generator=generator) * (b - a) + a, "uniform_")
+    with switch_mode(grad=False):
+        return _write(tensor, random.uniform(tensor.static_shape, generator=generator) * (b - a) + a, "uniform_")
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
@@ -78,10 +75,10 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     if _skipping.get():
         return tensor
     if random.is_torch_compatible():
-        with switched(grad=False):
+        with switch_mode(grad=False):
             return tensor.normal_(mean, std, generator=generator)
-    with switched(grad=False):
-        return _write(tensor, random.normal(tensor.array.shape, generator=generator) * std + mean, "normal_")
+    with switch_mode(grad=False):
+        return _write(tensor, random.normal(tensor.static_shape, generator=generator) * std + mean, "normal_")
 
 
 def trunc_normal_(
@@ -89,11 +86,11 @@ def trunc_normal_(
 ) -> Tensor:
     """Normal, cut off outside [a, b], by the inverse of the distribution function."""
     if random.is_torch_compatible():
-        with switched(grad=False):
-            return truncated.normal_(tensor, mean, std, a, b, generator)
+        with switch_mode(grad=False):
+            return truncated_normal.normal_(tensor, mean, std, a, b, generator)
     low, high = (0.5 * (1 + math.erf((edge - mean) / std / math.sqrt(2))) for edge in (a, b))
-    with switched(grad=False):
-        drawn = random.uniform(tensor.array.shape, generator=generator).cpu().array.astype(np.float64)
+    with switch_mode(grad=False):
+        drawn = random.uniform(tensor.static_shape, generator=generator).cpu().array.astype(np.float64)
     values = erfinv((low + (high - low) * drawn) * 2 - 1) * (std * math.sqrt(2)) + mean
     return _write(tensor, as_input(np.clip(values, a, b).astype(np.float32)).to(tensor.device), "trunc_normal_")
 
@@ -113,7 +110,7 @@ _FAR = [-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.005739
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """All elements one value."""
-    with switched(grad=False):
+    with switch_mode(grad=False):
         return _write(tensor, full_like(tensor, val), "constant_")
 
 
@@ -139,7 +136,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
-        raise ArgumentError(f"mode is not {mode!r}", where=place(), expected="'fan_in' or 'fan_out'")
+        raise ArgumentError(f"mode is not {mode!r}", expected="'fan_in' or 'fan_out'")
     return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"])
 
 
@@ -161,18 +158,17 @@ def kaiming_normal_(
 def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
     if tensor.array.ndim != 2:
-        raise ArgumentError("eye_ fills matrices", where=place(), got=f"shape {list(tensor.array.shape)}")
-    return _write(tensor, as_input(np.eye(*tensor.array.shape, dtype=np.float32)).to(tensor.device), "eye_")
+        raise ArgumentError("eye_ fills matrices", got=f"shape {list(tensor.static_shape)}")
+    return _write(tensor, as_input(np.eye(*tensor.static_shape, dtype=np.float32)).to(tensor.device), "eye_")
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution weight of 3 to 5 dimensions that passes as many channels through unchanged as it can, in each
     group."""
-    shape = tensor.array.shape
+    shape = tensor.static_shape
     if len(shape) not in (3, 4, 5) or shape[0] % groups:
         raise ArgumentError(
             "dirac_ fills weights of convolutions, 3 to 5 dimensions, whose output channels the groups divide",
-            where=place(),
             got=f"shape {list(shape)}, {groups} groups",
         )
     values = np.zeros(shape, np.float32)
@@ -187,9 +183,9 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """A matrix of normal values, in each column of which a part `sparsity` of the rows is 0 (Martens, 2010)."""
     if tensor.array.ndim != 2:
-        raise ArgumentError("sparse_ fills matrices", where=place(), got=f"shape {list(tensor.array.shape)}")
-    rows, columns = tensor.array.shape
-    with switched(grad=False):
+        raise ArgumentError("sparse_ fills matrices", got=f"shape {list(tensor.static_shape)}")
+    rows, columns = tensor.static_shape
+    with switch_mode(grad=False):
         if random.is_torch_compatible():
             return _sparse_by_columns(tensor, sparsity, std, generator)
         values = random.normal((rows, columns), generator=generator).cpu().array * std
@@ -200,7 +196,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 def _sparse_by_columns(tensor: Tensor, sparsity: float, std: float, generator: Any) -> Tensor:
     """As PyTorch draws: the rows of each column in an order of the default generator."""
-    rows, columns = tensor.array.shape
+    rows, columns = tensor.static_shape
     values = normal_(tensor, 0.0, std, generator).detach().cpu().array.copy()
     for column in range(columns):
         values[random.randperm(rows).array[: math.ceil(sparsity * rows)], column] = 0
@@ -210,13 +206,13 @@ def _sparse_by_columns(tensor: Tensor, sparsity: float, std: float, generator: A
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Orthonormal rows or columns (Saxe et al., 2013), of the tensor as [shape[0], rest]."""
     _calculate_fan_in_and_fan_out(tensor)
-    rows = tensor.array.shape[0]
-    with switched(grad=False):
+    rows = tensor.static_shape[0]
+    with switch_mode(grad=False):
         kind = tensor.array.dtype if random.is_torch_compatible() else None
         drawn = random.normal((rows, tensor.array.size // rows), kind, generator).cpu().array
     q, r = np.linalg.qr(drawn.T if drawn.shape[0] < drawn.shape[1] else drawn)
     q = q * np.sign(np.diag(r))
-    q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.array.shape) * gain
+    q = (q.T if drawn.shape[0] < drawn.shape[1] else q).reshape(tensor.static_shape) * gain
     return _write(tensor, as_input(np.ascontiguousarray(q, drawn.dtype)).to(tensor.device), "orthogonal_")
 
 
@@ -244,8 +240,8 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    from ox.nn import older_init
+    from ox.nn import legacy_init
 
-    if name in older_init.NAMES:
-        return older_init.named(name)
+    if name in legacy_init.NAMES:
+        return legacy_init.named(name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

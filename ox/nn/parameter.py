@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.creation import as_array
-from ox.tensor import Tensor
+from ox.functions.creation import as_array
+from ox.tensors.tensor import Tensor
+
+__all__ = ["Buffer", "Parameter"]
 
 
 class Parameter(Tensor):
@@ -52,7 +54,7 @@ class Buffer(Tensor):
 
 def __getattr__(name: str) -> Any:
     if name in ("UninitializedBuffer", "UninitializedParameter"):  # PyTorch has them in this file
-        from ox.nn import uninitialized
+        from ox.nn.base import uninitialized
 
         return getattr(uninitialized, name)
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

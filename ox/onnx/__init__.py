@@ -1,4 +1,4 @@
-"""`torch.onnx`: `export` writes by `ox.export.save`, which proves the file before it is there."""
+"""`torch.onnx`: `export` calls `ox.export.save`, which verifies the file before it appears."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
+from ox.core.mode import MODE
+from ox.core.warn_once import no_effect
 from ox.errors import ArgumentError
 from ox.export import Report, save
-from ox.export.example import argument_names
-from ox.graph.opset import LOWEST, LOWEST_ASKED
-from ox.nn.module import Module
-from ox.notice import no_effect
-from ox.ops.mode import MODE
-from ox.where import users_line
+from ox.export.example_inputs import argument_names
+from ox.graph.writer.opset import LOWEST, LOWEST_ALLOWED
+from ox.nn.base.module import Module
 
 __all__ = ["OperatorExportTypes", "TrainingMode", "export", "is_in_onnx_export", "select_model_mode_for_export"]
 
@@ -78,22 +77,21 @@ def export(
             an argument that PyTorch has not.
         ExportError: the model cannot be recorded, written or proven.
     """
-    where = users_line(2)
     if f is None:
-        raise ArgumentError("an export needs a file", where=where, hint="f='model.onnx'")
+        raise ArgumentError("an export needs a file", hint="f='model.onnx'")
     if unknown := sorted(set(options) - _WITHOUT_EFFECT):
-        raise ArgumentError(f"ox.onnx.export has no argument {unknown[0]}", where=where, hint="ox.export.save")
+        raise ArgumentError(f"ox.onnx.export has no argument {unknown[0]}", hint="ox.export.save")
     if dynamic_shapes is not None:
-        raise ArgumentError("dynamic_shapes is for torch.export", where=where, hint="dynamic_axes={'x': {0: 'batch'}}")
+        raise ArgumentError("dynamic_shapes is for torch.export", hint="dynamic_axes={'x': {0: 'batch'}}")
     if training not in (TrainingMode.EVAL, False, None):
-        raise ArgumentError("models are written in eval mode", where=where, got=str(training), hint="without training=")
+        raise ArgumentError("models are written in eval mode", got=str(training), hint="without training=")
     example, keywords = _example(args, kwargs)
     own = list(keywords) if keywords else argument_names(model, len(example))
     names = [*(input_names or ()), *own[len(input_names or ()) :]]
     if len(names) > len(example):
-        raise ArgumentError("there are more names than inputs", where=where, expected=str(own), got=str(names))
+        raise ArgumentError("there are more names than inputs", expected=str(own), got=str(names))
     axes = dynamic_axes or {}
-    dims = {name: _dims(name, value, axes.get(name, ()), where) for name, value in zip(names, example, strict=True)}
+    dims = {name: _dims(name, value, axes.get(name, ())) for name, value in zip(names, example, strict=True)}
     values = dict(zip(keywords, example, strict=True)) if keywords else tuple(example)
     opset = _opset(opset_version)
     return save(model, f, values, input_names=names, output_names=output_names, dims=dims, opset=opset)
@@ -105,20 +103,16 @@ def _example(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[list[Any], li
     if values and isinstance(values[-1], Mapping):
         kwargs = {**values.pop(), **(kwargs or {})}
     if kwargs and values:
-        raise ArgumentError(
-            "inputs are given by position or by name, not both", where=users_line(3), hint="all of them in kwargs="
-        )
+        raise ArgumentError("inputs are given by position or by name, not both", hint="all of them in kwargs=")
     return (list(kwargs.values()), list(kwargs)) if kwargs else (values, [])
 
 
-def _dims(name: str, value: Any, axes: Mapping[int, str] | Sequence[int], where: str) -> list[int | str]:
+def _dims(name: str, value: Any, axes: Mapping[int, str] | Sequence[int]) -> list[int | str]:
     """The sizes of an input, with names for those that may vary."""
     dims: list[int | str] = list(value.shape)
     for axis in axes:
         if not -len(dims) <= axis < len(dims):
-            raise ArgumentError(
-                f"dynamic_axes names dimension {axis} of {name}", where=where, expected=f"of {len(dims)} dimensions"
-            )
+            raise ArgumentError(f"dynamic_axes names dimension {axis} of {name}", expected=f"of {len(dims)} dimensions")
         unnamed = f"{name}_{axis}" if axis % len(dims) else "batch"
         dims[axis] = axes[axis] if isinstance(axes, Mapping) else unnamed
     return dims
@@ -126,9 +120,9 @@ def _dims(name: str, value: Any, axes: Mapping[int, str] | Sequence[int], where:
 
 def _opset(version: int | None) -> int | None:
     """The opset that is asked for, or None, with a word about it, where none so old is written."""
-    if version is None or version >= LOWEST_ASKED:
+    if version is None or version >= LOWEST_ALLOWED:
         return version
-    no_effect(f"opset_version={version}", f"none below {LOWEST_ASKED} is written; the file has {LOWEST} or newer")
+    no_effect(f"opset_version={version}", f"none below {LOWEST_ALLOWED} is written; the file has {LOWEST} or newer")
     return None
 
 
@@ -144,4 +138,4 @@ def select_model_mode_for_export(model: Module, mode: Any) -> Iterator[None]:
     yield
 
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

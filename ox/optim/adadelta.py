@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import options
@@ -36,7 +35,7 @@ class Adadelta(Formula):
     ) -> None:
         how = options(foreach=foreach, capturable=capturable, differentiable=differentiable)
         if not 0 <= rho <= 1:
-            raise ArgumentError("rho lies in [0, 1]", where=place(), got=str(rho))
+            raise ArgumentError("rho must be in [0, 1]", got=str(rho))
         settings = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "maximize": maximize, **how})
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from ox import functions as F
 from ox import ops
+from ox.core.constants import scalar
+from ox.core.operator import make_tensor
+from ox.core.promotion import cast
 from ox.dtypes import float64, onnx_type
 from ox.errors import ArgumentError
-from ox.operands import cast, scalar
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer, narrow_or_same, options
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Adafactor(Optimizer):
@@ -47,7 +47,6 @@ class Adafactor(Optimizer):
         if beta2_decay > 0 or d < 1 or any(e is not None and e < 0 for e in eps):
             raise ArgumentError(
                 "Adafactor cannot do this",
-                where=place(),
                 expected="beta2_decay of 0 or less, eps of 0 or more, d of 1 or more",
                 got=f"{beta2_decay}, {eps}, {d}",
             )
@@ -55,7 +54,7 @@ class Adafactor(Optimizer):
         super().__init__(params, {**settings, **options(foreach=foreach), "maximize": maximize})
 
     def _shapes(self, p: Tensor) -> dict[str, tuple[int, ...]]:
-        shape = p.array.shape
+        shape = p.static_shape
         if len(shape) < 2:
             return {"variance": shape}
         return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
@@ -98,10 +97,8 @@ class Adafactor(Optimizer):
 
 def _size(x: Tensor) -> Tensor:
     """The root mean square."""
-    root: Tensor = F.sqrt(ops.ReduceMean(x * x, keepdims=0))
-    return root
+    return F.sqrt(ops.ReduceMean(x * x, keepdims=0))
 
 
 def _towards(old: Tensor, new: Tensor, part: Tensor) -> Tensor:
-    moved: Tensor = old + (new - old) * part
-    return moved
+    return old + (new - old) * part

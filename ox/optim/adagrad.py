@@ -7,13 +7,12 @@ from typing import Any
 
 from ox.errors import GradientError
 from ox.functions import sqrt
-from ox.ops.explain import place
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import options
 from ox.optim.sparse_adam import add_rows
 from ox.sparse.tensor import SparseTensor, at
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Adagrad(Formula):
@@ -46,7 +45,7 @@ class Adagrad(Formula):
 
     def _sparse(self, p: Tensor, grad: SparseTensor, state: dict[str, Any], group: Group) -> None:
         if group["weight_decay"]:
-            raise GradientError("Adagrad takes sparse gradients without weight decay", where=place())
+            raise GradientError("Adagrad takes sparse gradients without weight decay")
         state["step"].array += 1
         g = grad.values()
         add_rows(state["sum"], grad, g * g, "Adagrad.step")

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from ox import functions, ops
+from ox.core.constants import scalar
+from ox.core.operator import make_tensor
+from ox.core.promotion import cast
 from ox.dtypes import float64, onnx_type
-from ox.operands import cast, scalar
-from ox.ops.operator import make_tensor
 from ox.optim import kernels
 from ox.optim.group import Group
-from ox.optim.optimizer import Optimizer, narrow_or_same, written
-from ox.tensor import Tensor
+from ox.optim.optimizer import Optimizer, count_kernel_write, narrow_or_same
+from ox.tensors.tensor import Tensor
 
 Numbers = SimpleNamespace  # a group's numbers by name, and what `_derive` adds
 
@@ -52,20 +53,17 @@ class Formula(Optimizer, ABC):
         starts = {**({"step": 0.0} if self._counts else {}), **self._starts(group)}
         return {
             **{name: make_tensor(np.asarray(value, np.float32)) for name, value in starts.items()},
-            **{
-                name: make_tensor(p.array * 0 + np.asarray(v, p.array.dtype))
-                for name, v in self._moments(group).items()
-            },
+            **{name: make_tensor(np.full_like(p.array, value)) for name, value in self._moments(group).items()},
         }
 
-    def _held(self, p: Tensor, group: Group) -> dict[str, Any]:
-        """The parameter's state, with what a setting that was changed since asks for."""
+    def _state_of(self, p: Tensor, group: Group) -> dict[str, Any]:
+        """The parameter's state; entries that a changed setting needs are added."""
         state = self.state[p]
-        if any(name not in state for name in self._moments(group)):
-            state.update({name: t for name, t in self._initial(p, group).items() if name not in state})
+        if any(state.get(name) is None for name in self._moments(group)):  # PyTorch saves a None for SGD
+            state.update({name: t for name, t in self._initial(p, group).items() if state.get(name) is None})
         return state
 
-    def _whole(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
+    def _full_update(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
         if group.get("maximize"):
             g = -g
         if group.get("weight_decay"):
@@ -83,27 +81,27 @@ class Formula(Optimizer, ABC):
         def update(arrays: list[Any], _: list[Any], n: Numbers) -> None:
             p, g, *held = arrays
             state = dict(zip(moments, held, strict=True))
-            p[...] = self._whole(np, p, g, state, n, group)
+            p[...] = self._full_update(np, p, g, state, n, group)
             for key, array in zip(moments, held, strict=True):
                 array[...] = state[key]
 
         for p in params:
-            state = self._held(p, group)
+            state = self._state_of(p, group)
             n = Numbers(**fixed, **{key: float(state[key].array) for key in scalars})
             if self._counts:
                 state["step"].array += 1
-                written(state["step"], name)
+                count_kernel_write(state["step"], name)
                 self._derive(np, n, float(state["step"].array))
             # NumPy's own numbers would widen float32 arrays
             n = Numbers(**{key: float(value) for key, value in vars(n).items()})
             for key in scalars:
                 state[key].array[...] = getattr(n, key)
-                written(state[key], name)
+                count_kernel_write(state[key], name)
             held = [state[key] for key in moments]
             tensors: Any = [p, p.grad, *held]
             kernels.in_pieces(update, tensors, 0, n)
             for tensor in (p, *held):
-                written(tensor, name)
+                count_kernel_write(tensor, name)
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         name = f"{type(self).__name__}.step"
@@ -116,9 +114,9 @@ class Formula(Optimizer, ABC):
             self._derive(functions, n, ops.Cast(step, to=double))
         for key in scalars:
             state[key].assign(getattr(n, key), name)
-        held = self._held(p, group)
+        held = self._state_of(p, group)
         moments = {key: cast(held[key], kind) for key in self._moments(group)}
-        value = self._whole(functions, cast(p, kind), cast(grad, kind), moments, n, group)
+        value = self._full_update(functions, cast(p, kind), cast(grad, kind), moments, n, group)
         for key, tensor in moments.items():
             state[key].assign(tensor, name)
         p.assign(value, name)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.operator import make_tensor
+from ox.core.promotion import cast
 from ox.dtypes import DType
-from ox.operands import cast
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Group(dict[str, Any]):

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ox.ops.node import Handle
-from ox.profiler.collect import COLLECTOR, record_function
+from ox.core.node import Handle
+from ox.profiler.collection import COLLECTOR, record_function
 
 Hook = Callable[..., Any]
 
 
 class Hooked:
-    """Mixed into Optimizer. A subclass may define a `step` of its own: its hooks run around that too."""
+    """Mixin of Optimizer. A subclass may override `step`: hooks run around that too."""
 
     _all_hooks: dict[str, list[Hook]] | None = None
     _stepping = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 CHUNK = 1 << 16  # elements: parameter, gradient, two moments and a temporary in float32 are 1.3 MB
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
+from ox.core.mode import MODE, switch_mode
+from ox.core.operator import make_tensor
+from ox.core.promotion import cast
 from ox.errors import ArgumentError, RecordError
-from ox.operands import cast
-from ox.ops.explain import place
-from ox.ops.mode import MODE, switched
-from ox.ops.operator import make_tensor
 from ox.optim.line_search import Point, strong_wolfe
 from ox.optim.optimizer import Optimizer
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class LBFGS(Optimizer):
@@ -41,9 +40,7 @@ class LBFGS(Optimizer):
         line_search_fn: str | None = None,
     ) -> None:
         if line_search_fn not in (None, "strong_wolfe"):
-            raise ArgumentError(
-                f"LBFGS knows no line search {line_search_fn!r}", where=place(), expected="None or 'strong_wolfe'"
-            )
+            raise ArgumentError(f"LBFGS has no line search {line_search_fn!r}", expected="None or 'strong_wolfe'")
         most = max_iter * 5 // 4 if max_eval is None else max_eval
         settings = {"lr": lr, "max_iter": max_iter, "max_eval": most, "history_size": history_size}
         tolerances = {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
@@ -51,7 +48,7 @@ class LBFGS(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups:
-            raise ArgumentError("LBFGS has one group", where=place(), hint="all parameters in one list")
+            raise ArgumentError("LBFGS has one group", hint="all parameters in one list")
         super().add_param_group(param_group)
 
     def _shape(self, name: str, p: Tensor) -> tuple[int, ...] | None:
@@ -60,12 +57,12 @@ class LBFGS(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Up to `max_iter` iterations. Returns the loss at the start. Raises ArgumentError without a closure."""
         if closure is None:
-            raise ArgumentError("LBFGS asks for the loss more than once", where=place(), hint="optimizer.step(closure)")
+            raise ArgumentError("LBFGS evaluates the loss several times per step", hint="optimizer.step(closure)")
         if MODE.get().recording is not None:
             raise RecordError("a step of LBFGS depends on values, and cannot be recorded", hint="Adam or SGD")
-        with switched(grad=True):
+        with switch_mode(grad=True):
             loss = closure()
-        with switched(grad=False):
+        with switch_mode(grad=False):
             self._iterate(closure, float(loss))
         return loss
 
@@ -88,9 +85,9 @@ class LBFGS(Optimizer):
             before, slope = value, dot(gradient, d)
             if slope > -group["tolerance_change"]:
                 break
-            asked = 0
+            evaluations_in_step = 0
             if group["line_search_fn"]:
-                point, asked = self._search(
+                point, evaluations_in_step = self._search(
                     closure, d, Point(0.0, value, gradient, slope), t, group["max_eval"] - evaluations
                 )
                 state["t"], value, gradient = point.t, point.loss, point.gradient
@@ -98,9 +95,9 @@ class LBFGS(Optimizer):
             else:
                 self._move(t, d)
                 if iteration != group["max_iter"]:
-                    value, gradient, asked = *self._evaluate(closure), 1
-            evaluations += asked
-            state["func_evals"] += asked
+                    value, gradient, evaluations_in_step = *self._evaluate(closure), 1
+            evaluations += evaluations_in_step
+            state["func_evals"] += evaluations_in_step
             done = evaluations >= group["max_eval"] or largest(gradient) <= group["tolerance_grad"]
             if done or largest(d) * state["t"] <= group["tolerance_change"]:
                 break
@@ -111,7 +108,7 @@ class LBFGS(Optimizer):
         """Minus the inverse Hessian times the gradient, by the two loops over remembered steps."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
-            return gradient.neg()  # type: ignore[no-any-return]
+            return gradient.neg()
         y, s = gradient - state["prev_flat_grad"], state["d"] * state["t"]
         curvature = dot(y, s)
         changes, moves, inverse = state["old_dirs"], state["old_stps"], state["ro"]
@@ -131,7 +128,7 @@ class LBFGS(Optimizer):
         d = q * state["H_diag"]
         for y, s, r, alpha in zip(changes, moves, inverse, reversed(alphas), strict=True):
             d = d + s * (alpha - dot(y, d) * r)
-        return d  # type: ignore[no-any-return]
+        return d
 
     def _search(self, closure: Callable[[], Any], d: Tensor, start: Point, t: float, most: int) -> tuple[Point, int]:
         params = self.param_groups[0]["params"]
@@ -147,23 +144,22 @@ class LBFGS(Optimizer):
         return strong_wolfe(at, start, t, largest(d), most)
 
     def _evaluate(self, closure: Callable[[], Any]) -> tuple[float, Tensor]:
-        with switched(grad=True):
+        with switch_mode(grad=True):
             loss = float(closure())
         return loss, self._gradient()
 
     def _gradient(self) -> Tensor:
         """All gradients as one vector."""
         params = self.param_groups[0]["params"]
-        flat: Tensor = F.cat(
+        return F.cat(
             [make_tensor(p.array * 0).reshape(-1) if p.grad is None else p.grad.to_dense().reshape(-1) for p in params]
         )
-        return flat
 
     def _move(self, t: float, d: Tensor) -> None:
         """Every parameter by its part of t·d."""
         start = 0
         for p in self.param_groups[0]["params"]:
-            part = d[start : start + p.array.size].reshape(*p.array.shape)
+            part = d[start : start + p.array.size].reshape(*p.static_shape)
             p.assign(p + cast(part, p.array.dtype) * t, "LBFGS.step")
             start += p.array.size
 

@@ -19,7 +19,7 @@ class Point(NamedTuple):
 
 
 def strong_wolfe(at: Callable[[float], Point], start: Point, t: float, largest: float, most: int) -> tuple[Point, int]:
-    """The best point found, and how often the loss was asked for.
+    """The best point and the number of evaluations of the loss.
 
     Args:
         at: evaluates a step length; `start` is what it gives at 0, `t` the first to try.

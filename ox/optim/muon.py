@@ -8,13 +8,12 @@ from typing import Any
 
 from ox import functions as F
 from ox import ops
+from ox.core.operator import make_tensor
+from ox.core.promotion import cast
 from ox.errors import ArgumentError
-from ox.operands import cast
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer, narrow_or_same
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Muon(Optimizer):
@@ -45,14 +44,11 @@ class Muon(Optimizer):
     ) -> None:
         if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
             raise ArgumentError(
-                f"Muon knows no adjust_lr_fn {adjust_lr_fn!r}",
-                where=place(),
-                expected="'original' or 'match_rms_adamw'",
+                f"Muon has no adjust_lr_fn {adjust_lr_fn!r}", expected="'original' or 'match_rms_adamw'"
             )
         if len(ns_coefficients) != 3 or not 0 <= ns_steps < 100:
             raise ArgumentError(
                 "Muon runs a polynomial of three coefficients fewer than 100 times",
-                where=place(),
                 got=f"{ns_coefficients}, {ns_steps} times",
             )
         settings = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
@@ -61,12 +57,11 @@ class Muon(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        wrong = [list(p.array.shape) for p in self.param_groups[-1]["params"] if p.array.ndim != 2]
+        wrong = [list(p.static_shape) for p in self.param_groups[-1]["params"] if p.array.ndim != 2]
         if wrong:
             self.param_groups.pop()
             raise ArgumentError(
                 "Muon takes matrices only",
-                where=place(),
                 got=f"shapes {wrong[:4]}",
                 hint="another optimizer, such as AdamW, for the others",
             )
@@ -82,7 +77,7 @@ class Muon(Optimizer):
         b = b + (g - b) * (1 - momentum)
         state["momentum_buffer"].assign(b, "Muon.step")
         update = _orthogonal(g + (b - g) * momentum if group["nesterov"] else b, group)
-        rows, columns = p.array.shape
+        rows, columns = p.static_shape
         ratio = 0.2 * sqrt(max(rows, columns)) if group["adjust_lr_fn"] == "match_rms_adamw" else 0.0
         ratio = ratio or sqrt(max(1, rows / columns))
         value = value * (1 - lr * group.tensor("weight_decay"))
@@ -92,7 +87,7 @@ class Muon(Optimizer):
 def _orthogonal(x: Tensor, group: Group) -> Tensor:
     """About U·Vᵀ of x = U·S·Vᵀ, by Newton and Schulz's iteration: each singular value ends between 0.5 and 1.5."""
     a, b, c = (group.tensor(f"ns_coefficient{i}") for i in (1, 2, 3))
-    tall = x.array.shape[0] > x.array.shape[1]
+    tall = x.static_shape[0] > x.static_shape[1]
     x = ops.Transpose(x, perm=[1, 0]) if tall else x
     norm = F.sqrt(ops.ReduceSum(x * x, keepdims=0))
     x = x / F.maximum(norm, group.cast("eps", x.array.dtype))

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.mode import MODE, switch_mode
+from ox.core.operator import as_input, make_tensor
 from ox.dtypes import DType, float32, is_floating
 from ox.errors import ArgumentError, GradientError, LoadError
-from ox.ops.explain import place
-from ox.ops.mode import MODE, switched
-from ox.ops.operator import as_input, make_tensor
 from ox.optim.group import Group
 from ox.optim.hooks import Hooked
-from ox.sparse.make import cleared
+from ox.sparse.creation import cleared
 from ox.sparse.tensor import SparseTensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 ParamsT = params_t = Iterable[Tensor] | Iterable[dict[str, Any]]
 required: Any = type(
     "required", (), {"__repr__": lambda self: "<required parameter>"}
-)()  # what old optimizers' defaults say
+)()  # the placeholder for required settings in old optimizers
 NOT_NEGATIVE = frozenset(
     ["lr", "weight_decay", "momentum", "eps", "alpha", "rho", "lr_decay", "initial_accumulator_value", "momentum_decay"]
 )
@@ -34,23 +33,22 @@ def options(**given: Any) -> dict[str, Any]:
     if given.get("differentiable"):
         raise ArgumentError(
             "an optimizer's step is not differentiable",
-            where=place(),
             hint="write the update yourself, on tensors that ox.autograd.grad(..., create_graph=True) gave",
         )
     if given.get("fused") and given.get("foreach"):
-        raise ArgumentError("fused and foreach are two ways of one step", where=place(), got="both")
+        raise ArgumentError("fused and foreach are two ways of one step", got="both")
     return given
 
 
 class Optimizer(Hooked):
     """The base: `torch.optim.Optimizer`.
 
-    A subclass says how one group is updated, twice: `_update` in operators, which a recording sees, and `_fast`, the
+    A subclass implements the update of a group twice: `_update` in operators, which a recording sees, and `_fast`, the
     same on arrays in place, which eager training uses. A test holds the two together.
 
     Args:
         params: tensors, (name, tensor) pairs, or dicts of a group each: ``{"params": [...], "lr": ...}``.
-        defaults: what a group does not say.
+        defaults: settings that a group does not have.
     """
 
     _scalars = frozenset({"step"})  # state of no dimensions, which stays on the host
@@ -61,16 +59,12 @@ class Optimizer(Hooked):
         self.param_groups: list[Group] = []
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor):
-            raise ArgumentError(
-                "an optimizer takes an iterable of tensors", where=place(), got="one Tensor", hint="[tensor]"
-            )
+            raise ArgumentError("an optimizer takes an iterable of tensors", got="one Tensor", hint="[tensor]")
         if isinstance(params, set):
-            raise ArgumentError(
-                "an optimizer takes its parameters in an order", where=place(), got="a set", hint="a list"
-            )
+            raise ArgumentError("an optimizer takes its parameters in an order", got="a set", hint="a list")
         groups = list(params)
         if not groups:
-            raise ArgumentError(f"{type(self).__name__} got no parameters", where=place(), hint="model.parameters()")
+            raise ArgumentError(f"{type(self).__name__} got no parameters", hint="model.parameters()")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
@@ -83,7 +77,6 @@ class Optimizer(Hooked):
         if "params" not in param_group:
             raise ArgumentError(
                 "a group has no parameters",
-                where=place(),
                 expected="{'params': [...], ...}",
                 got=", ".join(map(repr, param_group)) or "an empty dict",
             )
@@ -93,17 +86,17 @@ class Optimizer(Hooked):
         taken = {id(p) for group in self.param_groups for p in group["params"]}
         for p in params:
             if not isinstance(p, Tensor):
-                raise ArgumentError("an optimizer takes tensors", where=place(), got=type(p).__name__)
+                raise ArgumentError("an optimizer takes tensors", got=type(p).__name__)
             if not p.is_leaf:
-                raise ArgumentError("an optimizer takes leaves", where=place(), got="a computed tensor")
+                raise ArgumentError("an optimizer takes leaves", got="a computed tensor")
             if id(p) in taken:
-                raise ArgumentError("a parameter is in two groups", where=place(), got=f"shape {list(p.array.shape)}")
+                raise ArgumentError("a parameter is in two groups", got=f"shape {list(p.static_shape)}")
             taken.add(id(p))
         names = [name for name, _ in named if name is not None]
         if any((len(names) > 0) != ("param_names" in group) for group in self.param_groups) or 0 < len(names) < len(
             params
         ):
-            raise ArgumentError("either all parameters have names or none has", where=place())
+            raise ArgumentError("either all parameters have names or none has")
         entries = {**self.defaults, **param_group, "params": params, **({"param_names": names} if names else {})}
         self._check(entries)
         self.param_groups.append(Group(entries))
@@ -111,10 +104,10 @@ class Optimizer(Hooked):
     def _check(self, settings: Mapping[str, Any]) -> None:
         for name in NOT_NEGATIVE & settings.keys():
             if not isinstance(settings[name], tuple) and not float(settings[name]) >= 0:
-                raise ArgumentError(f"{name} must not be negative", where=place(), got=str(settings[name]))
+                raise ArgumentError(f"{name} must not be negative", got=str(settings[name]))
         for beta in settings.get("betas", ()):
             if not 0 <= beta < 1:
-                raise ArgumentError("betas lie in [0, 1)", where=place(), got=str(settings["betas"]))
+                raise ArgumentError("betas lie in [0, 1)", got=str(settings["betas"]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients, or fill them with zeros."""
@@ -129,10 +122,10 @@ class Optimizer(Hooked):
         """Update every parameter that has a gradient. Returns what `closure` (run first, with gradients on) returns."""
         loss = None
         if closure is not None:
-            with switched(grad=True):
+            with switch_mode(grad=True):
                 loss = closure()
         recording = MODE.get().recording is not None
-        with switched(grad=False):
+        with switch_mode(grad=False):
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
                 for p in params:
@@ -166,7 +159,6 @@ class Optimizer(Hooked):
         """The update for a sparse gradient, whose entries are each there once."""
         raise GradientError(
             f"{type(self).__name__} does not take sparse gradients",
-            where=place(),
             hint="SparseAdam, Adagrad or SGD, or an Embedding with sparse=False",
         )
 
@@ -207,7 +199,6 @@ class Optimizer(Hooked):
         if have != given:
             raise LoadError(
                 f"the state does not fit {type(self).__name__}",
-                where=place(),
                 expected=f"groups of {have} parameters",
                 got=f"groups of {given}",
                 hint="the model and the groups that the state was saved from",
@@ -239,17 +230,16 @@ class Optimizer(Hooked):
 
     def _shape(self, name: str, p: Tensor) -> tuple[int, ...] | None:
         """The shape that a state tensor of this name must have; None for any."""
-        return () if name in self._scalars else p.array.shape
+        return () if name in self._scalars else p.static_shape
 
     def _copied(self, name: str, number: int, value: Any, p: Tensor) -> Any:
         if not isinstance(value, Tensor | np.ndarray | np.generic):
             return value
         tensor = as_input(value.array if isinstance(value, Tensor) else value)
-        shape, fits = tensor.array.shape, self._shape(name, p)
+        shape, fits = tensor.static_shape, self._shape(name, p)
         if fits is not None and shape != fits:
             raise LoadError(
                 f"the optimizer's state '{name}' does not fit parameter {number}",
-                where=place(),
                 expected=str(list(fits)),
                 got=str(list(shape)),
             )
@@ -268,12 +258,11 @@ class Optimizer(Hooked):
 
 
 def _refuse_unasked(cls: type) -> None:
-    """Raise ArgumentError for a class that says in `_init_group` what a step of PyTorch's asks, and ox's does not."""
+    """Raise ArgumentError for a class that overrides PyTorch's `_init_group`, which ox's step does not call."""
     own = next(each for each in cls.__mro__ if "step" in vars(each))
     if own.__module__.startswith("ox.") and hasattr(cls, "_init_group"):
         raise ArgumentError(
             f"{cls.__name__} replaces _init_group, which {own.__name__}.step of ox does not call",
-            where=place(),
             hint="def step(self, closure=None) beside it, or _initial(p, group) for the state before the first step",
         )
 
@@ -283,7 +272,7 @@ def narrow_or_same(p: Tensor) -> DType:
     return float32 if p.array.dtype.itemsize < 4 else p.array.dtype
 
 
-def written(tensor: Tensor, by: str) -> None:
+def count_kernel_write(tensor: Tensor, by: str) -> None:
     """Count a write that a kernel did in a tensor's memory, so that a backward which needs the old value notices."""
     version = tensor._shared_version()
     version[0] += 1

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import options
 
 
 class Rprop(Formula):
-    """Every element has a step of its own that grows while its gradient keeps its sign, and shrinks (and is not taken)
+    """Every element has its own step size, which grows while its gradient keeps its sign, and shrinks (without a step)
     when that changes (Riedmiller and Braun, 1993); for whole data sets, not batches. `torch.optim.Rprop`.
 
     Args:
@@ -37,7 +36,7 @@ class Rprop(Formula):
     ) -> None:
         how = options(foreach=foreach, capturable=capturable, differentiable=differentiable)
         if not 0 < etas[0] < 1 < etas[1]:
-            raise ArgumentError("etas are a factor below 1 and one above", where=place(), got=str(etas))
+            raise ArgumentError("etas are a factor below 1 and one above", got=str(etas))
         settings = {"lr": lr, "etas": etas, "step_sizes": step_sizes}
         super().__init__(params, {**settings, "maximize": maximize, **how})
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from ox import ops
 from ox.errors import ArgumentError, GradientError, RecordError
-from ox.operands import cast
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
 from ox.optim import kernels
+from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
-from ox.optim.optimizer import Optimizer, narrow_or_same, options, written
+from ox.optim.optimizer import count_kernel_write, options
 from ox.optim.sparse_adam import add_rows
 from ox.sparse.tensor import SparseTensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
-class SGD(Optimizer):
+class SGD(Formula):
     """d = g + weight_decay·p;  b = momentum·b + (1 - dampening)·d (d itself at first);  p -= lr·b, or with Nesterov
     lr·(d + momentum·b). `torch.optim.SGD`.
 
     Args:
         maximize: climb instead.
     """
+
+    _counts = False
 
     def __init__(
         self,
@@ -48,29 +45,24 @@ class SGD(Optimizer):
         settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize, **how})
 
-    def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
+    def _moments(self, group: Group) -> dict[str, float]:
         # zeros: with them the first step gives b = d, but for dampening, which _first mends
-        return {"momentum_buffer": make_tensor(np.zeros_like(p.array))} if group["momentum"] else {}
+        return {"momentum_buffer": 0.0} if group["momentum"] else {}
 
     def _fast(self, params: list[Tensor], group: Group) -> None:
         lr = -group["lr"] if group["maximize"] else group["lr"]
         momentum = group["momentum"]
         for p in params:
-            buffer = self._buffer(p, group)
-            tensors: Any = [p, p.grad] if buffer is None else [p, p.grad, buffer]
-            keep = 1.0 if buffer is not None and self._first(buffer, group) else 1.0 - group["dampening"]
+            buffers = [self._buffer(p, group)] if momentum else []
+            keep = 1.0 if buffers and self._first(buffers[0], group) else 1.0 - group["dampening"]
+            tensors: Any = [p, p.grad, *buffers]
             kernels.in_pieces(kernels.sgd, tensors, 2, lr, group["weight_decay"], momentum, keep, group["nesterov"])
-            written(p, "SGD.step")
-            if buffer is not None:
-                written(buffer, "SGD.step")
+            for tensor in (p, *buffers):
+                count_kernel_write(tensor, "SGD.step")
 
-    def _buffer(self, p: Tensor, group: Group) -> Tensor | None:
-        if not group["momentum"]:
-            return None
-        state = self.state[p]
-        if state.get("momentum_buffer") is None:
-            state.update(self._initial(p, group))
-        return state["momentum_buffer"]  # type: ignore[no-any-return]
+    def _buffer(self, p: Tensor, group: Group) -> Tensor:
+        buffer: Tensor | None = self.state[p].get("momentum_buffer")
+        return self._state_of(p, group)["momentum_buffer"] if buffer is None else buffer
 
     def _first(self, buffer: Tensor, group: Group) -> bool:
         """Whether this buffer was never written, which only matters with dampening."""
@@ -80,29 +72,22 @@ class SGD(Optimizer):
         if group["momentum"] or group["weight_decay"]:
             raise GradientError(
                 "SGD takes sparse gradients without momentum and weight decay",
-                where=place(),
                 hint="SparseAdam, or an Embedding with sparse=False",
             )
         rate = group["lr"] if group["maximize"] else -group["lr"]
         add_rows(p, grad, grad.values() * rate, "SGD.step")
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
-        kind = narrow_or_same(p)
-        value, d = cast(p, kind), cast(grad, kind)
-        if group["maximize"]:
-            d = ops.Neg(d)
-        if group["weight_decay"]:
-            d = ops.Add(d, ops.Mul(value, group.cast("weight_decay", kind)))
-        buffer = self._buffer(p, group)
-        if buffer is not None:
-            if self._first(buffer, group):
-                raise RecordError(
-                    "the first step of SGD with dampening differs from the others",
-                    hint="take one step before recording, or dampening=0",
-                )
-            momentum = group.cast("momentum", kind)
-            added = d if not group["dampening"] else ops.Mul(d, 1 - group.cast("dampening", kind))
-            b = ops.Add(ops.Mul(cast(buffer, kind), momentum), added)
-            buffer.assign(b, "SGD.step")
-            d = ops.Add(d, ops.Mul(b, momentum)) if group["nesterov"] else b
-        p.assign(ops.Sub(value, ops.Mul(d, group.cast("lr", kind))), "SGD.step")
+        if group["momentum"] and self._first(self._buffer(p, group), group):
+            raise RecordError(
+                "the first step of SGD with dampening differs from the others",
+                hint="take one step before recording, or dampening=0",
+            )
+        super()._update(p, grad, state, group)
+
+    def _rule(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:
+        if group["momentum"]:
+            added = g * (1 - n.dampening) if group["dampening"] else g
+            b = s["momentum_buffer"] = s["momentum_buffer"] * n.momentum + added
+            g = g + b * n.momentum if group["nesterov"] else b
+        return p - g * n.lr

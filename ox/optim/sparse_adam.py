@@ -7,13 +7,12 @@ from math import sqrt
 from typing import Any
 
 from ox import functions as F
+from ox.core.operator import make_tensor
 from ox.errors import ArgumentError, GradientError, RecordError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
 from ox.optim.group import Group
-from ox.optim.optimizer import Optimizer, written
+from ox.optim.optimizer import Optimizer, count_kernel_write
 from ox.sparse.tensor import SparseTensor, at
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 def add_rows(tensor: Tensor, grad: SparseTensor, values: Tensor, by: str) -> None:
@@ -23,7 +22,7 @@ def add_rows(tensor: Tensor, grad: SparseTensor, values: Tensor, by: str) -> Non
     if not getattr(array.flags, "writeable", True):
         tensor.array = array = array.copy()
     array[tuple(index)] += values.array.astype(array.dtype)
-    written(tensor, by)
+    count_kernel_write(tensor, by)
 
 
 class SparseAdam(Optimizer):
@@ -43,7 +42,7 @@ class SparseAdam(Optimizer):
         maximize: bool = False,
     ) -> None:
         if not lr > 0 or not eps > 0:
-            raise ArgumentError("lr and eps of SparseAdam are positive", where=place(), got=f"{lr}, {eps}")
+            raise ArgumentError("lr and eps of SparseAdam are positive", got=f"{lr}, {eps}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
 
     def _initial(self, p: Tensor, group: Group) -> dict[str, Any]:
@@ -63,11 +62,7 @@ class SparseAdam(Optimizer):
         add_rows(p, grad, (m + to_m) / (F.sqrt(v + to_v) + group["eps"]) * -rate, "SparseAdam.step")
 
     def _fast(self, params: list[Tensor], group: Group) -> None:
-        raise GradientError(
-            "SparseAdam takes sparse gradients only",
-            where=place(),
-            hint="Adam, or an Embedding with sparse=True",
-        )
+        raise GradientError("SparseAdam takes sparse gradients only", hint="Adam, or an Embedding with sparse=True")
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         raise RecordError("a sparse gradient depends on values, and cannot be recorded", hint="Adam")

@@ -8,16 +8,15 @@ from itertools import chain
 from math import cos, pi
 from typing import Any
 
+from ox.core.mode import switch_mode
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
 from ox.functions import ones_like, zeros_like
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 from ox.nn.parameter import Buffer
-from ox.ops.explain import place
-from ox.ops.mode import switched
 from ox.optim.lr_scheduler.base import LRScheduler, per_group
 from ox.optim.optimizer import Optimizer
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 AvgFn = Callable[[Tensor, Tensor, Tensor], Tensor]
 MultiAvgFn = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], None]
@@ -26,10 +25,10 @@ MultiAvgFn = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor], None]
 def get_ema_avg_fn(decay: float = 0.999) -> AvgFn:
     """decay·average + (1 - decay)·parameter, of one tensor."""
     if not 0 <= decay <= 1:
-        raise ArgumentError("decay lies in [0, 1]", where=place(), got=str(decay))
+        raise ArgumentError("decay must be in [0, 1]", got=str(decay))
 
     def average(averaged: Tensor, current: Tensor, count: Tensor) -> Tensor:
-        return averaged * decay + current * (1 - decay)  # type: ignore[no-any-return]
+        return averaged * decay + current * (1 - decay)
 
     return average
 
@@ -38,14 +37,14 @@ def get_swa_avg_fn() -> AvgFn:
     """The mean of all so far, of one tensor."""
 
     def average(averaged: Tensor, current: Tensor, count: Tensor) -> Tensor:
-        return averaged + (current - averaged) / (count + 1)  # type: ignore[no-any-return]
+        return averaged + (current - averaged) / (count + 1)
 
     return average
 
 
 def _of_lists(average: AvgFn) -> MultiAvgFn:
     def update(averaged: Sequence[Tensor], current: Sequence[Tensor], count: Tensor) -> None:
-        with switched(grad=False):
+        with switch_mode(grad=False):
             for a, b in zip(averaged, current, strict=True):
                 a.copy_(average(a, b, count))
 
@@ -85,7 +84,7 @@ class AveragedModel(Module):
     ) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
-            raise ArgumentError("AveragedModel takes avg_fn or multi_avg_fn", where=place(), got="both")
+            raise ArgumentError("AveragedModel takes avg_fn or multi_avg_fn", got="both")
         self.module = deepcopy(model)
         if device is not None:
             self.module.to(device)
@@ -103,7 +102,7 @@ class AveragedModel(Module):
         if self.use_buffers:
             own, theirs = list(chain(own, held)), list(chain(theirs, present))  # type: ignore[arg-type]
         pairs = [(a.detach(), b.detach().to(a.device)) for a, b in zip(own, theirs, strict=True)]
-        with switched(grad=False):
+        with switch_mode(grad=False):
             for a, b in pairs:
                 if not self.n_averaged.item() or not is_floating(a.array.dtype):
                     a.copy_(b)
@@ -126,7 +125,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -
     if not layers:
         return
     momenta, training = [m.momentum for m in layers], model.training
-    with switched(grad=False):
+    with switch_mode(grad=False):
         for m in layers:
             m.running_mean.copy_(zeros_like(m.running_mean))
             m.running_var.copy_(ones_like(m.running_var))
@@ -162,7 +161,6 @@ class SWALR(LRScheduler):
         if anneal_strategy not in ("cos", "linear") or not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ArgumentError(
                 "SWALR cannot plan this",
-                where=place(),
                 expected="anneal_epochs of 0 or more, anneal_strategy 'cos' or 'linear'",
                 got=f"{anneal_epochs}, {anneal_strategy!r}",
             )

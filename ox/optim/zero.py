@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from ox import distributed as dist
-from ox.distributed.coalesced import share
+from ox.core.mode import MODE, switch_mode
+from ox.core.operator import make_tensor
+from ox.distributed.coalesced import broadcast_coalesced
 from ox.dtypes import ALL
 from ox.errors import ArgumentError, RecordError
-from ox.ops.explain import place
-from ox.ops.mode import MODE, switched
-from ox.ops.operator import make_tensor
 from ox.optim.lbfgs import LBFGS
 from ox.optim.optimizer import Optimizer
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 LARGE = 1 << 16  # bytes from which a parameter is broadcast by itself, without a copy
 _TYPES = {dtype.name: dtype for dtype in ALL}
@@ -63,13 +62,12 @@ class ZeroRedundancyOptimizer(Optimizer):
         if overlap_with_ddp:
             raise ArgumentError(
                 "an update of shards does not begin before the backward has ended",
-                where=place(),
                 expected="overlap_with_ddp=False",
                 got="overlap_with_ddp=True",
             )
         kind: Any = optimizer_class
         if isinstance(kind, type) and issubclass(kind, LBFGS):
-            raise ArgumentError("LBFGS has one state for all parameters, which cannot be dealt out", where=place())
+            raise ArgumentError("LBFGS has one state for all parameters, which cannot be dealt out")
         self.process_group = process_group
         self.world, self.rank = dist.get_world_size(process_group), dist.get_rank(process_group)
         self.parameters_as_bucket_view = parameters_as_bucket_view
@@ -78,7 +76,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.defaults, self.param_groups = self.optim.defaults, self.optim.param_groups
         self._owner: dict[int, int] = {}
         self._load = [0] * self.world
-        self._whole: dict[int, dict[str, Any]] | None = None
+        self._gathered_state: dict[int, dict[str, Any]] | None = None
         self._flat: list[tuple[int, Tensor, list[Tensor]]] = []
         for group in self.param_groups:
             self._deal(group["params"])
@@ -89,16 +87,15 @@ class ZeroRedundancyOptimizer(Optimizer):
         return self.optim.state
 
     def _deal(self, params: list[Tensor]) -> None:
-        told: list[Any] = [None] * self.world
-        mine = [[list(p.array.shape), p.array.dtype.name, bool(p.requires_grad)] for p in params]
-        dist.all_gather_object(told, mine, self.process_group)
-        for rank, theirs in enumerate(told):
-            if theirs != told[0]:
+        gathered: list[Any] = [None] * self.world
+        mine = [[list(p.static_shape), p.array.dtype.name, bool(p.requires_grad)] for p in params]
+        dist.all_gather_object(gathered, mine, self.process_group)
+        for rank, theirs in enumerate(gathered):
+            if theirs != gathered[0]:
                 raise ArgumentError(
                     f"ZeroRedundancyOptimizer: the parameters of rank {rank} are not those of rank 0",
-                    where=place(),
-                    expected=f"{len(told[0])} parameters of the same shapes and types, in the same order",
-                    got=_difference(told[0], theirs),
+                    expected=f"{len(gathered[0])} parameters of the same shapes and types, in the same order",
+                    got=_difference(gathered[0], theirs),
                 )
         for p in sorted(params, key=lambda p: -p.array.size):
             least = self._load.index(min(self._load))
@@ -116,7 +113,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             end = 0
             for p in members:
                 start, end = end, end + p.array.size
-                p.array = flat[start:end].reshape(p.array.shape)
+                p.array = flat[start:end].reshape(p.static_shape)
             self._flat.append((owner, make_tensor(flat), members))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -132,9 +129,9 @@ class ZeroRedundancyOptimizer(Optimizer):
             raise RecordError("a step of ZeroRedundancyOptimizer cannot be recorded: a graph does not know of ranks")
         loss = None
         if closure is not None:
-            with switched(grad=True):
+            with switch_mode(grad=True):
                 loss = closure()
-        self._whole = None
+        self._gathered_state = None
         everything = [group["params"] for group in self.param_groups]
         try:
             for group in self.param_groups:
@@ -152,20 +149,20 @@ class ZeroRedundancyOptimizer(Optimizer):
         if self._flat:
             jobs = [(owner, flat, members) for owner, flat, members in self._flat]
         else:
-            jobs = [(self._owner[id(p)], make_tensor(p.array), [p]) for p in self._trained() if _alone(p)]
+            jobs = [(self._owner[id(p)], make_tensor(p.array), [p]) for p in self._trained() if _is_sent_alone(p)]
         works = [
             (dist.broadcast(flat, self._global(owner), self.process_group, async_op=True), owner, members)
             for owner, flat, members in jobs
         ]
         if not self._flat:
-            small = [p for p in self._trained() if not _alone(p)]
+            small = [p for p in self._trained() if not _is_sent_alone(p)]
             for owner in range(self.world):
-                share([p for p in small if self._owner[id(p)] == owner], owner, self.process_group, by)
+                broadcast_coalesced([p for p in small if self._owner[id(p)] == owner], owner, self.process_group, by)
         for work, owner, members in works:
             assert work is not None  # with async_op there is one
             work.wait()
             for p in members if owner != self.rank else ():
-                p.wrote(by)
+                p.count_write(by)
 
     def _trained(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
@@ -183,10 +180,12 @@ class ZeroRedundancyOptimizer(Optimizer):
         step. All ranks call this together. The others hold no more memory for it than before."""
         here = dist.get_group_rank(self.process_group, to)
         own = [(number, self.state[p]) for number, p in enumerate(self._numbered()) if p in self.state]
-        told: list[Any] = [None] * self.world
-        dist.all_gather_object(told, [[number, _described(state)] for number, state in own], self.process_group)
-        self._whole = {} if self.rank == here else None
-        for rank, described in enumerate(told):
+        gathered: list[Any] = [None] * self.world
+        dist.all_gather_object(
+            gathered, [[number, _shapes_and_types(state)] for number, state in own], self.process_group
+        )
+        self._gathered_state = {} if self.rank == here else None
+        for rank, described in enumerate(gathered):
             for k, (number, entries) in enumerate(described):
                 state = own[k][1] if rank == self.rank else {}
                 for name, form in entries.items():
@@ -197,8 +196,8 @@ class ZeroRedundancyOptimizer(Optimizer):
                     elif rank == self.rank and form[0] == "tensor":
                         array = np.ascontiguousarray(state[name].array)
                         dist.send(make_tensor(array.reshape(-1)), to, self.process_group)
-                if self._whole is not None:
-                    self._whole[number] = state
+                if self._gathered_state is not None:
+                    self._gathered_state[number] = state
 
     def _received(self, form: list[Any], rank: int) -> Any:
         if form[0] != "tensor":
@@ -214,18 +213,17 @@ class ZeroRedundancyOptimizer(Optimizer):
         Raises:
             ArgumentError: it was not brought together on this rank since the last step.
         """
-        if self._whole is None and self.world > 1:
+        if self._gathered_state is None and self.world > 1:
             raise ArgumentError(
                 f"the optimizer's state is spread over {self.world} ranks",
-                where=place(),
                 got=f"no consolidate_state_dict(to={dist.get_rank()}) since the last step",
                 hint="optimizer.consolidate_state_dict(to=0) on every rank, then state_dict() on rank 0",
             )
         for hook in list(self._hooks("state_pre")):
             hook(self)
         given = self.optim.state_dict()
-        if self._whole is not None:
-            given["state"] = {number: dict(self._whole[number]) for number in sorted(self._whole)}
+        if self._gathered_state is not None:
+            given["state"] = {number: dict(self._gathered_state[number]) for number in sorted(self._gathered_state)}
         for hook in list(self._hooks("state_post")):
             changed = hook(self, given)
             given = given if changed is None else changed
@@ -242,7 +240,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         mine = {str(n) for n, p in zip(given, numbered, strict=False) if self._owner[id(p)] == self.rank}
         own = {n: state for n, state in state_dict["state"].items() if str(n) in mine}
         self.optim.load_state_dict({**state_dict, "state": own})
-        self._whole = None
+        self._gathered_state = None
         for hook in list(self._hooks("load_post")):
             hook(self)
 
@@ -250,14 +248,14 @@ class ZeroRedundancyOptimizer(Optimizer):
         return f"ZeroRedundancyOptimizer of {self.world} ranks: {self.optim!r}"
 
 
-def _alone(p: Tensor) -> bool:
+def _is_sent_alone(p: Tensor) -> bool:
     array = p.array
     return bool(array.nbytes >= LARGE and array.flags.c_contiguous and getattr(array.flags, "writeable", True))
 
 
-def _described(state: Mapping[str, Any]) -> dict[str, Any]:
+def _shapes_and_types(state: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: ["tensor", x.array.dtype.name, list(x.array.shape)] if isinstance(x, Tensor) else ["value", x]
+        name: ["tensor", x.array.dtype.name, list(x.static_shape)] if isinstance(x, Tensor) else ["value", x]
         for name, x in state.items()
     }
 

@@ -1,6 +1,6 @@
-"""PyTorch scripts brought to ox: their imports rewritten, and a list of what has no counterpart (`ox port`).
+"""PyTorch scripts for ox: changes their imports, and lists names without a counterpart (`ox port`).
 
-A script is read, never run. All of its text but the imports stays as it is, byte for byte.
+A script is read, never run. Except for its imports, it stays the same byte for byte.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ox.porting.imports import rewrite
 from ox.porting.source import Source
-from ox.porting.uses import Missing, find_missing
+from ox.porting.unsupported import Missing, find_missing
 
 __all__ = ["Missing", "Ported", "Source", "find_missing", "port", "rewrite"]
 

@@ -9,7 +9,7 @@ import json
 from functools import cache
 from importlib import resources
 
-from ox.doors import missing
+from ox.core.lazy import missing
 
 # the modules whose imports are rewritten, and what stands for them
 MODULES = {"torch": "ox", "torchvision": "ox.vision", "functorch": "ox.func", "einops.layers.torch": "ox.einops"}
@@ -51,7 +51,7 @@ NEED_PYTORCH = {
     "torchmetrics": "ox.train.metrics, or a few lines of tensors",
     "torchsummary": "`ox inspect` shows an exported file",
     "torchtext": "ox.data.datasets has text; its tokenizers are those of the package tokenizers",
-    "triton": "an operator is written in Python; see ox.ops.operator",
+    "triton": "an operator is written in Python; see ox.core.operator",
     "xformers": "F.scaled_dot_product_attention",
 }
 

@@ -1,8 +1,8 @@
-"""Where the time goes, under the names of `torch.profiler`."""
+"""Time and memory of operators, under the names of `torch.profiler`."""
 
-from ox.profiler.collect import record_function
+from ox.profiler.collection import record_function
 from ox.profiler.event import Average, Averages, Event
-from ox.profiler.profile import (
+from ox.profiler.profile_session import (
     ProfilerAction,
     ProfilerActivity,
     profile,

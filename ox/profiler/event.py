@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 
 OPERATOR, RANGE, BACKWARD, FLIGHT = "operator", "range", "backward", "flight"
-FLIGHT_LANE = 1  # the thread's number that stands for what is on its way
+FLIGHT_LANE = 1  # the thread number of collectives in flight
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Event:
 
 @dataclass
 class Average:
-    """All events of one name, phase and, where asked for, shapes, line or module."""
+    """All events of one name, phase and, if grouped by them, shapes, line or module."""
 
     key: str
     phase: str
@@ -111,7 +110,7 @@ class Averages(list[Average]):
             ArgumentError: another `sort_by`.
         """
         if sort_by is not None and sort_by not in SORTS:
-            raise ArgumentError(f"a table is not sorted by {sort_by!r}", where=place(), expected=", ".join(SORTS))
+            raise ArgumentError(f"a table is not sorted by {sort_by!r}", expected=", ".join(SORTS))
         rows = sorted(self, key=lambda r: -getattr(r, sort_by)) if sort_by else list(self)
         whole = sum(r.self_cpu_time_total for r in self) or 1.0
         columns: list[tuple[str, Callable[[Average], str]]] = [
@@ -156,7 +155,7 @@ class Averages(list[Average]):
 
 
 def averages(events: Iterable[Event], shown: set[str], shapes: bool, lines: bool, modules: bool) -> Averages:
-    """Events gathered by name and phase, and by what is asked for besides."""
+    """Events grouped by name and phase, and by further keys."""
     rows: dict[Any, Average] = {}
     for e in events:
         key = (e.name, e.phase, e.shapes if shapes else (), e.line if lines else "", e.module if modules else "")

@@ -1,21 +1,42 @@
-"""How many multiplications and additions a call asks for; of the operators that do most of them."""
+"""The multiplications and additions of a call, for the operators with most of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isqrt, prod
 from typing import Any
 
+Count = Callable[[list[Any], Any], int]
+
+
+def _matmul(arrays: list[Any], out: Any) -> int:
+    if not arrays[0].ndim:
+        return 0
+    inner = arrays[0].size // max(prod(arrays[0].shape[:-1]), 1)
+    return int(2 * out.size * inner)
+
+
+def _gemm(arrays: list[Any], out: Any) -> int:
+    # either may be transposed: what the two and the result have, without their common size
+    return 2 * isqrt(arrays[0].size * arrays[1].size * out.size)
+
+
+def _conv(arrays: list[Any], out: Any) -> int:
+    return _windows(arrays[1], out)
+
+
+def _conv_transpose(arrays: list[Any], out: Any) -> int:
+    return _windows(arrays[1], arrays[0])
+
+
+def _windows(weight: Any, places: Any) -> int:
+    return int(2 * places.size * prod(weight.shape[1:])) if weight.ndim > 2 else 0
+
+
+COUNTS: dict[str, Count] = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "ConvTranspose": _conv_transpose}
+
 
 def flops(name: str, arrays: list[Any], result: Any) -> int:
-    """Two for each product that is added up; 0 for operators that are not known here."""
-    out = result[0] if isinstance(result, tuple) else result
-    if name in ("MatMul", "Gemm") and arrays[0].ndim:
-        inner = arrays[0].size // max(prod(arrays[0].shape[:-1]), 1)
-        if name == "Gemm":  # either may be transposed: what the two and the result have, without their common size
-            return 2 * isqrt(arrays[0].size * arrays[1].size * out.size)
-        return int(2 * out.size * inner)
-    if name in ("Conv", "ConvTranspose") and arrays[1].ndim > 2:
-        weight = arrays[1]
-        spread = out if name == "Conv" else arrays[0]
-        return int(2 * spread.size * prod(weight.shape[1:]))
-    return 0
+    """Two for each product that is added up; 0 for operators that are not in `COUNTS`."""
+    count = COUNTS.get(name)
+    return 0 if count is None else count(arrays, result[0] if isinstance(result, tuple) else result)

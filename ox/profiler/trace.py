@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ox.files import write_whole
 from ox.profiler.event import FLIGHT_LANE, OPERATOR, Event
+from ox.serialization.files import write_whole
 
 
 def chrome(events: Iterable[Event], steps: Iterable[tuple[str, float, float]] = ()) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""Serves ONNX files over HTTP: Open Inference Protocol V2, proven dynamic batching, limits on everything it reads.
+"""Serves ONNX files over HTTP and gRPC: Open Inference Protocol V2, safe dynamic batching, limits on all requests.
 
-ox.serve.serve(["model.onnx"], port=8000)          # blocks until Ctrl-C, then drains
-with ox.serve.Server(["model.onnx"]) as server:    # in a thread of its own, for tests and notebooks
+ox.serve.serve(["model.onnx"], port=8000)          # blocks until Ctrl-C
+with ox.serve.Server(["model.onnx"]) as server:    # in a thread, for tests and notebooks
     print(server.url)
 """
 
 from __future__ import annotations
 
-from ox.serve.limits import Limits
-from ox.serve.options import Options
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.config.server_config import ServerConfig
 from ox.serve.run import serve
 from ox.serve.server import Server
-from ox.serve.settings import Settings
 
-__all__ = ["Limits", "Options", "Server", "Settings", "serve"]
+__all__ = ["ModelConfig", "RequestLimits", "Server", "ServerConfig", "serve"]

@@ -1,7 +1,7 @@
-"""How the C library's allocator keeps memory that was freed, and how a serving process gets it back to the system.
+"""Settings of the C library's allocator, so that a serving process returns freed memory to the system.
 
-glibc learns from what is freed: after the first answer of 24 MB it takes blocks of this size from its heaps, which only
-shrink from their ends and so never shrink again. Other systems' allocators are left as they are.
+glibc raises its mmap threshold with freed blocks: after the first response of 24 MB it takes such blocks from heaps,
+which shrink only from their ends, and so in practice never. Other allocators are not changed.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import sys
 from functools import cache
 from typing import Any
 
-from ox.serve.answer_memory import AnswerMemory
 from ox.serve.repository.thread import in_thread
+from ox.serve.response_memory import ResponseMemory
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-MAPPED = 4 << 20  # bytes of a block, from which on it is mapped by itself, and unmapped when it is freed
-TOP = 16 << 20  # bytes that may lie free at the end of a heap
-PEAK = 64 << 20  # bytes of answers, after which it is worth looking through all heaps
-CALM_S = 1.0  # without any large answer, before that is done
+MMAP_THRESHOLD = 4 << 20  # bytes; larger blocks are mapped separately and unmapped when freed
+TRIM_THRESHOLD = 16 << 20  # free bytes at the end of a heap
+TRIM_PEAK = 64 << 20  # bytes of responses; after such a peak all heaps are trimmed
+TRIM_DELAY_S = 1.0  # seconds without a large response before that
 
 log = logging.getLogger("ox.serve")
 
 
 @cache
 def _glibc() -> Any:
-    """The C library if it is glibc."""
+    """The C library if it is glibc, otherwise None."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -38,49 +38,49 @@ def _glibc() -> Any:
     return library
 
 
-def tune() -> None:
-    """Has large blocks given back as soon as they are freed. For a process that does nothing but serve."""
+def configure_malloc() -> None:
+    """Makes glibc return large blocks to the system when they are freed. For processes that only serve."""
     library = _glibc()
     if library is not None:
-        library.mallopt(M_MMAP_THRESHOLD, MAPPED)
-        library.mallopt(M_TRIM_THRESHOLD, TOP)
+        library.mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD)
+        library.mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)
 
 
-def trim() -> None:
-    """Gives the free parts of all heaps back to the system."""
+def trim_heaps() -> None:
+    """Returns the free memory of all heaps to the system."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
 
 
 class HeapTrimmer:
-    """Trims once after each peak of answers, when all of them have left."""
+    """Trims the heaps after each peak of response memory, when all responses have been sent."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, memory: AnswerMemory) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, memory: ResponseMemory) -> None:
         self._loop, self._memory = loop, memory
         self._timer: asyncio.TimerHandle | None = None
-        self._trimming: asyncio.Future[None] | None = None
-        memory.emptied = self._emptied
+        self._trim_task: asyncio.Future[None] | None = None
+        memory.on_empty = self._on_empty
 
     def close(self) -> None:
-        self._memory.emptied = None
+        self._memory.on_empty = None
         if self._timer is not None:
             self._timer.cancel()
 
-    def _emptied(self) -> None:
-        """In whichever thread freed the last one, and at any time: nothing here may wait for anything."""
-        if self._memory.peak >= PEAK:
+    def _on_empty(self) -> None:
+        """Called in any thread and at any time, also during a garbage collection: takes no lock."""
+        if self._memory.peak >= TRIM_PEAK:
             try:
-                self._loop.call_soon_threadsafe(self._wait)
+                self._loop.call_soon_threadsafe(self._schedule)
             except RuntimeError:  # the loop has been closed
                 return
 
-    def _wait(self) -> None:
+    def _schedule(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(CALM_S, self._trim)
+            self._timer = self._loop.call_later(TRIM_DELAY_S, self._trim)
 
     def _trim(self) -> None:
         self._timer = None
-        if self._memory.held < PEAK:
+        if self._memory.used < TRIM_PEAK:
             self._memory.peak = 0
-            self._trimming = asyncio.ensure_future(in_thread(trim, "ox-trim"))
+            self._trim_task = asyncio.ensure_future(in_thread(trim_heaps, "ox-trim"))

@@ -1,4 +1,4 @@
-"""`ox.serve.serve`: a server, or several that share the ports, until somebody says stop."""
+"""`ox.serve.serve`: runs a server, or several worker processes, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ox.serve.limits import Limits
-from ox.serve.loop import new_loop, settle
-from ox.serve.options import Options
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.config.server_config import ServerConfig
 from ox.serve.server import Server
-from ox.serve.settings import Settings
+from ox.serve.transport.event_loop import new_loop, run, tune_process
 
 
-class Running(Protocol):
-    """What can be started and stopped."""
+class RunnableServer(Protocol):
+    """The interface of `Server` and of the supervisor of worker processes."""
 
     async def start(self) -> None: ...
 
@@ -35,51 +35,49 @@ class Running(Protocol):
     def address(self) -> str: ...
 
 
-QUICK_S = 1.0
+GREETING_WAIT_S = 1.0
 
 
 def serve(
     paths: Sequence[str | Path],
     *,
     port: int | None = 8000,
-    options: Options | None = None,
-    limits: Limits | None = None,
+    options: ModelConfig | None = None,
+    limits: RequestLimits | None = None,
     show: Callable[[str], None] = print,
     **settings: Any,
 ) -> None:
-    """Serves ONNX files until SIGINT or SIGTERM, then drains. Blocks; what it says goes to `show`.
+    """Serves ONNX files until SIGINT or SIGTERM, then answers the accepted requests. Blocks; messages go to `show`.
 
     The parameters are those of `Server`.
 
     Raises:
         LoadError, DeviceError, ArgumentError: see `Server`.
-        ServeError: the address cannot be had.
+        ServeError: the server cannot listen on the address.
     """
-    known = Settings(port=port, **settings)
-    running: Running
-    if known.workers > 1:
-        from ox.serve.workers.orders import Orders
+    server_config = ServerConfig(port=port, **settings)
+    server: RunnableServer
+    if server_config.workers > 1:
         from ox.serve.workers.supervisor import Supervisor
+        from ox.serve.workers.worker_config import WorkerConfig
 
-        orders = Orders([str(path) for path in paths], options or Options(), limits or Limits(), known)
-        running = Supervisor(orders, show)
+        worker_config = WorkerConfig(
+            [str(path) for path in paths], options or ModelConfig(), limits or RequestLimits(), server_config
+        )
+        server = Supervisor(worker_config, show)
     else:
-        running = Server(paths, options=options, limits=limits, wait=False, show=show, port=port, **settings)
-        settle()
-    loop = new_loop()
-    try:
-        loop.run_until_complete(_until_signalled(running, show))
-    finally:
-        loop.close()
+        server = Server(paths, options=options, limits=limits, wait=False, show=show, port=port, **settings)
+        tune_process()
+    run(new_loop(), _run_until_signal(server, show))
 
 
-async def _until_signalled(running: Running, show: Callable[[str], None]) -> None:
+async def _run_until_signal(server: RunnableServer, show: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     stopped = asyncio.ensure_future(stopping.wait())
-    starting = asyncio.ensure_future(_start(running, show))
+    starting = asyncio.ensure_future(_start(server, show))
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
@@ -89,24 +87,22 @@ async def _until_signalled(running: Running, show: Callable[[str], None]) -> Non
         await asyncio.wait((starting,))
     show("draining")
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)  # a second one stops at once
-    await running.stop()
-    show(f"stopped after {running.answers:,} answers")
+        loop.remove_signal_handler(number)  # a second signal ends the process at once
+    await server.stop()
+    show(f"stopped after {server.answers:,} answers")
 
 
-async def _start(running: Running, show: Callable[[str], None]) -> None:
-    """Starts; what loads quickly is there before anybody is told of the address, and waits for nothing slower."""
+async def _start(server: RunnableServer, show: Callable[[str], None]) -> None:
+    """Starts the server; models that load quickly are ready before the address is printed."""
     shown: list[str] = []
-    await running.start()
-    loading = asyncio.ensure_future(running.loaded())
+    await server.start()
+    loading = asyncio.ensure_future(server.loaded())
     try:
-        while not (await asyncio.wait((loading,), timeout=QUICK_S))[0]:
+        while not (await asyncio.wait((loading,), timeout=GREETING_WAIT_S))[0]:
             if not shown:
-                shown.append(
-                    f"listening on {running.address} while models are loaded; ready once each of them is, or cannot be"
-                )
+                shown.append(f"listening on {server.address} while models are loading")
                 show(shown[0])
-            for line in await running.model_lines():
+            for line in await server.model_lines():
                 if line not in shown:
                     shown.append(line)
                     show(line)
@@ -115,9 +111,9 @@ async def _start(running: Running, show: Callable[[str], None]) -> None:
         loading.cancel()
         raise
     except Exception:
-        await running.stop()
+        await server.stop()
         raise
-    settle()
-    for line in running.greeting():
+    tune_process()
+    for line in server.greeting():
         if line not in shown:
             show(line)

@@ -1,4 +1,4 @@
-"""The server: loads models, opens its ports, drains when it is told to stop."""
+"""The server: loads models, opens ports, drains on shutdown."""
 
 from __future__ import annotations
 
@@ -15,52 +15,51 @@ from typing import TYPE_CHECKING, Any
 from ox.errors import ArgumentError
 from ox.serve.access import Guard
 from ox.serve.allocator import HeapTrimmer
-from ox.serve.engine.memory import Trimmer, shrink, taken
-from ox.serve.http import Front
-from ox.serve.limits import Limits
-from ox.serve.listen import Listener, listen
-from ox.serve.loop import new_loop
-from ox.serve.options import Options
-from ox.serve.repository.keeper import Keeper
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.config.server_config import ServerConfig
+from ox.serve.protocol.rest.admission import Admission
+from ox.serve.protocol.rest.router import Router
 from ox.serve.repository.layout import Layout
 from ox.serve.repository.model import Model
+from ox.serve.repository.model_manager import ModelManager
 from ox.serve.repository.repository import Repository
-from ox.serve.rest.admission import Admission
-from ox.serve.rest.router import Router
+from ox.serve.runtime.memory import Trimmer, bytes_allocated, shrink
 from ox.serve.service import Service
-from ox.serve.settings import Settings
-from ox.serve.sockets import bind
-from ox.serve.unix_socket import UnixSocket
+from ox.serve.transport.event_loop import new_loop
+from ox.serve.transport.http import ListenerState
+from ox.serve.transport.listen import Listener, listen
+from ox.serve.transport.sockets import bind
+from ox.serve.transport.unix_socket import UnixSocket
 
 if TYPE_CHECKING:
-    from ox.serve.grpc.door import Door
+    from ox.serve.protocol.grpc.grpc_server import GrpcServer
 
 
 class Server:
-    """Models behind a port. `start` and `stop` run on an event loop; `with server:` runs both in a thread of its own.
+    """A server for ONNX models. `start` and `stop` run on an event loop; `with server:` runs both in a thread.
 
     Args:
-        paths: ONNX files, each served under its stem, and folders of models (`ox.serve.repository.layout`).
-        options: how models run.
-        limits: what clients may do.
-        service: makes what answers all calls but inference; a worker among several brings its own.
-        wait: whether the models are loaded now, which takes its time; else `start` begins to load them, and `loaded`
-            waits for them.
-        show: is told of loads that take long, from any thread; without it they are warnings in the log.
-        settings: the fields of `Settings`: host, port (0 takes a free one, which `port` then names), grpc, ...
+        paths: ONNX files (model name: file name without .onnx), and folders of models.
+        options: settings of the models.
+        limits: limits on requests and clients.
+        service: creates the handler of all calls except inference; worker processes use their own.
+        wait: load the models now; otherwise `start` begins to load them, and `loaded` waits for them.
+        show: called with progress messages of slow loads, from any thread; default: warnings in the log.
+        settings: the fields of `ServerConfig`: host, port (0: a free port, see `port`), grpc, ...
 
     Raises:
-        LoadError, DeviceError: a file that was named, or everything in the folders, cannot be served.
-        ArgumentError: two files have one name, or an option is out of range.
+        LoadError, DeviceError: a file in `paths`, or all models of the folders, cannot be served.
+        ArgumentError: two models have the same name, or an option is out of range.
     """
 
     def __init__(
         self,
         paths: Sequence[str | Path],
         *,
-        options: Options | None = None,
-        limits: Limits | None = None,
-        service: Callable[[Repository, Limits], Service] = Service,
+        options: ModelConfig | None = None,
+        limits: RequestLimits | None = None,
+        service: Callable[[Repository, RequestLimits], Service] = Service,
         wait: bool = True,
         show: Callable[[str], None] | None = None,
         **settings: Any,
@@ -68,37 +67,43 @@ class Server:
         if not paths:
             raise ArgumentError("no model to serve", hint="ox serve model.onnx")
         layout = Layout(paths)
-        self.settings = Settings(**settings)
+        self.settings = ServerConfig(**settings)
         self.host, self.port = self.settings.host, self.settings.port
-        self.inherited: socket.socket | None = None  # the Unix domain socket, where another process has made it
+        self.inherited: socket.socket | None = None  # a Unix domain socket created by another process
         self._unix: UnixSocket | None = None
         self._listeners: list[Listener] = []
-        self.limits = limits or Limits()
+        self.limits = limits or RequestLimits()
         self.guard = Guard(self.settings.keys, self.settings.rate, self.settings.manage, self.settings.workers)
         self._tls = self.settings.tls()
         repository = Repository()
-        repository.discreet = self.settings.keys is not None
-        said = self.settings
-        self.keeper = Keeper(
-            repository, layout, options or Options(), self.limits, watch=said.watch, workers=said.workers, show=show
+        repository.hide_names = self.settings.keys is not None
+        config = self.settings
+        self.model_manager = ModelManager(
+            repository,
+            layout,
+            options or ModelConfig(),
+            self.limits,
+            watch=config.watch,
+            workers=config.workers,
+            show=show,
         )
-        self.keeper.open(wait)
+        self.model_manager.open(wait)
         self.service = service(repository, self.limits)
-        self.service.keeper = self.keeper
-        self.service.telemetry.reloads = self.keeper.loads
+        self.service.model_manager = self.model_manager
+        self.service.telemetry.reloads = self.model_manager.loads
         self._router = Router(self.service, self.limits, self.settings.json_nan)
-        self._door: Door | None = None
+        self._grpc_server: GrpcServer | None = None
         self._thread: threading.Thread | None = None
-        self._trimmer = Trimmer(taken, shrink)
+        self._trimmer = Trimmer(bytes_allocated, shrink)
 
     @property
     def grpc_port(self) -> int | None:
-        """Where gRPC is spoken; None for nowhere."""
-        return None if self._door is None else self._door.port
+        """The port of gRPC; None without gRPC."""
+        return None if self._grpc_server is None else self._grpc_server.port
 
     @property
     def models(self) -> list[Model]:
-        """Those that answer now."""
+        """The models that accept requests now."""
         return self.service.repository.models()
 
     @property
@@ -116,103 +121,107 @@ class Server:
 
     @property
     def replies(self) -> Counter[int]:
-        """Answers so far, by HTTP status."""
-        return self._front.replies
+        """The number of responses by HTTP status."""
+        return self._listener_state.replies
 
     @property
     def answers(self) -> int:
-        """Answers so far."""
+        """The number of responses over HTTP and gRPC."""
         if not self._listeners:
             return 0
-        return sum(self.replies.values()) + (0 if self._door is None else sum(self._door.replies))
+        return sum(self.replies.values()) + (0 if self._grpc_server is None else sum(self._grpc_server.replies))
 
     async def loaded(self) -> None:
-        """Waits until every model that was there at the start runs, or cannot.
+        """Waits until all models found at the start are ready or have failed.
 
         Raises:
-            LoadError, DeviceError: a file that was named, or everything in the folders, cannot be served.
+            LoadError, DeviceError: a file in `paths`, or all models of the folders, cannot be served.
         """
-        await self.keeper.loaded()
+        await self.model_manager.loaded()
 
     async def start(self) -> None:
-        """Listens, and answers with the models that are loaded.
+        """Listens, and accepts requests for the loaded models.
 
         Raises:
-            ServeError: the address cannot be had.
+            ServeError: the server cannot bind to the address.
         """
-        self._front = Front(self._router, self.limits, answers=self.keeper.answers)
-        self._router.attach(self._front)
-        self._heap = HeapTrimmer(self._front.loop, self.keeper.answers)
-        said = self.settings
-        self.service.telemetry.open(log=said.log, level=said.log_level, access=said.access_log, trace=said.trace)
+        self._listener_state = ListenerState(self._router, self.limits, response_memory=self.model_manager.answers)
+        self._router.attach(self._listener_state)
+        self._heap = HeapTrimmer(self._listener_state.loop, self.model_manager.answers)
+        config = self.settings
+        self.service.telemetry.open(
+            log=config.log, level=config.log_level, access=config.access_log, trace=config.trace
+        )
         admission = Admission(self.guard)
-        if self.guard.open:  # inference goes ahead, so only what is rare is asked about
+        if self.guard.open:  # everybody may run inference, so only other calls are checked
             self._router.admission = admission
         else:
-            self._front.admit = admission
+            self._listener_state.admit = admission
         try:
             await self._listen()
             if self.settings.grpc != "off":
-                from ox.serve.grpc.door import Door
+                from ox.serve.protocol.grpc.grpc_server import GrpcServer
 
-                self._door = Door(self.service, self.limits, self.guard, self.settings)
-                await self._door.start(self._front, self.host, self.port)
+                self._grpc_server = GrpcServer(self.service, self.limits, self.guard, self.settings)
+                await self._grpc_server.start(self._listener_state, self.host, self.port)
         except BaseException:
             self._close()
             raise
-        self.keeper.start()
+        self.model_manager.start()
         self._trimmer.start()
 
     async def _listen(self) -> None:
-        """Opens the port and the Unix domain socket, as far as they are wanted."""
+        """Opens the TCP port and the Unix domain socket that the settings name."""
         self._listeners = []
         if self.port is not None:
             sockets = bind(self.host, self.port, share=self.settings.workers > 1)
-            self._listeners.append(await listen(self._front, sockets, tls=self._tls))
+            self._listeners.append(await listen(self._listener_state, sockets, tls=self._tls))
             self.port = self._listeners[0].port
         if self.settings.uds is not None:
-            made = self.inherited
-            if made is None:
+            sock = self.inherited
+            if sock is None:
                 self._unix = UnixSocket(str(self.settings.uds))
-                made = self._unix.socket
-            self._listeners.append(await listen(self._front, [made]))
+                sock = self._unix.socket
+            self._listeners.append(await listen(self._listener_state, [sock]))
 
     def _close(self) -> None:
-        """Nobody new gets in."""
+        """Stops accepting connections."""
         if self._unix is not None:
             self._unix.remove()
         for listener in self._listeners:
             listener.close()
 
     async def model_lines(self) -> list[str]:
-        """A line for each model that answers now."""
+        """One line per model that is ready."""
         return [model.describe() for model in self.models]
 
     def greeting(self) -> list[str]:
-        """What a user sees once the server is ready: a line a model, and where to ask."""
+        """The lines printed when the server is ready: one per model, then the address."""
         warm = 1000 * sum(model.warm_s for model in self.models)
-        spoken = "V2 protocol"
+        protocols = "V2 protocol"
         if self.grpc_port not in (None, self.port):
-            spoken += f" · gRPC on port {self.grpc_port}"
+            protocols += f" · gRPC on port {self.grpc_port}"
         if self.settings.uds is not None and self.port is not None:
-            spoken += f" · unix:{self.settings.uds}"
-        where = f"warm in {warm:.0f} ms · {self.url} · {spoken} · metrics /metrics · Ctrl-C drains and stops"
-        warnings = [said for said in (self.settings.exposed(), self.guard.locked()) if said is not None]
+            protocols += f" · unix:{self.settings.uds}"
+        where = f"ready in {warm:.0f} ms · {self.url} · {protocols} · metrics /metrics · Ctrl-C stops the server"
+        warnings = [text for text in (self.settings.exposed(), self.guard.locked()) if text is not None]
         models = [model.describe() for model in self.models]
         if not models:
-            folders = ", ".join(map(str, self.keeper.layout.folders))
-            models = [f"warning: there is no model in {folders} yet; NAME/1/model.onnx is taken once it appears"]
+            folders = ", ".join(map(str, self.model_manager.layout.folders))
+            models = [f"warning: there is no model in {folders} yet; NAME/1/model.onnx is loaded when it appears"]
         return [*models, *warnings, where]
 
     async def stop(self) -> None:
-        """Accepts nothing new, finishes what was accepted, then closes."""
+        """Stops accepting requests, answers the accepted ones, then closes."""
         self.service.draining = True
-        self.keeper.cancel()
+        self.model_manager.cancel()
         self._close()
-        if not self._listeners:  # it was told to stop before it listened
+        if not self._listeners:  # stopped before it listened
             return
-        await asyncio.gather(self._front.drain(), *([] if self._door is None else [self._door.drain()]))
-        self.keeper.stop()
+        await asyncio.gather(
+            self._listener_state.drain(), *([] if self._grpc_server is None else [self._grpc_server.drain()])
+        )
+        self.model_manager.stop()
         self._trimmer.stop()
         self._heap.close()
         await self.service.telemetry.close()

@@ -8,28 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from ox.creation import tensor
 from ox.dtypes import DType, get_default_dtype, is_floating
 from ox.errors import ArgumentError, DTypeError
-from ox.functions.keywords import factory_without_out
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.functions.creation import tensor
+from ox.functions.keyword_arguments import factory_without_out
+from ox.tensors.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
 
-def made(values: Array, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
+def as_tensor(values: Array, dtype: DType | None, device: str | None, requires_grad: bool) -> Tensor:
     """The window in its element type. Raises DTypeError for integers."""
     dtype = np.dtype(dtype or get_default_dtype())
     if not is_floating(dtype):
-        raise DTypeError("a window has a floating type", where=users_line(3), got=str(dtype))
+        raise DTypeError("a window has a floating type", got=str(dtype))
     return tensor(values.astype(dtype), device=device, requires_grad=requires_grad)
 
 
 def places(M: int, sym: bool) -> tuple[Array, int]:
     """0 to M - 1, and the last place of the period. Raises ArgumentError for a negative size."""
     if M < 0:
-        raise ArgumentError("a window has a size of 0 or more", where=users_line(3), got=str(M))
+        raise ArgumentError("a window has a size of 0 or more", got=str(M))
     return np.arange(M, dtype=np.float64), max(M - 1 if sym else M, 1)
 
 
@@ -55,7 +54,7 @@ def general_cosine(
     requires_grad: bool = False,
 ) -> Tensor:
     """The sum of cosines with weights `a` of alternating sign. `torch.signal.windows.general_cosine`."""
-    return made(cosines(M, a, sym), dtype, device, requires_grad)
+    return as_tensor(cosines(M, a, sym), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -69,7 +68,7 @@ def general_hamming(
     requires_grad: bool = False,
 ) -> Tensor:
     """alpha - (1 - alpha) cos(2πk/n). `torch.signal.windows.general_hamming`."""
-    return made(cosines(M, (alpha, 1 - alpha), sym), dtype, device, requires_grad)
+    return as_tensor(cosines(M, (alpha, 1 - alpha), sym), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -77,7 +76,7 @@ def hamming(
     M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """0.54 - 0.46 cos(2πk/n). `torch.signal.windows.hamming`."""
-    return made(cosines(M, (0.54, 0.46), sym), dtype, device, requires_grad)
+    return as_tensor(cosines(M, (0.54, 0.46), sym), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -85,7 +84,7 @@ def hann(
     M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """1/2 - 1/2 cos(2πk/n). `torch.signal.windows.hann`."""
-    return made(cosines(M, (0.5, 0.5), sym), dtype, device, requires_grad)
+    return as_tensor(cosines(M, (0.5, 0.5), sym), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -93,7 +92,7 @@ def blackman(
     M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """0.42 - 0.5 cos(2πk/n) + 0.08 cos(4πk/n). `torch.signal.windows.blackman`."""
-    return made(cosines(M, (0.42, 0.5, 0.08), sym), dtype, device, requires_grad)
+    return as_tensor(cosines(M, (0.42, 0.5, 0.08), sym), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -101,7 +100,7 @@ def nuttall(
     M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Nuttall's minimal window of four terms. `torch.signal.windows.nuttall`."""
-    return made(cosines(M, (0.3635819, 0.4891775, 0.1365995, 0.0106411), sym), dtype, device, requires_grad)
+    return as_tensor(cosines(M, (0.3635819, 0.4891775, 0.1365995, 0.0106411), sym), dtype, device, requires_grad)
 
 
 def triangle(M: int, sym: bool) -> Array:
@@ -114,7 +113,7 @@ def bartlett(
     M: int, *, sym: bool = True, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A triangle, 0 at both ends. `torch.signal.windows.bartlett`."""
-    return made(triangle(M, sym), dtype, device, requires_grad)
+    return as_tensor(triangle(M, sym), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -123,7 +122,7 @@ def cosine(
 ) -> Tensor:
     """Half a wave of the sine. `torch.signal.windows.cosine`."""
     k, _ = places(M, sym)
-    return made(np.sin(np.pi * (k + 0.5) / (M if sym or M == 1 else M + 1)), dtype, device, requires_grad)
+    return as_tensor(np.sin(np.pi * (k + 0.5) / (M if sym or M == 1 else M + 1)), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -144,7 +143,7 @@ def exponential(
         )
     k, _ = places(M, sym)
     middle = (M if not sym and M > 1 else M - 1) / 2 if center is None else center
-    return made(np.exp(-np.abs(k - middle) / tau), dtype, device, requires_grad)
+    return as_tensor(np.exp(-np.abs(k - middle) / tau), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -162,7 +161,7 @@ def gaussian(
         raise ArgumentError("a gaussian window has a std above 0", got=str(std))
     k, _ = places(M, sym)
     middle = (M if not sym and M > 1 else M - 1) / 2
-    return made(np.exp(-((k - middle) ** 2) / (2 * std**2)), dtype, device, requires_grad)
+    return as_tensor(np.exp(-((k - middle) ** 2) / (2 * std**2)), dtype, device, requires_grad)
 
 
 @factory_without_out
@@ -184,4 +183,4 @@ def kaiser(
     """Kaiser's window, of Bessel functions. `torch.signal.windows.kaiser`."""
     if beta < 0:
         raise ArgumentError("a kaiser window has a beta of 0 or more", got=str(beta))
-    return made(bell(M, beta, sym), dtype, device, requires_grad)
+    return as_tensor(bell(M, beta, sym), dtype, device, requires_grad)

@@ -1,7 +1,7 @@
 """Sparse tensors in coordinate form, under the names of `torch.sparse`."""
 
+from ox.sparse.creation import sparse_coo_tensor, sparse_mask, spdiags, to_sparse
 from ox.sparse.legacy import DoubleTensor, FloatTensor, HalfTensor, IntTensor, LongTensor
-from ox.sparse.make import sparse_coo_tensor, sparse_mask, spdiags, to_sparse
 from ox.sparse.products import addmm, dsmm, mm, sampled_addmm, smm, spmm
 from ox.sparse.reduce import log_softmax, softmax, sum
 from ox.sparse.tensor import SparseTensor

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ox.dtypes import DType, float16, float32, float64, int32, int64
-from ox.sparse.make import sparse_coo_tensor
+from ox.sparse.creation import sparse_coo_tensor
 from ox.sparse.tensor import SparseTensor
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
+from ox.core.operator import make_tensor
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.sparse.make import to_sparse
+from ox.sparse.creation import to_sparse
 from ox.sparse.tensor import SparseTensor, at
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 def mm(mat1: SparseTensor, mat2: Any, reduce: str = "sum") -> Any:
@@ -30,7 +29,6 @@ def mm(mat1: SparseTensor, mat2: Any, reduce: str = "sum") -> Any:
     if mat1.ndim != 2 or mat1.sparse_dim() != 2 or len(shape) not in (1, 2) or mat1.shape[1] != shape[0]:
         raise ShapeError(
             f"sparse {list(mat1.shape)} cannot multiply {list(shape)}",
-            where=place(),
             expected=f"[{mat1.shape[-1]}, columns]",
             got=str(list(shape)),
         )
@@ -47,7 +45,7 @@ def smm(input: SparseTensor, mat2: Any) -> SparseTensor:
     return to_sparse(mm(input, mat2))
 
 
-spmm = dsmm = mm  # `torch.spmm`, as older scripts say
+spmm = dsmm = mm  # `torch.spmm`, an older name
 
 
 def addmm(mat: Any, mat1: SparseTensor, mat2: Any, beta: float = 1.0, alpha: float = 1.0) -> Any:

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
+from ox.core.operator import make_tensor
 from ox.dtypes import DType
 from ox.errors import ArgumentError
-from ox.functions.dims import one_dim
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
+from ox.functions.dimension_arguments import one_dim
 from ox.sparse.tensor import SparseTensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 def sum(input: SparseTensor, dim: Any = None, dtype: DType | None = None) -> Any:
@@ -56,7 +55,7 @@ def log_softmax(input: SparseTensor, dim: int, *, dtype: DType | None = None) ->
 
 
 def _totals(powers: Tensor, group: Tensor, count: int) -> Tensor:
-    return F.index_add(powers.new_zeros(count, *powers.array.shape[1:]), 0, group, powers)
+    return F.index_add(powers.new_zeros(count, *powers.static_shape[1:]), 0, group, powers)
 
 
 def _shifted(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[SparseTensor, Any, Any, int]:
@@ -64,9 +63,7 @@ def _shifted(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[Sparse
     dimension no groups, and which dimension of the values it is."""
     made = (input if dtype is None else input.to(dtype)).coalesce()
     if not made.is_floating_point():
-        raise ArgumentError(
-            "softmax takes a floating type", where=place(), got=str(made.dtype), hint="dtype=ox.float32"
-        )
+        raise ArgumentError("softmax takes a floating type", got=str(made.dtype), hint="dtype=ox.float32")
     dim = one_dim(dim, made.ndim)
     if dim >= made.sparse_dim():
         return made, None, None, dim - made.sparse_dim() + 1
@@ -77,7 +74,7 @@ def _shifted(input: SparseTensor, dim: int, dtype: DType | None) -> tuple[Sparse
     inverse = np.ascontiguousarray(inverse).reshape(-1)
     count = int(inverse.max()) + 1 if inverse.size else 0
     values = made._values()
-    largest = np.full((count, *values.array.shape[1:]), -np.inf, values.array.dtype)
+    largest = np.full((count, *values.static_shape[1:]), -np.inf, values.array.dtype)
     np.maximum.at(largest, inverse, np.asarray(values.detach().cpu().array))
     group = make_tensor(inverse).to(values.device)
     return made, values - make_tensor(largest[inverse]).to(values.device), group, count

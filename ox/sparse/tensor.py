@@ -1,4 +1,4 @@
-"""SparseTensor: coordinates and values, both ordinary tensors, so that gradients are nobody's special case."""
+"""SparseTensor: coordinates and values, both ordinary tensors, so that gradients need no special case."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
+from ox.core.operator import make_tensor
+from ox.core.size import Size
 from ox.dtypes import DType
 from ox.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from ox.functions.dims import one_dim
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.size import Size
-from ox.tensor import Tensor
+from ox.functions.dimension_arguments import one_dim
+from ox.tensors.tensor import Tensor
 
 
 class SparseTensor:
@@ -61,14 +60,14 @@ class SparseTensor:
         return f"ox.sparse.{self._value.type().rpartition('.')[2]}"
 
     def element_size(self) -> int:
-        return self._value.element_size()  # type: ignore[no-any-return]
+        return self._value.element_size()
 
     def numel(self) -> int:
         return prod(self.shape)
 
     def sparse_dim(self) -> int:
         """How many leading dimensions have coordinates."""
-        return int(self._index.array.shape[0])
+        return int(self._index.static_shape[0])
 
     def dense_dim(self) -> int:
         """How many dimensions each value has."""
@@ -79,11 +78,11 @@ class SparseTensor:
         return self._coalesced
 
     def is_floating_point(self) -> bool:
-        return self._value.is_floating_point()  # type: ignore[no-any-return]
+        return self._value.is_floating_point()
 
     def _nnz(self) -> int:
         """How many entries there are, zeros and repeated ones too."""
-        return int(self._index.array.shape[1])
+        return int(self._index.static_shape[1])
 
     def _indices(self) -> Tensor:
         return self._index
@@ -101,9 +100,7 @@ class SparseTensor:
 
     def _sorted(self) -> SparseTensor:
         if not self._coalesced:
-            raise GradientError(
-                "the entries are neither sorted nor added up yet", where=place(), hint="x.coalesce(), or x._values()"
-            )
+            raise GradientError("the entries are neither sorted nor added up yet", hint="x.coalesce(), or x._values()")
         return self
 
     def __len__(self) -> int:
@@ -174,15 +171,15 @@ class SparseTensor:
         places, inverse = np.unique(self._places(), return_inverse=True)
         sizes = self.shape[: self.sparse_dim()]
         index = np.array(np.unravel_index(places, sizes) if places.size else np.zeros((len(sizes), 0)), np.int64)
-        start = self._value.new_zeros(len(places), *self._value.array.shape[1:])
+        start = self._value.new_zeros(len(places), *self._value.static_shape[1:])
         values = F.index_add(start, 0, make_tensor(inverse.reshape(-1)).to(self.device), self._value)
         return SparseTensor(make_tensor(index.reshape(len(sizes), -1)), values, self.shape, True)
 
     def to_dense(self, dtype: DType | None = None) -> Tensor:
         """The same as an ordinary tensor. `torch.Tensor.to_dense`."""
         if not self.sparse_dim():
-            return self._value.sum(0)  # type: ignore[no-any-return]
-        start = self._value.new_zeros(prod(self.shape[: self.sparse_dim()]), *self._value.array.shape[1:])
+            return self._value.sum(0)
+        start = self._value.new_zeros(prod(self.shape[: self.sparse_dim()]), *self._value.static_shape[1:])
         flat = F.index_add(start, 0, make_tensor(self._places()).to(self.device), self._value)
         made: Tensor = flat.reshape(*self.shape)
         return made if dtype is None else made.to(dtype)
@@ -218,7 +215,7 @@ class SparseTensor:
         """Two sparse dimensions exchanged. Raises ArgumentError for a dense one."""
         first, second = one_dim(dim0, self.ndim), one_dim(dim1, self.ndim)
         if max(first, second) >= self.sparse_dim():
-            raise ArgumentError("only sparse dimensions can be exchanged", where=place(), got=f"{dim0} and {dim1}")
+            raise ArgumentError("only sparse dimensions can be exchanged", got=f"{dim0} and {dim1}")
         order, shape = list(range(self.sparse_dim())), list(self.shape)
         order[first], order[second] = order[second], order[first]
         shape[first], shape[second] = shape[second], shape[first]
@@ -232,7 +229,7 @@ class SparseTensor:
     def t(self) -> SparseTensor:
         """A matrix transposed."""
         if self.ndim != 2:
-            raise ShapeError("t() transposes matrices", where=place(), got=str(list(self.shape)))
+            raise ShapeError("t() transposes matrices", got=str(list(self.shape)))
         return self.transpose(0, 1)
 
     # -- arithmetic --------------------------------------------------------------------------------------------
@@ -241,7 +238,6 @@ class SparseTensor:
         if tuple(other.shape) != self.shape:
             raise ShapeError(
                 "sparse tensors of different shapes do not broadcast",
-                where=place(),
                 expected=str(list(self.shape)),
                 got=str(list(other.shape)),
             )
@@ -254,7 +250,7 @@ class SparseTensor:
             return NotImplemented
         self._same_shape(other)
         if other.sparse_dim() != self.sparse_dim():
-            raise ShapeError("two tensors with other numbers of sparse dimensions do not add up", where=place())
+            raise ShapeError("two tensors with other numbers of sparse dimensions do not add up")
         if np.array_equal(self._index.numpy(), other._index.numpy()):
             return SparseTensor(
                 self._index, self._value + other._value, self.shape, self._coalesced or other._coalesced
@@ -304,7 +300,7 @@ class SparseTensor:
 
     def __pow__(self, exponent: Any) -> SparseTensor:
         if not exponent > 0:
-            raise ArgumentError("a sparse tensor is raised to positive powers", where=place(), got=str(exponent))
+            raise ArgumentError("a sparse tensor is raised to positive powers", got=str(exponent))
         made = self.coalesce()
         return made._with(made._value**exponent)
 
@@ -331,7 +327,7 @@ class SparseTensor:
 
     def norm(self, p: Any = 2) -> Tensor:
         """The norm of all elements."""
-        return self.coalesce()._value.reshape(-1).norm(p)  # type: ignore[no-any-return]
+        return self.coalesce()._value.reshape(-1).norm(p)
 
     def abs(self) -> SparseTensor:
         made = self.coalesce()
@@ -359,14 +355,14 @@ class SparseTensor:
         return SparseTensor(make_tensor(picked), values, (*self.shape[:dim], len(wanted), *self.shape[dim + 1 :]))
 
     def _refuse(self, *_: Any) -> Any:
-        raise DTypeError("a sparse tensor has no such form", where=place(), hint="x.to_dense(), or x._values()")
+        raise DTypeError("a sparse tensor has no such form", hint="x.to_dense(), or x._values()")
 
     numpy = tolist = item = __array__ = __bool__ = __iter__ = _refuse
 
 
 def at(dense: Tensor, like: SparseTensor) -> Tensor:
     """The values of a dense tensor (broadcast to the shape) at the coordinates of a sparse one."""
-    if dense.array.shape != like.shape:
+    if dense.static_shape != like.shape:
         dense = F.broadcast_to(dense, *like.shape)
     rows = dense.reshape(prod(like.shape[: like.sparse_dim()]), *like.shape[like.sparse_dim() :])
     return F.index_select(rows, 0, make_tensor(like._places()).to(dense.device))

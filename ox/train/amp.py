@@ -1,4 +1,4 @@
-"""Mixed precision, where a trainer looks for it: everything of `ox.amp`."""
+"""Mixed precision: all names of `ox.amp`."""
 
 from ox.amp import *  # noqa: F403
 from ox.amp import __all__ as __all__

@@ -1,7 +1,8 @@
-"""What a batch may be: tensors in tuples, dicts, named tuples and dataclasses, beside strings and None.
+"""The structure of a batch: tensors in tuples, dicts, named tuples and dataclasses, which may also contain strings and
+None.
 
-A tuple ends in its target. A dict, a named tuple or a dataclass names it: the first of `TARGETS` that is there (a named
-tuple without any of them ends in it).
+In a tuple the target is the last entry. In a dict, a named tuple or a dataclass it is the first entry whose name is in
+`TARGETS`; a named tuple without such a name has it as its last entry.
 """
 
 from __future__ import annotations
@@ -12,18 +13,15 @@ from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from ox.core.tensor import is_tensor
 from ox.errors import RecipeError
 
 TARGETS = ("target", "targets", "label", "labels", "y")
-OWN_STEP = "step(model, batch) on the page, which takes the batch apart and returns (loss, outputs)"
-
-
-def is_tensor(x: Any) -> bool:
-    return hasattr(x, "node") and hasattr(x, "array")
+STEP_HINT = "step(model, batch) in the recipe file, which unpacks the batch and returns (loss, outputs)"
 
 
 def named_parts(batch: Any) -> dict[str, Any] | None:
-    """The entries of a batch whose parts have names; None for one that has none."""
+    """The entries of a batch by name; None for tuples, lists and tensors."""
     if isinstance(batch, Mapping):
         return dict(batch)
     if hasattr(batch, "_fields"):
@@ -34,7 +32,7 @@ def named_parts(batch: Any) -> dict[str, Any] | None:
 
 
 def map_tensors(function: Callable[[Any], Any], batch: Any) -> Any:
-    """The same batch with `function` of each tensor; what is no tensor stays."""
+    """Applies `function` to each tensor of a batch; other values stay unchanged."""
     if is_tensor(batch):
         return function(batch)
     if isinstance(batch, Mapping):
@@ -50,7 +48,7 @@ def map_tensors(function: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def _like(batch: Any, made: dict[Any, Any]) -> Any:
-    """A mapping of the same class; a plain dict where that class is not made of one."""
+    """A mapping of the same class; a plain dict if that class cannot be constructed from one."""
     try:
         return type(batch)(made)
     except TypeError:
@@ -58,7 +56,7 @@ def _like(batch: Any, made: dict[Any, Any]) -> Any:
 
 
 def tensors(batch: Any, name: str = "") -> list[tuple[str, Any]]:
-    """All tensors of a batch, each with where it stands: ``1``, ``image``, ``inputs.mask``."""
+    """All tensors of a batch, each with its path: ``1``, ``image``, ``inputs.mask``."""
     if is_tensor(batch):
         return [(name, batch)]
     parts = named_parts(batch)
@@ -68,7 +66,7 @@ def tensors(batch: Any, name: str = "") -> list[tuple[str, Any]]:
 
 
 def target_of(batch: Any) -> Any:
-    """The target of a batch; None where it has none that could be told from the rest."""
+    """The target of a batch; None if it has none."""
     parts = named_parts(batch)
     if parts is not None:
         name = target_name(parts)
@@ -82,8 +80,8 @@ def target_name(parts: Mapping[str, Any]) -> str | None:
     return next((name for name in TARGETS if parts.get(name) is not None), None)
 
 
-def rows(batch: Any) -> int:
-    """How many samples a batch has: the length of its target, else of the first thing in it that has a length."""
+def batch_size(batch: Any) -> int:
+    """The number of samples in a batch: the length of its target, else of its first entry with a length."""
     count = _length(target_of(batch))
     if count is None:
         count = _length(batch, outermost=True)
@@ -92,48 +90,49 @@ def rows(batch: Any) -> int:
 
 def _length(x: Any, outermost: bool = False) -> int | None:
     if is_tensor(x):
-        return int(x.array.shape[0]) if x.array.ndim else None
+        return int(x.static_shape[0]) if x.array.ndim else None
     parts = named_parts(x)
     if parts is not None:
         return next((n for n in map(_length, parts.values()) if n is not None), None)
     if not isinstance(x, (tuple, list)) or not x:
         return None
     lengths = [_length(part) if not isinstance(part, str | bytes) else None for part in x]
-    columns = outermost or (all(map(is_tensor, x)) and len(set(lengths)) == 1)  # else one entry a sample
+    columns = outermost or (all(map(is_tensor, x)) and len(set(lengths)) == 1)  # else one entry per sample
     return next((n for n in lengths if n is not None), len(x)) if columns else len(x)
 
 
-def row(batch: Any, index: int, count: int) -> Any:
-    """The batch of one sample; None where not all that is in it has an entry a sample."""
-    if any(not x.array.ndim or x.array.shape[0] != count for _, x in tensors(batch)) or not tensors(batch):
+def single_sample(batch: Any, index: int, count: int) -> Any:
+    """A batch of one sample of this batch; None if a tensor has another length than `count`."""
+    if any(not x.array.ndim or x.static_shape[0] != count for _, x in tensors(batch)) or not tensors(batch):
         return None
-    return _row(batch, index, count)
+    return _single(batch, index, count)
 
 
-def _row(x: Any, index: int, count: int) -> Any:
+def _single(x: Any, index: int, count: int) -> Any:
     if is_tensor(x):
         return x[index : index + 1]
     if isinstance(x, list) and len(x) == count and x and not tensors(x):
-        return x[index : index + 1]  # strings, one a sample
+        return x[index : index + 1]  # strings, one per sample
     if isinstance(x, Mapping):
-        return _like(x, {key: _row(value, index, count) for key, value in x.items()})
+        return _like(x, {key: _single(value, index, count) for key, value in x.items()})
     if isinstance(x, (tuple, list)):
-        parts = [_row(value, index, count) for value in x]
+        parts = [_single(value, index, count) for value in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
     if is_dataclass(x) and not isinstance(x, type):
-        return replace(x, **{f.name: _row(getattr(x, f.name), index, count) for f in fields(x) if f.init})
+        return replace(x, **{f.name: _single(getattr(x, f.name), index, count) for f in fields(x) if f.init})
     return x
 
 
-# -- what a model is called with -----------------------------------------------------------------------------------
+# -- the arguments of a model --------------------------------------------------------------------------------------
 
 
-def arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What a model is called with for a batch: all but the target. A tuple's entries by position; those of a dict, a
-    named tuple or a dataclass by name, as far as the model's forward takes these names.
+def model_arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The positional and keyword arguments of a model for a batch: all entries but the target. Entries of a tuple are
+    positional; those of a dict, a named tuple or a dataclass are passed by name, if the model's forward has these
+    names.
 
     Raises:
-        RecipeError: nothing to call it with, or names that it does not take.
+        RecipeError: the batch has no inputs, or their names do not match those of forward.
     """
     parts = named_parts(batch)
     if parts is None:
@@ -141,17 +140,17 @@ def arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
             raise RecipeError(
                 "the batch has no target beside its inputs",
                 expected="samples (input, target), or dicts of inputs and 'target'",
-                got=describe(batch), hint=OWN_STEP,
+                got=describe(batch), hint=STEP_HINT,
             )  # fmt: skip
         return list(batch[:-1]), {}
     name = target_name(parts) or (batch._fields[-1] if hasattr(batch, "_fields") and len(batch) > 1 else None)
     if name is None:
         raise RecipeError(
             "the batch names no target", expected=f"an entry {' or '.join(map(repr, TARGETS))}",
-            got=describe(batch), hint=OWN_STEP,
+            got=describe(batch), hint=STEP_HINT,
         )  # fmt: skip
     inputs = {key: value for key, value in parts.items() if key != name}
-    file = _names_of_file(model)
+    file = _file_input_names(model)
     if file is not None and set(file) <= inputs.keys():
         return [inputs[key] for key in file], {}
     positional, taken, needed, rest = _parameters(model)
@@ -160,7 +159,7 @@ def arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
         if lacking := [key for key in needed if key not in chosen]:
             raise RecipeError(
                 f"the model's forward wants '{lacking[0]}', which the batch has not",
-                expected=", ".join(needed), got=describe(batch), hint=OWN_STEP,
+                expected=", ".join(needed), got=describe(batch), hint=STEP_HINT,
             )  # fmt: skip
         return [], chosen
     held = [value for value in inputs.values() if tensors(value)]
@@ -170,14 +169,14 @@ def arguments(model: Any, batch: Any) -> tuple[list[Any], dict[str, Any]]:
         return [inputs], {}
     raise RecipeError(
         "the batch's names are not those that the model's forward takes",
-        expected=", ".join(needed or sorted(taken)) or "one input", got=describe(batch), hint=OWN_STEP,
+        expected=", ".join(needed or sorted(taken)) or "one input", got=describe(batch), hint=STEP_HINT,
     )  # fmt: skip
 
 
 def _parameters(model: Any) -> tuple[int, set[str], list[str], bool]:
-    """Of a model's forward: how many inputs it takes by position, all names, those without a default, and whether it
-    takes any name."""
-    bare = _bare(model)
+    """The parameters of a model's forward: the number of positional ones, all names, the names without a default, and
+    whether it has ``**kwargs``."""
+    bare = _unwrap(model)
     own = vars(bare).get("forward")
     if own is not None:
         return _signature(own)
@@ -194,27 +193,27 @@ def _signature(function: Any) -> tuple[int, set[str], list[str], bool]:
     return positional, set(named), needed, any(p.kind is p.VAR_KEYWORD for p in kinds.values())
 
 
-def _bare(model: Any) -> Any:
-    """The model itself, where it is wrapped for several processes."""
+def _unwrap(model: Any) -> Any:
+    """The model inside of `DistributedDataParallel`; otherwise the model itself."""
     from ox.nn.parallel import DistributedDataParallel
 
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
-def _names_of_file(model: Any) -> list[str] | None:
-    """The names of a loaded file's inputs, in order."""
-    net = getattr(_bare(model), "net", _bare(model))
+def _file_input_names(model: Any) -> list[str] | None:
+    """The input names of a model that was loaded from a file, in order; None for other models."""
+    net = getattr(_unwrap(model), "net", _unwrap(model))
     graph = getattr(net, "graph", None)
     return None if graph is None else [value.name for value in graph.inputs]
 
 
-def ordered(model: Any, batch: Any) -> tuple[list[Any], list[str]]:
-    """The inputs in the order of the model's arguments, and their names where the batch gives them.
+def ordered_inputs(model: Any, batch: Any) -> tuple[list[Any], list[str]]:
+    """The inputs in the order of the model's arguments, and their names if the batch has names.
 
     Raises:
-        RecipeError: the model takes no such inputs, or takes them as a dict.
+        RecipeError: the model does not accept these inputs, or accepts them as a dict.
     """
-    positional, by_name = arguments(model, batch)
+    positional, by_name = model_arguments(model, batch)
     if not by_name:
         if any(isinstance(x, Mapping) for x in positional):
             raise RecipeError(
@@ -222,19 +221,19 @@ def ordered(model: Any, batch: Any) -> tuple[list[Any], list[str]]:
                 hint="forward(self, a, b) with the names of the dict's entries",
             )
         return positional, []
-    taken = [name for name in _order(model) if name in by_name]
+    taken = [name for name in _parameter_order(model) if name in by_name]
     names = [*taken, *(name for name in by_name if name not in taken)]
     return [by_name[name] for name in names], names
 
 
-def _order(model: Any) -> list[str]:
-    return list(inspect.signature(_bare(model).forward).parameters)
+def _parameter_order(model: Any) -> list[str]:
+    return list(inspect.signature(_unwrap(model).forward).parameters)
 
 
 def describe(batch: Any) -> str:
     """``{'image': float32 [8, 3], 'path': list}``."""
     if is_tensor(batch):
-        return f"{batch.dtype} {list(batch.array.shape)}"
+        return f"{batch.dtype} {list(batch.static_shape)}"
     if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
         few = ", ".join(map(describe, batch[:6])) + (", ..." if len(batch) > 6 else "")
         return f"{'(' if isinstance(batch, tuple) else '['}{few}{')' if isinstance(batch, tuple) else ']'}"

@@ -1,10 +1,10 @@
-"""Training on several processes: everything of `ox.distributed`, and what stands on it in other rooms."""
+"""Training on several processes: all names of `ox.distributed`, and related classes of other packages."""
 
 from ox.data.distributed import DistributedSampler
 from ox.distributed import *  # noqa: F403
 from ox.distributed import __all__ as _collectives
+from ox.nn.layers.sync_batch_norm import SyncBatchNorm
 from ox.nn.parallel import DistributedDataParallel
-from ox.nn.sync_norm import SyncBatchNorm
 from ox.optim.zero import ZeroRedundancyOptimizer
 
 __all__ = [

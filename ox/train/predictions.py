@@ -1,4 +1,4 @@
-"""What a model that foretells numbers makes of a dataset: predicted beside true values, to be drawn."""
+"""Predictions and targets of a regression model, for the scatter plot in curves.png."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ox.autograd import no_grad
+from ox.core.tensor import is_tensor
 from ox.data import DataLoader
 from ox.dtypes import is_floating
-from ox.train import chance
-from ox.train.batch import is_tensor, target_of
-from ox.train.datasets import first
-from ox.train.samples import plain
+from ox.train import rng_state
+from ox.train.batch import target_of
+from ox.train.recipe.datasets import first
+from ox.train.samples import as_array
 
 if TYPE_CHECKING:
     from ox.train.trainer import Trainer
 
-MOST = 2000  # samples: more do not make a clearer picture
+MAX_SAMPLES = 2000  # samples; more do not make the plot clearer
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """`truth` and `predicted` are float64 [n], numbers of `count` samples of the data called `part`."""
+    """`truth` and `predicted` are float64 [n]: the values of `count` samples of the dataset `part`."""
 
     part: str
     count: int
@@ -32,17 +33,17 @@ class Predictions:
 
 
 def predict(trainer: Trainer, model: Any, part: Any, name: str) -> Predictions | None:
-    """The model in eval mode on the first samples; None where outputs and targets are not as many numbers each."""
+    """Predictions for the first samples; None if outputs and targets do not have the same number of values."""
     truths, answers = [np.zeros(0)], [np.zeros(0)]
     count = 0
-    with no_grad(), chance.kept(), np.errstate(all="ignore"):
-        loader = DataLoader(first(part, MOST), batch_size=trainer.options.batch_size, collate_fn=trainer.collate)
-        for batch in map(trainer.feed.placed, loader):
+    with no_grad(), rng_state.fork_rng(), np.errstate(all="ignore"):
+        loader = DataLoader(first(part, MAX_SAMPLES), batch_size=trainer.options.batch_size, collate_fn=trainer.collate)
+        for batch in map(trainer.train_batches.to_device, loader):
             _, outputs = trainer.measure(model, batch)
             targets = target_of(batch)
             if not is_tensor(outputs) or not is_tensor(targets) or not is_floating(targets.dtype):
                 return None
-            truth, answer = plain(targets).astype(np.float64), plain(outputs).astype(np.float64)
+            truth, answer = as_array(targets).astype(np.float64), as_array(outputs).astype(np.float64)
             if truth.ndim == 0 or truth.ndim > 2 or truth.size != answer.size or len(truth) != len(answer):
                 return None
             truths.append(truth.reshape(-1))

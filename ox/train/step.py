@@ -1,4 +1,4 @@
-"""One step of training: forward and backward of its batches, and the update, whoever makes it."""
+"""One training step: forward and backward of its batches, and the update of the weights."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ox.random
+from ox.core.tensor import is_tensor
 from ox.errors import DistributedError, RecipeError, TrainError
-from ox.train.batch import is_tensor, rows, target_of
-from ox.train.culprit import blame
-from ox.train.evaluate import Result
-from ox.train.nonfinite import diagnose
+from ox.train.batch import batch_size, target_of
+from ox.train.diagnose.bad_sample import locate_bad_samples
+from ox.train.diagnose.nonfinite import diagnose
+from ox.train.evaluation import Result
 
 if TYPE_CHECKING:
     from ox.train.trainer import Trainer
@@ -20,36 +21,36 @@ Batch = Any
 
 
 class Step:
-    """The steps of a trainer: of an optimizer that takes gradients, of one that asks for them, or a page's own."""
+    """The training step: with an ordinary optimizer, an optimizer with a closure, or the recipe's own `step`."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
 
     def __call__(self, batches: list[Batch], running: Result) -> float:
-        """Take one, and count its batches in `running`. Returns the mean loss over all samples."""
+        """Runs one step and adds its batches to `running`. Returns the mean loss over all samples."""
         if self.trainer.recipe.updates:
-            return self._own_step(batches, running)
+            return self._user_step(batches, running)
         if self.trainer.update.closure:
-            return self._closed_step(batches, running)
+            return self._closure_step(batches, running)
         loss = self._gradients(batches, running)
         self.trainer.update()
         return loss
 
-    def _closed_step(self, batches: list[Batch], running: Result) -> float:
-        """A step of an optimizer that asks for loss and gradients as often as it likes."""
+    def _closure_step(self, batches: list[Batch], running: Result) -> float:
+        """A step of an optimizer that calls a closure for loss and gradients, such as LBFGS."""
         losses: list[float] = []
 
         def closure() -> float:
-            # only the first is the loss of these weights; where a line search looks, the loss may be anything
+            # only the first is the loss of the current weights; a line search tries other weights
             losses.append(self._gradients(batches, Result() if losses else running, checked=not losses))
             self.trainer.update.clip()
-            return self.trainer.team.mean(losses[-1])
+            return self.trainer.ranks.mean(losses[-1])
 
         self.trainer.update(closure)
         return losses[0]
 
-    def _own_step(self, batches: list[Batch], running: Result) -> float:
-        """A step that does backward and updates by itself."""
+    def _user_step(self, batches: list[Batch], running: Result) -> float:
+        """A `step(model, batch, optimizers)` of the recipe, which calls backward and the optimizers."""
         before = self.trainer.progress.step
         for batch in batches:
             try:
@@ -57,43 +58,43 @@ class Step:
             except (TrainError, DistributedError):
                 raise
             except Exception as error:
-                number, _ = self.trainer.feed.indices()
+                number, _ = self.trainer.train_batches.sample_indices()
                 error.add_note(f"in batch {number} of epoch {self.trainer.progress.epoch + 1}")
                 raise
             value = float(loss)
             if not np.isfinite(value):
                 raise TrainError(
                     f"the loss is {value} at step {before + 1}",
-                    extra={"cause": "the page's own step, which has updated the weights already"},
+                    extra={"cause": "the recipe's own step(), which has already updated the weights"},
                     hint="a smaller --lr, or ox.nn.utils.clip_grad_norm_ in the step",
                 )
             running.add(value, outputs, batch)
-        self.trainer.update.close()
+        self.trainer.update.after_step()
         return running.loss
 
     def _gradients(self, batches: list[Batch], running: Result, checked: bool = True) -> float:
         """Forward and backward of each batch. Returns the mean loss over all samples.
 
         Args:
-            checked: a loss that is not finite is an error.
+            checked: raise an error if the loss is not finite.
         """
-        counts, loss_sum = [rows(batch) for batch in batches], 0.0
+        counts, loss_sum = [batch_size(batch) for batch in batches], 0.0
         total = sum(counts)
         for i, batch in enumerate(batches):
-            with self.trainer.team.quiet(self.trainer.network, last=i == len(batches) - 1):
+            with self.trainer.ranks.no_sync(self.trainer.network, last=i == len(batches) - 1):
                 try:
                     loss, value, outputs = self._forward(batch, len(batches) - i, checked)
                 except (TrainError, DistributedError):
                     raise
                 except Exception as error:
-                    raise self._blamed(error, batch, len(batches) - i) from error
+                    raise self._with_bad_samples(error, batch, len(batches) - i) from error
                 if i == 0:
                     self.trainer.update.zero_grad()
                 share = counts[i] / total
                 self.trainer.update.backward(loss if counts[i] == total else loss * share)
             running.add(value, outputs, batch)
             loss_sum += value * share
-        self.trainer.team.average(self.trainer.model)
+        self.trainer.ranks.average_gradients(self.trainer.model)
         return loss_sum
 
     def _forward(self, batch: Batch, back: int, checked: bool) -> tuple[Any, float, Any]:
@@ -106,11 +107,18 @@ class Step:
         if checked and not np.isfinite(value):
             ox.random.set_state(before)
             when = f"step {self.trainer.progress.step + 1}"
-            raise diagnose(self.trainer.model, self._cast_loss, batch, value, when, self.trainer.feed.indices(back)[1])
+            raise diagnose(
+                self.trainer.model,
+                self._cast_loss,
+                batch,
+                value,
+                when,
+                self.trainer.train_batches.sample_indices(back)[1],
+            )
         return loss, value, outputs
 
     def _check_labels(self, outputs: Any, targets: Any) -> None:
-        """One label a class, where outputs and targets are seen to be of classes."""
+        """Raises RecipeError unless a classification has one label per class."""
         labels = self.trainer.recipe.labels
         shape: tuple[int, ...] = getattr(outputs, "shape", ())
         if not is_tensor(targets):
@@ -123,12 +131,12 @@ class Step:
                 got=f"{len(labels)}: {', '.join(labels[:4])}{', ...' if len(labels) > 4 else ''}",
             )
 
-    def _blamed(self, error: Exception, batch: Batch, back: int) -> Exception:
-        """The error of a training batch, with the samples that are to blame for it."""
-        number, indices = self.trainer.feed.indices(back)
+    def _with_bad_samples(self, error: Exception, batch: Batch, back: int) -> Exception:
+        """The error of a training batch, with the samples that cause it."""
+        number, indices = self.trainer.train_batches.sample_indices(back)
         when = f"batch {number} of epoch {self.trainer.progress.epoch + 1}" if number else "a batch of your own"
-        return blame(error, self.trainer.loss, self.trainer.model, batch, when, indices)
+        return locate_bad_samples(error, self.trainer.loss, self.trainer.model, batch, when, indices)
 
     def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
-        with self.trainer.update.casts():
+        with self.trainer.update.autocast():
             return self.trainer.loss(model, batch)

@@ -1,4 +1,4 @@
-"""What happens between the backward pass and the next step: unscale, clip, update, average."""
+"""The update after the backward pass: unscale, clip, optimizer, scheduler, weight averaging."""
 
 from __future__ import annotations
 
@@ -8,82 +8,82 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ox.errors import LoadError, RecipeError
-from ox.train.options import Options
+from ox.train.run.train_config import TrainConfig
 
-# what schedulers set in a group
+# the settings of a parameter group that schedulers change
 SCHEDULED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "base_momentum", "max_momentum", "betas")
 
 
-def several(made: Any) -> list[Any]:
-    """The optimizers or schedulers that a page made: one, or a tuple, list or dict of them."""
-    if isinstance(made, Mapping):
-        return list(made.values())
-    return list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
+def as_list(value: Any) -> list[Any]:
+    """Optimizers or schedulers as a list: from one, or a tuple, list or dict of them."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, tuple | list) else [] if value is None else [value]
 
 
-def watches(scheduler: Any) -> bool:
-    """Whether its step wants a figure of the validation, as that of `ReduceLROnPlateau`: it is stepped each epoch."""
+def needs_metric(scheduler: Any) -> bool:
+    """Whether the step of a scheduler needs a metric, as that of `ReduceLROnPlateau`; it is called once per epoch."""
     first = next(iter(inspect.signature(scheduler.step).parameters.values()), None)
     return first is not None and first.default is first.empty and first.kind is first.POSITIONAL_OR_KEYWORD
 
 
-def asks_again(optimizer: Any) -> bool:
-    """Whether its step asks for the loss more than once, as that of `LBFGS`: it needs a closure."""
+def needs_closure(optimizer: Any) -> bool:
+    """Whether the step of an optimizer needs a closure that computes the loss, as that of `LBFGS`."""
     from ox.optim import LBFGS
 
-    return isinstance(optimizer, LBFGS) or watches(optimizer)
+    return isinstance(optimizer, LBFGS) or needs_metric(optimizer)
 
 
 class Update:
-    """Turns gradients into new weights as the options say: gradient scaler, clipping, optimizer, scheduler, averages.
+    """Updates the weights from the gradients: gradient scaler, clipping, optimizer, scheduler, weight averaging.
 
     Args:
-        model: whose gradients they are.
-        optimizer, scheduler: one, or a tuple, list or dict of them. Each scheduler is stepped once an update; one that
-            watches a figure once an epoch. The scheduler may be None.
-        device: where the model is: "cpu" or "cuda".
+        model: the model with the gradients.
+        optimizer, scheduler: one, or a tuple, list or dict of them. Each scheduler is stepped once per update; one that
+            needs a metric once per epoch. The scheduler may be None.
+        device: the device of the model: "cpu" or "cuda".
 
     Attributes:
-        closure: whether the optimizer asks for the loss itself; then a call needs one.
+        closure: whether the optimizer needs a closure in each call.
 
     Raises:
-        RecipeError: a closure and fp16, or beside other optimizers.
+        RecipeError: a closure together with fp16 or with other optimizers.
     """
 
-    def __init__(self, model: Any, optimizer: Any, scheduler: Any, options: Options, device: str) -> None:
+    def __init__(self, model: Any, optimizer: Any, scheduler: Any, options: TrainConfig, device: str) -> None:
         self.model, self.options, self.device = model, options, device
-        self.optimizers, schedulers = several(optimizer), several(scheduler)
-        self.each_epoch = [one for one in schedulers if watches(one)]
+        self.optimizers, schedulers = as_list(optimizer), as_list(scheduler)
+        self.each_epoch = [one for one in schedulers if needs_metric(one)]
         self.each_step = [one for one in schedulers if not any(one is other for other in self.each_epoch)]
         self.schedulers = schedulers
-        self.closure = any(map(asks_again, self.optimizers))
+        self.closure = any(map(needs_closure, self.optimizers))
         if self.closure and (options.amp == "fp16" or len(self.optimizers) > 1):
-            name = next(type(one).__name__ for one in self.optimizers if asks_again(one))
+            name = next(type(one).__name__ for one in self.optimizers if needs_closure(one))
             raise RecipeError(
-                f"{name} asks for the loss more than once a step",
+                f"{name} evaluates the loss several times per step",
                 expected="one optimizer, and amp=None or amp='bf16'",
                 got="amp='fp16'" if options.amp == "fp16" else f"{len(self.optimizers)} optimizers",
-                hint="step(model, batch, optimizers) on the page, which calls them itself",
+                hint="step(model, batch, optimizers) in the recipe file, which calls them itself",
             )
-        self.scaler = self._scaler()
-        self.averages = self._averages()
+        self.scaler = self._make_scaler()
+        self.averaged_model = self._make_averaged_model()
 
-    def _scaler(self) -> Any:
+    def _make_scaler(self) -> Any:
         if self.options.amp != "fp16":
             return None
         from ox.amp import GradScaler
 
         return GradScaler(self.device)
 
-    def _averages(self) -> Any:
+    def _make_averaged_model(self) -> Any:
         if self.options.ema is None:
             return None
         from ox.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
         return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.options.ema))
 
-    def casts(self) -> AbstractContextManager[Any]:
-        """Where the forward pass of training runs: in the lower precision, if one is wanted."""
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of the forward pass: `ox.autocast` with the type of the option `amp`, if it is set."""
         if self.options.amp is None:
             return nullcontext()
         from ox.amp import autocast
@@ -96,7 +96,7 @@ class Update:
             optimizer.zero_grad()
 
     def backward(self, loss: Any) -> None:
-        """Add the gradients of a loss to those that are there."""
+        """Adds the gradients of a loss to the existing ones."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def clip(self) -> None:
@@ -106,8 +106,8 @@ class Update:
             clip_grad_norm_(self.model.parameters(), self.options.clip)
 
     def __call__(self, closure: Callable[[], float] | None = None) -> None:
-        """One update: with the gradients that are there, or with those that `closure` makes with the loss that it
-        returns."""
+        """One update, with the existing gradients or with those that `closure` computes. The closure returns the
+        loss."""
         if closure is not None:
             self.optimizers[0].step(closure)
         else:
@@ -119,27 +119,28 @@ class Update:
                 optimizer.step() if self.scaler is None else self.scaler.step(optimizer)
             if self.scaler is not None:
                 self.scaler.update()
-        self.close()
+        self.after_step()
 
-    def close(self) -> None:
-        """After a step: the schedulers and the averages follow."""
+    def after_step(self) -> None:
+        """After a step: updates the schedulers and the averaged weights."""
         for scheduler in self.each_step:
             scheduler.step()
-        if self.averages is not None:
-            self.averages.update_parameters(self.model)
+        if self.averaged_model is not None:
+            self.averaged_model.update_parameters(self.model)
 
-    def close_epoch(self, figure: Callable[[str], float]) -> None:
-        """After an epoch: the schedulers that watch a figure get it. `figure` gives that for a mode, "min" or "max"."""
+    def after_epoch(self, figure: Callable[[str], float]) -> None:
+        """After an epoch: steps the schedulers that need a metric. `figure(mode)` returns it for "min" or "max"."""
         for scheduler in self.each_epoch:
             scheduler.step(figure(getattr(scheduler, "mode", "min")))
 
     @property
-    def evaluated(self) -> Any:
-        """The model whose weights count: the averages where they are kept."""
-        return self.model if self.averages is None else self.averages.module
+    def evaluation_model(self) -> Any:
+        """The model to evaluate: with the averaged weights, if there are any."""
+        return self.model if self.averaged_model is None else self.averaged_model.module
 
-    def _replayed(self, steps: int) -> list[list[dict[str, Any]]] | None:
-        """What the schedulers have set in each optimizer's groups after so many steps; None without such schedulers."""
+    def _scheduled_settings(self, steps: int) -> list[list[dict[str, Any]]] | None:
+        """The settings of each optimizer's groups after `steps` steps of the schedulers; None without such
+        schedulers."""
         if not self.each_step:
             return None
         for _ in range(steps):
@@ -152,8 +153,11 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         ema = None
-        if self.averages is not None:
-            ema = {"model": self.averages.module.state_dict(), "count": int(self.averages.n_averaged.item())}
+        if self.averaged_model is not None:
+            ema = {
+                "model": self.averaged_model.module.state_dict(),
+                "count": int(self.averaged_model.n_averaged.item()),
+            }
         return {
             "optimizer": _states(self.optimizers),
             "scheduler": _states(self.schedulers),
@@ -162,9 +166,9 @@ class Update:
         }
 
     def load_state_dict(self, state: dict[str, Any], replay: int | None = None) -> None:
-        """Go on from what `state_dict` gave; with `replay`, the schedulers that follow steps not from their states but
-        from their beginning, after so many steps."""
-        rates = None if replay is None else self._replayed(replay)
+        """Restores a `state_dict`. With `replay`, schedulers are not restored but stepped `replay` times from the
+        start."""
+        rates = None if replay is None else self._scheduled_settings(replay)
         for name, own in (("optimizer", self.optimizers), ("scheduler", self.schedulers)):
             kept = state[name] if isinstance(state[name], list) else [] if state[name] is None else [state[name]]
             if len(kept) != len(own):
@@ -177,12 +181,12 @@ class Update:
                 group.update(settings)
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
-        if self.averages is not None:
-            self.averages.module.load_state_dict(state["ema"]["model"])
-            self.averages.n_averaged.copy_(state["ema"]["count"])
+        if self.averaged_model is not None:
+            self.averaged_model.module.load_state_dict(state["ema"]["model"])
+            self.averaged_model.n_averaged.copy_(state["ema"]["count"])
 
 
 def _states(own: list[Any]) -> Any:
-    """Their states: a list of several, one state of one, None of none."""
+    """The states of all objects: a list for several, one state for one, None for none."""
     states = [one.state_dict() for one in own]
     return states if len(states) > 1 else states[0] if states else None

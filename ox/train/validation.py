@@ -1,4 +1,4 @@
-"""Evaluating a dataset with errors that name what is to blame."""
+"""Evaluates a dataset; errors name the batch and the samples that cause them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from ox.autograd import no_grad
 from ox.data import DataLoader
-from ox.data.dataset import traced
+from ox.data.dataset import root_indices
 from ox.errors import OxError
-from ox.train import chance
-from ox.train.batch import arguments, rows
-from ox.train.culprit import blame
-from ox.train.datasets import first, is_stream, share
-from ox.train.evaluate import Result, Step, evaluate
+from ox.train import rng_state
+from ox.train.batch import batch_size, model_arguments
+from ox.train.diagnose.bad_sample import locate_bad_samples
+from ox.train.diagnose.nonfinite import diagnose
+from ox.train.evaluation import Result, Step, evaluate
 from ox.train.metrics import Metric
-from ox.train.nonfinite import diagnose
+from ox.train.recipe.datasets import first, is_stream, share
 
 if TYPE_CHECKING:
     from ox.train.trainer import Trainer
@@ -30,7 +30,7 @@ def validate(
     *,
     name: str,
     batch_size: int,
-    placed: Callable[[Any], Any],
+    to_device: Callable[[Any], Any],
     metrics: Sequence[Metric] = (),
     collate: Callable[[list[Any]], Any] | None = None,
     rank: int = 0,
@@ -39,58 +39,58 @@ def validate(
     """`evaluate` on a dataset, in its order.
 
     Args:
-        name: of the part, for errors: "validation after step 20".
-        placed: brings a batch to the model's device.
-        collate: makes a batch of samples; None for the usual one.
-        rank, size: evaluate every `size`-th sample, from `rank` on.
+        name: of the dataset, for errors: "validation after step 20".
+        to_device: moves a batch to the model's device.
+        collate: combines samples into a batch; None: `ox.data.default_collate`.
+        rank, size: evaluate every `size`-th sample, starting at `rank`.
 
     Raises:
-        TrainError: the loss is NaN or infinite, or the model cannot take a sample.
+        TrainError: the loss is NaN or infinite, or the model cannot process a sample.
     """
     part = share(part, rank, size)
     loader = DataLoader(part, batch_size=batch_size, collate_fn=collate)
     with np.errstate(all="ignore"):
         try:
-            result = evaluate(model, step, map(placed, loader), metrics)
+            result = evaluate(model, step, map(to_device, loader), metrics)
         except Exception as error:
-            raise _explained(error, model, step, map(placed, loader), name, part) from error
+            raise _locate_error(error, model, step, map(to_device, loader), name, part) from error
         if result.count and not np.isfinite(result.loss):
-            raise _explained(None, model, step, map(placed, loader), name, part)
+            raise _locate_error(None, model, step, map(to_device, loader), name, part)
     return result
 
 
-def try_parts(trainer: Trainer) -> None:
-    """Read the first two samples of what will be measured after an epoch and at the end, and see whether the model can
-    be called with them and there is a target: an error of these should not wait until then. Nothing is computed. What
-    training meets as well, its first step says. Streams, which may be read once, and random numbers are left alone.
+def check_first_samples(trainer: Trainer) -> None:
+    """Reads the first two samples of the validation and test sets and checks that they have a target and match the
+    arguments of the model, so that such errors appear before the first epoch. The model is not called. Streams are
+    skipped, since some can be read only once; random states are preserved.
 
     Raises:
-        what `validate` does.
+        the errors of `validate`.
     """
     recipe = trainer.recipe
     own = recipe.optional("validate") or recipe.optional("step")
     parts = {name: first(part, 2) for name, part in trainer.data.parts().items() if not is_stream(part)}
-    with chance.kept():
-        if own is not None or "train" not in parts or _trial(trainer, parts.pop("train")) is not None:
+    with rng_state.fork_rng():
+        if own is not None or "train" not in parts or _call_error(trainer, parts.pop("train")) is not None:
             return
         for name, part in parts.items():
-            if (error := _trial(trainer, part)) is not None:
+            if (error := _call_error(trainer, part)) is not None:
                 if isinstance(error, OxError):
                     error.extra = {"when": f"the {name} data are read", **error.extra}
                 raise error
 
 
-def _trial(trainer: Trainer, part: Any) -> Exception | None:
-    """What goes wrong when a few samples are made a batch and taken apart."""
+def _call_error(trainer: Trainer, part: Any) -> Exception | None:
+    """The error of collating a few samples and matching them with the model's arguments; None without one."""
     try:
         for batch in DataLoader(part, batch_size=2, collate_fn=trainer.collate):
-            arguments(trainer.model, tuple(batch) if type(batch) is list else batch)
+            model_arguments(trainer.model, tuple(batch) if type(batch) is list else batch)
     except Exception as error:
         return error
     return None
 
 
-def _explained(
+def _locate_error(
     error: Exception | None, model: Any, step: Step, batches: Iterable[Any], name: str, part: Any
 ) -> Exception:
     """The error to raise: of the first batch that fails or whose loss is not finite."""
@@ -99,13 +99,13 @@ def _explained(
     try:
         with no_grad():
             for i, batch in enumerate(batches):
-                count = rows(batch)
-                indices = [] if is_stream(part) else traced(part, range(done, min(done + count, len(part))))
+                count = batch_size(batch)
+                indices = [] if is_stream(part) else root_indices(part, range(done, min(done + count, len(part))))
                 try:
                     value = float(step(model, batch)[0])
                 except Exception as own:
-                    return blame(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
-                if not np.isfinite(value):  # before what a metric says of it
+                    return locate_bad_samples(own, step, model, batch, f"batch {i + 1} of the {name}", indices)
+                if not np.isfinite(value):  # before an error of a metric
                     return diagnose(model, step, batch, value, name, indices)
                 done += count
     finally:

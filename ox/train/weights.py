@@ -1,4 +1,4 @@
-"""Putting saved weights into a model."""
+"""Loads saved weights into a model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ox.errors import LoadError
 
 
 def best_weights(state: dict[str, Any]) -> dict[str, Any]:
-    """The weights of a checkpoint that are evaluated and exported: the averages where the run keeps some."""
+    """The weights of a checkpoint that are evaluated and exported: the averaged weights, if the run has them."""
     averages = state.get("ema")
     return averages["model"] if averages is not None else state["model"]  # type: ignore[no-any-return]
 
 
 def load_model(model: Any, state: dict[str, Any], where: str | None = None) -> None:
-    """Put saved weights into a model.
+    """Loads saved weights into a model.
 
     Raises:
-        LoadError: names or shapes differ; lists the first of them.
+        LoadError: names or shapes differ; lists the first differences.
     """
-    from ox.nn.uninitialized import is_lazy
+    from ox.nn.base.uninitialized import is_lazy
 
     own = model.state_dict()
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())

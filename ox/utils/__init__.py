@@ -1,5 +1,5 @@
-"""PyTorch's paths below `torch.utils`: thin doors to the rooms where the things live."""
+"""PyTorch's paths below `torch.utils`; the code is in other packages."""
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ox.autograd.tree import flatten, leaves_of, map_tree
+from ox.autograd.pytree import flatten, leaves_of, map_tree
 
 __all__ = ["tree_flatten", "tree_leaves", "tree_map", "tree_map_only", "tree_unflatten"]
 

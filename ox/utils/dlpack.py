@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.dlpack import from_dlpack
-from ox.tensor import Tensor
+from ox.tensors.dlpack import from_dlpack
+from ox.tensors.tensor import Tensor
 
 
 def to_dlpack(tensor: Tensor) -> Any:

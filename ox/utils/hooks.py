@@ -1,5 +1,5 @@
 """`torch.utils.hooks`."""
 
-from ox.ops.node import Handle as RemovableHandle
+from ox.core.node import Handle as RemovableHandle
 
 __all__ = ["RemovableHandle"]

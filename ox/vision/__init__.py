@@ -1,5 +1,5 @@
-"""torchvision's paths: thin doors to `ox.data.transforms` and `ox.data.datasets`, and `ox.vision.utils`."""
+"""torchvision's paths: names of `ox.data.transforms` and `ox.data.datasets`, and `ox.vision.utils`."""
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

@@ -7,14 +7,13 @@ from typing import Any
 
 from ox import ops
 from ox.autograd import no_grad
-from ox.creation import empty, ones, tensor, zeros
 from ox.dtypes import float32, int64
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import cat, maximum, minimum, stack
+from ox.functions.creation import empty, ones, tensor, zeros
 from ox.nn import functional as F
-from ox.nn.module import Module
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.nn.base.module import Module
+from ox.tensors.tensor import Tensor
 
 __all__ = [
     "FrozenBatchNorm2d",
@@ -39,8 +38,7 @@ __path__: list[str] = []  # older paths lie below
 def box_area(boxes: Tensor) -> Tensor:
     """Areas [n] of boxes [n, 4]. `torchvision.ops.box_area`."""
     sizes = boxes[..., 2:] - boxes[..., :2]
-    area: Tensor = sizes[..., 0] * sizes[..., 1]
-    return area
+    return sizes[..., 0] * sizes[..., 1]
 
 
 def _overlap(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,8 +52,7 @@ def _overlap(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor]:
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """The shared part [n, m] of the unions of boxes [n, 4] and [m, 4]. `torchvision.ops.box_iou`."""
     shared, union = _overlap(boxes1, boxes2)
-    ratio: Tensor = shared / union
-    return ratio
+    return shared / union
 
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
@@ -65,8 +62,7 @@ def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     first, second = boxes1[:, None], boxes2[None]
     sizes = maximum(first[..., 2:], second[..., 2:]) - minimum(first[..., :2], second[..., :2])
     around = sizes[..., 0] * sizes[..., 1]
-    result: Tensor = shared / union - (around - union) / around
-    return result
+    return shared / union - (around - union) / around
 
 
 def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
@@ -81,9 +77,7 @@ def box_convert(boxes: Tensor, in_fmt: str, out_fmt: str) -> Tensor:
     """
     forms = ("xyxy", "xywh", "cxcywh")
     if in_fmt not in forms or out_fmt not in forms:
-        raise ArgumentError(
-            "boxes have no such form", where=users_line(2), expected=", ".join(forms), got=f"{in_fmt}, {out_fmt}"
-        )
+        raise ArgumentError("boxes have no such form", expected=", ".join(forms), got=f"{in_fmt}, {out_fmt}")
     if in_fmt == out_fmt:
         return boxes.clone()
     a, b = boxes[..., :2], boxes[..., 2:]
@@ -98,14 +92,13 @@ def clip_boxes_to_image(boxes: Tensor, size: tuple[int, int]) -> Tensor:
     """Boxes [..., 4], cut at the edges of an image (height, width). `torchvision.ops.clip_boxes_to_image`."""
     height, width = size
     x, y = boxes[..., 0::2].clamp(0, width), boxes[..., 1::2].clamp(0, height)
-    clipped: Tensor = stack([x, y], -1).reshape(boxes.shape)
-    return clipped
+    return stack([x, y], -1).reshape(boxes.shape)
 
 
 def remove_small_boxes(boxes: Tensor, min_size: float) -> Tensor:
     """The numbers of the boxes of which both sizes are `min_size` or more. `torchvision.ops.remove_small_boxes`."""
     sizes = boxes[:, 2:] - boxes[:, :2]
-    return (sizes >= min_size).all(1).nonzero().squeeze(1)  # type: ignore[no-any-return]
+    return (sizes >= min_size).all(1).nonzero().squeeze(1)
 
 
 @no_grad()
@@ -118,7 +111,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """
     if boxes.ndim != 2 or boxes.shape[1] != 4 or tuple(scores.shape) != (boxes.shape[0],):
         raise ShapeError(
-            "boxes and scores do not fit", where=users_line(2), expected="[n, 4] and [n]",
+            "boxes and scores do not fit", expected="[n, 4] and [n]",
             got=f"{list(boxes.shape)} and {list(scores.shape)}",
         )  # fmt: skip
     most, threshold = tensor([boxes.shape[0]], dtype=int64), tensor([iou_threshold], dtype=float32)
@@ -132,8 +125,7 @@ def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: floa
     if not boxes.shape[0]:
         return zeros(0, dtype=int64, device=boxes.device)
     apart = idxs.to(boxes.dtype) * (boxes.max() + 1)  # so far that no two classes meet
-    kept: Tensor = nms(boxes + apart[:, None], scores, iou_threshold)
-    return kept
+    return nms(boxes + apart[:, None], scores, iou_threshold)
 
 
 def roi_align(
@@ -195,13 +187,13 @@ def sigmoid_focal_loss(
         ArgumentError: another reduction.
     """
     if reduction not in ("none", "mean", "sum"):
-        raise ArgumentError("no such reduction", where=users_line(2), expected="none, mean or sum", got=reduction)
+        raise ArgumentError("no such reduction", expected="none, mean or sum", got=reduction)
     p = inputs.sigmoid()
     missed = 1 - (p * targets + (1 - p) * (1 - targets))
     loss = F.binary_cross_entropy_with_logits(inputs, targets, reduction="none") * missed**gamma
     if alpha >= 0:
         loss = (alpha * targets + (1 - alpha) * (1 - targets)) * loss
-    return loss if reduction == "none" else getattr(loss, reduction)()  # type: ignore[no-any-return]
+    return loss if reduction == "none" else getattr(loss, reduction)()
 
 
 def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) -> Tensor:
@@ -212,14 +204,12 @@ def stochastic_depth(input: Tensor, p: float, mode: str, training: bool = True) 
         ArgumentError: `p` is no probability, or `mode` is neither ``batch`` nor ``row``.
     """
     if not 0 <= p <= 1 or mode not in ("batch", "row"):
-        raise ArgumentError(
-            "a probability, and batch or row", where=users_line(2), expected="0 to 1, batch or row", got=f"{p}, {mode}"
-        )
+        raise ArgumentError("a probability, and batch or row", expected="0 to 1, batch or row", got=f"{p}, {mode}")
     if not training or p == 0:
         return input
     rows = [input.shape[0] if mode == "row" else 1, *[1] * (input.ndim - 1)]
     noise = empty(*rows, dtype=input.dtype, device=input.device).bernoulli_(1 - p)
-    return input * (noise / (1 - p) if p < 1 else noise)  # type: ignore[no-any-return]
+    return input * (noise / (1 - p) if p < 1 else noise)
 
 
 class StochasticDepth(Module):
@@ -254,7 +244,7 @@ class FrozenBatchNorm2d(Module):
     def forward(self, x: Tensor) -> Tensor:
         scale = self.weight * (self.running_var + self.eps).rsqrt()
         offset = self.bias - self.running_mean * scale
-        return x * scale.reshape(1, -1, 1, 1) + offset.reshape(1, -1, 1, 1)  # type: ignore[no-any-return]
+        return x * scale.reshape(1, -1, 1, 1) + offset.reshape(1, -1, 1, 1)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"

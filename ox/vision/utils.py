@@ -11,8 +11,7 @@ from ox.dtypes import is_floating, uint8
 from ox.errors import ArgumentError, ShapeError, WriteError
 from ox.functions import broadcast_to, stack
 from ox.nn import functional as F
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.tensors.tensor import Tensor
 
 __all__ = ["make_grid", "save_image"]
 
@@ -47,9 +46,7 @@ def make_grid(
     """
     images = _images(tensor)
     if nrow < 1 or padding < 0:
-        raise ArgumentError(
-            "a grid has a column or more, and no negative padding", where=users_line(2), got=f"{nrow=}, {padding=}"
-        )
+        raise ArgumentError("a grid has a column or more, and no negative padding", got=f"{nrow=}, {padding=}")
     if normalize:
         images = _normalized(images, value_range, scale_each)
     n, c, h, w = images.shape
@@ -69,7 +66,7 @@ def _images(tensor: Tensor | Sequence[Tensor]) -> Tensor:
     images = tensor if isinstance(tensor, Tensor) else stack(list(tensor), 0)
     if not 2 <= images.ndim <= 4 or 0 in images.shape:
         raise ShapeError(
-            "a grid is made of images", where=users_line(3), expected="[n, c, h, w], [c, h, w] or [h, w]",
+            "a grid is made of images", expected="[n, c, h, w], [c, h, w] or [h, w]",
             got=str(list(images.shape)),
         )  # fmt: skip
     images = images.reshape([1] * (4 - images.ndim) + list(images.shape))
@@ -80,10 +77,9 @@ def _images(tensor: Tensor | Sequence[Tensor]) -> Tensor:
 def _normalized(images: Tensor, value_range: tuple[float, float] | None, scale_each: bool) -> Tensor:
     if value_range is not None:
         if not (isinstance(value_range, Iterable) and len(value_range) == 2):
-            raise ArgumentError("value_range is the least and the greatest value", where=users_line(3), got=repr(value_range))  # fmt: skip # noqa: E501
+            raise ArgumentError("value_range is the least and the greatest value", got=repr(value_range))  # fmt: skip
         low, high = value_range
-        scaled: Tensor = (images.clamp(low, high) - low) / max(high - low, 1e-5)
-        return scaled
+        return (images.clamp(low, high) - low) / max(high - low, 1e-5)
     dims = (1, 2, 3) if scale_each else (0, 1, 2, 3)
     least, greatest = images.amin(dims, keepdim=True), images.amax(dims, keepdim=True)
     scaled = (images - least) / (greatest - least).clamp(min=1e-5)
@@ -105,7 +101,7 @@ def save_image(
         **options: those of `make_grid`.
 
     Raises:
-        WriteError: the system refuses, or Pillow knows no such format.
+        WriteError: the file cannot be written, or Pillow does not support the format.
     """
     from PIL import Image
 
@@ -116,6 +112,4 @@ def save_image(
     try:
         image.save(fp, format=format)
     except (OSError, ValueError, KeyError) as error:
-        raise WriteError(
-            f"the image {fp} was not written", where=users_line(2), got=str(error), hint="a name such as out.png"
-        ) from None
+        raise WriteError(f"the image {fp} was not written", got=str(error), hint="a name such as out.png") from None

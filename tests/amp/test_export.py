@@ -12,8 +12,8 @@ import pytest
 
 import ox
 from ox import nn
-from ox.graph.quirks import between_casts, mixed_bfloat16
-from ox.graph.record import record
+from ox.graph.record.recording import record
+from ox.graph.writer.workarounds import between_casts, mixed_bfloat16
 from ox.tolerance import compare
 
 LOWER = [ox.bfloat16, ox.float16]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import ox
-from ox.amp.autocast import Active
+from ox.amp.autocasting import Active
 from ox.amp.policy import FUNCTIONS, KEEP, OPERATORS, RULES, WIDEST
+from ox.core.operator import OPS
 from ox.errors import ArgumentError, DTypeError
-from ox.ops.operator import OPS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "amp.md"
 
@@ -49,7 +49,7 @@ def functions() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for package in (ox.functions, ox.nn.functional, ox.linalg):
         for info in pkgutil.iter_modules(package.__path__):
-            if info.name == "native":  # torch's own forms of losses, which call those of the others
+            if info.name == "torch_level":  # torch's own forms of losses, which call those of the others
                 continue
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             found |= {name: value for name, value in vars(module).items() if callable(value)}

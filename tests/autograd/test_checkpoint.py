@@ -13,8 +13,8 @@ import pytest
 import ox
 from ox import nn
 from ox.errors import ArgumentError, GradientError
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.utils.checkpoint import checkpoint, checkpoint_sequential, set_checkpoint_early_stop
 
 

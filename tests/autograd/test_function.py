@@ -14,8 +14,8 @@ import ox
 from ox.autograd import Function, gradcheck
 from ox.autograd.function import once_differentiable
 from ox.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 
 
 class Power(Function):

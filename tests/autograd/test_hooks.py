@@ -137,22 +137,22 @@ def test_a_gradient_that_is_handed_over_early_has_memory_of_its_own() -> None:
 
 
 def test_followers_learn_of_every_backward() -> None:
-    from ox.autograd.arrival import follow
+    from ox.autograd.grad_ready import add_observer
 
     class Log:
         def __init__(self) -> None:
             self.seen: list[object] = []
 
-        def starts(self, leaves, create_graph: bool) -> None:  # type: ignore[no-untyped-def]
+        def on_start(self, leaves, create_graph: bool) -> None:  # type: ignore[no-untyped-def]
             self.seen.append(len(leaves))
 
-        def ends(self, failed: bool) -> None:
+        def on_end(self, failed: bool) -> None:
             self.seen.append(failed)
 
     x, w = ox.ones(1, requires_grad=True), ox.ones(1, requires_grad=True)
     w.register_post_accumulate_grad_hook(lambda t: None)
     log = Log()
-    follow(log)
+    add_observer(log)
     (x * w).backward()
     (x * 2).backward()
     y = x * w
@@ -168,7 +168,7 @@ def test_followers_learn_of_every_backward() -> None:
 
 
 def test_every_follower_learns_of_the_end_in_order() -> None:
-    from ox.autograd.arrival import follow
+    from ox.autograd.grad_ready import add_observer
 
     told: list[int] = []
 
@@ -176,17 +176,17 @@ def test_every_follower_learns_of_the_end_in_order() -> None:
         def __init__(self, number: int) -> None:
             self.number = number
 
-        def starts(self, leaves: object, create_graph: bool) -> None:
+        def on_start(self, leaves: object, create_graph: bool) -> None:
             pass
 
-        def ends(self, failed: bool) -> None:
+        def on_end(self, failed: bool) -> None:
             if len(told) < 20:
                 told.append(self.number)
                 raise KeyError(self.number)
 
     several = [Ends(number) for number in range(20)]
     for each in several:
-        follow(each)
+        add_observer(each)
     with pytest.raises(KeyError, match="0"):
         ox.ones(1, requires_grad=True).backward()
     assert told == list(range(20))  # in the order in which they came, for ranks must agree about it

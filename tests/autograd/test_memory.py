@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ox
-from ox.ops.node import Node
+from ox.core.node import Node
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import ox
+from ox.core import memory_format
+from ox.core.memory_format import layout, part_of, same_place
 from ox.errors import ArgumentError, GradientError, ShapeError
-from ox.memory import layout, part_of, same_place
 
 X, W = np.random.default_rng(5).normal(size=(3, 4)), np.random.default_rng(6).uniform(0.5, 2, size=4)
 
@@ -243,7 +244,7 @@ def test_shapes_change_in_place() -> None:
 
 def test_memory_formats_change_nothing() -> None:
     x = ox.ones(1, 2, 3, 3)
-    ox.memory._told.clear()
+    memory_format._warned.clear()
     with pytest.warns(UserWarning, match="changes nothing"):
         assert x.contiguous(memory_format=ox.channels_last) is x
     with warnings.catch_warnings():

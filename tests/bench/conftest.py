@@ -148,9 +148,9 @@ def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(mlp: Path) -> Iterator[Server]:
-    from ox.serve import Options, Server
+    from ox.serve import ModelConfig, Server
 
-    with Server([mlp], options=Options(device="cpu")) as running:
+    with Server([mlp], options=ModelConfig(device="cpu")) as running:
         yield running
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ox.bench import Result
-from ox.bench.wire import field, framed, packed
+from ox.bench.protobuf import field, framed, packed
 from ox.errors import ServeError
 
 h2 = pytest.importorskip("h2.connection", reason="h2 is not installed")

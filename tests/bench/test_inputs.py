@@ -69,7 +69,7 @@ def test_files(tmp_path: Path) -> None:
         ("x.json", {"x": [["a", "b"]]}, "not of its type"),
         ("x.json", {"x": [1, 2]}, "does not fit"),
         ("x.json", None, "cannot be read"),
-        ("x.csv", [], "unknown kind"),
+        ("x.csv", [], "unknown file type"),
         ("x.npz", [], "cannot be read"),
         ("missing.json", ..., "cannot be read"),
     ],

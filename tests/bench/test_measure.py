@@ -36,11 +36,11 @@ def test_our_own_server(here: Load, server: Server, scheme: str, options: dict[s
 
 @pytest.mark.parametrize("scheme", ["unix", "grpc+unix"])
 def test_a_unix_domain_socket(mlp: Path, scheme: str) -> None:
-    from ox.serve import Options, Server
+    from ox.serve import ModelConfig, Server
 
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/ox.sock"
-        with Server([mlp], uds=path, port=None, options=Options(device="cpu", instances=1)):
+        with Server([mlp], uds=path, port=None, options=ModelConfig(device="cpu", instances=1)):
             result = run(f"{scheme}:{path}", Plan(concurrency=(3,), seconds=0.2, warmup=0.1), model="mlp")
         assert result.good and result.steps[0].answered and not result.steps[0].failed
         with pytest.raises(ServeError, match=f"no answer from {scheme.replace('+', '.')}:{path}"):
@@ -124,7 +124,7 @@ def test_values_count_only_when_asked(here: Load, raw: Any, make_reply: Any) -> 
     ("data", "kind"),
     [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nshort", "timeout"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}{}", "wrong: bytes that nobody asked for"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}{}", "wrong: unexpected bytes"),
         (b"HTTP/1.1 200 OK\r\n\r\n{}", "wrong: not HTTP"),
         (b"SSH-2.0-x\r\n\r\n", "wrong: not HTTP"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", "wrong: not HTTP"),
@@ -234,9 +234,9 @@ def test_data_of_a_file(here: Load, server: Server, tmp_path: Path) -> None:
         ({}, RIGHT, "metadata of m cannot be read"),
         ({"inputs": [], "outputs": []}, RIGHT, "metadata of m cannot be read"),
         (None, {"outputs": []}, "the output 'y' is missing"),
-        (None, {"outputs": [{**RIGHT["outputs"][0], "shape": [1, 1, 2]}]}, r"promised \[-1, 2\]"),
+        (None, {"outputs": [{**RIGHT["outputs"][0], "shape": [1, 1, 2]}]}, r"expected \[-1, 2\]"),
         (None, {"outputs": [*RIGHT["outputs"], {**RIGHT["outputs"][0], "name": "z"}]}, "an output 'z'"),
-        (None, wrong({"datatype": "INT32", "data": [1, 2]}), "is INT32, promised FP32"),
+        (None, wrong({"datatype": "INT32", "data": [1, 2]}), "is INT32, expected FP32"),
         (None, b"?", "cannot be read"),
     ],
 )
@@ -257,7 +257,7 @@ def test_servers_that_are_not_there_or_say_no(here: Load, server: Server, scheme
     with pytest.raises(ServeError, match="no answer") as caught:
         here(f"{scheme}://127.0.0.1:1", model="mlp")
     assert "ox serve" in str(caught.value.hint)
-    with pytest.raises(ServeError, match="does not give model nothing") as caught:
+    with pytest.raises(ServeError, match="the request for model nothing failed") as caught:
         here(f"{scheme}://127.0.0.1:{server.port}", model="nothing")
     assert ("404" if scheme == "http" else "NOT_FOUND") in str(caught.value.got)
 

@@ -47,7 +47,7 @@ def test_nothing_that_failed_is_hidden() -> None:
     made.steps[1].late = 0.01
     shown = text(made)
     assert "1 client: 7 × HTTP 503, such as: the [queue] is full" in shown
-    assert "8 clients: 2 × timeout in the warm-up" in shown and "opened anew 3 times" in shown
+    assert "8 clients: 2 × timeout in the warm-up" in shown and "3 connections were reopened" in shown
     assert "sent late, p99 10.00 ms" in shown
     entry = made.to_json()["steps"][0]
     assert entry["failed"] == 7 and entry["failures"] == {"HTTP 503": 7} and entry["latency_ms"]["max"] == 2000
@@ -71,7 +71,7 @@ def test_chart(tmp_path: Path, rate: float | None) -> None:
 
 
 def test_charts_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="unknown kind"):
+    with pytest.raises(ArgumentError, match="unknown file type"):
         draw(result(), tmp_path / "chart.txt")
     with pytest.raises(WriteError):
         draw(result(), tmp_path / "none" / "chart.png")

@@ -16,13 +16,13 @@ from ox_cli.main import main
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from ox.serve import Options, Server
+    from ox.serve import ModelConfig, Server
 
     path = tmp_path_factory.mktemp("models") / "double.onnx"
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", ends[:1], ends[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
-    with Server([path], options=Options(device="cpu")) as server:
+    with Server([path], options=ModelConfig(device="cpu")) as server:
         yield server.url
 
 
@@ -41,16 +41,16 @@ def test_figures_and_files(url: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
-        (["--concurrency", "many"], "no list of numbers", 2),
-        (["--concurrency", ","], "no list of numbers", 2),
-        (["--rate", "1,,2"], "no list of numbers", 2),
+        (["--concurrency", "many"], "not a list of numbers", 2),
+        (["--concurrency", ","], "not a list of numbers", 2),
+        (["--rate", "1,,2"], "not a list of numbers", 2),
         (["--json-out", "/nonexist/x.json", "--seconds", "600"], "cannot be written", 1),
         (["--chart", "/nonexist/x.png", "--seconds", "600"], "cannot be written", 1),
-        (["--json-out", "/", "--seconds", "600"], "it is no file", 1),
-        (["--shape", "x"], "not a name and sizes", 2),
-        (["--shape", "x=a"], "not a name and sizes", 2),
-        (["--chart", "x.txt"], "unknown kind", 1),
-        (["--model", "none"], "does not give model none", 1),
+        (["--json-out", "/", "--seconds", "600"], "it is not a file", 1),
+        (["--shape", "x"], "must be a name and sizes", 2),
+        (["--shape", "x=a"], "must be a name and sizes", 2),
+        (["--chart", "x.txt"], "unknown file type", 1),
+        (["--model", "none"], "the request for model none failed", 1),
         (["--model", "double", "--shape", "x=1,5"], "does not fit", 1),
         (["--model", "double", "--data", "none.npz"], "cannot be read", 1),
     ],

@@ -49,6 +49,7 @@ def test_without_a_runtime_it_names_the_extra_and_fails() -> None:
     assert 'pip install "ox-onnx[cpu]"' in done.stdout
 
 
+@pytest.mark.slow
 def test_both_runtimes_installed_is_named(tmp_path: Path) -> None:
     for name in ("onnxruntime", "onnxruntime_gpu"):
         folder = tmp_path / f"{name}-1.31.1.dist-info"
@@ -116,8 +117,8 @@ def test_mpi_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("mpi4py is not installed: the extra [mpi]")
     from ox.distributed import launcher
 
-    assert "two processes found each other" in lines_of(doctor.report())["mpi"]
-    assert "exit code 1" in launcher.tried("false")
-    assert "FileNotFoundError" in launcher.tried("/nowhere/mpiexec")
+    assert "two processes connected" in lines_of(doctor.report())["mpi"]
+    assert "exit code 1" in launcher.check_connection("false")
+    assert "FileNotFoundError" in launcher.check_connection("/nowhere/mpiexec")
     monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
     assert 'pip install "ox-onnx[mpi]"' in doctor._mpi()

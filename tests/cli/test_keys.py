@@ -65,12 +65,12 @@ def test_list_and_revoke(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "message"),
     [
         (["--name", "alice"], "already a key 'alice'"),
-        (["--name", "a b"], "its name is none"),
-        (["--name", "x", "--actions", "fly"], "'actions' holds something else"),
+        (["--name", "a b"], "invalid name"),
+        (["--name", "x", "--actions", "fly"], "'actions' has an unknown action"),
         (["--name", "x", "--models", ""], "'models' is not a list of patterns"),
         (["--name", "x", "--models", " ,"], "'models' is not a list of patterns"),
         (["--name", "x", "--rate", "-1"], "'rate' is out of range"),
-        (["--name", "x", "--burst", "5"], "'burst' is without 'rate'"),
+        (["--name", "x", "--burst", "5"], "'burst' needs 'rate'"),
     ],
 )
 def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:

@@ -19,7 +19,6 @@ def tree(root: Path, files: dict[str, str]) -> Path:
 
 
 V2 = "0::/system.slice/job\n"
-JOINT = "cpu,cpuacct/docker/ab/cpu.cfs"
 V1 = "12:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab\n"
 
 

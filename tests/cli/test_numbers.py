@@ -50,7 +50,7 @@ def test_what_the_page_asks_is_measured(run: train.Run, capsys: pytest.CaptureFi
     assert found["mae"] == pytest.approx(off, rel=1e-5)
     assert main(["eval"]) == 0
     scores = f"loss {found['loss']:.4g}, mae {off:.4g}, r2 {found['r2']:.4g}"
-    assert capsys.readouterr().out == f"runs/line-0001 · line, held back: {scores}\n"
+    assert capsys.readouterr().out == f"runs/line-0001 · line, test set: {scores}\n"
 
 
 def test_an_answer_is_shown_beside_the_truth(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_an_answer_is_shown_beside_the_truth(run: train.Run, capsys: pytest.Capt
     assert found["truth"] == [2, 3]
     assert len(found["output"]) == 2
     assert main(["predict", str(run.folder), "held-back:19"]) == 0
-    assert capsys.readouterr().out.endswith(" · the truth is [2. 3.]\n")
+    assert capsys.readouterr().out.endswith(" · target: [2. 3.]\n")
 
 
 def test_a_page_that_asks_nothing(

@@ -112,8 +112,8 @@ def test_what_a_picture_means_is_not_guessed(tmp_path: Path, images: Path, table
         text = IMAGES.replace("CHANNELS", "3").replace("TIMES", times)
         run = trained(tmp_path, f"of{len(times)}", text)
         error = refused(capsys, run, tmp_path / "one.png")
-        assert "only the recipe's page knows" in error and told in error and "np.save" in error
-    assert "the model takes none" in refused(capsys, table, tmp_path / "one.png")
+        assert "ox cannot tell how the recipe scales images" in error and told in error and "np.save" in error
+    assert "does not take images" in refused(capsys, table, tmp_path / "one.png")
     (tmp_path / "text.png").write_text("no picture")
     assert "is no image, or a damaged one" in refused(capsys, images, tmp_path / "text.png")
     whole = (tmp_path / "one.png").read_bytes()
@@ -141,15 +141,15 @@ def test_tables_are_encoded_as_the_training_rows_were(table: Path, tmp_path: Pat
         ("infinite.csv", "size,colour\ninf,red\n", "infinite"),
         ("ragged.csv", "size,colour\n1\n", "does not fit its header"),
         ("other.json", '[{"size": 1}]', "has no 'colour'"),
-        ("shape.json", "[[1, 2], [3]]", "is no array of numbers"),
+        ("shape.json", "[[1, 2], [3]]", "is not an array of numbers"),
         ("wide.json", "[[1, 2, 3, 4, 5]]", "does not fit the model"),
-        ("text.json", '["a", "b", "c"]', "is no array of numbers"),
+        ("text.json", '["a", "b", "c"]', "is not an array of numbers"),
         ("nan.json", "[[NaN, 1, 0]]", "NaN or infinity"),
-        ("broken.json", '{"a": ', "is no JSON file"),
-        ("deep.json", "[" * 100_000, "is no JSON file"),
+        ("broken.json", '{"a": ', "is not a JSON file"),
+        ("deep.json", "[" * 100_000, "is not a JSON file"),
         ("named.json", '{"a": [1, 2], "b": [1]}', "has no 'size'"),
-        ("number.json", "3", "is no array of numbers"),
-        ("one.xlsx", "", "of a kind that is not read"),
+        ("number.json", "3", "is not an array of numbers"),
+        ("one.xlsx", "", "unknown file type"),
     ],
 )
 def test_files_that_do_not_fit(table: Path, tmp_path: Path, name: str, text: str, told: str, capsys) -> None:
@@ -199,7 +199,7 @@ def test_arrays_are_looked_at_before_they_are_made(images: Path, tmp_path: Path,
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (90000, 90000), }"
     (tmp_path / "absurd.npy").write_bytes(header.ljust(127) + b"\n")
     assert "does not hold what it says" in refused(capsys, images, tmp_path / "absurd.npy")
-    monkeypatch.setattr("ox.data.npy.LIMIT", 1 << 21)
+    monkeypatch.setattr("ox.data.datasets.npy.LIMIT", 1 << 21)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open(
         "x.npy", "w", force_zip64=True
     ) as member:  # fmt: skip

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ox.serve.engine import tune
+from ox.serve.tuning import tune
 from ox_cli.main import main
 
 
@@ -33,16 +33,16 @@ def test_it_writes_settings_and_a_chart(
     arguments = ["tune", "serve", str(model), "--out", str(out), "--seconds", "2", "--clients", "4", "--device", "cpu"]
     assert main(arguments) == 0
     said = capsys.readouterr().out
-    assert "[models.tiny]" in said and "rows/s" in said and "←" in said
+    assert "[models.tiny]" in said and "samples/s" in said and "←" in said
     assert set(tomllib.loads(out.read_text())["models"]["tiny"]) == {"instances", "threads", "max_rows", "max_wait_ms"}
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert main(arguments) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_what_is_wrong_is_said_first(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", "serve", str(model), "--chart", "curve.txt"]) == 1
-    assert "unknown kind" in capsys.readouterr().err
+    assert "unknown file type" in capsys.readouterr().err
     out = model.with_name("t.toml")
     for files in (["--out", str(out), "--chart", "/nonexist/x.png"], ["--out", "/nonexist/t.toml"]):
         assert main(["tune", "serve", str(model), "--seconds", "600", *files]) == 1

@@ -21,7 +21,7 @@ import pytest
 
 import ox
 from ox.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
-from ox.data.channel import Channel
+from ox.data.loading.channel import Channel
 from ox.errors import ArgumentError, DTypeError, ShapeError, WorkerError
 
 Point = namedtuple("Point", "x y")
@@ -800,7 +800,7 @@ def test_options_that_cannot_be(options: Any, text: str) -> None:
 def test_options_of_a_loader_stay() -> None:
     loader = DataLoader(Images(), 2, num_workers=1)
     assert loader.prefetch_factor == 2 and DataLoader(Images()).prefetch_factor is None
-    with pytest.raises(ArgumentError, match="batch_size of a loader stays"):
+    with pytest.raises(ArgumentError, match="batch_size of a loader cannot be changed"):
         loader.batch_size = 3
     loader.worker_init_fn = print  # as in PyTorch, the rest may be set
 

@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from onnx import TensorProto, helper
 
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 from ox_cli.serve import serve
 
 HERE = Path(__file__).parent
@@ -58,5 +58,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
     path = tmp_path_factory.mktemp("models") / "negative.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
-    with Server([path], options=Options(device="cpu", instances=1)) as running:
+    with Server([path], options=ModelConfig(device="cpu", instances=1)) as running:
         yield running

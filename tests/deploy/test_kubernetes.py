@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ox.serve import Limits, Server
+from ox.serve import RequestLimits, Server
 
 Check = Callable[[str, Any], list[str]]
 FILES = ("kubernetes.yaml", "servicemonitor.yaml", "kserve.yaml")
@@ -108,4 +108,4 @@ def test_the_parts_know_each_other() -> None:
 def test_a_pod_has_time_to_drain() -> None:
     pod = KINDS["Deployment"]["spec"]["template"]["spec"]
     before = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert pod["terminationGracePeriodSeconds"] > before + Limits().drain_s
+    assert pod["terminationGracePeriodSeconds"] > before + RequestLimits().drain_s

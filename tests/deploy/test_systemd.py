@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ox.serve import Limits
+from ox.serve import RequestLimits
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,6 @@ def test_what_it_starts(text: str, options: Callable[[list[str]], dict[str, Any]
     assert program.endswith("/ox") and serve == "serve"
     parsed = options(arguments)
     assert parsed["host"] == "127.0.0.1" and parsed["keys"] is not None
-    assert int(service["TimeoutStopSec"]) > Limits().drain_s
-    assert int(service["LimitNOFILE"]) > Limits().connections
+    assert int(service["TimeoutStopSec"]) > RequestLimits().drain_s
+    assert int(service["LimitNOFILE"]) > RequestLimits().connections
     assert service["User"] != "root"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ox import devices
-from ox.devices import cuda
+from ox.devices import cuda, cuda_state
 from ox.errors import ArgumentError, DeviceError
-from ox.tensor import make_tensor
+from ox.tensors.tensor import make_tensor
 
 
 def test_without_a_gpu_the_error_says_what_to_install() -> None:
@@ -18,7 +18,7 @@ def test_without_a_gpu_the_error_says_what_to_install() -> None:
         cuda.to_device(np.ones(2))
     assert 'pip install "ox-onnx[cuda13]"' in (raised.value.hint or "")
     assert cuda.device_count() == 0
-    assert not devices.cuda_in_use
+    assert not cuda_state.in_use
     with pytest.raises(DeviceError):
         make_tensor(np.ones(2)).to("cuda")
 
@@ -33,7 +33,7 @@ def test_names_that_are_no_cuda_device(name: str) -> None:
 def test_there_and_back() -> None:
     x = np.arange(6, dtype="f").reshape(2, 3)
     there = make_tensor(x).to("cuda")
-    assert devices.cuda_in_use
+    assert cuda_state.in_use
     assert there.device.startswith("cuda:")
     assert np.array_equal((there + there).cpu().numpy(), x + x)
     cuda.synchronize()

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ox import devices
-from ox.devices import one_node, single_node, worth
+from ox.core.operator import OPS
+from ox.devices import dispatch_table, node_model, node_session
 from ox.dtypes import bfloat16, float32, float64, int64
 from ox.errors import ArgumentError, DeviceError, OxError, ShapeError
-from ox.ops.operator import OPS
-from ox.tensor import Tensor, make_tensor
+from ox.tensors.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
 R = np.random.default_rng(3)
@@ -79,7 +79,7 @@ LARGE: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", worth.ALLOWED)
+@pytest.mark.parametrize("name", dispatch_table.ALLOWED)
 def test_the_allow_list_gives_what_numpy_gives(name: str) -> None:
     arrays, attributes = LARGE[name]()
     fast = OPS[name](*arrays, **attributes)
@@ -91,7 +91,7 @@ def test_the_allow_list_gives_what_numpy_gives(name: str) -> None:
     assert compare(fast.array, slow.array).ok
 
 
-@pytest.mark.parametrize("name", worth.ALLOWED)
+@pytest.mark.parametrize("name", dispatch_table.ALLOWED)
 def test_strided_inputs(name: str) -> None:
     """A view is never read as if it lay in a row."""
     arrays, attributes = LARGE[name]()
@@ -108,7 +108,7 @@ def test_strided_inputs(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", worth.ALLOWED)
+@pytest.mark.parametrize("name", dispatch_table.ALLOWED)
 def test_what_is_not_finite_stays_visible(name: str, value: float) -> None:
     """A NaN or infinity comes out where NumPy has one: a run must stop at its loss whichever executor ran."""
     arrays, attributes = LARGE[name]()
@@ -200,9 +200,9 @@ def test_optional_inputs_and_several_outputs() -> None:
 
 def test_a_call_that_only_an_older_opset_can_say() -> None:
     """Range is newest at opset 27, which ONNX Runtime does not know; its older form says the same."""
-    assert next(one_node.opsets("Range", {}, {}, 3, 1)) <= one_node.NEWEST
-    assert not list(one_node.opsets("Range", {}, {}, 4, 1))
-    assert not list(one_node.opsets("NoSuchOperator", {}, {}, 1, 1))
+    assert next(node_model.opsets("Range", {}, {}, 3, 1)) <= node_model.NEWEST
+    assert not list(node_model.opsets("Range", {}, {}, 4, 1))
+    assert not list(node_model.opsets("NoSuchOperator", {}, {}, 1, 1))
 
 
 # what it costs
@@ -221,25 +221,25 @@ def test_two_hundred_sessions_keep_no_memory_each() -> None:
     for _ in range(5):
         OPS["Clip"](x, np.array(0.1, "f"), np.array(0.2, "f"))
     before = held()
-    made = single_node.session.cache_info().misses
+    made = node_session.session.cache_info().misses
     for i in range(200):
-        worth.run(OPS["LayerNormalization"], [x.reshape(-1, 1024), x[:1024]], {"epsilon": 1e-5 + i * 1e-6})
-    assert single_node.session.cache_info().misses >= made + 200
+        dispatch_table.run(OPS["LayerNormalization"], [x.reshape(-1, 1024), x[:1024]], {"epsilon": 1e-5 + i * 1e-6})
+    assert node_session.session.cache_info().misses >= made + 200
     assert held() - before < 200e6
 
 
 def test_the_cache_has_an_end() -> None:
-    assert single_node.session.cache_info().maxsize == single_node.SESSIONS
-    assert single_node.vendor_session.cache_info().maxsize == single_node.SESSIONS
+    assert node_session.session.cache_info().maxsize == node_session.SESSIONS
+    assert node_session.vendor_session.cache_info().maxsize == node_session.SESSIONS
 
 
 def test_attributes_as_keys() -> None:
     attributes = {"value": np.array([1.0, 2.0], "f"), "pads": [1, 2], "mode": "edge", "absent": None}
-    key = one_node.freeze(attributes)
-    assert hash(key) == hash(one_node.freeze(dict(attributes)))
-    assert key == one_node.freeze({**attributes, "value": np.array([1.0, 2.0], "f")})
-    assert key != one_node.freeze({**attributes, "value": np.array([1.0, 3.0], "f")})
-    back = one_node.thaw(key)
+    key = node_model.freeze(attributes)
+    assert hash(key) == hash(node_model.freeze(dict(attributes)))
+    assert key == node_model.freeze({**attributes, "value": np.array([1.0, 2.0], "f")})
+    assert key != node_model.freeze({**attributes, "value": np.array([1.0, 3.0], "f")})
+    back = node_model.thaw(key)
     assert back.pop("value").tolist() == [1.0, 2.0]
     assert back == {"pads": (1, 2), "mode": "edge"}
 
@@ -253,7 +253,7 @@ def python(code: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-BIG = "import numpy as np\nimport ox\nfrom ox.ops.operator import OPS\nx = np.ones((300, 300), 'f')\n"
+BIG = "import numpy as np\nimport ox\nfrom ox.core.operator import OPS\nx = np.ones((300, 300), 'f')\n"
 
 
 def test_the_programs_own_sessions_still_open() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 import ox
 from ox import ops
+from ox.core.operator import Operator
 from ox.errors import ShapeError
-from ox.ops.operator import Operator
 
 
 @pytest.mark.parametrize("pool", [ops.MaxPool, ops.AveragePool], ids=lambda op: op.name)

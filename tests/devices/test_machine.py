@@ -9,7 +9,7 @@ from ox.devices import machine
 
 @pytest.mark.parametrize("name", ["MPI_LOCALNRANKS", "OX_LOCAL_PROCESSES"])
 def test_processes_that_belong_together_share_the_cores(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(machine, "_alone", lambda: machine.Limit(8, 16, "cgroup limit 8 of 16 cores"))
+    monkeypatch.setattr(machine, "_process_limit", lambda: machine.Limit(8, 16, "cgroup limit 8 of 16 cores"))
     monkeypatch.delenv("MPI_LOCALNRANKS", raising=False)
     monkeypatch.setenv(name, "3")
     assert str(machine.limit()) == "2 (cgroup limit 8 of 16 cores, shared by 3 processes)"

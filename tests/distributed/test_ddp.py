@@ -67,7 +67,7 @@ for view, cap in ((False, 25), (True, 0.001)):
     assert (len(ddp.reducer.buckets) > 1) == (cap < 1)
     same_everywhere(ddp)
     if view:
-            assert all(any(np.shares_memory(p.grad.array, b.whole.array) for b in ddp.reducer.buckets)
+            assert all(any(np.shares_memory(p.grad.array, b.flat.array) for b in ddp.reducer.buckets)
                    for p in ddp.parameters())
 """,
         ranks,
@@ -590,7 +590,7 @@ for step in range(1 + 2 * (rank % 2)):
     mine.step(); whole.step()
 assert apart(ddp, alone) < 1e-4, apart(ddp, alone)
 mine.consolidate_state_dict(to=2 + rank % 2)
-assert (place == 1) == (mine._whole is not None)
+assert (place == 1) == (mine._gathered_state is not None)
 if place:
     ours, theirs = (o.state_dict()["state"] for o in (mine, whole))
     assert all(ox.allclose(ours[k]["momentum_buffer"], theirs[k]["momentum_buffer"], atol=1e-4) for k in theirs)

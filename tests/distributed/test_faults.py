@@ -11,7 +11,7 @@ import pytest
 from ranks import HEAD, needs_mpi, run
 
 import ox.distributed as dist
-from ox.distributed import start
+from ox.distributed import init
 from ox.distributed.objects import decode, encode
 from ox.errors import ArgumentError, DistributedError, LoadError
 
@@ -52,6 +52,7 @@ def test_another_operation_shape_or_type_is_named(tmp_path: Path) -> None:
     assert "script.py" in out
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_a_rank_that_does_not_come_is_named_by_all_others(tmp_path: Path) -> None:
     code = """
@@ -123,6 +124,7 @@ def test_a_killed_rank_leaves_no_shared_memory(tmp_path: Path) -> None:
     assert out.count("names [] mapped True") == 2, out
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_a_message_that_never_comes(tmp_path: Path) -> None:
     code = SHORT + "x = ox.ones(3)\nif rank == 1:\n    dist.recv(x, 0)\ndist.barrier()"
@@ -179,6 +181,7 @@ def test_one_process_alone_is_a_world() -> None:
     assert done.returncode == 0 and done.stdout.splitlines() == ["0 1 [1.0, 1.0] [3]", "True"], done.stderr
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_torchruns_variables_without_mpi_show_the_line() -> None:
     done = alone("import ox.distributed as d; d.init_process_group('mpi')", RANK="0", WORLD_SIZE="4", LOCAL_RANK="0")
@@ -211,15 +214,15 @@ def test_without_a_group_every_call_says_so() -> None:
 
 
 def test_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in start._NUMBERS:
+    for name in init._NUMBERS:
         monkeypatch.delenv(name, raising=False)
-    assert start.launch() == start.Launch("nobody")
+    assert init.launch() == init.Launch("nobody")
     for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    assert start.launch() == start.Launch("torchrun", 3, 8, 1, 2)
+    assert init.launch() == init.Launch("torchrun", 3, 8, 1, 2)
     for name, value in {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert start.launch() == start.Launch("mpi", 1, 2, 0, 1)
+    assert init.launch() == init.Launch("mpi", 1, 2, 0, 1)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02", encode([1, 2])[:-1], encode({"a": b"xyz"})[:-1], b"\x04" + b"\0" * 7

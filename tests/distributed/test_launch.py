@@ -13,7 +13,8 @@ import pytest
 from ranks import THREADS, needs_mpi
 
 from ox.devices import machine
-from ox.distributed import launcher, mpi, start
+from ox.distributed import init as distributed_init
+from ox.distributed import launcher, mpi
 from ox.distributed.launcher import Plan
 from ox.errors import ArgumentError, DeviceError
 
@@ -64,6 +65,7 @@ def test_a_page_with_its_arguments(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".ox-launch-*"))
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_more_processes_than_cores_work_and_are_told(tmp_path: Path) -> None:
     page(tmp_path)
@@ -82,6 +84,7 @@ def test_a_module(tmp_path: Path) -> None:
     assert code == 0 and "rank 0 of 1 is done x" in out, out
 
 
+@pytest.mark.slow_after(3)
 @needs_mpi
 @pytest.mark.parametrize(
     ("before", "after", "code", "said"),
@@ -112,7 +115,7 @@ def test_a_rank_that_has_nothing_to_do_may_end_early(tmp_path: Path) -> None:
     """However long the others take: longer than what a death leaves them."""
     (tmp_path / "page.py").write_text(
         "import os, sys, time\nif os.environ['PMI_RANK'] == '1': sys.exit()\n"
-        f"time.sleep({launcher.AFTER + 2})\nprint('rank 0 is done')"
+        f"time.sleep({launcher.FAILURE_TIMEOUT + 2})\nprint('rank 0 is done')"
     )
     code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
     assert code == 0 and out == "rank 0 is done\n", (code, out)
@@ -123,7 +126,7 @@ def test_a_rank_that_vanishes_is_a_failure_and_is_started_again(tmp_path: Path) 
     page(tmp_path, after="if rank == 1 and not os.path.exists('gone'): open('gone', 'w'); os._exit(0)")
     code, out = launched(tmp_path, "--nproc", "2", "--max-restarts", "1", "--", "page.py")
     assert code == 0 and out.count("of 2 is done") == 2, (code, out)
-    assert "rank 1: exit code 1: ended by os._exit(0), without the end of the program · starting all ranks" in out
+    assert "rank 1: exit code 1: ended by os._exit(0), without the end of the program · restarting all ranks" in out
 
 
 @needs_mpi
@@ -139,9 +142,9 @@ def test_the_ranks_do_not_outlive_a_killed_launch(tmp_path: Path) -> None:
     process.kill()
     finished(process)
     until = time.monotonic() + 120
-    while any(launcher._alive(pid) for pid in pids) and time.monotonic() < until:
+    while any(launcher._is_running(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not [pid for pid in pids if launcher._alive(pid)]
+    assert not [pid for pid in pids if launcher._is_running(pid)]
 
 
 @needs_mpi
@@ -188,20 +191,20 @@ if rank == 1 and tries < 2:
     page(tmp_path, after=after)
     code, out = launched(tmp_path, "--nproc", "2", "--max-restarts", "3", "--", "page.py")
     assert code == 0 and len(list(tmp_path.glob("try.*"))) == 6, out
-    assert "starting all ranks again (2 of 3)" in out and "(3 of 3)" not in out
+    assert "restarting all ranks (2 of 3)" in out and "(3 of 3)" not in out
 
 
 @needs_mpi
 def test_restarts_end(tmp_path: Path) -> None:
     page(tmp_path, after="if rank == 0: os.kill(os.getpid(), 9)")
     code, out = launched(tmp_path, "--nproc", "2", "--max-restarts", "1", "--", "page.py")
-    assert code == 137 and out.count("starting all ranks again") == 1, out
+    assert code == 137 and out.count("restarting all ranks") == 1, out
 
 
 @needs_mpi
 def test_a_wrong_command_line_starts_nothing(tmp_path: Path) -> None:
     for words, expected, said in (
-        (("--nproc", "2", "--", "nowhere.py"), 1, "there is no page nowhere.py"),
+        (("--nproc", "2", "--", "nowhere.py"), 1, "there is no script nowhere.py"),
         (("--nproc", "0", "--", "-m", "x"), 2, "expected at least 1"),
         (("--hostfile", "hosts", "--", "-m", "x"), 1, "there is no host file hosts"),
     ):
@@ -233,10 +236,10 @@ def test_a_plan_that_cannot_be() -> None:
 
 
 def test_the_first_word_of_a_rank_counts(tmp_path: Path) -> None:
-    start.leave(tmp_path, "ended.0", "exit code 3")
-    start.leave(tmp_path, "ended.0", "killed")
+    distributed_init.write_once(tmp_path, "ended.0", "exit code 3")
+    distributed_init.write_once(tmp_path, "ended.0", "killed")
     assert (tmp_path / "ended.0").read_text() == "exit code 3" and len(list(tmp_path.iterdir())) == 1
-    start.leave(tmp_path / "gone", "ended.0", "killed")
+    distributed_init.write_once(tmp_path / "gone", "ended.0", "killed")
 
 
 TORCHRUN = """
@@ -279,7 +282,7 @@ def test_a_script_written_for_torchrun(tmp_path: Path, init: str, monkeypatch: p
 
 
 @needs_mpi
-@pytest.mark.skipif(start.is_nccl_available(), reason="the backend is there")
+@pytest.mark.skipif(distributed_init.is_nccl_available(), reason="the backend is there")
 def test_nccl_without_a_gpu_says_what_to_write(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(TORCHRUN.format(init='dist.init_process_group("nccl")'))
     code, out = launched(tmp_path, "--nproc", "2", "--", "page.py")
@@ -293,6 +296,7 @@ def test_the_master_is_the_first_host(tmp_path: Path) -> None:
     assert found["MASTER_ADDR"] == "node7" and found["MASTER_PORT"].isdigit()
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_a_killed_launch_leaves_nothing_for_ever(tmp_path: Path) -> None:
     """The next launch removes its folder, and not that of one that goes on."""
@@ -329,10 +333,11 @@ def test_folders_of_killed_mpiexecs(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1e9, 1e9))
     os.utime(tmp_path / "ox-7-4194305-2")  # new: perhaps of another container
-    start._remove_abandoned(tmp_path / "ox-7-1-1")
+    distributed_init._remove_abandoned(tmp_path / "ox-7-1-1")
     assert {name: (tmp_path / name).is_dir() for name in names} == names
 
 
+@pytest.mark.slow_after(1)
 @needs_mpi
 @pytest.mark.parametrize(
     ("text", "said"),

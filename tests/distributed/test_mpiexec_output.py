@@ -25,7 +25,7 @@ Please see the FAQ page for debugging suggestions
 @pytest.mark.parametrize("step", [1, 2, 7, 1000])
 def test_the_banner_goes(step: int) -> None:
     banner, given = Banner(), b"epoch 1\n" + BANNER + b"epoch 2\n"
-    shown = b"".join(banner.rest(given[i : i + step]) for i in range(0, len(given), step)) + banner.end()
+    shown = b"".join(banner.filter(given[i : i + step]) for i in range(0, len(given), step)) + banner.end()
     assert shown == b"epoch 1\n\nepoch 2\n"
 
 
@@ -46,10 +46,10 @@ def test_everything_else_stays() -> None:
     for _ in range(500):
         banner, given, shown = Banner(), [chance.choice(pieces) for _ in range(chance.randint(1, 12))], b""
         for piece in given:
-            shown += banner.rest(piece)
+            shown += banner.filter(piece)
         assert shown + banner.end() == b"".join(given)
 
 
 def test_a_line_in_the_making_is_shown() -> None:
-    assert Banner().rest(b"epoch 1  [===>") == b"epoch 1  [===>"
-    assert Banner().rest(b"\r 10 %") == b"\r 10 %"
+    assert Banner().filter(b"epoch 1  [===>") == b"epoch 1  [===>"
+    assert Banner().filter(b"\r 10 %") == b"\r 10 %"

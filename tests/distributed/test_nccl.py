@@ -42,12 +42,12 @@ def test_types_and_operations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_operation_of_the_interface_is_there() -> None:
-    from ox.distributed.engine import Engine
-    from ox.distributed.mpi import MPIEngine
+    from ox.distributed.backend import Backend
+    from ox.distributed.mpi import MPIBackend
 
-    wanted = {name for name in vars(Engine) if not name.startswith("_")}
-    for engine in (nccl.NCCLEngine, MPIEngine):
-        assert wanted <= {*dir(engine)}, engine
+    wanted = {name for name in vars(Backend) if not name.startswith("_")}
+    for backend in (nccl.NCCLBackend, MPIBackend):
+        assert wanted <= {*dir(backend)}, backend
 
 
 @needs_mpi

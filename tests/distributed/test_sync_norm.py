@@ -133,7 +133,7 @@ x = ox.tensor(random.normal(size=(4, 3, 2)).astype("f"))
 sync(x)
 def record():
     ox.export.save(sync, f"norm{rank}.onnx", x)
-from ox.graph.record import record as recorded
+from ox.graph.record.recording import record as recorded
 try:
     recorded(sync, {"x": x})
 except ox.errors.RecordError as error:

@@ -41,6 +41,7 @@ def held(optimizer):
 """
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_as_the_optimizer_inside(ranks: int, tmp_path: Path) -> None:
     run(

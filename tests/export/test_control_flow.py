@@ -14,7 +14,7 @@ import ox
 from ox import nn
 from ox.autograd import grad
 from ox.errors import ExportError
-from ox.graph.record import record
+from ox.graph.record.recording import record
 from ox.graph.replay import replay
 
 

@@ -82,7 +82,7 @@ def test_export_speaks_as_in_the_tour(here: Path, capsys: pytest.CaptureFixture[
         lines[0],
     )
     number = r"\d\.\de-\d\d|0\.0e\+00"
-    assert re.fullmatch(rf"proof on ONNX Runtime [\d.]+ \(cpu\)   batch 1   max \|Δ\| ({number})", lines[1])
+    assert re.fullmatch(rf"verified on ONNX Runtime [\d.]+ \(cpu\)   batch 1   max \|Δ\| ({number})", lines[1])
     assert re.fullmatch(rf" +batch 2   max \|Δ\| ({number})", lines[2])
     assert re.fullmatch(rf" +batch 7   max \|Δ\| ({number})   \(allowed 1e-05 \+ 1e-04·max\|y\|\)", lines[3])
     assert len({line.index("batch ", 9 if i else 0) for i, line in enumerate(lines[1:4])}) == 1

@@ -15,7 +15,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 import ox
 from ox import nn
 from ox.errors import ArgumentError, LoadError, ShapeError
-from ox.graph.read import MOST_NODES
+from ox.graph.reader.read import MOST_NODES
 
 R = np.random.default_rng(1)
 X = R.standard_normal((3, 4)).astype(np.float32)

@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
 
 import ox
+from ox.core.operator import OPS
 from ox.errors import LoadError
-from ox.graph.lift import ADAPTERS, needs
-from ox.ops.operator import OPS
+from ox.graph.reader.version_converter import ADAPTERS, needs
 from ox.tolerance import compare
 
 R = np.random.default_rng(0)

@@ -16,7 +16,7 @@ import pytest
 
 import ox
 from ox import nn
-from ox.nn.fine_tune import FineTuned, find_head
+from ox.onnx_module.fine_tune import FineTuned, find_head
 
 R = np.random.default_rng(0)
 

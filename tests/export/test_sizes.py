@@ -55,6 +55,7 @@ OPEN: dict[str, Callable[[Any], Any]] = {
     "numel": lambda x: x.reshape(x.numel() // 4, 4) / x.numel(),
     "torch.Size": lambda x: x.reshape((*x.shape[:1], x.shape[1] * 4)),
     "comparison": lambda x: x * 2 if x.shape[1] == (x + 1).shape[1] else x,
+    "tensor": lambda x: x * ox.tensor(x.shape[1]) + ox.tensor([x.shape[0], 1, 1, 1]),
     "text": lambda x: x * len(f"{x.shape[0]:>9} of {x.shape[1]:>9}"),
 }
 
@@ -86,7 +87,6 @@ LOST: dict[str, tuple[Callable[[Any], Any], str]] = {
     "len": (lambda x: ox.zeros(len(x), 1, 4) + x, "x.shape[0] itself, in place of len(x)"),
     "sqrt": (lambda x: x / math.sqrt(x.shape[1]), "ox.zeros(()) + x.shape[1]"),
     "power": (lambda x: x * x.shape[1] ** -0.5, "ox.zeros(()) + x.shape[1]"),
-    "tensor": (lambda x: x * ox.tensor(x.shape[1]), "ox.zeros(()) + x.shape[1]"),
     "round": (lambda x: x[:, : round(x.shape[1] / 2)], "math.floor"),
     "-1 beside padding": (
         lambda x: F.pad(x, (0, 0, 0, (8 - x.shape[1] % 8) % 8)).reshape(int(x.shape[0]), -1),

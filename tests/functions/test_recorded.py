@@ -11,8 +11,8 @@ import pytest
 import ox
 from ox import Tensor
 from ox.autograd import grad
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.nn import functional as F
 from ox.tolerance import compare
 
@@ -46,9 +46,28 @@ var_mean(x,1) x.mode(0).indices
 """
 
 
+# with sizes of x as numbers and as sizes of what is made, n = x.shape[0]
+SIZED = """
+x.tensor_split(2,0) x.chunk(2,0) x.chunk(3,0)[2] F.pdist(x) vander(x[:,0]) vander(x[:,0],increasing=True) roll(x,4,0)
+roll(x,-7,0) roll(x,2,0) roll(x,(2,1),(0,1)) roll(x,5) x.roll(n//2,0) ox.fft.fftshift(x,0) ox.fft.ifftshift(x)
+combinations(x[:,0]) combinations(x[:,0],with_replacement=True) (x@x.T).fill_diagonal_(2.0) (x*1).fill_diagonal_(2.0)
+x.repeat(9,1)[:,:3].clone().fill_diagonal_(1.0,wrap=True) x.T.clone().fill_diagonal_(1.0) v.repeat(n,1) v.repeat(n)
+v[None].repeat(n,2) x.repeat(n,1) tile(v,(n,1)) v.repeat_interleave(n) x.repeat_interleave(n,0) v.expand(n,4)
+ox.func.vmap(ox.sin)(x) ox.func.vmap(ox.func.grad(ox.sum))(x)*x ox.eye(n)@x ox.eye(n,3)*x[:,:1] F.layer_norm(x.T,(n,))
+F.rms_norm(x.T,(n,)) ox.linspace(-1,1,n)[:,None]*x ox.linspace(0,n-1,4)*v ox.logspace(0,1,n)*x[:,0]
+ox.triu_indices(n,5,1)*x.sum() ox.tril_indices(n,n)*x.sum() ox.tensor(n)*x ox.tensor([n,1])*x[:,:2] ox.tensor(n/2)*x
+ox.tensor(x.shape)*x.sum() ox.tensor([[n/2,1.5]])*x.sum() ox.as_tensor(n-1)*x ox.scalar_tensor(n)*x
+x.new_tensor([n,2])*x.sum() ox.tensor(n,dtype=ox.float64)*x ox.full((2,),n)*x.sum() full_like(x,n)*x
+full_like(x,n/4)*x (x*1).fill_(n)*x F.affine_grid(ox.eye(2,3)[None].repeat(n,1,1),(n,1,2,2))*x.sum()
+x.scatter(0,ox.arange(n)[:,None],x[:,1:2]) ox.fft.fftfreq(n)*x[:,0] ox.fft.rfftfreq(n,0.5)*x.sum()
+F.avg_pool1d(x.T[None],n) F.max_pool1d(x.T[None],n) F.avg_pool2d(x[None],x.shape) F.max_pool2d(x[None,None],x.shape)
+ox.nn.Transformer.generate_square_subsequent_mask(n).exp()@x
+"""
+
+
 def value(expression: str, x: Any, v: Any) -> list[Tensor]:
     functions = {name: getattr(ox, name) for name in ox.functions.__all__}
-    out = eval(expression, {**functions, "F": F, "special": ox.special, "x": x, "v": v})
+    out = eval(expression, {**functions, "F": F, "special": ox.special, "ox": ox, "x": x, "v": v, "n": x.shape[0]})
     return list(out) if isinstance(out, tuple) else [out]
 
 
@@ -84,6 +103,11 @@ def check(expression: str, followed: bool) -> None:
 
 @pytest.mark.parametrize("expression", SMOOTH.split())
 def test_with_gradient(expression: str) -> None:
+    check(expression, followed=True)
+
+
+@pytest.mark.parametrize("expression", SIZED.split())
+def test_sizes(expression: str) -> None:
     check(expression, followed=True)
 
 

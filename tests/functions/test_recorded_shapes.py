@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import ox
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.tolerance import compare
 
 F = ox.nn.functional

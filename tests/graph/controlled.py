@@ -11,12 +11,12 @@ import onnxruntime as ort
 
 import ox
 from ox.autograd import grad
-from ox.graph.form import Graph
-from ox.graph.infer import simplify
-from ox.graph.read import from_model
-from ox.graph.record import record
+from ox.graph.ir import Graph
+from ox.graph.passes.shape_inference import simplify
+from ox.graph.reader.read import from_model
+from ox.graph.record.recording import record
 from ox.graph.replay import replay
-from ox.graph.write import to_model
+from ox.graph.writer.write import to_model
 from ox.tolerance import compare
 
 R = np.random.default_rng(3)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ox
-from ox.graph.compare import find_fixed, find_leak
-from ox.graph.record import record
+from ox.graph.compare import find_fixed_reshape, find_leak
+from ox.graph.record.recording import record
 
 
 def at(function: Any, rows: int) -> Any:
@@ -61,7 +61,7 @@ def test_an_output_of_another_rank() -> None:
 def test_literals_are_found_where_the_size_was(literal: Any) -> None:
     a, b = at(literal, 2), at(literal, 3)
     assert find_leak(a, b) is None, "the two graphs are the same"
-    fixed = find_fixed(a, b)
+    fixed = find_fixed_reshape(a, b)
     if fixed is not None:
         assert fixed.first == fixed.second == "2"
     else:
@@ -80,4 +80,4 @@ def test_literals_are_found_where_the_size_was(literal: Any) -> None:
 )
 def test_what_is_no_leak(fine: Any) -> None:
     a, b = at(fine, 2), at(fine, 3)
-    assert find_leak(a, b) is None and find_fixed(a, b) is None
+    assert find_leak(a, b) is None and find_fixed_reshape(a, b) is None

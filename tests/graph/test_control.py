@@ -14,8 +14,8 @@ import ox
 from ox.autograd import grad
 from ox.errors import ArgumentError, ExportError, OxError, RecordError, ShapeError
 from ox.graph.compare import find_leak
-from ox.graph.infer import simplify
-from ox.graph.record import record
+from ox.graph.passes.shape_inference import simplify
+from ox.graph.record.recording import record
 from ox.graph.replay import replay
 
 

@@ -13,7 +13,7 @@ import ox
 from ox import nn
 from ox.autograd import Function, grad
 from ox.errors import GradientError, RecordError
-from ox.graph.record import record
+from ox.graph.record.recording import record
 from ox.utils.checkpoint import checkpoint
 
 Body = Callable[[Any], Any]

@@ -7,13 +7,14 @@ import warnings
 import pytest
 
 import ox
-from ox import jit, nn, notice
+from ox import jit, nn
+from ox.core import warn_once
 from ox.errors import ExportError, LoadError
 
 
 @pytest.fixture(autouse=True)
 def _unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "_said", set())
+    monkeypatch.setattr(warn_once, "_warned", set())
 
 
 class Net(jit.ScriptModule):
@@ -56,7 +57,7 @@ def test_a_script_module_is_a_module() -> None:
 def test_script_and_trace_give_back_what_they_get_and_say_so_once() -> None:
     net = nn.Linear(2, 2)
     with pytest.warns(
-        UserWarning, match=r"ox\.jit\.script changes nothing: .*ox\.export\.save.* \(said once\)"
+        UserWarning, match=r"ox\.jit\.script changes nothing: .*ox\.export\.save.* \(this warning appears once\)"
     ) as caught:
         assert jit.script(net) is net
     assert caught[0].filename == __file__

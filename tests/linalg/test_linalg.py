@@ -13,8 +13,8 @@ import ox
 from ox import linalg as L
 from ox.autograd import gradcheck
 from ox.errors import LinAlgError, RecordError, ShapeError
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 
 _random = np.random.default_rng(0)
 A = _random.standard_normal((2, 4, 4)) + 2 * np.eye(4)

@@ -16,7 +16,7 @@ import ox
 from ox import tolerance
 from ox.data.datasets import FashionMNIST
 from ox.errors import LoadError
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 from ox_cli.main import main
 
 DATATYPES = {"float32": "FP32", "int64": "INT64", "int32": "INT32", "uint8": "UINT8", "bool": "BOOL"}
@@ -56,7 +56,7 @@ def three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
         one = dict(zip(names, (x[:1] for x in examples), strict=True))
         with ox.no_grad():
             expected = arrays_of(model(*(ox.from_numpy(x) for x in one.values())))
-        with Server(["model.onnx"], options=Options(device="cpu", instances=1)) as server:
+        with Server(["model.onnx"], options=ModelConfig(device="cpu", instances=1)) as server:
             answers = ask(f"{server.url}/v2/models/model/infer", one)
         assert list(answers) == list(recipe.outputs)
         assert all(tolerance.compare(a, b).ok for a, b in zip(answers.values(), expected, strict=True))

@@ -60,8 +60,8 @@ def test_held_back_accuracy_of_one_seed(tmp_path: Path) -> None:
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     """As tests/train/test_resume.py, but through convolutions, batch normalization and ONNX Runtime's own threads."""
-    from ox.train import checkpoint
-    from ox.train.show import Silent
+    from ox.train.display import Silent
+    from ox.train.run import checkpoint
 
     class Stop(Silent):
         def step(self, trainer: train.Trainer, rate: float) -> None:

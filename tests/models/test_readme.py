@@ -1,13 +1,13 @@
-"""models/README.md speaks of every recipe, and promises what scripts/recipes.py checks."""
+"""models/README.md has a row for every recipe, from which scripts/recipes.py reads the result that it checks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from recipes import PROMISED
+from recipes import expected
 
-from ox.train.recipe import available, load
+from ox.train.recipe.recipe import available, load
 
 TEXT = (Path(__file__).parents[2] / "models" / "README.md").read_text()
 
@@ -20,4 +20,10 @@ def test_a_recipe_has_its_row(name: str) -> None:
     recipe = load(name)
     parameters = sum(p.numel() for p in recipe.model().parameters() if p.requires_grad)
     assert f"| {parameters:,} |" in rows[0]
-    assert name in PROMISED
+    metric, bound, least = expected(name)
+    assert 0 < bound < (1 if metric == "accuracy" else 10) and least is (metric == "accuracy")
+
+
+def test_a_recipe_without_a_row_is_found() -> None:
+    with pytest.raises(LookupError, match=r"models/README\.md"):
+        expected("nothing")

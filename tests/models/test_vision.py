@@ -166,6 +166,7 @@ def test_small_images_trained_exported_served(page: str, three_commands: Callabl
     assert three_commands(page, limit=32)["held_back"]["count"] == 32
 
 
+@pytest.mark.slow
 def test_photographs_trained_exported_served(three_commands: Callable[..., dict]) -> None:
     pytest.importorskip("skimage", reason="the photographs come with scikit-image")
     assert three_commands("resnet18_photos", limit=24)["held_back"]["count"] == 24

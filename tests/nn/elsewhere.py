@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from ox.graph.record import record
-from ox.graph.write import to_model
-from ox.tensor import Tensor, make_tensor
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
+from ox.tensors.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
 

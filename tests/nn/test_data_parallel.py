@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ox
-from ox import nn, notice
+from ox import nn
+from ox.core import warn_once
 from ox.nn.parallel.data_parallel import DataParallel
 
 
@@ -22,7 +23,7 @@ def test_it_runs_the_module() -> None:
 
 
 def test_several_devices_are_not_used_and_it_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "_said", set())
+    monkeypatch.setattr(warn_once, "_warned", set())
     with pytest.warns(UserWarning, match=r"DataParallel changes nothing: one device computes.*ox launch"):
         nn.DataParallel(nn.ReLU(), device_ids=[0, 1])
     nn.DataParallel(nn.ReLU(), device_ids=[0, 1])

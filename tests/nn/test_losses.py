@@ -14,8 +14,8 @@ import ox
 from ox import nn, ops
 from ox.autograd import gradcheck
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.nn import functional as F
 from ox.tolerance import compare
 

@@ -11,8 +11,8 @@ import pytest
 import ox
 from ox import nn
 from ox.errors import ArgumentError, ShapeError
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.nn import functional as F
 from ox.tolerance import compare
 

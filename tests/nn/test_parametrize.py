@@ -11,7 +11,7 @@ import pytest
 import ox
 from ox import nn
 from ox.errors import ArgumentError, ShapeError
-from ox.graph.record import record
+from ox.graph.record.recording import record
 from ox.nn.utils import parametrizations, parametrize
 
 

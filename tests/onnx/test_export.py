@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import ox
-from ox import nn, notice
+from ox import nn
+from ox.core import warn_once
 from ox.errors import ArgumentError
 
 onnx = pytest.importorskip("onnx")
@@ -52,7 +53,7 @@ def test_inputs_by_name(tmp_path: Path, kwargs: dict[str, Any] | None) -> None:
 
 
 def test_an_opset_of_old_is_not_written_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "_said", set())
+    monkeypatch.setattr(warn_once, "_warned", set())
     with pytest.warns(UserWarning, match="opset_version=11 changes nothing: none below 13 is written"):
         ox.onnx.export(nn.ReLU(), ox.ones(2), tmp_path / "x.onnx", opset_version=11)
     assert onnx.load(tmp_path / "x.onnx").opset_import[0].version >= 21

@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 from onnx import defs, numpy_helper  # noqa: E402
 
-from ox.ops.operator import OPS  # noqa: E402
+from ox.core.operator import OPS  # noqa: E402
 
 Run = Callable[[onnx.ModelProto, list[Any]], list[Any]]
 

@@ -13,12 +13,12 @@ import onnx
 from known import DRAWN, ROUNDED, reason
 from onnx import numpy_helper
 
+from ox.core.operator import OPS
 from ox.dtypes import ALL
 from ox.errors import LoadError, OxError
 from ox.graph.backend import prepare
-from ox.graph.read import from_model
-from ox.ops.operator import OPS
-from ox.tensor import Tensor, make_tensor
+from ox.graph.reader.read import from_model
+from ox.tensors.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
 COMPUTED = frozenset(ALL)

@@ -15,8 +15,8 @@ import numpy as np
 from node_cases import Case, cases
 from sample import R, Sample, call, ints, normal, positive, single
 
+from ox.core.operator import OPS
 from ox.dtypes import float64, is_floating, onnx_type
-from ox.ops.operator import OPS
 
 _broadcasts = [
     ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1, 3), (4, 1)), ((), (2, 3)), ((2, 3), ()), ((1, 1), (2, 3)), ((0, 3), (3,)),

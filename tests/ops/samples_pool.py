@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 from sample import Sample, call, ints, normal, single
 
-from ox.ops.operator import OPS
-from ox.ops.window import Window
-from ox.tensor import make_tensor
+from ox.core.operator import OPS
+from ox.ops.nn.window import Window
+from ox.tensors.tensor import make_tensor
 
 
 def _unpool(size: int, **attributes: object) -> Sample:

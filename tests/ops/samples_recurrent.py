@@ -86,7 +86,7 @@ MORE: dict[str, Callable[[], list[Sample]]] = {
 
 def _gradient(kind: str, **options: Any) -> Sample:
     """A call of the gradient, with a Y that fits its inputs."""
-    from ox.ops.operator import OPS
+    from ox.core.operator import OPS
 
     direction, layout, lens = options.get("direction", "forward"), options.get("layout", 0), options.pop("lens", None)
     inputs = _inputs(kind, direction, layout, lens, draw=single)

@@ -20,10 +20,10 @@ import onnxruntime  # noqa: E402
 from node_cases import cases, failures, operators, wholes  # noqa: E402
 
 from ox import devices  # noqa: E402
-from ox.devices import worth  # noqa: E402
+from ox.core.operator import OPS  # noqa: E402
+from ox.core.schema import Schema  # noqa: E402
+from ox.devices import dispatch_table  # noqa: E402
 from ox.dtypes import ALL, FLOATS, INTEGERS, NUMERIC, SIGNED, UNSIGNED, bool_  # noqa: E402
-from ox.ops.operator import OPS  # noqa: E402
-from ox.ops.schema import Schema  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"
 VERSIONS = f"onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}"
@@ -64,7 +64,7 @@ def operator_table() -> list[str]:
             _, here, _ = failures(name, known.NUMPY)
         with devices.forced("onnxruntime"):
             _, there, _ = failures(name, known.ONNXRUNTIME, devices.NoKernelError)
-        fast = "yes" if name in worth.ALLOWED else ""
+        fast = "yes" if name in dispatch_table.ALLOWED else ""
         rows.append(
             f"| {name} | {types_of(op.schema)} | {', '.join(dict.fromkeys(followed))} | {here} / {there} | {fast} |"
         )

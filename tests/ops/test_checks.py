@@ -18,11 +18,11 @@ from test_schema import differences
 
 from ox import devices
 from ox.autograd import gradcheck, gradgradcheck
+from ox.core.operator import OPS, Operator, operator
+from ox.core.types import XP, T
 from ox.dtypes import FLOATS, NUMERIC, float32, float64
 from ox.errors import ArgumentError, GradientError
-from ox.ops.operator import OPS, Operator, operator
-from ox.ops.types import XP, T
-from ox.tensor import Tensor, make_tensor
+from ox.tensors.tensor import Tensor, make_tensor
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_rule_that_bakes_in_what_only_eager_knows() -> None:
     with_other_cotangents = problems("Tanh", sample, with_gradient=True)
     # the same input gives the same numbers, so what shows is the graph: the constant is in it
     from ox.autograd import grad
-    from ox.graph.record import record
+    from ox.graph.record.recording import record
 
     def step(x: Tensor) -> Tensor:
         (found,) = grad(OPS["Tanh"](x.requires_grad_()), x, make_tensor(np.ones(x.array.shape, x.dtype)))
@@ -196,3 +196,24 @@ def test_gradcheck_asks_for_float64_and_a_gradient() -> None:
 def test_gradcheck_sees_a_missing_path() -> None:
     with pytest.raises(GradientError):
         gradcheck(lambda a, b: a * b.detach(), [double(2), double(2)])
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_traceback_names_the_rule() -> None:
+    @operator("output", T=FLOATS)
+    def Halve(xp: XP, input: T) -> T:
+        return input / 2
+
+    @operator("output", T=FLOATS)
+    def Third(xp: XP, input: T) -> T:
+        return input / 3
+
+    @Halve.gradient("input")
+    @Third.gradient("input")
+    def _(g: Tensor) -> Tensor:
+        raise RuntimeError("not written yet")
+
+    for op, name in ((Halve, "Halve_backward"), (Third, "Third_backward")):
+        with pytest.raises(RuntimeError, match="not written yet") as raised:
+            op(make_tensor(np.ones(2)).requires_grad_()).sum().backward()
+        assert raised.traceback[-1].name == name

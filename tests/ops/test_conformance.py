@@ -7,7 +7,7 @@ import pytest
 from conformance import on_ox, scores, totals
 from table import PAGE, VERSIONS, score
 
-from ox.ops.operator import OPS
+from ox.core.operator import OPS
 
 # What files of trained models hold; each is there, and passes every case of ox's element types
 EVERYDAY = """
@@ -57,6 +57,7 @@ def test_what_fails_has_a_reason(board: Board) -> None:
     assert not bad, "\n".join(bad)
 
 
+@pytest.mark.slow
 def test_no_reason_is_stale(board: Board) -> None:
     """A reason goes when its cases pass."""
     failing = [name for row in board.values() for name, why in row if why]

@@ -11,9 +11,9 @@ from samples import Sample, samples
 from test_gradients import DIFFERENTIABLE, tensors
 
 from ox import devices
+from ox.core.operator import OPS
 from ox.dtypes import float32
-from ox.ops.operator import OPS
-from ox.tensor import make_tensor
+from ox.tensors.tensor import make_tensor
 from ox.tolerance import compare
 
 pytestmark = pytest.mark.gpu

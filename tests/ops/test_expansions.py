@@ -9,13 +9,13 @@ import onnxruntime
 import pytest
 from samples import Sample, samples
 
+from ox.core.operator import OPS, as_input
 from ox.dtypes import float32, float64
 from ox.errors import ExportError
-from ox.graph.read import from_model
-from ox.graph.record import record
+from ox.graph.reader.read import from_model
+from ox.graph.record.recording import record
 from ox.graph.replay import replay
-from ox.graph.write import to_model
-from ox.ops.operator import OPS, as_input
+from ox.graph.writer.write import to_model
 from ox.tolerance import compare
 
 EXPANDED = sorted(name for name, op in OPS.items() if op.expanded is not None)

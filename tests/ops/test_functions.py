@@ -10,14 +10,26 @@ import pytest
 from samples import FUNCTIONS, Sample
 
 from ox import devices
-from ox.graph.record import record
-from ox.graph.write import to_model
-from ox.ops.operator import OPS
-from ox.tensor import make_tensor
+from ox.autograd import gradcheck
+from ox.core.operator import OPS
+from ox.dtypes import float32, float64
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
+from ox.tensors.tensor import make_tensor
 from ox.tolerance import compare
 
 # (a factorization has no body, and refuses to be recorded)
 NAMES = sorted(name for name, op in OPS.items() if op.domain and hasattr(op, "body"))
+
+# No finite difference can be taken at their samples, for these reasons.
+NOT_SMOOTH = {
+    "ox.BinaryCrossEntropy": "the samples reach the ends of the domain",
+    "ox.Cholesky": "it reads one triangle; its gradient is symmetric, like that of PyTorch",
+    "ox.GRUGates": "tests/ops/test_gradients.py tests it as a part of GRU",
+    "ox.Hypot": "the samples are as large as float32 can be",
+    "ox.LSTMGates": "tests/ops/test_gradients.py tests it as a part of LSTM",
+    "ox.Ndtri": "the samples reach the ends of the domain",
+}
 
 
 def outputs_of(result: Any) -> list[np.ndarray[Any, Any]]:
@@ -77,3 +89,29 @@ def test_forced_onnxruntime_runs_the_body(name: str) -> None:
             pytest.skip("an operator of the body has no kernel there")
     for a, b in zip(got, by_body(name, sample), strict=True):
         assert compare(a, b).ok
+
+
+def in_float64(name: str, sample: Sample) -> list[Any]:
+    """The inputs of a sample as tensors: float32 as float64, with a gradient where a rule serves the input."""
+    served = {position for rule in OPS[name].rules for position in rule.positions}
+    tensors: list[Any] = []
+    for i, x in enumerate(sample.inputs):
+        floating = x is not None and x.dtype == float32
+        tensors.append(x if x is None else make_tensor(x.astype(float64) if floating else x))
+        if floating and i in served:
+            tensors[-1].requires_grad_()
+    return tensors
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if OPS[name].rules and name not in NOT_SMOOTH])
+def test_finite_differences(name: str) -> None:
+    """The gradient rules of a function, at first and second order, at its samples that hold no infinities."""
+    smooth = [s for s in FUNCTIONS[name]() if all(x is None or np.isfinite(x).all() for x in s.inputs)]
+    assert smooth, f"write a sample without infinities for {name}"
+    for seed, sample in enumerate(smooth):
+        options = {"outputs": sample.outputs, **sample.attributes}
+        gradcheck(lambda *xs, o=options: OPS[name](*xs, **o), in_float64(name, sample), order=2, elements=6, seed=seed)
+
+
+def test_reasons_are_current() -> None:
+    assert {name for name in NOT_SMOOTH if OPS[name].rules} == set(NOT_SMOOTH)

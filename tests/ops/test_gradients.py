@@ -10,10 +10,10 @@ from node_cases import operators
 from samples import Sample, samples
 
 from ox.autograd import grad, gradcheck
+from ox.core.operator import OPS
 from ox.dtypes import float32, float64, is_floating
 from ox.errors import GradientError
-from ox.ops.operator import OPS
-from ox.tensor import Tensor, make_tensor
+from ox.tensors.tensor import Tensor, make_tensor
 
 DIFFERENTIABLE = [name for name in operators() if OPS[name].rules]
 ELEMENTS = 6  # of each input, drawn anew for each sample; one wrong rule is wrong nearly everywhere
@@ -71,6 +71,16 @@ HEAVY = {"Attention", "GRU", "GridSample", "LSTM"}  # five seconds and more each
 def test_finite_differences(name: str) -> None:
     bad = disagreements(name, order=2)
     assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_rules_have_names(name: str) -> None:
+    """A traceback shows ``Tanh_backward``, and ``Mul_backward_A`` of a rule that serves one of several inputs."""
+    op = OPS["ScatterElements" if name == "Scatter" else name]  # which is called by its older name
+    for rule in op.rules:
+        shown = rule.function.__code__.co_name
+        assert shown.startswith(f"{op.name}_backward") and rule.function.__name__ == shown
+        assert len(rule.positions) > 1 or len(op.schema.inputs) > 1 or shown == f"{op.name}_backward"
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

@@ -8,8 +8,8 @@ import pytest
 from node_cases import Case, cases, collected, failures, operators, wrong
 
 from ox import devices
+from ox.core.operator import OPS
 from ox.dtypes import bfloat16, float32, float64, int64, is_floating, uint64
-from ox.ops.operator import OPS
 from ox.tolerance import compare
 
 

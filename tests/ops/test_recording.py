@@ -15,12 +15,12 @@ from test_gradients import DIFFERENTIABLE, followed
 
 from ox import devices
 from ox.autograd import grad
+from ox.core.operator import OPS
 from ox.dtypes import float32, float64
-from ox.graph.record import record
+from ox.graph.record.recording import record
 from ox.graph.replay import replay
-from ox.graph.write import to_model
-from ox.ops.operator import OPS
-from ox.tensor import make_tensor
+from ox.graph.writer.write import to_model
+from ox.tensors.tensor import make_tensor
 from ox.tolerance import compare
 
 

@@ -9,9 +9,9 @@ import pytest
 from node_cases import operators
 from onnx import defs, helper, numpy_helper
 
+from ox.core.operator import OPS, Operator
+from ox.core.schema import REQUIRED
 from ox.dtypes import ALL, FROM_ONNX, onnx_type
-from ox.ops.operator import OPS, Operator
-from ox.ops.schema import REQUIRED
 
 COMPUTED = {f"tensor({ {'float32': 'float', 'float64': 'double'}.get(str(d), str(d)) })": d for d in ALL}
 

@@ -9,9 +9,9 @@ import pytest
 from samples import Sample, samples
 
 from ox.autograd import grad
+from ox.core.operator import OPS
 from ox.dtypes import float32, float64
-from ox.ops.operator import OPS
-from ox.tensor import make_tensor
+from ox.tensors.tensor import make_tensor
 
 OPERATORS = [
     name

@@ -162,7 +162,7 @@ def test_what_it_refuses(make: Any, text: str) -> None:
 def test_one_cycle_says_when_it_ends() -> None:
     optimizer = optim.SGD(parameters(), 0.1, momentum=0.9)
     plan = optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=3)
-    with pytest.raises(ArgumentError, match="told of 3 steps"):
+    with pytest.raises(ArgumentError, match="created for 3 steps"):
         for _ in range(4):
             plan.step()
     with pytest.raises(ArgumentError, match="has none"):
@@ -287,9 +287,43 @@ def test_lbfgs_finds_a_minimum(search: Any) -> None:
 
 def test_what_lbfgs_refuses() -> None:
     a, b = parameters()
-    with pytest.raises(ArgumentError, match="more than once"):
+    with pytest.raises(ArgumentError, match="several times"):
         optim.LBFGS([a]).step()
     with pytest.raises(ArgumentError, match="one group"):
         optim.LBFGS([{"params": [a]}, {"params": [b]}])
     with pytest.raises(ArgumentError, match="no line search"):
         optim.LBFGS([a], line_search_fn="armijo")
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSprop", "Adagrad", "SGD"])
+def test_the_state_of_an_infinite_parameter_starts_finite(name: str) -> None:
+    p = nn.Parameter(np.float32([np.inf, 1.0]))
+    p.grad = ox.ones(2)
+    optimizer = getattr(optim, name)([p], **({"momentum": 0.9} if name == "SGD" else {}))
+    optimizer.step()
+    assert all(np.isfinite(t.array).all() for t in optimizer.state[p].values())
+    assert p.array[0] == np.inf
+
+
+def test_amsgrad_and_momentum_can_be_switched_on_later() -> None:
+    for name, setting, held in (
+        ("Adam", {"amsgrad": True}, "max_exp_avg_sq"),
+        ("SGD", {"momentum": 0.9}, "momentum_buffer"),
+    ):
+        p = nn.Parameter(np.float32([2.0]))
+        p.grad = ox.ones(1)
+        optimizer = getattr(optim, name)([p], lr=0.1)
+        optimizer.step()
+        optimizer.param_groups[0].update(setting)
+        optimizer.step()
+        assert optimizer.state[p][held].array > 0
+
+
+def test_a_state_of_pytorch_without_a_buffer_gets_one() -> None:
+    p = nn.Parameter(np.float32([2.0]))
+    p.grad = ox.ones(1)
+    optimizer = optim.SGD([p], lr=0.1, momentum=0.9)
+    saved = optimizer.state_dict()
+    optimizer.load_state_dict({**saved, "state": {0: {"momentum_buffer": None}}})
+    optimizer.step()
+    assert p.item() == pytest.approx(1.9)

@@ -11,9 +11,9 @@ from optimizer_cases import CASES, MUON, OWN, Case, ids
 
 import ox
 from ox import nn, optim
-from ox.graph.infer import simplify
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.passes.shape_inference import simplify
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 from ox.tolerance import compare
 
 ort = pytest.importorskip("onnxruntime")

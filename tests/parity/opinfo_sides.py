@@ -12,7 +12,7 @@ import torch
 
 import ox
 from ox import tolerance
-from ox.complex_pairs import ComplexPairs
+from ox.tensors.complex_pairs import ComplexPairs
 
 
 class OutsideError(Exception):

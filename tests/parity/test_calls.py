@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="PyTorch is the other side of these comparis
 
 from call_forms import calls, check
 
-from ox.functions.call_forms import SINGLE
+from ox.functions.overloads import SINGLE
 
 # "full name: form" -> why ox does not take it
 EXCEPTIONS = {

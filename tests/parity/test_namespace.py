@@ -7,8 +7,8 @@ import pytest
 from sides import check_value, split, torch
 
 import ox
-from ox.functions import in_place
-from ox.nn.functional import native
+from ox.nn.functional import torch_level
+from ox.tensors import method_functions
 
 R = np.random.default_rng(3)
 ARRAYS = {
@@ -39,7 +39,7 @@ SPECIAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", in_place.NAMES)
+@pytest.mark.parametrize("name", method_functions.NAMES)
 def test_a_method_as_a_function(name: str) -> None:
     check_value(SPECIAL.get(name, f"T.{name}(x{f', {WITH_ONE[name]}' if name in WITH_ONE else ''})"), ARRAYS, 5e-6)
 
@@ -91,4 +91,4 @@ def test_a_number_that_names_nothing_is_refused() -> None:
         ox.kl_div(ox.ones(2), ox.ones(2), 3)
     with pytest.raises(ValueError, match="interpolation_mode is a number"):
         ox.grid_sampler(ox.ones(1, 1, 2, 2), ox.ones(1, 2, 2, 2), 7, 0, True)
-    assert all(callable(getattr(ox, name)) for name in dir(native) if name in ox._NATIVE)
+    assert all(callable(getattr(ox, name)) for name in dir(torch_level) if name in ox._NATIVE)

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="PyTorch is the other side of these comparis
 import from_pytorch
 from overloads import KEYWORD, NONE, VARIADIC, Overload, Parameter, overloads
 
-from ox.functions.keywords import ALIASES, WITHOUT_EFFECT
+from ox.functions.keyword_arguments import ALIASES, WITHOUT_EFFECT
 
 SPACES = (
     "torch", "torch.Tensor", "torch.nn.functional", "torch.nn.init", "torch.linalg", "torch.fft", "torch.special",

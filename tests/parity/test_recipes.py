@@ -10,7 +10,7 @@ import pytest
 
 import ox
 from ox.errors import OxError
-from ox.train.recipe import available
+from ox.train.recipe.recipe import available
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
 torch.set_num_threads(1)  # its threads spin, and take many times as long where they must share their cores

@@ -148,7 +148,7 @@ def test_what_is_more_than_weights(tmp_path: Path) -> None:
         (model, "torch.nn.modules.linear.Linear"),
         (torch.nn.ParameterList([torch.ones(1)]), "torch.nn.modules.container.ParameterList"),
         (torch.ones(2, dtype=torch.complex64).conj(), "ComplexFloatStorage"),
-        (torch.ones(2, dtype=torch.complex64).conj().imag, "yet to be negated"),
+        (torch.ones(2, dtype=torch.complex64).conj().imag, "lazy negation"),
         (torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "_rebuild_qtensor"),
         (torch.eye(2).to_sparse_csr(), "sparse_csr"),
         (torch.ones(2, device="meta"), "_rebuild_meta_tensor"),

@@ -12,8 +12,8 @@ import pytest
 
 import ox
 from ox import nn
+from ox.core.mode import MODE
 from ox.errors import ArgumentError
-from ox.ops.mode import MODE
 from ox.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
 
 
@@ -51,7 +51,7 @@ def test_operators_gradients_and_ranges_are_counted() -> None:
 def test_off_it_leaves_no_trace() -> None:
     before = MODE.get()
     with profile():
-        assert MODE.get().executor is not None and MODE.get().watch is not None
+        assert MODE.get().executor is not None and MODE.get().observer is not None
     assert MODE.get() is before
     step(model())  # a range with nobody watching
 
@@ -187,7 +187,7 @@ def test_what_it_refuses() -> None:
 
 
 def test_what_is_on_its_way_has_a_lane_of_its_own() -> None:
-    from ox.profiler.collect import in_flight
+    from ox.profiler.collection import in_flight
 
     in_flight("nobody looks")()
     with ox.profiler.profile() as p:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from ox.graph.form import Graph
-from ox.graph.infer import simplify
-from ox.graph.record import record
-from ox.graph.write import to_model
+from ox.graph.ir import Graph
+from ox.graph.passes.shape_inference import simplify
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
 
 State = dict[str, Any]  # name -> tensor
 Arrays = dict[str, np.ndarray]

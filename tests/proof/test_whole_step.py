@@ -158,7 +158,7 @@ def test_dropout_draws_the_same_masks() -> None:
 def test_a_training_batch_norm_leaves_its_old_statistics_alone() -> None:
     """ONNX Runtime writes the new running statistics over the old ones; a written file shields them."""
     from ox import ops
-    from ox.graph.record import record
+    from ox.graph.record.recording import record
 
     x = ox.tensor(np.random.default_rng(0).random((4, 3, 2), dtype=np.float32))
     ones, zeros = ox.ones(3), ox.zeros(3)

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ox.graph.contract import Contract
-from ox.serve import Limits, Options, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 
 Build = Callable[..., Path]
 
@@ -104,7 +104,7 @@ def mixed(build: Build) -> Path:
     return build("mixed", nodes, inputs, outputs)
 
 
-SMALL = Limits(
+SMALL = RequestLimits(
     body=100_000,
     json=60_000,
     reply=200_000,
@@ -118,7 +118,7 @@ SMALL = Limits(
 @pytest.fixture(scope="session")
 def server(mlp: Path, mixed: Path) -> Iterator[Server]:
     """Both models behind low limits of size. Its timeouts are those of every server: no test is too slow for them."""
-    with Server([mlp, mixed], options=Options(device="cpu", instances=2), limits=SMALL) as running:
+    with Server([mlp, mixed], options=ModelConfig(device="cpu", instances=2), limits=SMALL) as running:
         yield running
 
 

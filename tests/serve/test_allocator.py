@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ox.serve import allocator
-from ox.serve.answer_memory import AnswerMemory
+from ox.serve.response_memory import ResponseMemory
 
 # Blocks of 24 MB, freed from the oldest to the newest, behind one that stays at the end of the heap.
 CODE = """
@@ -20,7 +20,7 @@ from ox.serve import allocator
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
 if sys.argv[1] == "tuned":
-    allocator.tune()
+    allocator.configure_malloc()
 bytes(24_000_000)  # from which glibc would learn
 before = resident()
 blocks = [bytes(3_000_000 + n) for n in range(40)] + [b"x" * 24_000_000 for n in range(10)]
@@ -28,7 +28,7 @@ peak = resident()
 end = bytes(100_000)
 del blocks
 after = resident()
-allocator.trim()
+allocator.trim_heaps()
 print(before, peak, after, resident())
 """
 
@@ -49,31 +49,31 @@ def test_memory_returns() -> None:
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "_glibc", lambda: None)
-    allocator.tune()
-    allocator.trim()
+    allocator.configure_malloc()
+    allocator.trim_heaps()
 
 
 def test_trimmed_once_after_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[Any] = []
-    monkeypatch.setattr(allocator, "trim", lambda: trims.append(1))
-    monkeypatch.setattr(allocator, "PEAK", 1 << 20)
-    monkeypatch.setattr(allocator, "CALM_S", 0.01)
+    monkeypatch.setattr(allocator, "trim_heaps", lambda: trims.append(1))
+    monkeypatch.setattr(allocator, "TRIM_PEAK", 1 << 20)
+    monkeypatch.setattr(allocator, "TRIM_DELAY_S", 0.01)
 
     async def body() -> None:
-        memory = AnswerMemory(1 << 30)
+        memory = ResponseMemory(1 << 30)
         trimmer = allocator.HeapTrimmer(asyncio.get_running_loop(), memory)
-        memory.keep([np.zeros(1000, np.uint8)])
+        memory.track([np.zeros(1000, np.uint8)])
         await asyncio.sleep(0.1)
         assert not trims and memory.peak == 1000  # hardly a peak
         for _ in range(3):
-            memory.keep([np.zeros(1 << 20, np.uint8)])
+            memory.track([np.zeros(1 << 20, np.uint8)])
         while not trims:
             await asyncio.sleep(0.01)
         assert memory.peak == 0
-        memory.keep([np.zeros(1000, np.uint8)])
+        memory.track([np.zeros(1000, np.uint8)])
         await asyncio.sleep(0.1)
         assert trims == [1]
         trimmer.close()
-        memory.keep([np.zeros(1 << 20, np.uint8)])
+        memory.track([np.zeros(1 << 20, np.uint8)])
 
     asyncio.run(asyncio.wait_for(body(), 20))

@@ -155,6 +155,7 @@ def folder(path: Path, *models: Path) -> Path:
     return path
 
 
+@pytest.mark.slow_after(1)
 @needs_proc
 @pytest.mark.parametrize("kind", ["endless", "heavy"])
 def test_beside_a_good_one_at_the_start(kind: str, good: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -190,6 +191,7 @@ def test_loaded_beside_what_serves(good: Path, endless: Path, tmp_path: Path) ->
         assert code == 0 and len(err.splitlines()) == 1 and "takes too long" in err
 
 
+@pytest.mark.slow_after(1)
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("workers", [1, 2])
@@ -231,6 +233,7 @@ def test_a_file_that_was_named_ends_the_start(endless: Path, good: Path) -> None
         assert err.count("takes too long") == 1 and "terminate called" not in err
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_unload_call_ends_a_load(endless: Path, good: Path, tmp_path: Path, workers: int) -> None:
     path = folder(tmp_path / "models", good)
@@ -247,6 +250,7 @@ def test_an_unload_call_ends_a_load(endless: Path, good: Path, tmp_path: Path, w
         assert server.state("endless") == ("UNAVAILABLE", "unloaded by a call")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("change", ["replaced", "removed"])
 def test_a_change_of_the_file_ends_its_load(endless: Path, good: Path, tmp_path: Path, change: str) -> None:
     path = folder(tmp_path / "models", good, endless)

@@ -82,7 +82,7 @@ def test_drains_and_exits_with_zero(slow: Path, connect: Any, number: signal.Sig
     with ExitStack() as stack, serving(slow, *ways) as (process, address, lines):
         model, where = lines[-2:]  # before them it may be said that loading takes its time
         assert re.match(r"slow 1 · cpu \(CPUExecutionProvider\) · 1 instance × 1 thread · batching off", model)
-        assert "warm in" in where and "V2 protocol · metrics /metrics · Ctrl-C drains and stops" in where
+        assert "ready in" in where and "V2 protocol · metrics /metrics · Ctrl-C stops the server" in where
         *clients, idle = (stack.enter_context(connect(address)) for _ in range(6))
         for client in clients[:4]:
             client.send(request("slow", name="x", shape=[1, 1], data=[1.0]))
@@ -118,6 +118,7 @@ def test_a_signal_during_the_imports_is_a_stop(mlp: Path, tmp_path: Path, number
         process.communicate()
 
 
+@pytest.mark.slow
 def test_who_reads_the_address_may_ask_at_once(mlp: Path, connect: Any) -> None:
     """How long it takes to be ready is measured by benchmarks/bench_start.py."""
     for _ in range(3):

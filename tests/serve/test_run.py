@@ -30,11 +30,11 @@ class Starting:
         return list(self.models)
 
     def greeting(self) -> list[str]:
-        return [*self.models, "warm in 1 ms · http://127.0.0.1:8000"]
+        return [*self.models, "ready in 1 ms · http://127.0.0.1:8000"]
 
 
 def test_a_model_is_shown_once_it_answers_whatever_others_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "QUICK_S", 0.01)
+    monkeypatch.setattr(run, "GREETING_WAIT_S", 0.01)
     lines: list[str] = []
 
     async def body() -> None:
@@ -50,5 +50,5 @@ def test_a_model_is_shown_once_it_answers_whatever_others_wait_for(monkeypatch: 
         await starting
 
     asyncio.run(asyncio.wait_for(body(), 30))
-    assert lines[0].startswith("listening on 127.0.0.1:8000 while models are loaded")
-    assert lines[1:] == ["soon 1", "late 1", "warm in 1 ms · http://127.0.0.1:8000"]
+    assert lines[0].startswith("listening on 127.0.0.1:8000 while models are loading")
+    assert lines[1:] == ["soon 1", "late 1", "ready in 1 ms · http://127.0.0.1:8000"]

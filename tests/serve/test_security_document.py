@@ -15,14 +15,14 @@ NAME = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 
 
 def rows() -> list[list[str]]:
-    """The lines of the tables whose last column is "held by"."""
+    """The lines of the tables whose last column is "tests"."""
     found: list[list[str]] = []
     inside = False
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if not cells:
             inside = False
-        elif cells[-1] == "held by":
+        elif cells[-1] == "tests":
             inside = True
         elif inside and set(line) - set("|- "):
             found.append(cells)
@@ -48,5 +48,5 @@ def test_every_threat_is_held_by_tests(row: list[str]) -> None:
 def test_the_page_has_its_parts() -> None:
     text = PAGE.read_text()
     assert len(rows()) > 40
-    for part in ("How to tell us", "What is protected, and from whom", "What is defended", "What is not defended"):
+    for part in ("Reporting a vulnerability", "Threat model", "Defended threats", "Not defended"):
         assert part in text

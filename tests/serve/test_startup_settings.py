@@ -7,28 +7,28 @@ from typing import Any
 import pytest
 
 from ox.errors import ArgumentError
-from ox.serve.settings import Settings
+from ox.serve.config.server_config import ServerConfig
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"grpc": "off", "grpc_port": 8001}, "gRPC is off"),
-    ({"grpc": "off", "grpc_port": 0}, "gRPC is off"),
+    ({"grpc": "off", "grpc_port": 8001}, "gRPC, which is off"),
+    ({"grpc": "off", "grpc_port": 0}, "gRPC, which is off"),
     ({"port": 8000, "grpc_port": 8000}, r"are the same(.|\n)*shares that port"),
     ({"port": 8000, "grpc_port": 8000, "grpc": "grpcio"}, r"are the same(.|\n)*another --grpc-port"),
-    ({"access_log": True, "log": "json", "log_level": "warning"}, "access log would stay empty"),
-    ({"access_log": True, "log_level": "off"}, "access log would stay empty"),
-    ({"log_level": "debug"}, "no use without a log"),
+    ({"access_log": True, "log": "json", "log_level": "warning"}, "access log needs log level info"),
+    ({"access_log": True, "log_level": "off"}, "access log needs log level info"),
+    ({"log_level": "debug"}, "a log level needs a log"),
     ({"port": None}, "nothing to listen on"),
     ({"host": ""}, r"no host(.|\n)*0\.0\.0\.0"),
     ({"host": " "}, r"no host(.|\n)*0\.0\.0\.0"),
     ({"host": "[]"}, r"no host(.|\n)*0\.0\.0\.0"),
-    ({"port": None, "uds": "s", "grpc": "grpcio"}, "a port of its own"),
+    ({"port": None, "uds": "s", "grpc": "grpcio"}, "a separate port"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)
 def test_what_would_do_nothing(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        Settings(**settings)
+        ServerConfig(**settings)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_what_would_do_nothing(settings: dict[str, Any], message: str) -> None:
     ],
 )
 def test_what_makes_sense(settings: dict[str, Any]) -> None:
-    assert Settings(**settings)
+    assert ServerConfig(**settings)
 
 
 @pytest.mark.parametrize(
     ("given", "host"), [("[::]", "::"), ("[::1]", "::1"), ("::1", "::1"), ("127.0.0.1", "127.0.0.1"), ("a", "a")]
 )
 def test_an_ipv6_address_may_stand_in_brackets(given: str, host: str) -> None:
-    assert Settings(host=given).host == host
+    assert ServerConfig(host=given).host == host

@@ -10,7 +10,7 @@ import pytest
 import ox
 from ox import nn, optim
 from ox.errors import ArgumentError, BoundsError, DTypeError, GradientError, ShapeError
-from ox.graph.record import record
+from ox.graph.record.recording import record
 
 
 def small(**options: Any) -> ox.sparse.SparseTensor:

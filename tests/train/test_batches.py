@@ -15,7 +15,7 @@ import ox
 from ox import nn, train
 from ox.data import Dataset, default_collate
 from ox.errors import DTypeError, RecipeError, TrainError
-from ox.train.batch import describe, map_tensors, row, rows, target_of, tensors
+from ox.train.batch import batch_size, describe, map_tensors, single_sample, target_of, tensors
 
 PAGE = """
 import numpy as np
@@ -162,7 +162,7 @@ def test_nan_and_a_bad_sample_are_found_in_a_dict(tmp_path: Path) -> None:
     sample = WHOLE.replace("'x': x", "'x': x * (np.nan if index == 5 else 1)")
     with pytest.raises(TrainError, match="nan") as caught:
         train.train(page(tmp_path, sample), out=tmp_path / "runs")
-    assert "x of the batch holds NaN" in str(caught.value) and "index 5" in str(caught.value)
+    assert "x of the batch contains NaN" in str(caught.value) and "index 5" in str(caught.value)
     sample = WHOLE.replace(SIDE, f"7 if index == 9 else {SIDE}")
     with pytest.raises(TrainError, match="cannot take a sample") as caught:
         train.train(page(tmp_path, sample), out=tmp_path / "runs")
@@ -197,18 +197,18 @@ def test_parts_of_batches() -> None:
     x, y = ox.zeros(4, 3), ox.arange(4)
     named = Named(x, y, ["a", "b", "c", "d"])
     for batch in ((x, y), [x, y], {"x": x, "y": y}, Pair(x, y), named, ({"a": x, "b": (x, None)}, y)):
-        assert rows(batch) == 4
+        assert batch_size(batch) == 4
         assert target_of(batch) is y
-        one = row(batch, 2, 4)
-        assert type(one) is type(batch) and rows(one) == 1
+        one = single_sample(batch, 2, 4)
+        assert type(one) is type(batch) and batch_size(one) == 1
         assert all(t.shape[0] == 1 for _, t in tensors(one))
         assert all(t.shape[0] == 8 for _, t in tensors(map_tensors(lambda t: ox.cat([t, t]), batch)))
-    assert row(named, 2, 4).note == ["c"]
+    assert single_sample(named, 2, 4).note == ["c"]
     assert [name for name, _ in tensors(({"a": x, "b": (x, None)}, y))] == ["0.a", "0.b.0", "1"]
     # images of other sizes, boxes of each: a list with an entry a sample
     ragged = ([ox.zeros(3, 5, 5), ox.zeros(3, 4, 4)], [{"boxes": ox.zeros(7, 4)}, {"boxes": ox.zeros(1, 4)}])
-    assert rows(ragged) == 2 and row(ragged, 0, 2) is None
-    assert rows({"a": None, "b": "text"}) == 1 and rows(x) == 4 and target_of(x) is None
+    assert batch_size(ragged) == 2 and single_sample(ragged, 0, 2) is None
+    assert batch_size({"a": None, "b": "text"}) == 1 and batch_size(x) == 4 and target_of(x) is None
     assert describe({"x": x, "path": ["a"]}) == "{'x': float32 [4, 3], 'path': [str]}"
 
 

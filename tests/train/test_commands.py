@@ -34,7 +34,7 @@ def test_train_says_what_it_does(here: Path, capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("ox 0.1 · cpu (")
     assert lines[0].endswith(" · seed 3 · run runs/points-0001")
-    assert lines[1] == "points: 40 train, 32 validation, 32 held back · Sequential, 82 parameters"
+    assert lines[1] == "points: 40 train, 32 validation, 32 test · Sequential, 82 parameters"
     assert lines[2].startswith("epoch 1/2  loss ")
     assert lines[4].startswith("best on validation: epoch ")
     assert "curves runs/points-0001/curves.png" in lines[4]
@@ -90,13 +90,15 @@ def test_eval_agrees_with_the_run(run: train.Run, capsys: pytest.CaptureFixture[
     held_back = run.result["held_back"]
     assert (told["correct"], told["count"], told["accuracy"]) == (held_back["correct"], 32, held_back["accuracy"])
     assert run_main("eval") == 0  # the newest run
-    assert f"{held_back['correct']} of 32 right" in capsys.readouterr().out
+    assert f"{held_back['correct']} of 32 correct" in capsys.readouterr().out
 
 
 def test_predict_from_the_recipes_own_data(run: train.Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("predict", run.folder, "held-back:3") == 0
-    assert " · the truth is " in capsys.readouterr().out
-    assert run_main("predict", run.folder, "held-back:3", "--json") == 0
+    assert run_main("predict", run.folder, "test:3") == 0
+    assert " · target: " in (shown := capsys.readouterr().out)
+    assert run_main("predict", run.folder, "held-back:3") == 0  # the older name
+    assert capsys.readouterr().out == shown
+    assert run_main("predict", run.folder, "test:3", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["label"] in ("left", "right")
     assert sum(told["probabilities"].values()) == pytest.approx(1)
@@ -121,12 +123,12 @@ def test_predict_refuses(run: train.Run, here: Path, capsys: pytest.CaptureFixtu
     np.save(here / "pickled.npy", np.array([{}]), allow_pickle=True)
     for given, shown in {
         "wide.npy": "ShapeError: the input does not fit the model",
-        "two.npz": "LoadError: two.npz does not hold the model's inputs",
+        "two.npz": "LoadError: two.npz does not contain the model's inputs",
         "junk.npy": "LoadError: junk.npy is not a NumPy file",
         "pickled.npy": "LoadError: pickled.npy is not a NumPy file",
-        "nothing.npy": "LoadError: there is no input nothing.npy",
-        "held-back:32": "ArgumentError: there is no sample 32",
-        "held-back:x": "ArgumentError: there is no sample x",
+        "nothing.npy": "LoadError: there is no input file nothing.npy",
+        "test:32": "ArgumentError: there is no sample 32",
+        "test:x": "ArgumentError: there is no sample x",
     }.items():
         assert run_main("predict", run.folder, given) == 1
         assert capsys.readouterr().err.startswith(shown), given
@@ -144,7 +146,7 @@ def test_a_file_that_is_no_model(here: Path, capsys: pytest.CaptureFixture[str])
 def as_onnx(run: train.Run, path: Path) -> None:
     """The run's network as a file, made without ox.export."""
     onnx = pytest.importorskip("onnx")
-    weights = [x.array for x in train.checkpoint.load(run.best)["model"].values()]
+    weights = [x.array for x in train.run.checkpoint.load(run.best)["model"].values()]
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
         helper.make_node("Gemm", ["point", "w0", "w1"], ["a"], transB=1),
@@ -176,7 +178,7 @@ def test_an_onnx_file_counts_like_its_run(run: train.Run, here: Path, capsys: py
 
     run.folder.rename(here / "elsewhere")
     assert run_main("eval", "model.onnx") == 1
-    assert "does not say which recipe" in capsys.readouterr().err
+    assert "does not name its recipe" in capsys.readouterr().err
     assert run_main("eval", "model.onnx", "--recipe", "points.py") == 0
     np.save(here / "wide.npy", np.zeros((1, 3), np.float32))
     capsys.readouterr()
@@ -199,7 +201,7 @@ def test_eval_of_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]
     assert run_main("eval", run.folder) == 0
     assert told["loss"] == pytest.approx(run.result["held_back"]["loss"])
     shown = f"loss {told['loss']:.4g}, mae {told['mae']:.4g}, r2 {told['r2']:.4g}"
-    assert f"held back: {shown}" in capsys.readouterr().out
+    assert f"test set: {shown}" in capsys.readouterr().out
 
 
 def test_numbers_without_metrics(variant, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +225,7 @@ def test_numbers_without_metrics(variant, here: Path, capsys: pytest.CaptureFixt
         assert told[-1].keys() >= {"mae", "r2", "count"}
     assert told[0]["r2"] == pytest.approx(told[1]["r2"])
     assert run_main("eval", run.folder) == 0
-    assert "held back: loss " in capsys.readouterr().out
+    assert "test set: loss " in capsys.readouterr().out
 
 
 def test_answers_within_a_sample_are_counted_apart(variant, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +240,7 @@ def test_answers_within_a_sample_are_counted_apart(variant, here: Path, capsys: 
     assert held_back["answers"] == 96
     assert held_back["accuracy"] == held_back["correct"] / 96 <= 1
     assert run_main("eval", run.folder) == 0
-    assert f"{held_back['correct']} of 96 right" in capsys.readouterr().out
+    assert f"{held_back['correct']} of 96 correct" in capsys.readouterr().out
 
 
 def test_steps_threads_and_the_last_batch_from_the_command_line(page: Path, here: Path) -> None:
@@ -270,5 +272,5 @@ def test_runs_names_a_folder_whose_config_is_damaged(run: train.Run, capsys: pyt
     assert run_main("runs") == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines()[1].startswith("points-0001")
-    assert shown.err.startswith("left out: runs/points-0002/config.toml is not the config of a run")
+    assert shown.err.startswith("skipped: runs/points-0002/config.toml is not the config of a run")
     assert "points-0003" not in shown.out + shown.err

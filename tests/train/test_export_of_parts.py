@@ -107,7 +107,7 @@ def test_a_generator_is_exported_and_answers(here: Path, capsys: pytest.CaptureF
     assert len(answers[0]) == 3
     assert [sorted(a) for a in answers[0]] == [sorted(a) for a in answers[1]]
     if "noise" in given:
-        from ox.graph.source import read_model
+        from ox.graph.reader.source import read_model
 
         assert [value.name for value in read_model("model.onnx").graph.input] == ["noise"]
 
@@ -133,7 +133,7 @@ def example_inputs(count):
 """
     trained(capsys, GAN + wrapped)
     assert main(["export", "model.onnx"]) == 0
-    from ox.graph.source import read_model
+    from ox.graph.reader.source import read_model
 
     assert [value.name for value in read_model("model.onnx").graph.input] == ["noise", "shift"]
     np.savez("in.npz", shift=np.zeros((2, 2), np.float32), noise=np.zeros((2, 4), np.float32))
@@ -143,8 +143,8 @@ def example_inputs(count):
 @pytest.mark.parametrize(
     ("text", "lacks"),
     [
-        (GAN, "example_inputs(count) that returns what its forward takes"),
-        (GAN + EXPORT, "example_inputs(count) that returns what its forward takes"),
+        (GAN, "example_inputs(count) that returns the arguments of forward"),
+        (GAN + EXPORT, "example_inputs(count) that returns the arguments of forward"),
         (GAN + INPUTS.format(given="ox.randn(count, 4)"), "and export(model), where only a part"),
         (GAN + EXPORT + INPUTS.format(given="ox.randn(count, 9)"), "cannot be called with example_inputs()"),
         (GAN + EXPORT.replace("return ", "return 1 #") + INPUTS.format(given="ox.randn(count, 4)"), "a module"),
@@ -153,7 +153,7 @@ def example_inputs(count):
 def test_what_the_page_lacks_is_said(here: Path, capsys: pytest.CaptureFixture[str], text: str, lacks: str) -> None:
     shown = trained(capsys, text)
     assert "next: ox export" not in shown
-    assert "no export yet: " in shown
+    assert "this run cannot be exported yet: " in shown
     assert main(["export", "model.onnx"]) == 1
     error = capsys.readouterr().err
     assert lacks in error
@@ -178,7 +178,7 @@ def test_a_step_that_only_trains_has_nothing_to_measure(here: Path, capsys: pyte
     trained(capsys, GAN)
     for command in ("eval", "runs report"):
         assert main(command.split()) == 1
-        assert "validate(model, batch) on the page" in capsys.readouterr().err, command
+        assert "validate(model, batch) in the recipe file" in capsys.readouterr().err, command
 
 
 def test_samples_without_a_target(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

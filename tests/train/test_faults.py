@@ -16,8 +16,8 @@ import pytest
 import ox
 from ox import nn, train
 from ox.errors import ShapeError, TrainError
-from ox.train import checkpoint
-from ox.train.show import Silent
+from ox.train.display import Silent
+from ox.train.run import checkpoint
 
 
 def weights(run: train.Run) -> dict[str, bytes]:
@@ -221,13 +221,13 @@ def test_a_label_without_a_score(accumulate: int) -> None:
     error = caught.value
     assert error.what.startswith("the model cannot take a sample of batch ")
     assert error.what.endswith(" of epoch 1")
-    assert error.extra["sample"].startswith("index 37 of its data (row ")
+    assert error.extra["sample"].startswith("index 37 of its data (sample ")
     assert "out of range" in error.extra["cause"]
     assert (error.expected, error.got) == ("0 to 1", "2")
     # the batch is the one of that number in the order of the seed
     number = int(error.what.split("batch ")[1].split()[0])
     order = list(ox.data.RandomSampler(range(50), generator=ox.Generator(1)))
-    row = int(error.extra["sample"].split("(row ")[1].split()[0])
+    row = int(error.extra["sample"].split("(sample ")[1].split()[0])
     assert order[8 * (number - 1) + row] == 37
 
 
@@ -236,11 +236,11 @@ def test_several_samples_are_listed() -> None:
         trainer(data(50), data(50, _3=7, _44=7)).fit()
     error = caught.value
     assert error.what.startswith("the model cannot take a sample of batch 1 of the validation data after step 7")
-    assert error.extra["sample"] == "index 3 of its data (row 3 of the batch)"
+    assert error.extra["sample"] == "index 3 of its data (sample 3 of the batch)"
     with pytest.raises(TrainError) as caught:
         trainer(data(50), data(50, _33=7, _44=7)).fit()
     assert caught.value.what.startswith("the model cannot take a sample of batch 2 of the validation")
-    assert caught.value.extra["sample"] == "index 33 of its data (row 1 of the batch); also 44"
+    assert caught.value.extra["sample"] == "index 33 of its data (sample 1 of the batch); also 44"
 
 
 @pytest.mark.parametrize("more", [{}, {"limit": 58}], ids=str)
@@ -258,7 +258,7 @@ def test_an_index_is_that_of_the_callers_data(more: dict) -> None:
         where.add(held[0])
         with pytest.raises(TrainError) as caught:
             one.fit()
-        assert caught.value.extra["sample"].startswith("index 57 of its data (row ")
+        assert caught.value.extra["sample"].startswith("index 57 of its data (sample ")
     assert where == {"train", "validation"}
 
 
@@ -284,11 +284,11 @@ def test_a_batch_that_is_not_of_the_data() -> None:
     one, (x, y) = trainer(data(20), model=nn.Linear(3, 2)), data(8, _3=7, _5=7)
     with pytest.raises(TrainError, match="a sample of a batch of your own") as caught:
         one.step((ox.tensor(x), ox.tensor(y)))
-    assert caught.value.extra["sample"] == "row 3 of the batch; also 5"
+    assert caught.value.extra["sample"] == "sample 3 of the batch; also 5"
     x[1] = np.nan
     with pytest.raises(TrainError, match="the loss is nan") as caught:
         one.step((ox.tensor(x), ox.tensor(y % 2)))
-    assert "in rows [1]" in caught.value.extra["cause"]
+    assert "in samples [1]" in caught.value.extra["cause"]
     assert "samples" not in caught.value.extra
 
 
@@ -345,10 +345,10 @@ def test_a_blamed_batch_changes_nothing() -> None:
     with pytest.raises(TrainError):
         for batch in one.batches():
             given += 1
-            drawn, order = ox.random.get_state(), one.feed.order.get_state()
+            drawn, order = ox.random.get_state(), one.train_batches.order.get_state()
             one.step(batch)
-    assert one.feed.loader.state_dict()["position"] == given
-    assert one.feed.order.get_state() == order
+    assert one.train_batches.loader.state_dict()["position"] == given
+    assert one.train_batches.order.get_state() == order
     assert one.model.training
     after = ox.random.get_state()
     ox.random.set_state(drawn)

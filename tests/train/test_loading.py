@@ -11,8 +11,8 @@ import pytest
 from ox import nn, train
 from ox.data import IterableDataset, Sampler
 from ox.errors import ArgumentError, RecipeError
-from ox.train import checkpoint
-from ox.train.show import Silent
+from ox.train.display import Silent
+from ox.train.run import checkpoint
 
 HEAD = """
 import random
@@ -128,6 +128,7 @@ class Killed(Silent):
             raise KeyError("killed")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("after", [3, 8, 12])
 def test_killed_and_resumed_bit_for_bit(tmp_path: Path, name: str, after: int) -> None:
@@ -278,4 +279,4 @@ def test_new_options_and_their_wrong_uses(tmp_path: Path) -> None:
         ("drop_last", 1),
     ]:  # fmt: skip
         with pytest.raises(ArgumentError, match=name):
-            train.Options(1, 1, 0.1, **{name: value})
+            train.TrainConfig(1, 1, 0.1, **{name: value})

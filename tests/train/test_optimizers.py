@@ -11,8 +11,8 @@ import pytest
 import ox
 from ox import nn, train
 from ox.errors import LoadError, RecipeError, TrainError
-from ox.train import checkpoint
-from ox.train.show import Silent
+from ox.train.display import Silent
+from ox.train.run import checkpoint
 
 HEAD = """
 import numpy as np
@@ -107,19 +107,6 @@ def step(model, batch, optimizers):
     generator.step()
     return own, None
 """
-UNUSED = """
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.used, self.unused = nn.Linear(2, 2), nn.Linear(2, 2)
-
-    def forward(self, x):
-        return self.used(x)
-
-
-def model():
-    return Net()
-"""
 PAGES = {
     "plateau": HEAD + PLATEAU.format(mode="", threshold=1.0),
     "several": HEAD + SEVERAL,
@@ -144,6 +131,7 @@ class Killed(Silent):
             raise KeyError("killed")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("after", [3, 9])
 def test_killed_and_resumed_bit_for_bit(tmp_path: Path, name: str, after: int) -> None:
@@ -180,7 +168,7 @@ def test_a_plateau_is_stepped_each_epoch_with_what_it_watches(tmp_path: Path) ->
         text = HEAD + PLATEAU.format(mode=mode, threshold=1e-4) + best
         if best:
             text += "def step(model, batch):\n    out = model(batch[0])\n    return loss(out, batch[1]), out[:, 0]\n"
-        trainer = train.Trainer(train.load(written(tmp_path, text)), train.Options(2, 16, 0.05))
+        trainer = train.Trainer(train.load(written(tmp_path, text)), train.TrainConfig(2, 16, 0.05))
         trainer.scheduler.step = lambda metrics, seen=seen: seen.append(metrics)
         rows = trainer.fit()
         assert seen == [row[watched] for row in trainer.progress.history] and rows["epochs"] == 2
@@ -206,7 +194,7 @@ def test_without_validation_data_the_last_epoch_is_the_best(tmp_path: Path) -> N
 def test_a_step_that_updates_by_itself_and_what_does_not_go_with_it(tmp_path: Path) -> None:
     data = "    return TensorDataset(points), TensorDataset(points[:8])\n"
     text = GAN.replace("    return TensorDataset(points), None\n", data)
-    with pytest.raises(RecipeError, match="nothing says what to measure") as caught:
+    with pytest.raises(RecipeError, match="is not defined") as caught:
         train.train(written(tmp_path, text), out=tmp_path / "runs")
     assert "validate(model, batch)" in str(caught.value)
     measured = "\ndef validate(model, batch):\n    return model.critic(batch[0]).mean(), None\n"
@@ -228,11 +216,11 @@ def test_what_is_no_optimizer(tmp_path: Path) -> None:
         text = HEAD + f"\n\ndef optimizer(model, lr):\n    return {made}\n"
         with pytest.raises(RecipeError, match="did not return an optimizer"):
             train.train(written(tmp_path, text), out=tmp_path / "runs")
-    with pytest.raises(RecipeError, match="LBFGS asks for the loss more than once"):
+    with pytest.raises(RecipeError, match="LBFGS evaluates the loss several times per step"):
         train.train(written(tmp_path, HEAD + CLOSURE), out=tmp_path / "runs", amp="fp16")
     two = SEVERAL.partition("def scheduler")[0]
     two = two.replace("Adam(model[3].parameters(), lr=lr)", "LBFGS(model[3].parameters())")
-    with pytest.raises(RecipeError, match="LBFGS asks for the loss more than once") as caught:
+    with pytest.raises(RecipeError, match="LBFGS evaluates the loss several times per step") as caught:
         train.train(written(tmp_path, HEAD + two), out=tmp_path / "runs")
     assert "2 optimizers" in str(caught.value)
 
@@ -282,7 +270,7 @@ def test_a_trainer_with_two_optimizers_and_a_plateau() -> None:
 
 def test_a_checkpoint_of_other_optimizers_is_refused(tmp_path: Path) -> None:
     page = train.load(written(tmp_path, HEAD))
-    one = train.Trainer(page, train.Options(1, 16, 0.05)).state_dict()
-    several = train.Trainer(train.load(written(tmp_path, HEAD + SEVERAL)), train.Options(1, 16, 0.05))
+    one = train.Trainer(page, train.TrainConfig(1, 16, 0.05)).state_dict()
+    several = train.Trainer(train.load(written(tmp_path, HEAD + SEVERAL)), train.TrainConfig(1, 16, 0.05))
     with pytest.raises(LoadError, match="1 optimizers"):
         several.load_state_dict(one)

@@ -17,9 +17,9 @@ import pytest
 
 from ox import train
 from ox.errors import LoadError, TrainError
-from ox.files import load as read_file
-from ox.train import checkpoint
-from ox.train.run import find
+from ox.serialization.files import load as read_file
+from ox.train.run import checkpoint
+from ox.train.run.run import find
 
 OPTIONS = {"epochs": 4, "checkpoint_every": 1e-9}  # a checkpoint a step
 
@@ -39,7 +39,7 @@ def lines(run: train.Run) -> list[tuple]:
     return [tuple((k, v) for k, v in line.items() if k not in ("seconds", "samples_per_second")) for line in read]
 
 
-class Stop(train.loop.Silent):
+class Stop(train.run.loop.Silent):
     """Stops the process's own run, as a kill would, after so many steps."""
 
     def __init__(self, after: int) -> None:
@@ -76,7 +76,7 @@ SLOWLY = """
 import os
 import time
 
-from ox import files
+from ox.serialization import files
 
 chunks = files.chunks
 
@@ -164,15 +164,15 @@ def test_a_polite_stop_writes_a_checkpoint(variant, tmp_path: Path, number: sign
 def test_best_behind_last_is_mended(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the two names of one checkpoint."""
     whole = train.train(page, out=tmp_path / "whole", epochs=1)
-    real = checkpoint._name_too
+    real = checkpoint._link
 
     def killed(*names: Path) -> None:
         raise KeyError("killed")
 
-    monkeypatch.setattr(checkpoint, "_name_too", killed)
+    monkeypatch.setattr(checkpoint, "_link", killed)
     with pytest.raises(KeyError):
         train.train(page, out=tmp_path / "stopped", epochs=1)
-    monkeypatch.setattr(checkpoint, "_name_too", real)
+    monkeypatch.setattr(checkpoint, "_link", real)
     folder = tmp_path / "stopped" / "points-0001"
     assert not (folder / "checkpoints" / "best.safetensors").exists()
     assert weights(train.resume(folder), "best") == weights(whole, "best")
@@ -252,8 +252,9 @@ def test_a_finished_run(page: Path, tmp_path: Path) -> None:
 KILL = """
 import os, signal, sys
 from pathlib import Path
-from ox import files, train
-from ox.train import run
+from ox import train
+from ox.serialization import files
+from ox.train.run import run
 
 count, real = int(sys.argv[3]), files.write_whole
 
@@ -267,12 +268,13 @@ def killed(path, *args, **kwargs):
 run.write_whole = killed
 if sys.argv[2] == "fit":
     recipe = train.load(sys.argv[1])
-    train.Trainer(recipe, train.Options.of(recipe.defaults, epochs=1)).fit("runs/mine", resume=True)
+    train.Trainer(recipe, train.TrainConfig.from_defaults(recipe.defaults, epochs=1)).fit("runs/mine", resume=True)
 else:
     train.train(sys.argv[1], epochs=1)
 """
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("way", ["train", "fit"])
 @pytest.mark.parametrize("after", [0, 1])
 def test_killed_while_the_folder_is_made(page: Path, tmp_path: Path, way: str, after: int) -> None:
@@ -283,7 +285,7 @@ def test_killed_while_the_folder_is_made(page: Path, tmp_path: Path, way: str, a
         if count != 99:
             assert done.returncode == -signal.SIGKILL
             assert [name.startswith(".ox-run-") for name in left] == [True]
-            assert train.run.runs_in(tmp_path / "runs") == []
+            assert train.run.run.runs_in(tmp_path / "runs") == []
     assert done.returncode == 0
     assert left == ["mine" if way == "fit" else "points-0001"]
     assert train.find(tmp_path / "runs" / left[0]).config["run"]["name"] == left[0]
@@ -299,7 +301,9 @@ def test_a_folder_that_a_kill_left_empty(page: Path, tmp_path: Path) -> None:
     assert "killed while" in refused(tmp_path / "points-0003", LoadError)
     assert train.train(page, out=tmp_path, epochs=1).name == "points-0004"
     recipe = train.load(page)
-    train.Trainer(recipe, train.Options.of(recipe.defaults, epochs=1)).fit(tmp_path / "points-0003", resume=True)
+    train.Trainer(recipe, train.TrainConfig.from_defaults(recipe.defaults, epochs=1)).fit(
+        tmp_path / "points-0003", resume=True
+    )
 
 
 def test_the_rights_of_a_runs_folder_are_the_usual_ones(page: Path, tmp_path: Path) -> None:
@@ -364,7 +368,7 @@ def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Pat
     )
     with pytest.raises(KeyError):
         train.train(other, out=tmp_path / "others", checkpoint_every=1e-9, show=Stop(7))
-    from ox import files
+    from ox.serialization import files
 
     last, theirs = find(folder).last, find(tmp_path / "others" / "other-0001").last
     files.save({**files.load(theirs), "facts": files.load(last)["facts"]}, last)
@@ -376,7 +380,7 @@ def test_a_checkpoint_of_another_architecture(page: Path, variant, tmp_path: Pat
 
 def test_a_run_that_another_process_trains(page: Path, tmp_path: Path) -> None:
     folder = stopped(page, tmp_path / "runs")
-    with find(folder).alone():
+    with find(folder).lock():
         assert "another process" in refused(folder, TrainError)
     train.resume(folder)
 
@@ -400,7 +404,8 @@ def test_weights_survive_bit_for_bit(tmp_path: Path) -> None:
     """NaN with a payload, infinities, negative zero, and bfloat16 as the model's own type."""
     import ml_dtypes
 
-    from ox import files, tensor
+    from ox import tensor
+    from ox.serialization import files
 
     odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
     odd.view(np.uint32)[0] = 0x7FC12345

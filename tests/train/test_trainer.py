@@ -12,9 +12,9 @@ import ox
 from ox import nn, train
 from ox.data import TensorDataset
 from ox.errors import ArgumentError, RecipeError, TrainError
-from ox.train import checkpoint
-from ox.train.run import find
-from ox.train.show import Silent
+from ox.train.display import Silent
+from ox.train.run import checkpoint
+from ox.train.run.run import find
 
 
 def points(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -191,9 +191,9 @@ def test_an_epoch_ends_with_a_smaller_group() -> None:
     trainer = train.Trainer(
         net(), nn.CrossEntropyLoss(), train_data=points(21), validation_data=points(4), batch_size=4, accumulate=4
     )
-    groups = [[len(batch[1]) for batch in group] for group in trainer.feed.groups()]
+    groups = [[len(batch[1]) for batch in group] for group in trainer.train_batches.groups()]
     assert groups == [[4, 4, 4, 4], [4, 1]]
-    assert len(trainer.feed) == 2
+    assert len(trainer.train_batches) == 2
 
 
 @pytest.mark.parametrize("amp", [None, "fp16"])
@@ -225,13 +225,13 @@ def test_averaged_weights_are_evaluated_and_kept(tmp_path: Path) -> None:
         trainer.step(batch)
         now = weights(model)
         average = now if average is None else {n: 0.8 * average[n] + 0.2 * now[n] for n in now}
-    kept = weights(trainer.update.evaluated)
+    kept = weights(trainer.update.evaluation_model)
     assert average is not None
     for name in kept:
         assert np.allclose(kept[name], average[name], atol=1e-6), name
         assert not np.allclose(kept[name], now[name], atol=1e-4)
     with ox.no_grad():
-        loss = nn.CrossEntropyLoss()(trainer.update.evaluated(ox.tensor(x)), ox.tensor(y)).item()
+        loss = nn.CrossEntropyLoss()(trainer.update.evaluation_model(ox.tensor(x)), ox.tensor(y)).item()
     assert trainer.evaluate(trainer.data.validation).loss == pytest.approx(loss, rel=1e-5)
 
 
@@ -250,7 +250,7 @@ def test_averages_go_on_where_they_were() -> None:
     for batch in batches[4:]:
         whole.step(batch)
         again.step(batch)
-    assert same(weights(whole.update.evaluated), weights(again.update.evaluated))
+    assert same(weights(whole.update.evaluation_model), weights(again.update.evaluation_model))
     assert again.state_dict()["ema"]["count"] == 8
 
 
@@ -429,14 +429,14 @@ def test_the_metric_that_was_asked_for_chooses(says: list[float], best: int) -> 
 )
 def test_the_worst_is_never_chosen(wanted: str, hint: str) -> None:
     with pytest.raises(RecipeError, match="would keep the worst") as caught:
-        train.progress.Criterion(wanted, [train.metrics.Perplexity()])
+        train.run.progress.Criterion(wanted, [train.metrics.Perplexity()])
     assert caught.value.hint == hint
 
 
 def test_a_figure_that_is_not_there() -> None:
     for wanted in ("f1", "confusion"):
-        with pytest.raises(RecipeError, match="no figure") as caught:
-            train.progress.Criterion(wanted, [train.metrics.ConfusionMatrix(), train.metrics.RMSE()])
+        with pytest.raises(RecipeError, match="not a validation metric") as caught:
+            train.run.progress.Criterion(wanted, [train.metrics.ConfusionMatrix(), train.metrics.RMSE()])
         assert caught.value.expected == "accuracy, -loss, -rmse"
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ox.data.datasets.labelled import LabelledImages
-from ox.data.datasets.places import VARIABLE, find, roots
+from ox.data.datasets.labeled import LabelledImages
+from ox.data.datasets.paths import VARIABLE, find, roots
 from ox.errors import LoadError
-from ox.ops.explain import place
 
 SIDE, PIXELS = 32, 3 * 32 * 32
 
@@ -20,7 +19,7 @@ SIDE, PIXELS = 32, 3 * 32 * 32
 class CIFAR10(LabelledImages):
     """Small photographs in ten classes, 50,000 to train on and 10,000 to test on (Krizhevsky, 2009).
     `torchvision.datasets.CIFAR10`, but from the binary version (``cifar-10-binary.tar.gz``): the Python version is a
-    pickle, and to read a pickle is to run whatever its author wants.
+    pickle, and reading a pickle can run arbitrary code.
 
     A sample is an image, uint8 [32, 32, 3], and its class, an int, or what `transform` and `target_transform` make of
     them.
@@ -31,7 +30,7 @@ class CIFAR10(LabelledImages):
 
     Args:
         root: the folder of the ``.bin`` files, or the one that holds it under its own name; None looks in $OX_DATA.
-        download: taken for torchvision's sake; nothing is downloaded.
+        download: accepted for torchvision's scripts; nothing is downloaded.
 
     Raises:
         LoadError: files that are not there, of a wrong size, or with labels out of range; only the pickled version.
@@ -72,7 +71,6 @@ class CIFAR10(LabelledImages):
             if found and not (folder / self.below).is_dir() and not (folder / self.names[0][0]).exists():
                 raise LoadError(
                     f"{found} is the pickled version of {self.name}, which is not read, for a pickle can run any code",
-                    where=place(),
                     expected="the binary version: " + ", ".join(self.names[0]),
                     hint=hint,
                 )
@@ -87,7 +85,6 @@ class CIFAR10(LabelledImages):
         if not size or size % record:
             raise LoadError(
                 f"{path} is no file of {self.name}, or a damaged one",
-                where=place(),
                 expected=f"a multiple of {record:,} bytes, the labels and the pixels of an image",
                 got=f"{size:,} bytes",
             )
@@ -97,7 +94,7 @@ class CIFAR10(LabelledImages):
 
     @property
     def targets(self) -> list[int]:
-        return self._labels.tolist()  # type: ignore[no-any-return]
+        return self._labels.tolist()
 
     @property
     def data(self) -> NDArray[np.uint8]:

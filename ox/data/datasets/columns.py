@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ox.core.tensor import is_tensor
 from ox.errors import ArgumentError, DTypeError, LoadError, ShapeError
-from ox.ops.explain import place
 
 
 class Mapped:
-    """A column of numbers that lies in a file, in one piece or several: what is asked for becomes float64."""
+    """A column of numbers in a file, in one chunk or several; the rows that are read become float64."""
 
     dtype = np.dtype(np.float64)
 
@@ -76,19 +76,16 @@ def read_columns(
         else:
             raise ArgumentError(
                 f"{path} is no kind of table that is read",
-                where=place(),
                 expected=".csv, .tsv, .parquet, .arrow or .feather",
                 got=kind or "no suffix",
             )
     for name in numbers:
         if name in columns and columns[name].dtype == object:
             at = next(i for i, value in enumerate(columns[name]) if value is not None and not _is_number(value))
-            raise LoadError(
-                f"column '{name}' is not all numbers", where=place(), got=f"{columns[name][at]!r} in row {at}"
-            )
+            raise LoadError(f"column '{name}' is not all numbers", got=f"{columns[name][at]!r} in row {at}")
     lengths = {len(column) for column in columns.values()}
     if len(lengths) != 1:
-        raise ShapeError("a table has columns of one length", where=place(), got=f"lengths {sorted(lengths)}")
+        raise ShapeError("a table has columns of one length", got=f"lengths {sorted(lengths)}")
     return columns
 
 
@@ -101,15 +98,14 @@ def _is_number(value: str) -> bool:
 
 
 def _column(name: str, values: Any, as_text: bool) -> NDArray[Any]:
-    array = values.array if hasattr(values, "node") else np.asarray(values)
+    array = values.array if is_tensor(values) else np.asarray(values)
     if array.ndim != 1:
-        raise ShapeError(f"column '{name}' is not one row of values", where=place(), got=str(list(array.shape)))
+        raise ShapeError(f"column '{name}' is not one row of values", got=str(list(array.shape)))
     if array.dtype.kind in "biuf" and not as_text:
         return array.astype(np.float64)
     if array.dtype.kind not in "biufUO":
         raise DTypeError(
             f"column '{name}' is neither numbers nor text",
-            where=place(),
             got=str(array.dtype),
             hint="leave it out, or make numbers of it",
         )
@@ -131,9 +127,7 @@ def _csv(path: Path, text: set[str], numbers: frozenset[str], delimiter: str) ->
                     if name in numbers:
                         at = next(i for i, v in enumerate(values) if v.strip() not in MISSING and not _is_number(v))
                         raise LoadError(
-                            f"column '{name}' of {path} is not all numbers",
-                            where=place(),
-                            got=f"{values[at]!r} in row {start + at}",
+                            f"column '{name}' of {path} is not all numbers", got=f"{values[at]!r} in row {start + at}"
                         )
                     part = _text(values)
                     if name not in text and parts.get(name):
@@ -174,7 +168,6 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[list[str], int, list[lis
             if not any(names) or len(set(names)) != len(names):
                 raise LoadError(
                     f"{path} has no header of different names",
-                    where=place(),
                     expected="a first line with a name for each column",
                     got=", ".join(names) or "nothing",
                 )
@@ -186,7 +179,6 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[list[str], int, list[lis
                 if len(row) != len(names):
                     raise LoadError(
                         f"line {reader.line_num} of {path} does not fit its header",
-                        where=place(),
                         expected=f"{len(names)} fields",
                         got=str(len(row)),
                     )
@@ -199,10 +191,10 @@ def _rows(path: Path, delimiter: str) -> Iterator[tuple[list[str], int, list[lis
                 yield names, start, rows
     except (csv.Error, UnicodeDecodeError) as error:
         raise LoadError(
-            f"{path} is no CSV file in UTF-8, or a damaged one", where=place(), got=f"{error}, after row {number}"
+            f"{path} is no CSV file in UTF-8, or a damaged one", got=f"{error}, after row {number}"
         ) from None
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
 
 
 def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
@@ -212,7 +204,6 @@ def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
     except ImportError:
         raise ArgumentError(
             f"{kind} files are read by the package pyarrow, which is not installed",
-            where=place(),
             hint="pip install 'ox-onnx[tables]'",
         ) from None
     try:
@@ -222,12 +213,12 @@ def _arrow(path: Path, kind: str, text: Collection[str]) -> Columns:
         table.validate(full=True)
     except OSError as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
-        raise LoadError(f"{path} cannot be read", where=place(), got=str(error)) from error  # Arrow's own OSErrors
+            raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be read", got=str(error)) from error  # Arrow's own OSErrors
     except pyarrow.ArrowException as error:
-        raise LoadError(f"{path} cannot be read", where=place(), got=str(error)) from error
+        raise LoadError(f"{path} cannot be read", got=str(error)) from error
     if len(set(table.column_names)) != len(table.column_names):
-        raise LoadError(f"{path} has two columns of one name", where=place(), got=", ".join(table.column_names))
+        raise LoadError(f"{path} has two columns of one name", got=", ".join(table.column_names))
     columns: Columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         number = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
@@ -254,9 +245,6 @@ def _values(pyarrow: Any, name: str, column: Any) -> Any:
         return values
     elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
         raise DTypeError(
-            f"column '{name}' is neither numbers nor text",
-            where=place(),
-            got=str(kind),
-            hint="features=[...] without it",
+            f"column '{name}' is neither numbers nor text", got=str(kind), hint="features=[...] without it"
         )
     return column.to_numpy()

@@ -1,4 +1,4 @@
-"""IDX files, and the two datasets that everybody knows from them: MNIST and Fashion-MNIST."""
+"""IDX files, and the datasets in this format: MNIST and Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ox.data.datasets.labelled import LabelledImages
-from ox.data.datasets.places import VARIABLE, find, roots
+from ox.core.operator import make_tensor
+from ox.data.datasets.labeled import LabelledImages
+from ox.data.datasets.paths import VARIABLE, find, roots
 from ox.errors import LoadError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MAX_DIMENSIONS = 8
-DEFLATE = 1032  # no gzip file grows by more, so a header that promises more lies
+DEFLATE = 1032  # the largest ratio of gzip: a header that promises more is wrong
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -34,7 +33,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
         uint8, int8, int16, int32, float32 or float64, of the file's shape, in this machine's byte order.
 
     Raises:
-        LoadError: no such file, no IDX file, or a size that does not fit what its header says.
+        LoadError: no such file, no IDX file, or a size that does not fit its header.
     """
     path = Path(path)
     try:
@@ -55,7 +54,7 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[Any]:
     except OSError as error:
         if isinstance(error, gzip.BadGzipFile):
             raise _damaged(path, "a whole gzip file", str(error)) from error
-        raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
     except (EOFError, zlib.error) as error:
         raise _damaged(path, "a whole gzip file", str(error)) from error
 
@@ -88,7 +87,7 @@ def _header(path: Path, f: BinaryIO) -> tuple[np.dtype[Any], list[int], int]:
 
 
 def _damaged(path: Path, expected: str, got: str) -> LoadError:
-    return LoadError(f"{path} is no IDX file, or a damaged one", where=place(), expected=expected, got=got)
+    return LoadError(f"{path} is no IDX file, or a damaged one", expected=expected, got=got)
 
 
 class MNIST(LabelledImages):
@@ -104,7 +103,7 @@ class MNIST(LabelledImages):
     Args:
         root: the folder of the four IDX files (plain or ``.gz``), or that one's grandparent as torchvision lays them
             out (``MNIST/raw``). None looks in $OX_DATA, then where the system's packages put it.
-        download: taken for torchvision's sake; nothing is downloaded.
+        download: accepted for torchvision's scripts; nothing is downloaded.
 
     Raises:
         LoadError: files that are not there, damaged, or of another shape.
@@ -147,7 +146,7 @@ class MNIST(LabelledImages):
         self.targets: Tensor = make_tensor(classes.astype(np.int64))
 
     def __len__(self) -> int:
-        return int(self.data.array.shape[0])
+        return int(self.data.static_shape[0])
 
     def images(self, indices: Any) -> NDArray[np.uint8]:
         # one alone is copied: by a view others would write to `data`

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox.data.dataset import Dataset
-from ox.data.datasets.places import applied
+from ox.data.datasets.paths import applied
 from ox.errors import ArgumentError, BoundsError, LoadError
-from ox.ops.explain import place
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 # by content, whatever a file is called; not among them are those for which Pillow starts other programs, as PostScript
@@ -44,7 +43,6 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.ui
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise LoadError(
             f"{path} is too large an image",
-            where=place(),
             expected=f"at most {limit:,} pixels",
             got=str(error),
             hint="PIL.Image.MAX_IMAGE_PIXELS = ..., if you trust the file",
@@ -53,7 +51,6 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB") -> NDArray[np.ui
         system = isinstance(error, OSError) and error.errno is not None
         raise LoadError(
             f"{path} cannot be opened" if system else f"{path} is no image, or a damaged one",
-            where=place(),
             got=(error.strerror if system else str(error)) or type(error).__name__,  # type: ignore[attr-defined]
         ) from error
     return array if array.ndim == 3 else array[..., np.newaxis]
@@ -72,11 +69,11 @@ class DatasetFolder(Dataset):
     Args:
         loader: takes a path.
         extensions: endings of the files that count, in small letters; capitals are taken for the same.
-        is_valid_file: takes a path and says whether it counts, instead of `extensions`.
+        is_valid_file: takes a path and returns whether it is a sample, instead of `extensions`.
         allow_empty: take classes without a file.
 
     Raises:
-        LoadError: no such folder, no folders in it, classes without a file; when a sample is asked for, a file that
+        LoadError: no such folder, no folders in it, classes without a file; when a sample is read, a file that
             cannot be read, with its path and its index.
         ArgumentError: both or neither of `extensions` and `is_valid_file`.
     """
@@ -92,7 +89,7 @@ class DatasetFolder(Dataset):
         allow_empty: bool = False,
     ) -> None:
         if (extensions is None) == (is_valid_file is None):
-            raise ArgumentError("a folder of files needs extensions or is_valid_file, and not both", where=place())
+            raise ArgumentError("a folder of files needs extensions or is_valid_file, and not both")
         self.root, self.loader = os.fspath(Path(root).expanduser()), loader
         self.transform, self.target_transform = transform, target_transform
         self.classes, self.class_to_idx = self.find_classes(self.root)
@@ -109,7 +106,6 @@ class DatasetFolder(Dataset):
             names = [name for name, number in self.class_to_idx.items() if number in empty]
             raise LoadError(
                 f"{self.root} has classes without a file",
-                where=place(),
                 expected="files that end in " + ", ".join(extensions)
                 if extensions
                 else "files that is_valid_file takes",
@@ -124,10 +120,10 @@ class DatasetFolder(Dataset):
                 classes = sorted(entry.name for entry in entries if entry.is_dir())
         except OSError as error:
             raise LoadError(
-                f"{directory} cannot be opened", where=place(), got=error.strerror or str(error), hint="root=..."
+                f"{directory} cannot be opened", got=error.strerror or str(error), hint="root=..."
             ) from error
         if not classes:
-            raise LoadError(f"{directory} has no folders", where=place(), expected="a folder for each class")
+            raise LoadError(f"{directory} has no folders", expected="a folder for each class")
         return classes, {name: i for i, name in enumerate(classes)}
 
     def __len__(self) -> int:
@@ -135,7 +131,7 @@ class DatasetFolder(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         if not -len(self) <= index < len(self):
-            raise BoundsError(f"{self.root} has no sample {index}", where=place(), expected=f"0 to {len(self) - 1}")
+            raise BoundsError(f"{self.root} has no sample {index}", expected=f"0 to {len(self) - 1}")
         path, target = self.samples[index]
         try:
             sample = self.loader(path)
@@ -143,9 +139,7 @@ class DatasetFolder(Dataset):
             error.extra["sample"] = str(index)
             raise
         except OSError as error:
-            raise LoadError(
-                f"{path} cannot be read", where=place(), got=str(error), extra={"sample": str(index)}
-            ) from error
+            raise LoadError(f"{path} cannot be read", got=str(error), extra={"sample": str(index)}) from error
         return applied(self.transform, sample), applied(self.target_transform, target)
 
 
@@ -177,7 +171,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _folders(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """Each folder and the names of its files; a link to a folder that this one lies in is not followed."""
+    """Each folder and the names of its files; a link to a parent folder is not followed."""
     real = os.path.realpath(folder)
     if real in above:
         return

@@ -1,4 +1,4 @@
-"""Tables: rows of numbers and categories as samples, encoded by what the training rows say."""
+"""Tables: rows of numbers and categories as samples, encoded with statistics of the training rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox import random
+from ox.core.operator import make_tensor
 from ox.data.dataset import Dataset, random_split
 from ox.data.datasets.columns import Columns, Mapped, read_columns
 from ox.errors import ArgumentError, BoundsError, LoadError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 LARGE = 1 << 28  # bytes: what is larger is encoded batch by batch
 
@@ -49,7 +48,7 @@ class Coding:
             target = values["target"]
             return Coding([Column(**c) for c in values["features"]], None if target is None else Column(**target))
         except (KeyError, TypeError) as error:
-            raise LoadError("this is no coding of a table", where=place(), got=str(error)) from None
+            raise LoadError("this is no coding of a table", got=str(error)) from None
 
 
 class TableDataset(Dataset):
@@ -106,7 +105,7 @@ class TableDataset(Dataset):
         delimiter: str = ",",
     ) -> None:
         if missing not in ("error", "fill", "drop"):
-            raise ArgumentError("missing is 'error', 'fill' or 'drop'", where=place(), got=repr(missing))
+            raise ArgumentError("missing is 'error', 'fill' or 'drop'", got=repr(missing))
         self.missing, self.one_hot, self.max_categories = missing, one_hot, max_categories
         known = [] if coding is None else [*coding.features, *([coding.target] if coding.target else [])]
         text = {*categorical, *(column.name for column in known if column.kind == "category")}
@@ -120,7 +119,7 @@ class TableDataset(Dataset):
         lacking = [name for name in (*wanted, *categorical) if name not in columns]
         if lacking:
             raise ArgumentError(
-                f"the table has no column {', '.join(map(repr, lacking))}", where=place(), got=", ".join(columns),
+                f"the table has no column {', '.join(map(repr, lacking))}", got=", ".join(columns),
                 hint=_delimiter(columns),
             )  # fmt: skip
         columns = {name: columns[name] for name in wanted}
@@ -143,7 +142,6 @@ class TableDataset(Dataset):
         if bad:
             raise LoadError(
                 "the table has missing values",
-                where=place(),
                 got=", ".join(f"{self.missing_counts[n]:,} in '{n}', the first in row {gone[n].argmax()}" for n in bad),
                 hint="missing='drop'" + (" or missing='fill'" if self.missing == "error" else ""),
             )
@@ -154,11 +152,11 @@ class TableDataset(Dataset):
             infinite = _each(column, np.isinf) if column.dtype != object else np.zeros(0, np.bool_)
             if infinite.any():
                 at = int(infinite.argmax())
-                raise LoadError(f"column '{name}' has infinite numbers", where=place(), got=f"{column[at]} in row {at}")
+                raise LoadError(f"column '{name}' has infinite numbers", got=f"{column[at]} in row {at}")
         return columns
 
     def _encode(self) -> None:
-        """Everything at once; but of columns that lie in a file, each batch when it is asked for."""
+        """All rows at once; columns in a file are read batch by batch."""
         features, target = self.coding.features, self.coding.target
         self.feature_names = [column.name for column in features if column.kind == "number"]
         large = False
@@ -181,7 +179,6 @@ class TableDataset(Dataset):
                 few = ", ".join(repr(value) for value in column.categories[:3])
                 raise ArgumentError(
                     f"column '{column.name}' has {count:,} different values, too many for one number each",
-                    where=place(),
                     expected=f"at most {self.max_categories:,} (max_categories)",
                     got=f"{few}, ...: {size:,.0f} MB for {len(self):,} rows",
                     hint=f"features=[...] without '{column.name}' where it only names the rows; one_hot=False gives "
@@ -215,7 +212,6 @@ class TableDataset(Dataset):
             at = int((answers < 0).argmax())
             raise LoadError(
                 f"the target '{target.name}' has a class that the training rows have not",
-                where=place(),
                 expected=", ".join(self.classes[:20]),
                 got=f"{columns[target.name][at]!r} in row {at}",
             )
@@ -226,7 +222,7 @@ class TableDataset(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
         if not -len(self) <= index < len(self):
-            raise BoundsError(f"the table has no row {index}", where=place(), expected=f"0 to {len(self) - 1}")
+            raise BoundsError(f"the table has no row {index}", expected=f"0 to {len(self) - 1}")
         return tuple(make_tensor(tensor.array[0]) for tensor in self.batch(np.array([index])))
 
     def batch(self, indices: NDArray[Any]) -> list[Tensor]:

@@ -6,18 +6,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ox.core.operator import make_tensor
 from ox.data.dataset import Dataset
-from ox.data.datasets.places import applied
+from ox.data.datasets.paths import applied
 from ox.errors import ArgumentError, BoundsError, DTypeError, LoadError
-from ox.files import write_whole
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.serialization.files import write_whole
+from ox.tensors.tensor import Tensor
 
 CHUNK = 1 << 24  # bytes looked at together
 
@@ -28,7 +27,7 @@ def _mapped(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
             return np.zeros(0, np.uint8)
         return np.asarray(np.memmap(path, np.uint8, "r"))
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
 
 
 def _chunks(data: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -42,7 +41,7 @@ class TextLines(Dataset):
         transform: makes of a line what the sample is, as a tokenizer does.
 
     Raises:
-        LoadError: no such file; when a line is asked for, bytes that are no text in `encoding`.
+        LoadError: no such file; when a line is read, bytes that are no text in `encoding`.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class TextLines(Dataset):
         if not known:
             raise ArgumentError(
                 "TextLines needs a known encoding that extends ASCII",
-                where=place(),
                 expected="as utf-8, latin-1 or cp1252",
                 got=encoding,
             )
@@ -75,14 +73,13 @@ class TextLines(Dataset):
     def __getitem__(self, index: int) -> Any:
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
-            raise BoundsError(f"{self.path} has no line {index}", where=place(), expected=f"0 to {len(self) - 1}")
+            raise BoundsError(f"{self.path} has no line {index}", expected=f"0 to {len(self) - 1}")
         line = self._bytes[self._ends[at] + 1 : self._ends[at + 1]].tobytes()
         try:
             text = line.removesuffix(b"\r").decode(self.encoding)
         except UnicodeDecodeError as error:
             raise LoadError(
                 f"line {at + 1} of {self.path} is no {self.encoding}",
-                where=place(),
                 got=str(error),
                 hint="encoding='latin-1', or the file's own",
             ) from None
@@ -109,18 +106,13 @@ class TokenBlocks(Dataset):
             tokens = _npy(tokens)
         self.tokens: NDArray[Any] = tokens.array if isinstance(tokens, Tensor) else np.asarray(tokens)
         if self.tokens.ndim != 1 or self.tokens.dtype.kind not in "iu":
-            raise DTypeError(
-                "tokens are integers in one row",
-                where=place(),
-                got=f"{self.tokens.dtype} {list(self.tokens.shape)}",
-            )
+            raise DTypeError("tokens are integers in one row", got=f"{self.tokens.dtype} {list(self.tokens.shape)}")
         self.block, self.stride = block, block if stride is None else stride
         if block < 1 or self.stride < 1:
-            raise ArgumentError("block and stride are at least 1", where=place(), got=f"{block} and {self.stride}")
+            raise ArgumentError("block and stride are at least 1", got=f"{block} and {self.stride}")
         if len(self.tokens) <= block:
             raise ArgumentError(
                 "the text is too short for one block",
-                where=place(),
                 expected=f"more than {block} tokens",
                 got=str(len(self.tokens)),
                 hint="a smaller block",
@@ -131,7 +123,7 @@ class TokenBlocks(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         if not -len(self) <= index < len(self):
-            raise BoundsError(f"there is no block {index}", where=place(), expected=f"0 to {len(self) - 1}")
+            raise BoundsError(f"there is no block {index}", expected=f"0 to {len(self) - 1}")
         x, y = self.batch(np.array([index % len(self)]))
         return make_tensor(x.array[0]), make_tensor(y.array[0])
 
@@ -142,7 +134,7 @@ class TokenBlocks(Dataset):
         return [make_tensor(np.ascontiguousarray(part)) for part in (tokens[:, :-1], tokens[:, 1:])]
 
     def encoded(self, raw: NDArray[Any]) -> NDArray[np.int64]:
-        """The tokens of what lies in `self.tokens`."""
+        """The tokens in `self.tokens`."""
         return raw.astype(np.int64)
 
 
@@ -150,9 +142,9 @@ def _npy(path: str | os.PathLike[str]) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
     except Exception as error:  # NumPy reads the header as Python source, so much can be wrong with it
-        raise LoadError(f"{path} is no .npy file, or a damaged one", where=place(), got=str(error)) from error
+        raise LoadError(f"{path} is no .npy file, or a damaged one", got=str(error)) from error
 
 
 class CharText(TokenBlocks):
@@ -188,17 +180,15 @@ class CharText(TokenBlocks):
             try:
                 raw = np.frombuffer(raw.tobytes().decode("utf-8").encode("utf-32-le"), "<u4")
             except UnicodeDecodeError as error:
-                raise LoadError(f"{path} is no UTF-8 text", where=place(), got=str(error)) from None
+                raise LoadError(f"{path} is no UTF-8 text", got=str(error)) from None
         if not 0 <= start < end <= 1:
-            raise ArgumentError("start and end are fractions of the text", where=place(), got=f"{start} to {end}")
+            raise ArgumentError("start and end are fractions of the text", got=f"{start} to {end}")
         seen = np.unique(np.concatenate([np.zeros(0, raw.dtype), *(np.unique(chunk) for _, chunk in _chunks(raw))]))
         characters = [chr(code) for code in seen.tolist()]
         self.alphabet = characters if alphabet is None else list(alphabet)
         lacking = sorted(set(characters) - set(self.alphabet))
         if lacking:
-            raise ArgumentError(
-                f"{path} has characters that the alphabet lacks", where=place(), got=repr("".join(lacking[:20]))
-            )
+            raise ArgumentError(f"{path} has characters that the alphabet lacks", got=repr("".join(lacking[:20])))
         self._codes = {character: i for i, character in enumerate(self.alphabet)}
         self._seen, self._tokens = seen, np.array([self._codes[c] for c in characters], np.int64)
         super().__init__(raw[int(len(raw) * start) : int(len(raw) * end)], block, stride)
@@ -211,7 +201,7 @@ class CharText(TokenBlocks):
         try:
             return make_tensor(np.array([self._codes[character] for character in text], np.int64))
         except KeyError as error:
-            raise ArgumentError(f"the alphabet has no {error}", where=place(), got=repr(text[:60])) from None
+            raise ArgumentError(f"the alphabet has no {error}", got=repr(text[:60])) from None
 
     def decode(self, tokens: Any) -> str:
         """The text of tokens, integers [n]."""
@@ -229,16 +219,14 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise ArgumentError(
-            "tokenizers are read by the package tokenizers, which is not installed",
-            where=place(),
-            hint="pip install 'ox-onnx[text]'",
+            "tokenizers are read by the package tokenizers, which is not installed", hint="pip install 'ox-onnx[text]'"
         ) from None
     try:
         return Tokenizer.from_str(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise LoadError(f"{path} cannot be opened", where=place(), got=error.strerror or str(error)) from error
+        raise LoadError(f"{path} cannot be opened", got=error.strerror or str(error)) from error
     except Exception as error:  # the library raises nothing finer
-        raise LoadError(f"{path} is no tokenizer.json", where=place(), got=str(error)) from None
+        raise LoadError(f"{path} is no tokenizer.json", got=str(error)) from None
 
 
 def write_tokens(lines: Iterable[str], encode: Callable[[str], Sequence[int]], path: str | os.PathLike[str]) -> int:
@@ -259,7 +247,7 @@ def write_tokens(lines: Iterable[str], encode: Callable[[str], Sequence[int]], p
     def write(temporary: Path) -> None:
         nonlocal count
         with open(temporary, "wb") as f:
-            f.write(_npy_header(0))
+            _write_header(f, 0)
             for number, line in enumerate(lines, 1):
                 tokens = np.asarray(encode(line))
                 if tokens.size and (
@@ -267,19 +255,17 @@ def write_tokens(lines: Iterable[str], encode: Callable[[str], Sequence[int]], p
                 ):
                     raise ArgumentError(
                         f"the tokens of line {number} are no row of integers from 0 to 2^32 - 1",
-                        where=place(),
                         got=f"{tokens.dtype} {list(tokens.shape)}",
                     )
                 f.write(tokens.astype("<u4").tobytes())
                 count += tokens.size
             f.seek(0)
-            f.write(_npy_header(count))
+            _write_header(f, count)
 
     write_whole(path, write)
     return count
 
 
-def _npy_header(count: int) -> bytes:
-    """Of one length whatever the count, so that it can be written again once that is known."""
-    text = f"{{'descr': '<u4', 'fortran_order': False, 'shape': ({count},), }}"
-    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
+def _write_header(file: BinaryIO, count: int) -> None:
+    """NumPy leaves room for a larger count, so the header can be written again once that is known."""
+    np.lib.format.write_array_header_1_0(file, {"descr": "<u4", "fortran_order": False, "shape": (count,)})

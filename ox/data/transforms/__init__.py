@@ -1,6 +1,6 @@
 """Transforms of images, under torchvision's names; `functional` has them as functions.
 
-The type says the layout: an array is an image [h, w, c], a tensor is one [c, h, w]. `ToTensor` leads from one to the
+The type defines the layout: an array is an image [h, w, c], a tensor is one [c, h, w]. `ToTensor` leads from one to the
 other. ``transform(image)`` changes one image, ``transform.batch(images)`` many of one size, each with random numbers of
 its own. Random numbers come from a transform's `generator`, or from ox's default generator.
 """
@@ -8,18 +8,7 @@ its own. Random numbers come from a transform's `generator`, or from ox's defaul
 from ox.data.transforms import functional
 from ox.data.transforms.augment import RandAugment, TrivialAugmentWide
 from ox.data.transforms.base import Compose, Lambda, RandomApply, RandomChoice, RandomOrder, Transform
-from ox.data.transforms.coloured import (
-    ColorJitter,
-    GaussianBlur,
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomGrayscale,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
-from ox.data.transforms.fixed import (
+from ox.data.transforms.deterministic import (
     CenterCrop,
     ConvertImageDtype,
     FiveCrop,
@@ -35,7 +24,18 @@ from ox.data.transforms.fixed import (
     ToTensor,
 )
 from ox.data.transforms.mix import CutMix, MixUp
-from ox.data.transforms.moved import (
+from ox.data.transforms.random_color import (
+    ColorJitter,
+    GaussianBlur,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from ox.data.transforms.random_geometry import (
     RandomAffine,
     RandomCrop,
     RandomErasing,

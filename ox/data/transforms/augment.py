@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from ox import random
 from ox.data.transforms import functional as F
 from ox.data.transforms.base import Transform, as_array
-from ox.data.transforms.draws import whole
 from ox.data.transforms.images import opened, size_of
 from ox.data.transforms.resizing import NEAREST, mode_of
+from ox.data.transforms.rng import whole
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 
 SIGNED = {"ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness"}
 
@@ -101,7 +100,6 @@ class RandAugment(_Chosen):
         if num_ops < 0 or num_magnitude_bins < 2 or not 0 <= magnitude < num_magnitude_bins:
             raise ArgumentError(
                 "RandAugment takes a magnitude below the number of its bins",
-                where=place(),
                 expected=f"0 to {num_magnitude_bins - 1}",
                 got=f"{magnitude}, with num_ops={num_ops}",
             )
@@ -137,7 +135,7 @@ class TrivialAugmentWide(_Chosen):
         generator: random.Generator | None = None,
     ) -> None:
         if num_magnitude_bins < 2:
-            raise ArgumentError("num_magnitude_bins is at least 2", where=place(), got=str(num_magnitude_bins))
+            raise ArgumentError("num_magnitude_bins is at least 2", got=str(num_magnitude_bins))
         self.num_magnitude_bins, self.fill, self.generator = num_magnitude_bins, fill, generator
         self.interpolation = mode_of(interpolation)
 

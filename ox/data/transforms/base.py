@@ -1,4 +1,4 @@
-"""Transforms: objects that are called with an image; `batch` gives each of many images random numbers of its own."""
+"""Transforms: objects that are called with an image; `batch` draws separate random numbers for each image."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox import random
-from ox.data.overridden import speaks_for
-from ox.data.transforms.colour import check_probability
-from ox.data.transforms.draws import draw, draw_many
+from ox.core.operator import make_tensor
+from ox.data.loading.overrides import has_valid_shortcut
+from ox.data.transforms.color import check_probability
 from ox.data.transforms.images import is_pil
+from ox.data.transforms.rng import draw, draw_many
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 CALLS = ("__call__", "forward")  # what a subclass that comes from torchvision replaces
 
 
 class Transform:
-    """The base. A subclass says in `draws` how many random numbers it needs an image, and in `apply` what it makes of
+    """The base. A subclass sets `draws`, the number of random numbers per image, and implements `apply`, the result for
     an image and those; all that is random about it comes from them.
 
     Random numbers come from `generator`, or without one from ox's default generator (`ox.manual_seed`). In a loader's
@@ -41,7 +40,7 @@ class Transform:
         return self.apply(image, draw(self.draws, self.generator))
 
     def batch(self, images: Any, generator: random.Generator | None = None) -> Any:
-        """Many images of one size, an array [n, h, w, c] or a tensor [n, c, h, w], each with numbers of its own.
+        """Many images of one size, an array [n, h, w, c] or a tensor [n, c, h, w], each with its own random numbers.
 
         Args:
             generator: instead of the transform's own.
@@ -53,13 +52,12 @@ class Transform:
         if len(shape) != 4:
             raise ShapeError(
                 f"{type(self).__name__}.batch takes many images",
-                where=place(),
                 expected="an array [n, h, w, c] or a tensor [n, c, h, w]",
                 got=str(list(shape)) if shape else type(images).__name__,
             )
         if not shape[0]:
             return images
-        if not speaks_for(self, "apply_batch", *CALLS):
+        if not has_valid_shortcut(self, "apply_batch", *CALLS):
             return one_by_one(lambda image, _: self(image), images, np.zeros((shape[0], 0)))
         return self.apply_batch(images, draw_many((shape[0], self.draws), generator or self.generator))
 
@@ -68,7 +66,7 @@ class Transform:
         raise ArgumentError(f"{type(self).__name__} has no apply", hint="def apply(self, image, numbers): ...")
 
     def apply_batch(self, images: Any, numbers: NDArray[np.float64]) -> Any:
-        """What comes of many images and [n, draws] numbers: one after the other, where a subclass knows no better."""
+        """The results for many images and [n, draws] numbers: one by one, unless a subclass overrides it."""
         return one_by_one(self.apply, images, numbers)
 
     def __repr__(self) -> str:
@@ -83,7 +81,6 @@ def one_by_one(apply: Callable[[Any, Sequence[float]], Any], images: Any, number
     if any(array.shape != arrays[0].shape for array in arrays):
         raise ShapeError(
             "the images of a batch came out in different sizes",
-            where=place(),
             got=", ".join(sorted({str(list(array.shape)) for array in arrays})[:4]),
             hint="Resize((h, w)) or CenterCrop before",
         )
@@ -129,7 +126,7 @@ def as_array(image: Any) -> Any:
 def _checked(transforms: Any, name: str) -> list[Any]:
     found = list(transforms) if isinstance(transforms, Sequence) else None
     if found is None or not all(callable(t) for t in found):
-        raise ArgumentError(f"{name} takes a list of transforms", where=place(), got=repr(transforms))
+        raise ArgumentError(f"{name} takes a list of transforms", got=repr(transforms))
     return found
 
 
@@ -138,7 +135,7 @@ def _takes_numbers(transform: Any) -> bool:
     is called in a way of its own."""
     if not isinstance(transform, Transform) or transform.generator is not None:
         return False
-    return speaks_for(transform, "apply", *CALLS)
+    return has_valid_shortcut(transform, "apply", *CALLS)
 
 
 def _needs(transform: Any) -> int:
@@ -216,9 +213,7 @@ class RandomChoice(Transform):
         self.transforms, self.generator = _checked(transforms, "RandomChoice"), generator
         weights = np.ones(len(self.transforms)) if p is None else np.asarray(p, np.float64)
         if not self.transforms or weights.shape != (len(self.transforms),) or (weights < 0).any() or not weights.any():
-            raise ArgumentError(
-                "RandomChoice takes transforms, and one weight of at least 0 each", where=place(), got=repr(p)
-            )
+            raise ArgumentError("RandomChoice takes transforms, and one weight of at least 0 each", got=repr(p))
         self.p = (weights / weights.sum()).tolist()
 
     @property
@@ -232,7 +227,7 @@ class RandomChoice(Transform):
 
 
 class RandomOrder(Compose):
-    """All of a list, in an order of its own each time. `torchvision.transforms.RandomOrder`."""
+    """All transforms of a list, in a random order. `torchvision.transforms.RandomOrder`."""
 
     @property
     def draws(self) -> int:  # type: ignore[override]
@@ -254,7 +249,7 @@ class Lambda(Transform):
 
     def __init__(self, lambd: Callable[[Any], Any]) -> None:
         if not callable(lambd):
-            raise ArgumentError("Lambda takes a function", where=place(), got=repr(lambd))
+            raise ArgumentError("Lambda takes a function", got=repr(lambd))
         self.lambd = lambd
 
     def apply(self, image: Any, numbers: Sequence[float]) -> Any:

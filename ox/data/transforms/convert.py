@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.operator import make_tensor
 from ox.data.transforms.images import Pixels, bound, channels_first, is_pil, on_pixels, opened
 from ox.dtypes import float32, is_floating
 from ox.errors import DTypeError, ShapeError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 def pil_to_tensor(image: Any, /) -> Tensor:
@@ -22,9 +21,7 @@ def pil_to_tensor(image: Any, /) -> Tensor:
         DTypeError: neither an array nor a Pillow image. ShapeError: an array of another layout.
     """
     if isinstance(image, Tensor) or not (isinstance(image, np.ndarray) or is_pil(image)):
-        raise DTypeError(
-            "a tensor is made of an array [h, w, c] or a Pillow image", where=place(), got=type(image).__name__
-        )
+        raise DTypeError("a tensor is made of an array [h, w, c] or a Pillow image", got=type(image).__name__)
     pixels, _ = opened(image, "to_tensor")
     return make_tensor(np.ascontiguousarray(channels_first(pixels)))
 
@@ -64,7 +61,7 @@ def convert_image_dtype(pixels: Pixels, dtype: Any = float32) -> Pixels:
         steps = (int(bound(new)) + 1) / (int(bound(old)) + 1)
         wide = pixels.astype(np.int64)
         return (wide * int(steps) if steps >= 1 else wide // int(1 / steps)).astype(new)
-    raise DTypeError("images are numbers", where=place(), expected="float32 or uint8", got=f"{old} to {new}")
+    raise DTypeError("images are numbers", expected="float32 or uint8", got=f"{old} to {new}")
 
 
 def to_dtype(image: Any, dtype: Any = float32, scale: bool = False) -> Any:
@@ -87,10 +84,10 @@ def to_pil_image(image: Any, mode: str | None = None, /) -> Any:
 
     pixels, _ = opened(image, "to_pil_image")
     if pixels.ndim != 3 or pixels.shape[-1] not in (1, 2, 3, 4):
-        raise ShapeError("to_pil_image takes one image", where=place(), got=f"pixels {list(pixels.shape)}")
+        raise ShapeError("to_pil_image takes one image", got=f"pixels {list(pixels.shape)}")
     if pixels.dtype.kind == "f":
         pixels = np.floor(pixels.astype(np.float64).clip(0, 1) * 255).astype(np.uint8)
     if pixels.dtype != np.uint8:
-        raise DTypeError("to_pil_image takes bytes or floats", where=place(), got=str(pixels.dtype))
+        raise DTypeError("to_pil_image takes bytes or floats", got=str(pixels.dtype))
     made = Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels))
     return made if mode is None else made.convert(mode)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ox.data.transforms.colour import (
+from ox.data.transforms.color import (
     adjust_brightness,
     adjust_contrast,
     adjust_gamma,

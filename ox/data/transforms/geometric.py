@@ -13,7 +13,6 @@ from ox.data.transforms import pillow
 from ox.data.transforms.images import Pixels, each, on_pixels, size_of
 from ox.data.transforms.resizing import BILINEAR, NEAREST, PILLOW, mode_of, pair, resize
 from ox.errors import ArgumentError, ShapeError
-from ox.ops.explain import place
 
 
 def fills(fill: Any, channels: int, name: str) -> list[float]:
@@ -21,7 +20,7 @@ def fills(fill: Any, channels: int, name: str) -> list[float]:
     values = [0.0] if fill is None else [float(v) for v in np.atleast_1d(fill)]
     if len(values) not in (1, channels):
         raise ArgumentError(
-            f"{name} takes one fill, or one a channel", where=place(), expected=f"1 or {channels}", got=str(len(values))
+            f"{name} takes one fill, or one a channel", expected=f"1 or {channels}", got=str(len(values))
         )
     return values * channels if len(values) == 1 else values
 
@@ -42,22 +41,18 @@ def pad(pixels: Pixels, padding: Any, fill: Any = 0, padding_mode: str = "consta
     """
     values = [padding] if isinstance(padding, int | np.integer) else list(padding)
     if len(values) not in (1, 2, 4):
-        raise ArgumentError("pad takes 1, 2 or 4 numbers of pixels", where=place(), got=repr(padding))
+        raise ArgumentError("pad takes 1, 2 or 4 numbers of pixels", got=repr(padding))
     left, top, right, bottom = (int(v) for v in {1: values * 4, 2: values * 2, 4: values}[len(values)])
     if padding_mode not in _MODES:
-        raise ArgumentError(
-            "there is no such padding_mode", where=place(), expected=", ".join(_MODES), got=repr(padding_mode)
-        )
+        raise ArgumentError("there is no such padding_mode", expected=", ".join(_MODES), got=repr(padding_mode))
     height, width = pixels.shape[-3:-1]
     if height + min(top, 0) + min(bottom, 0) < 1 or width + min(left, 0) + min(right, 0) < 1:
-        raise ArgumentError(
-            "nothing of the image is left", where=place(), got=f"padding {padding} of {height} × {width}"
-        )
+        raise ArgumentError("nothing of the image is left", got=f"padding {padding} of {height} × {width}")
     kept = pixels[..., max(-top, 0) : height - max(-bottom, 0), max(-left, 0) : width - max(-right, 0), :]
     top, bottom, left, right = (max(side, 0) for side in (top, bottom, left, right))
     if padding_mode != "constant":
         sides = ((0, 0),) * (pixels.ndim - 3) + ((top, bottom), (left, right), (0, 0))
-        return np.pad(kept, sides, padding_mode)  # type: ignore[call-overload, no-any-return]
+        return np.pad(kept, sides, padding_mode)  # type: ignore[call-overload]
     rows, columns = kept.shape[-3:-1]
     channels = pixels.shape[-1]
     shape = (*pixels.shape[:-3], rows + top + bottom, columns + left + right, channels)
@@ -75,7 +70,7 @@ def crop(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels
 
 def _crop(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
     if height < 1 or width < 1:
-        raise ArgumentError("a crop has positive sides", where=place(), got=f"{height} × {width}")
+        raise ArgumentError("a crop has positive sides", got=f"{height} × {width}")
     rows, columns = pixels.shape[-3:-1]
     bottom, right = top + height, left + width
     if top < 0 or left < 0 or bottom > rows or right > columns:
@@ -111,7 +106,7 @@ def resized_crop(
     antialias: bool | None = True,
 ) -> Pixels:
     """`crop`, and then `resize`. `torchvision.transforms.functional.resized_crop`."""
-    return resize(_crop(pixels, top, left, height, width), size, interpolation, None, antialias)  # type: ignore[no-any-return]
+    return resize(_crop(pixels, top, left, height, width), size, interpolation, None, antialias)
 
 
 @on_pixels
@@ -132,10 +127,7 @@ def five_crop(image: Any, size: Any) -> tuple[Any, ...]:
     (height, width), (rows, columns) = pair(size, "five_crop"), size_of(image, "five_crop")
     if height > rows or width > columns:
         raise ShapeError(
-            "five_crop cuts no more than there is",
-            where=place(),
-            expected=f"at most {rows} × {columns}",
-            got=f"{height} × {width}",
+            "five_crop cuts no more than there is", expected=f"at most {rows} × {columns}", got=f"{height} × {width}"
         )
     corners = [(top, left) for top in (0, rows - height) for left in (0, columns - width)]
     return (*(crop(image, top, left, height, width) for top, left in corners), center_crop(image, (height, width)))
@@ -164,7 +156,7 @@ def affine_matrix(
     turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
     whole = np.eye(3)
     whole[:2, :2] = scale * turned @ sheared
-    return _moved(center[0] + translate[0], center[1] + translate[1]) @ whole @ _moved(-center[0], -center[1])  # type: ignore[no-any-return]
+    return _moved(center[0] + translate[0], center[1] + translate[1]) @ whole @ _moved(-center[0], -center[1])
 
 
 def _back(matrix: NDArray[np.float64]) -> list[float]:
@@ -178,7 +170,7 @@ def _warped(
     """Each pixel of the result from where the coefficients point to: Pillow's AFFINE (0) and PERSPECTIVE (2)."""
     mode = mode_of(interpolation)
     if mode not in ("nearest", "nearest-exact", "bilinear", "bicubic"):
-        raise ArgumentError(f"nothing is turned with {mode}", where=place(), expected="nearest, bilinear or bicubic")
+        raise ArgumentError(f"nothing is turned with {mode}", expected="nearest, bilinear or bicubic")
     number = 0 if pixels.dtype == np.bool_ else PILLOW[mode]
     values = fills(fill, pixels.shape[-1], "a turn")
 
@@ -212,7 +204,7 @@ def affine(
         fill: a number, or one a channel, for what comes from outside.
     """
     if scale <= 0:
-        raise ArgumentError("affine takes a scale above 0", where=place(), got=str(scale))
+        raise ArgumentError("affine takes a scale above 0", got=str(scale))
     rows, columns = pixels.shape[-3:-1]
     middle = (columns / 2, rows / 2) if center is None else _two(center)
     matrix = affine_matrix(middle, angle, _two(translate), scale, _two(shear))
@@ -263,7 +255,7 @@ def perspective(
         ArgumentError: not four points each, or three of them in a line.
     """
     if len(startpoints) != 4 or len(endpoints) != 4:
-        raise ArgumentError("perspective takes four points and where they go", where=place())
+        raise ArgumentError("perspective takes four points and where they go")
     lines, values = [], []
     for (x, y), (u, v) in zip(startpoints, endpoints, strict=True):
         lines += [[u, v, 1, 0, 0, 0, -x * u, -x * v], [0, 0, 0, u, v, 1, -y * u, -y * v]]
@@ -271,5 +263,5 @@ def perspective(
     try:
         coefficients = np.linalg.solve(np.array(lines, np.float64), np.array(values, np.float64)).tolist()
     except np.linalg.LinAlgError:
-        raise ArgumentError("no view takes these points there", where=place(), got=repr(endpoints)) from None
+        raise ArgumentError("no view takes these points there", got=repr(endpoints)) from None
     return _warped(pixels, 2, coefficients, (pixels.shape[-2], pixels.shape[-3]), interpolation, fill)

@@ -1,4 +1,4 @@
-"""What an image is here: an array is [h, w, c], a tensor is [c, h, w]. The type says the layout, and every transform
+"""What an image is here: an array is [h, w, c], a tensor is [c, h, w]. The type defines the layout, and every transform
 gives back the type that it got. Pillow's images are taken as arrays."""
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
+from ox.core.operator import make_tensor
 from ox.dtypes import is_floating
 from ox.errors import DeviceError, DTypeError, ShapeError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 Pixels = NDArray[Any]  # [..., h, w, c]: what the functions compute on
 P = ParamSpec("P")
@@ -35,7 +34,7 @@ def opened(image: Any, name: str) -> tuple[Pixels, Callable[[Pixels], Any]]:
     if isinstance(image, Tensor):
         array = image.array
         if not isinstance(array, np.ndarray):
-            raise DeviceError(f"{name} works on the CPU", where=place(), got=str(image.device), hint="image.cpu()")
+            raise DeviceError(f"{name} works on the CPU", got=str(image.device), hint="image.cpu()")
         _check(array, name, "a tensor", array.shape[-3:-2], array.shape[-1:], "[..., c, h, w]", "permute(2, 0, 1)")
         if array.ndim == 2:
             return array[..., np.newaxis], lambda pixels: make_tensor(np.ascontiguousarray(pixels[..., 0]))
@@ -44,7 +43,6 @@ def opened(image: Any, name: str) -> tuple[Pixels, Callable[[Pixels], Any]]:
     if not isinstance(array, np.ndarray):
         raise DTypeError(
             f"{name} takes images",
-            where=place(),
             expected="an array [h, w, c], a tensor [c, h, w] or a Pillow image",
             got=type(image).__name__,
         )
@@ -70,14 +68,13 @@ def _check(
 ) -> None:
     shape = array.shape
     if array.dtype.kind not in "buif" and not is_floating(array.dtype):
-        raise DTypeError(f"{name} takes images of numbers", where=place(), got=f"{kind} {array.dtype} {list(shape)}")
+        raise DTypeError(f"{name} takes images of numbers", got=f"{kind} {array.dtype} {list(shape)}")
     if len(shape) < 2 or 0 in shape[-3:]:
         got = f"{kind} {array.dtype} {list(shape)}"
-        raise ShapeError(f"{name} takes images", where=place(), expected="at least two sides", got=got)
+        raise ShapeError(f"{name} takes images", expected="at least two sides", got=got)
     if channels and channels[0] > COLOURS and side[0] <= COLOURS:
         raise ShapeError(
             f"{name} got an image of the other layout",
-            where=place(),
             expected=f"{kind} {layout}",
             got=f"{array.dtype} {list(shape)}",
             hint=hint,

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ox import random
-from ox.data.transforms.draws import draw, stream, whole
+from ox.core.operator import make_tensor
+from ox.data.transforms.rng import draw, stream, whole
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.ops.explain import place
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class _Mix(ABC):
@@ -24,7 +23,7 @@ class _Mix(ABC):
         self, *, alpha: float = 1.0, num_classes: int | None = None, generator: random.Generator | None = None
     ) -> None:
         if not alpha > 0 or math.isinf(alpha):
-            raise ArgumentError(f"{type(self).__name__} takes an alpha above 0", where=place(), got=repr(alpha))
+            raise ArgumentError(f"{type(self).__name__} takes an alpha above 0", got=repr(alpha))
         self.alpha, self.num_classes, self.generator = float(alpha), num_classes, generator
 
     def __call__(self, *batch: Any, generator: random.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -44,12 +43,10 @@ class _Mix(ABC):
         name = type(self).__name__
         given = batch[0] if len(batch) == 1 else batch
         if not isinstance(given, list | tuple) or len(given) != 2 or not all(isinstance(t, Tensor) for t in given):
-            raise ArgumentError(f"{name} takes a batch: images and classes, two tensors", where=place())
+            raise ArgumentError(f"{name} takes a batch: images and classes, two tensors")
         images, classes = given[0].detach().array, given[1].detach().array
         if images.ndim != 4 or images.dtype.kind != "f":
-            raise DTypeError(
-                f"{name} takes float images [n, c, h, w]", where=place(), got=f"{images.dtype} {list(images.shape)}"
-            )
+            raise DTypeError(f"{name} takes float images [n, c, h, w]", got=f"{images.dtype} {list(images.shape)}")
         soft = self._soft(classes, len(images))
         numbers = draw(4, generator or self.generator)
         keep = float(stream(numbers[2:]).beta(self.alpha, self.alpha))
@@ -64,22 +61,18 @@ class _Mix(ABC):
         if classes.shape != (count,) or classes.dtype.kind not in "iu":
             raise ShapeError(
                 f"{name} takes a class for each image",
-                where=place(),
                 expected=f"int64 [{count}], or float [{count}, classes]",
                 got=f"{classes.dtype} {list(classes.shape)}",
             )
         if self.num_classes is None:
-            raise ArgumentError(
-                f"{name} needs num_classes to mix classes", where=place(), hint=f"{name}(num_classes=10)"
-            )
+            raise ArgumentError(f"{name} needs num_classes to mix classes", hint=f"{name}(num_classes=10)")
         if count and not (classes.min() >= 0 and classes.max() < self.num_classes):
             raise ArgumentError(
                 f"{name} got a class that is none",
-                where=place(),
                 expected=f"0 to {self.num_classes - 1}",
                 got=f"{int(classes.min())} to {int(classes.max())}",
             )
-        return np.eye(self.num_classes, dtype=np.float32)[classes]  # type: ignore[no-any-return]
+        return np.eye(self.num_classes, dtype=np.float32)[classes]
 
     @abstractmethod
     def _mixed(
@@ -92,7 +85,7 @@ class _Mix(ABC):
 
 
 class MixUp(_Mix):
-    """Each image fades into another of its batch, as far as a Beta(alpha, alpha) number says (Zhang and others, 2017,
+    """Each image is blended with another of its batch, by a Beta(alpha, alpha) number (Zhang and others, 2017,
     https://arxiv.org/abs/1710.09412). `torchvision.transforms.v2.MixUp`.
 
     Args:
@@ -108,7 +101,7 @@ class MixUp(_Mix):
 
 
 class CutMix(_Mix):
-    """A rectangle of each image comes from another of its batch, as large as a Beta(alpha, alpha) number says (Yun and
+    """A rectangle of each image comes from another of its batch, with an area by a Beta(alpha, alpha) number (Yun and
     others, 2019, https://arxiv.org/abs/1905.04899). `torchvision.transforms.v2.CutMix`; all else as for `MixUp`."""
 
     def _mixed(

@@ -17,7 +17,7 @@ def through(pixels: Pixels, function: Callable[[Any, Any], Any], fill: list[floa
     """``function(image, fill)`` of [h, w, c], where `fill` is what Pillow takes for that image's kind.
 
     Args:
-        fill: a number a channel, for what lies outside.
+        fill: a number per channel, for pixels outside.
     """
     from PIL import Image
 

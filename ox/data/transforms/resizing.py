@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ox.data.transforms import pillow
 from ox.data.transforms.images import Pixels, each, on_pixels
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 
 
 class InterpolationMode(Enum):
@@ -37,7 +36,7 @@ def mode_of(interpolation: Any) -> str:
         interpolation = next((name for name, number in PILLOW.items() if number == interpolation), interpolation)
     name = interpolation.value if isinstance(interpolation, InterpolationMode) else interpolation
     if name not in PILLOW:
-        raise ArgumentError("there is no such interpolation", where=place(), expected=", ".join(PILLOW), got=repr(name))
+        raise ArgumentError("there is no such interpolation", expected=", ".join(PILLOW), got=repr(name))
     return str(name)
 
 
@@ -45,7 +44,7 @@ def pair(size: Any, name: str) -> tuple[int, int]:
     """Height and width of an int, or of one or two ints."""
     values = [size] if isinstance(size, int | np.integer) else list(size)
     if len(values) not in (1, 2) or any(isinstance(v, bool) or int(v) != v or v < 1 for v in values):
-        raise ArgumentError(f"{name} takes an int or (height, width), positive", where=place(), got=repr(size))
+        raise ArgumentError(f"{name} takes an int or (height, width), positive", got=repr(size))
     return int(values[0]), int(values[-1])
 
 
@@ -54,20 +53,18 @@ def resized(height: int, width: int, size: Any, max_size: int | None = None) -> 
     of at most `max_size`."""
     if size is not None and not isinstance(size, int) and len(size) == 2:
         if max_size is not None:
-            raise ArgumentError("max_size goes with one size, that of the shorter side", where=place(), got=repr(size))
+            raise ArgumentError("max_size goes with one size, that of the shorter side", got=repr(size))
         return pair(size, "resize")
     short, long = min(height, width), max(height, width)
     if size is None:
         if max_size is None:
-            raise ArgumentError("resize takes a size or a max_size", where=place())
+            raise ArgumentError("resize takes a size or a max_size")
         new_short, new_long = int(max_size * short / long), max_size
     else:
         new_short = pair(size, "resize")[0]
         new_long = int(new_short * long / short)
         if max_size is not None and max_size <= new_short:
-            raise ArgumentError(
-                "max_size is more than the shorter side", where=place(), expected=f"> {new_short}", got=str(max_size)
-            )
+            raise ArgumentError("max_size is more than the shorter side", expected=f"> {new_short}", got=str(max_size))
         if max_size is not None and new_long > max_size:
             new_short, new_long = int(max_size * new_short / new_long), max_size
     new_short = max(new_short, 1)
@@ -102,7 +99,7 @@ def resize(
         number = PILLOW[mode]
         return each(pixels, lambda one: pillow.through(one, lambda image, _: image.resize((columns, rows), number)))
     if mode not in ("bilinear", "bicubic"):
-        raise ArgumentError(f"{mode} is always antialiased", where=place(), hint="antialias=True")
+        raise ArgumentError(f"{mode} is always antialiased", hint="antialias=True")
     values = pixels.astype(np.result_type(pixels.dtype, np.float32))
     values = _taps(_taps(values, -3, rows, mode), -2, columns, mode)
     if pixels.dtype.kind in "iu":
@@ -125,15 +122,15 @@ def _taps(values: NDArray[Any], axis: int, new: int, mode: str) -> NDArray[Any]:
         a = -0.75  # PyTorch's
 
         def near(d: NDArray[Any]) -> NDArray[Any]:
-            return ((a + 2) * d - (a + 3)) * d * d + 1  # type: ignore[no-any-return]
+            return ((a + 2) * d - (a + 3)) * d * d + 1
 
         def far(d: NDArray[Any]) -> NDArray[Any]:
-            return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a  # type: ignore[no-any-return]
+            return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
         weights = {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
     shape = [1] * values.ndim
     shape[axis] = new
-    return sum(  # type: ignore[no-any-return]
+    return sum(
         np.take(values, (first + step).clip(0, old - 1), axis) * weight.reshape(shape).astype(values.dtype)
         for step, weight in weights.items()
     )

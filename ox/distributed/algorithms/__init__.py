@@ -1,5 +1,5 @@
-"""What is built on collectives. `torch.distributed.algorithms`."""
+"""Algorithms on top of collectives. `torch.distributed.algorithms`."""
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

@@ -1,5 +1,5 @@
-"""`torch.distributed.optim`."""
+"""`torch.distributed.optim`: `ZeroRedundancyOptimizer`."""
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(__name__, (), {"ZeroRedundancyOptimizer": "ox.optim.zero"})
+__getattr__, __dir__ = lazy_modules(__name__, (), {"ZeroRedundancyOptimizer": "ox.optim.zero"})

@@ -1,285 +1,38 @@
 """The layers as functions, under the names of `torch.nn.functional`."""
 
-from ox.functions import cosine_similarity, hardshrink, pairwise_distance, pdist, prelu
-from ox.nn.functional.activation import (
-    gelu,
-    glu,
-    hardsigmoid,
-    hardswish,
-    logsigmoid,
-    mish,
-    sigmoid,
-    silu,
-    softplus,
-    softsign,
-    tanh,
-    tanhshrink,
-)
-from ox.nn.functional.adaptive import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool1d_with_indices,
-    adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices,
-    adaptive_max_pool3d,
-    adaptive_max_pool3d_with_indices,
-    fractional_max_pool2d,
-    fractional_max_pool2d_with_indices,
-    fractional_max_pool3d,
-    fractional_max_pool3d_with_indices,
-)
-from ox.nn.functional.attention import scaled_dot_product_attention
-from ox.nn.functional.class_loss import cross_entropy, linear_cross_entropy, nll_loss
-from ox.nn.functional.conv import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from ox.nn.functional.ctc import ctc_loss
-from ox.nn.functional.dropout import (
-    alpha_dropout,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    feature_alpha_dropout,
-)
-from ox.nn.functional.embedding import embedding, embedding_bag, one_hot
-from ox.nn.functional.fold import (
-    channel_shuffle,
-    fold,
-    native_channel_shuffle,
-    pixel_shuffle,
-    pixel_unshuffle,
-    unfold,
-)
-from ox.nn.functional.grid import (
-    affine_grid,
-    grid_sample,
-)
-from ox.nn.functional.linear import bilinear, linear
-from ox.nn.functional.loss import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    gaussian_nll_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    poisson_nll_loss,
-    smooth_l1_loss,
-    soft_margin_loss,
-)
-from ox.nn.functional.margin import (
-    cosine_embedding_loss,
-    hinge_embedding_loss,
-    margin_ranking_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
-)
-from ox.nn.functional.multi_head import multi_head_attention_forward
-from ox.nn.functional.norm import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-    normalize,
-    rms_norm,
-)
-from ox.nn.functional.padding import pad
-from ox.nn.functional.pool import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool1d_with_indices,
-    max_pool2d,
-    max_pool2d_with_indices,
-    max_pool3d,
-    max_pool3d_with_indices,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
-from ox.nn.functional.rectify import (
-    celu,
-    celu_,
-    elu,
-    elu_,
-    hardtanh,
-    hardtanh_,
-    leaky_relu,
-    leaky_relu_,
-    relu,
-    relu6,
-    relu_,
-    rrelu,
-    rrelu_,
-    selu,
-    selu_,
-    softshrink,
-    threshold,
-    threshold_,
-)
-from ox.nn.functional.resize import (
-    interpolate,
-    upsample,
-    upsample_bilinear,
-    upsample_nearest,
-)
-from ox.nn.functional.softmax import gumbel_softmax, log_softmax, softmax, softmin
-from ox.overrides import (  # code copied from PyTorch has them from here, too
-    handle_torch_function as handle_torch_function,
-)
-from ox.overrides import (
-    has_torch_function as has_torch_function,
-)
-from ox.overrides import (
-    has_torch_function_unary as has_torch_function_unary,
-)
-from ox.overrides import (
-    has_torch_function_variadic as has_torch_function_variadic,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool1d_with_indices",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool2d_with_indices",
-    "adaptive_max_pool3d",
-    "adaptive_max_pool3d_with_indices",
-    "affine_grid",
-    "alpha_dropout",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "bilinear",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "celu",
-    "celu_",
-    "channel_shuffle",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "cosine_embedding_loss",
-    "cosine_similarity",
-    "cross_entropy",
-    "ctc_loss",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "elu",
-    "elu_",
-    "embedding",
-    "embedding_bag",
-    "feature_alpha_dropout",
-    "fold",
-    "fractional_max_pool2d",
-    "fractional_max_pool2d_with_indices",
-    "fractional_max_pool3d",
-    "fractional_max_pool3d_with_indices",
-    "gaussian_nll_loss",
-    "gelu",
-    "glu",
-    "grid_sample",
-    "group_norm",
-    "gumbel_softmax",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "hardtanh_",
-    "hinge_embedding_loss",
-    "huber_loss",
-    "instance_norm",
-    "interpolate",
-    "kl_div",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "leaky_relu_",
-    "linear",
-    "linear_cross_entropy",
-    "local_response_norm",
-    "log_softmax",
-    "logsigmoid",
-    "lp_pool1d",
-    "lp_pool2d",
-    "lp_pool3d",
-    "margin_ranking_loss",
-    "max_pool1d",
-    "max_pool1d_with_indices",
-    "max_pool2d",
-    "max_pool2d_with_indices",
-    "max_pool3d",
-    "max_pool3d_with_indices",
-    "max_unpool1d",
-    "max_unpool2d",
-    "max_unpool3d",
-    "mish",
-    "mse_loss",
-    "multi_head_attention_forward",
-    "multi_margin_loss",
-    "multilabel_margin_loss",
-    "multilabel_soft_margin_loss",
-    "native_channel_shuffle",
-    "nll_loss",
-    "normalize",
-    "one_hot",
-    "pad",
-    "pairwise_distance",
-    "pdist",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "poisson_nll_loss",
-    "prelu",
-    "relu",
-    "relu6",
-    "relu_",
-    "rms_norm",
-    "rrelu",
-    "rrelu_",
-    "scaled_dot_product_attention",
-    "selu",
-    "selu_",
-    "sigmoid",
-    "silu",
-    "smooth_l1_loss",
-    "soft_margin_loss",
-    "softmax",
-    "softmin",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "tanh",
-    "tanhshrink",
-    "threshold",
-    "threshold_",
-    "triplet_margin_loss",
-    "triplet_margin_with_distance_loss",
-    "unfold",
-    "upsample",
-    "upsample_bilinear",
-    "upsample_nearest",
-]
+from ox.core.lazy import public_names
+from ox.functions import cosine_similarity as cosine_similarity
+from ox.functions import hardshrink as hardshrink
+from ox.functions import pairwise_distance as pairwise_distance
+from ox.functions import pdist as pdist
+from ox.functions import prelu as prelu
+from ox.nn.functional.activation import *
+from ox.nn.functional.adaptive_pool import *
+from ox.nn.functional.attention import *
+from ox.nn.functional.class_loss import *
+from ox.nn.functional.conv import *
+from ox.nn.functional.ctc import *
+from ox.nn.functional.dropouts import *
+from ox.nn.functional.embeddings import *
+from ox.nn.functional.folding import *
+from ox.nn.functional.grid import *
+from ox.nn.functional.loss import *
+from ox.nn.functional.margin_loss import *
+from ox.nn.functional.multi_head import *
+from ox.nn.functional.normalization import *
+from ox.nn.functional.padding import *
+from ox.nn.functional.pool import *
+from ox.nn.functional.projections import *
+from ox.nn.functional.rectifier import *
+from ox.nn.functional.resize import *
+from ox.nn.functional.softmaxes import *
+from ox.overrides import handle_torch_function as handle_torch_function
+from ox.overrides import has_torch_function as has_torch_function
+from ox.overrides import has_torch_function_unary as has_torch_function_unary
+from ox.overrides import has_torch_function_variadic as has_torch_function_variadic
+
+# code copied from PyTorch has the names of ox.overrides from here, too
+if not TYPE_CHECKING:  # type checkers follow the imports
+    __all__ = sorted(name for name in public_names(globals()) if "torch_function" not in name)

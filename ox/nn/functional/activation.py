@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from ox import functions, ops
+from ox.core.constants import scalar_like
 from ox.dtypes import float64
 from ox.errors import ArgumentError, ShapeError
-from ox.functions.dims import one_dim
-from ox.functions.operand import floating
-from ox.nn.functional.common import number, one_of
-from ox.nn.functional.rectify import written
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.functions.dimension_arguments import one_dim
+from ox.functions.operand_arguments import floating
+from ox.nn.functional.arguments import one_of
+from ox.nn.functional.rectifier import result_or_inplace
+from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "gelu", "glu", "hardsigmoid", "hardswish", "logsigmoid", "mish", "sigmoid", "silu", "softplus", "softsign", "tanh",
+    "tanhshrink",
+]  # fmt: skip
+
 
 sigmoid, tanh = functions.sigmoid, functions.tanh
 
@@ -22,22 +28,22 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x·sigmoid(x). `torch.nn.functional.silu`."""
-    return written(input, ops.Silu(input), inplace, "silu_")
+    return result_or_inplace(input, ops.Silu(input), inplace, "silu_")
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x·tanh(softplus(x)). `torch.nn.functional.mish`, ONNX Mish."""
-    return written(input, ops.Mish(input), inplace, "mish_")
+    return result_or_inplace(input, ops.Mish(input), inplace, "mish_")
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x·hardsigmoid(x). `torch.nn.functional.hardswish`, ONNX HardSwish."""
-    return written(input, ops.HardSwish(input), inplace, "hardswish_")
+    return result_or_inplace(input, ops.HardSwish(input), inplace, "hardswish_")
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """x/6 + 1/2 held between 0 and 1. `torch.nn.functional.hardsigmoid`, ONNX HardSigmoid."""
-    return written(input, ops.HardSigmoid(input, alpha=1 / 6), inplace, "hardsigmoid_")
+    return result_or_inplace(input, ops.HardSigmoid(input, alpha=1 / 6), inplace, "hardsigmoid_")
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
@@ -48,13 +54,13 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
         ArgumentError: beta is 0.
     """
     if beta == 0:
-        raise ArgumentError("softplus divides by beta", where=place(), expected="not 0")
-    x = input if beta == 1 else ops.Mul(input, number(beta, input))
+        raise ArgumentError("softplus divides by beta", expected="not 0")
+    x = input if beta == 1 else ops.Mul(input, scalar_like(beta, input))
     y = ops.Softplus(x)
-    y = y if beta == 1 else ops.Div(y, number(beta, input))
+    y = y if beta == 1 else ops.Div(y, scalar_like(beta, input))
     if threshold >= 20 and input.array.dtype != float64:  # exp(-20) is nothing beside 20
         return y
-    return ops.Where(ops.Greater(x, number(threshold, input)), input, y)
+    return ops.Where(ops.Greater(x, scalar_like(threshold, input)), input, y)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -69,7 +75,7 @@ def softsign(input: Tensor) -> Tensor:
 
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x). `torch.nn.functional.tanhshrink`."""
-    return input - functions.tanh(input)  # type: ignore[no-any-return]
+    return input - functions.tanh(input)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -80,9 +86,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """
     rank = input.array.ndim
     if not rank:
-        raise ShapeError("glu takes one dimension or more", where=place(), got="none")
+        raise ShapeError("glu takes one dimension or more", got="none")
     dim = one_dim(dim, rank)
-    if input.array.shape[dim] % 2:
-        raise ShapeError("glu halves an even size", where=place(), got=f"{list(input.array.shape)}, dimension {dim}")
+    if input.static_shape[dim] % 2:
+        raise ShapeError("glu halves an even size", got=f"{list(input.static_shape)}, dimension {dim}")
     a, b = ops.Split(input, axis=dim, num_outputs=2, outputs=2)
     return ops.Mul(a, ops.Sigmoid(b))

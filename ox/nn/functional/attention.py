@@ -9,20 +9,21 @@ import numpy as np
 
 from ox import ops, random
 from ox.amp.policy import by_policy
+from ox.core.broadcast import expand_to
+from ox.core.constants import ints, scalar, scalar_like
+from ox.core.generator import words_of
+from ox.core.mt19937 import tensors
+from ox.core.operator import as_input
+from ox.core.promotion import cast
+from ox.core.symbolic import Dim
 from ox.dtypes import DType, bool_, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.generator import words_of
-from ox.mt19937 import tensors
-from ox.nn.functional.common import ints, number
 from ox.nn.functional.reduction import floating
-from ox.operands import cast, scalar
-from ox.ops.attention import repeated
-from ox.ops.broadcast import expand_to
-from ox.ops.dim import Dim
-from ox.ops.explain import place
-from ox.ops.operator import as_input
-from ox.ops.scaled_attention import ScaledAttention
-from ox.tensor import Tensor
+from ox.ops.nn.attention import repeated
+from ox.ops.nn.scaled_attention import ScaledAttention
+from ox.tensors.tensor import Tensor
+
+__all__ = ["scaled_dot_product_attention"]
 
 
 @by_policy
@@ -49,9 +50,9 @@ def scaled_dot_product_attention(
     """
     floating("attention", query)
     if is_causal and attn_mask is not None:
-        raise ArgumentError("attention takes attn_mask or is_causal, not both", where=place())
+        raise ArgumentError("attention takes attn_mask or is_causal, not both")
     if not 0 <= dropout_p <= 1:
-        raise ArgumentError("dropout_p is a probability", where=place(), expected="0 to 1", got=str(dropout_p))
+        raise ArgumentError("dropout_p is a probability", expected="0 to 1", got=str(dropout_p))
     if enable_gqa:
         key, value = (_as_many(query, x) for x in (key, value))
     query, key, value = _alike(query, key, value)
@@ -67,40 +68,34 @@ def scaled_dot_product_attention(
 
 def _check_mask(mask: Tensor, query: Tensor, key: Tensor) -> None:
     if mask.array.dtype != bool_ and not is_floating(mask.array.dtype):
-        raise DTypeError(
-            f"attention does not take a {mask.array.dtype} mask", where=place(), expected="bool or a floating type"
-        )
-    full = (*query.array.shape[:-1], key.array.shape[-2])
-    own = mask.array.shape
+        raise DTypeError(f"attention does not take a {mask.array.dtype} mask", expected="bool or a floating type")
+    full = (*query.static_shape[:-1], key.static_shape[-2])
+    own = mask.static_shape
     if len(own) > len(full) or any(a not in (1, b) for a, b in zip(own[::-1], full[::-1], strict=False)):
-        raise ShapeError(
-            "attn_mask does not fit", where=place(), expected=f"broadcast to {list(full)}", got=str(list(own))
-        )
+        raise ShapeError("attn_mask does not fit", expected=f"broadcast to {list(full)}", got=str(list(own)))
 
 
 def _as_many(query: Tensor, x: Tensor) -> Tensor:
     """Each head of key or value as often as query has heads for it."""
-    many, few = query.array.shape[-3], x.array.shape[-3]
+    many, few = query.static_shape[-3], x.static_shape[-3]
     if many % few:
-        raise ShapeError("the heads of query must be a multiple of the others", where=place(), got=f"{many} and {few}")
+        raise ShapeError("the heads of query must be a multiple of the others", got=f"{many} and {few}")
     return repeated(x, many // few)
 
 
 def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three with the same leading dimensions, where they were to be broadcast."""
-    shapes = [x.array.shape for x in (query, key, value)]
+    shapes = [x.static_shape for x in (query, key, value)]
     fits = min(map(len, shapes)) > 1 and shapes[0][-1] == shapes[1][-1] and shapes[1][-2] == shapes[2][-2]
     kinds = {x.array.dtype for x in (query, key, value)}
     if not fits:
         raise ShapeError(
             "attention takes query [..., T, E], key [..., S, E] and value [..., S, V]",
-            where=place(),
             got=", ".join(str(list(s)) for s in shapes),
         )
     if len(kinds) > 1:
         raise DTypeError(
             "attention takes one type for query, key and value",
-            where=place(),
             got=", ".join(str(x.array.dtype) for x in (query, key, value)),
         )
     if shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
@@ -110,7 +105,6 @@ def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, T
     except ValueError:
         raise ShapeError(
             "the leading dimensions of attention do not fit",
-            where=place(),
             got=", ".join(str(list(s)) for s in shapes),
             hint="enable_gqa=True, for fewer heads of key and value" if len(shapes[0]) > 2 else None,
         ) from None
@@ -134,26 +128,26 @@ def attend(
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of tensors with the same leading dimensions; also returns the weights [..., T, S]."""
-    factor = float(query.array.shape[-1] ** -0.5 if scale is None else scale) if query.array.shape[-1] else 1.0
+    factor = float(query.static_shape[-1] ** -0.5 if scale is None else scale) if query.static_shape[-1] else 1.0
     kept = None
     if is_causal:
         lower = causal_mask(query.shape[-2], key.shape[-2], query.array.dtype)
         bias = lower if bias is None else ops.Add(bias, lower)
     if dropout_p:
-        kept = _kept([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype)
+        kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype)
     result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=factor)
     return result, weights if kept is None else ops.Mul(weights, kept)
 
 
-def _kept(shape: list[Any], p: float, dtype: DType) -> Tensor:
+def _dropout_factors(shape: list[Any], p: float, dtype: DType) -> Tensor:
     """0 with probability p, else 1/(1 - p)."""
     if random.is_torch_compatible():
         words = words_of(None)
         assert words is not None
-        return as_input(tensors.kept(words, np.empty(shape, dtype), p) if p < 1 else np.zeros(shape, dtype))
+        return as_input(tensors.dropout_factors(words, np.empty(shape, dtype), p) if p < 1 else np.zeros(shape, dtype))
     drawn = random.uniform(shape)
-    kept = ops.Cast(ops.GreaterOrEqual(drawn, number(p, drawn)), to=onnx_type(dtype))
-    return ops.Mul(kept, number(1 / (1 - p) if p < 1 else 0.0, kept))
+    kept = ops.Cast(ops.GreaterOrEqual(drawn, scalar_like(p, drawn)), to=onnx_type(dtype))
+    return ops.Mul(kept, scalar_like(1 / (1 - p) if p < 1 else 0.0, kept))
 
 
 def causal_mask(rows: Any, columns: Any, dtype: DType) -> Tensor:

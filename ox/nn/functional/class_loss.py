@@ -8,20 +8,22 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import ints, scalar_like
+from ox.core.mode import MODE
+from ox.core.promotion import promote_operands
 from ox.dtypes import is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.nn.functional.common import ints, number, one_of
-from ox.nn.functional.linear import linear
+from ox.nn.functional.arguments import one_of
+from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
-from ox.operands import meet
-from ox.ops.explain import place
-from ox.ops.mode import MODE
-from ox.taken import takes_tensors
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
+
+__all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
 
 
 @by_policy
-@takes_tensors
+@check_tensor_arguments
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -46,7 +48,7 @@ def cross_entropy(
     """
     reduction = legacy(size_average, reduce, reduction)
     if not 0 <= label_smoothing <= 1:
-        raise ArgumentError("label_smoothing is a part", where=place(), expected="0 to 1", got=str(label_smoothing))
+        raise ArgumentError("label_smoothing is a part", expected="0 to 1", got=str(label_smoothing))
     axis = 0 if input.array.ndim == 1 else 1
     _check_weight("cross_entropy", input, weight, axis)
     if is_floating(target.array.dtype):
@@ -57,7 +59,7 @@ def cross_entropy(
 
 
 @by_policy
-@takes_tensors
+@check_tensor_arguments
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -79,14 +81,11 @@ def nll_loss(
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
     x, t = input.array, target.array
     if t.dtype.kind not in "iu":
-        raise DTypeError(
-            f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
-        )
+        raise DTypeError(f"{name} does not take a {t.dtype} target", expected="int64 classes", hint="target.long()")
     if x.ndim == 0 or t.shape != x.shape[:axis] + x.shape[axis + 1 :]:
         fitting = [*x.shape[:axis], *x.shape[axis + 1 :]]
         raise ShapeError(
             f"{name} cannot score {list(x.shape)} against {list(t.shape)}",
-            where=place(),
             expected=f"target {fitting} for input {list(x.shape)}",
             got=f"target {list(t.shape)}",
             hint="logits [batch, classes] and classes [batch]"
@@ -98,9 +97,7 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
         if low < 0 or high >= classes:
             wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]
             if wrong.size:
-                raise ShapeError(
-                    f"{name} met a class out of range", where=place(), expected=f"0 to {classes - 1}", got=str(wrong[0])
-                )
+                raise ShapeError(f"{name} met a class out of range", expected=f"0 to {classes - 1}", got=str(wrong[0]))
 
 
 def _nll(
@@ -113,14 +110,14 @@ def _nll(
     axis: int,
 ) -> Tensor:
     one_of(reduction, "reduction", REDUCTIONS)
-    valid = ops.Not(ops.Equal(target, number(ignore_index, target)))
-    safe = ops.Where(valid, target, number(0, target))
+    valid = ops.Not(ops.Equal(target, scalar_like(ignore_index, target)))
+    safe = ops.Where(valid, target, scalar_like(0, target))
     counted = ops.Cast(valid, to=onnx_type(logp.array.dtype))  # 1 where a target counts, 0 where it is ignored
     weights = None if weight is None else ops.Gather(weight, safe, axis=0)
     factor = counted if weights is None else ops.Mul(weights, counted)
     picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
     # Where and no factor of 0: the mean of a batch whose targets are all ignored is NaN, and its gradient is 0
-    zero = number(0, logp)
+    zero = scalar_like(0, logp)
     loss = ops.Where(valid, ops.Neg(picked if weights is None else ops.Mul(picked, weights)), zero)
     if smoothing:
         # the mean over classes of -log p, each class with its weight
@@ -128,7 +125,7 @@ def _nll(
         spread = ops.Where(valid, ops.Neg(ops.ReduceMean(every, ints(axis), keepdims=0)), zero)
         # each part has its own mean, so that a total weight of 0 gives NaN whatever the other part is
         loss, spread = _summed(loss, factor, reduction), _summed(spread, factor, reduction)
-        return ops.Add(ops.Mul(loss, number(1 - smoothing, loss)), ops.Mul(spread, number(smoothing, loss)))
+        return ops.Add(ops.Mul(loss, scalar_like(1 - smoothing, loss)), ops.Mul(spread, scalar_like(smoothing, loss)))
     return _summed(loss, factor, reduction)
 
 
@@ -150,15 +147,15 @@ def _soft_cross_entropy(
 ) -> Tensor:
     if target.array.ndim == input.array.ndim - 1:
         raise ShapeError(
-            "cross_entropy takes classes as integers", where=place(),
-            expected=f"target int64 {list(target.array.shape)}",
-            got=f"target {target.dtype} {list(target.array.shape)}",
-            hint=f"target.long(), or .astype('int64') where it is made; probabilities are {list(input.array.shape)}",
+            "cross_entropy takes classes as integers",
+            expected=f"target int64 {list(target.static_shape)}",
+            got=f"target {target.dtype} {list(target.static_shape)}",
+            hint=f"target.long(), or .astype('int64') where it is made; probabilities are {list(input.static_shape)}",
         )  # fmt: skip
     same_shape("cross_entropy with probabilities", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     if smoothing:
-        t = t * (1 - smoothing) + smoothing / x.array.shape[axis]
+        t = t * (1 - smoothing) + smoothing / x.static_shape[axis]
     logp = ops.LogSoftmax(x, axis=axis)
     if weight is not None:
         logp = ops.Mul(logp, _along(weight, logp, axis))
@@ -168,12 +165,11 @@ def _soft_cross_entropy(
 
 def _check_weight(name: str, input: Tensor, weight: Tensor | None, axis: int) -> None:
     x = input.array
-    if weight is not None and (x.ndim == 0 or weight.array.shape != x.shape[axis : axis + 1]):
+    if weight is not None and (x.ndim == 0 or weight.static_shape != x.shape[axis : axis + 1]):
         raise ShapeError(
             f"{name} takes one weight a class",
-            where=place(),
             expected=f"weight {list(x.shape[axis : axis + 1])}",
-            got=f"weight {list(weight.array.shape)}",
+            got=f"weight {list(weight.static_shape)}",
         )
 
 
@@ -200,18 +196,16 @@ def linear_cross_entropy(
     if x.ndim not in (1, 2) or w.ndim < 2 or x.shape[-1] != w.shape[-1] or (w.ndim > 2 and x.ndim == 1):
         raise ShapeError(
             "linear_cross_entropy takes input [N, in] or [in] and linear_weight [C, ..., in]",
-            where=place(),
             got=f"{list(x.shape)} and {list(w.shape)}",
         )
-    if linear_bias is not None and linear_bias.array.shape != w.shape[:-1]:
+    if linear_bias is not None and linear_bias.static_shape != w.shape[:-1]:
         raise ShapeError(
             "a bias does not fit",
-            where=place(),
             expected=f"linear_bias {list(w.shape[:-1])}",
-            got=f"linear_bias {list(linear_bias.array.shape)}",
+            got=f"linear_bias {list(linear_bias.static_shape)}",
         )
-    if ignore_index is not None and target.array.shape == (*lead, *w.shape[:-1]):
-        raise ArgumentError("ignore_index is for classes, not for probabilities", where=place())
+    if ignore_index is not None and target.static_shape == (*lead, *w.shape[:-1]):
+        raise ArgumentError("ignore_index is for classes, not for probabilities")
     rows = linear_weight if w.ndim == 2 else linear_weight.reshape(-1, w.shape[-1])
     bias = linear_bias if linear_bias is None or w.ndim == 2 else linear_bias.reshape(-1)
     logits = linear(input, rows, bias)

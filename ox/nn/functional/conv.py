@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import ints
+from ox.core.operator import OPS
+from ox.core.promotion import cast
 from ox.dtypes import float64
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.functional.common import batched, ints, several
-from ox.operands import cast
-from ox.ops.explain import place
-from ox.ops.operator import OPS
-from ox.taken import takes_tensors
-from ox.tensor import Tensor
+from ox.nn.functional.arguments import batched, several
+from ox.tensors.tensor import Tensor
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
 
 Size = int | Sequence[int]
 
@@ -27,11 +29,11 @@ def conv_attributes(stride: Size, padding: Size | str, dilation: Size, groups: i
     if isinstance(padding, str):
         if padding == "same":
             if any(s != 1 for s in strides):
-                raise ArgumentError("padding='same' needs stride 1", where=place(), got=f"stride {strides}")
+                raise ArgumentError("padding='same' needs stride 1", got=f"stride {strides}")
             total = [d * (k - 1) for d, k in zip(dilations, size, strict=True)]
             attributes["pads"] = [t // 2 for t in total] + [t - t // 2 for t in total]
         elif padding != "valid":
-            raise ArgumentError(f"padding is not {padding!r}", where=place(), expected="a number, 'same' or 'valid'")
+            raise ArgumentError(f"padding is not {padding!r}", expected="a number, 'same' or 'valid'")
     else:
         pads = several(padding, rank, "padding", 0)
         if any(pads):
@@ -41,7 +43,7 @@ def conv_attributes(stride: Size, padding: Size | str, dilation: Size, groups: i
     if any(d != 1 for d in dilations):
         attributes["dilations"] = [*dilations]
     if groups < 1:
-        raise ArgumentError("groups are 1 or more", where=place(), got=str(groups))
+        raise ArgumentError("groups are 1 or more", got=str(groups))
     if groups != 1:
         attributes["group"] = groups
     return attributes
@@ -62,7 +64,7 @@ def run_conv(
     apply = OPS["ConvTranspose" if transposed else "Conv"]
     if one is not None:
         return ops.Squeeze(apply(one, weight, bias, **attributes), ints(0))
-    return apply(input, weight, bias, **attributes)  # type: ignore[no-any-return]
+    return apply(input, weight, bias, **attributes)
 
 
 def _conv(
@@ -80,15 +82,13 @@ def _conv(
 
 
 def _kernel(rank: int, name: str, weight: Tensor) -> tuple[int, ...]:
-    shape = weight.array.shape
+    shape = weight.static_shape
     if len(shape) != rank + 2:
-        raise ShapeError(
-            f"{name}{rank}d takes a weight of {rank + 2} dimensions", where=place(), got=f"weight {list(shape)}"
-        )
+        raise ShapeError(f"{name}{rank}d takes a weight of {rank + 2} dimensions", got=f"weight {list(shape)}")
     return tuple(shape[2:])
 
 
-@takes_tensors
+@check_tensor_arguments
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -103,7 +103,7 @@ def conv1d(
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@takes_tensors
+@check_tensor_arguments
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -118,7 +118,7 @@ def conv2d(
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@takes_tensors
+@check_tensor_arguments
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -138,7 +138,7 @@ def transposed_attributes(
 ) -> dict[str, Any]:
     """PyTorch's arguments as attributes of ONNX ConvTranspose. Raises ArgumentError."""
     if isinstance(padding, str):
-        raise ArgumentError("a transposed convolution takes no padding by name", where=place(), got=repr(padding))
+        raise ArgumentError("a transposed convolution takes no padding by name", got=repr(padding))
     attributes = conv_attributes(stride, padding, dilation, groups, kernel)
     extra = several(output_padding, len(kernel), "output_padding", 0)
     steps = attributes.get("strides", [1] * len(kernel))
@@ -146,7 +146,6 @@ def transposed_attributes(
     if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
         raise ArgumentError(
             "output_padding is smaller than stride or dilation",
-            where=place(),
             got=f"output_padding {extra}, stride {tuple(steps)}, dilation {tuple(spread)}",
         )
     if any(extra):

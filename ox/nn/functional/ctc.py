@@ -9,15 +9,17 @@ import numpy as np
 
 from ox import ops
 from ox.amp.policy import by_policy
+from ox.core.constants import ints, scalar, scalar_like
+from ox.core.mode import MODE
+from ox.core.operator import as_input
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.nn.functional.common import ints, number, one_of
+from ox.nn.functional.arguments import one_of
 from ox.nn.functional.reduction import REDUCTIONS, floating, reduced
-from ox.operands import scalar
-from ox.ops.explain import place
-from ox.ops.mode import MODE
-from ox.ops.operator import as_input
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
+
+__all__ = ["ctc_loss"]
+
 
 INT64 = np.dtype(np.int64)
 NEVER = -1e30  # the logarithm of no path at all; -inf would make NaN of differences
@@ -52,20 +54,20 @@ def ctc_loss(
     floating("ctc_loss", log_probs)
     single = log_probs.array.ndim == 2
     if log_probs.array.ndim not in (2, 3):
-        raise ShapeError("ctc_loss takes log_probs [T, N, C]", where=place(), got=str(list(log_probs.array.shape)))
+        raise ShapeError("ctc_loss takes log_probs [T, N, C]", got=str(list(log_probs.static_shape)))
     logp = ops.Unsqueeze(log_probs, ints(1)) if single else log_probs
-    steps, batch, count = logp.array.shape
+    steps, batch, count = logp.static_shape
     if not 0 <= blank < count:
-        raise ArgumentError("blank is one of the classes", where=place(), expected=f"0 to {count - 1}", got=str(blank))
+        raise ArgumentError("blank is one of the classes", expected=f"0 to {count - 1}", got=str(blank))
     lengths = _lengths("input_lengths", input_lengths, batch)
     sizes = _lengths("target_lengths", target_lengths, batch)
     labels = _padded(ops.Cast(targets, to=onnx_type(INT64)), sizes, batch, single)
     _check(labels, lengths, sizes, steps, count, blank)
     losses = _forward(logp, labels, lengths, sizes, blank)
 
-    zero = number(0.0, losses)
-    impossible = ops.Greater(losses, number(-NEVER / 2, losses))
-    losses = ops.Where(impossible, zero if zero_infinity else number(float("inf"), losses), losses)
+    zero = scalar_like(0.0, losses)
+    impossible = ops.Greater(losses, scalar_like(-NEVER / 2, losses))
+    losses = ops.Where(impossible, zero if zero_infinity else scalar_like(float("inf"), losses), losses)
     if reduction == "mean":
         divisor = ops.Max(sizes, scalar(1, INT64))
         losses = ops.Div(losses, ops.Cast(divisor, to=onnx_type(losses.array.dtype)))
@@ -78,31 +80,27 @@ def _lengths(name: str, given: Any, batch: int) -> Tensor:
     """int64 [N]."""
     made = given if isinstance(given, Tensor) else as_input(np.asarray(given, np.int64))
     if made.array.dtype.kind not in "iu":
-        raise DTypeError(f"{name} are integers", where=place(), got=str(made.array.dtype))
+        raise DTypeError(f"{name} are integers", got=str(made.array.dtype))
     if made.array.size != batch or made.array.ndim > 1:
-        raise ShapeError(
-            f"{name} has one number a sequence", where=place(), expected=f"[{batch}]", got=str(list(made.array.shape))
-        )
+        raise ShapeError(f"{name} has one number a sequence", expected=f"[{batch}]", got=str(list(made.static_shape)))
     made = made if made.array.ndim else ops.Unsqueeze(made, ints(0))
     return made if made.array.dtype == INT64 else ops.Cast(made, to=onnx_type(INT64))
 
 
 def _padded(targets: Tensor, sizes: Tensor, batch: int, single: bool) -> Tensor:
-    """[N, S]; what lies beyond a target's length does not matter."""
+    """[N, S]; values beyond a target's length are ignored."""
     if targets.array.ndim == 2:
-        if targets.array.shape[0] != batch:
-            raise ShapeError(
-                "targets has one row a sequence", where=place(), expected=f"[{batch}, S]", got=str(targets.array.shape)
-            )
+        if targets.static_shape[0] != batch:
+            raise ShapeError("targets has one row a sequence", expected=f"[{batch}, S]", got=str(targets.static_shape))
         return targets
     if targets.array.ndim != 1:
-        raise ShapeError("ctc_loss takes targets [N, S] or [sum]", where=place(), got=str(list(targets.array.shape)))
+        raise ShapeError("ctc_loss takes targets [N, S] or [sum]", got=str(list(targets.static_shape)))
     total, longest = int(sizes.array.sum()), int(sizes.array.max(initial=0))
     if single and MODE.get().recording is not None:
         return ops.Unsqueeze(targets, ints(0))
-    if targets.array.shape[0] != total and not (single and targets.array.shape[0] >= total):
+    if targets.static_shape[0] != total and not (single and targets.static_shape[0] >= total):
         raise ShapeError(
-            "targets holds what target_lengths say", where=place(), expected=f"[{total}]", got=str(targets.array.shape)
+            "targets must have the sum of target_lengths", expected=f"[{total}]", got=str(targets.static_shape)
         )
     first = ops.Sub(ops.CumSum(sizes, scalar(0, INT64)), sizes)
     within = as_input(np.arange(longest, dtype=np.int64))
@@ -122,21 +120,17 @@ def _check(labels: Tensor, lengths: Tensor, sizes: Tensor, steps: int, count: in
         return
     t, s = lengths.array, sizes.array
     if t.size and (t.min() < 0 or t.max() > steps):
-        raise ShapeError("input_lengths go beyond log_probs", where=place(), expected=f"0 to {steps}", got=str(t))
-    if s.size and (s.min() < 0 or s.max() > labels.array.shape[1]):
-        raise ShapeError(
-            "target_lengths go beyond targets", where=place(), expected=f"0 to {labels.array.shape[1]}", got=str(s)
-        )
-    used = labels.array[np.arange(labels.array.shape[1]) < s[:, None]]
+        raise ShapeError("input_lengths go beyond log_probs", expected=f"0 to {steps}", got=str(t))
+    if s.size and (s.min() < 0 or s.max() > labels.static_shape[1]):
+        raise ShapeError("target_lengths go beyond targets", expected=f"0 to {labels.static_shape[1]}", got=str(s))
+    used = labels.array[np.arange(labels.static_shape[1]) < s[:, None]]
     if used.size and (used.min() < 0 or used.max() >= count or (used == blank).any()):
-        raise ShapeError(
-            "a target is a class and not the blank", where=place(), expected=f"0 to {count - 1} without {blank}"
-        )
+        raise ShapeError("a target is a class and not the blank", expected=f"0 to {count - 1} without {blank}")
 
 
 def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank: int) -> Tensor:
     """Minus the log-likelihoods [N]; about -NEVER where nothing fits."""
-    steps, places = logp.array.shape[0], labels.array.shape[1]
+    steps, places = logp.static_shape[0], labels.static_shape[1]
     states = 2 * places + 1
     kind = logp.array.dtype
     if kind.itemsize == 2:
@@ -165,7 +159,7 @@ def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank
             if steps > 1
             else [ops.GatherElements(logp, index, axis=2)]
         )
-    # before the first step everything lies in front of state 0: one path, of probability 1
+    # before the first step there is one path, in front of state 0, with probability 1
     start = ops.Where(ops.Equal(number_of, scalar(0, INT64)), zero, never)
     alpha = ops.Where(inside, start, never)
     for step in range(steps):
@@ -204,7 +198,7 @@ def _shifted(alpha: Tensor, by: int, states: int) -> Tensor:
 def _log_sum(parts: list[Any]) -> Tensor:
     """log of the sum of exponentials, from the greatest on."""
     if len(parts) == 1:
-        return parts[0]  # type: ignore[no-any-return]
+        return parts[0]
     most = ops.Max(*[x.detach() for x in parts])
     total: Any = None
     for x in parts:

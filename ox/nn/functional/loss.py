@@ -6,16 +6,21 @@ import math
 
 from ox import ops
 from ox.amp.policy import by_policy
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import scalar_like
+from ox.core.mode import MODE
+from ox.core.promotion import promote_operands
 from ox.errors import ArgumentError, ShapeError
-from ox.functions.operand import floating as floats
-from ox.nn.functional.common import number, one_of
+from ox.functions.operand_arguments import floating as floats
+from ox.nn.functional.arguments import one_of
 from ox.nn.functional.reduction import REDUCTIONS, broadcastable, floating, legacy, reduced, same_shape
-from ox.operands import meet
-from ox.ops.bernoulli_loss import BinaryCrossEntropy
-from ox.ops.explain import place
-from ox.ops.mode import MODE
-from ox.taken import takes_tensors
-from ox.tensor import Tensor
+from ox.ops.nn.binary_cross_entropy import BinaryCrossEntropy
+from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss",
+    "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
+]  # fmt: skip
 
 
 def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
@@ -23,13 +28,13 @@ def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     if weight is None:
         return reduced(loss, reduction)
     same_shape("a weighted loss", loss, weight)
-    loss, weight = meet(loss, weight)
+    loss, weight = promote_operands(loss, weight)
     total = reduced(ops.Mul(loss, weight), "sum" if reduction == "mean" else reduction)
     return ops.Div(total, ops.ReduceSum(weight, keepdims=0)) if reduction == "mean" else total
 
 
 @by_policy
-@takes_tensors
+@check_tensor_arguments
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -41,7 +46,7 @@ def mse_loss(
     """(input - target)²; with a `weight` of the result's shape the mean is a weighted one.
     `torch.nn.functional.mse_loss`."""
     broadcastable("mse_loss", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     floating("mse_loss", x)
     difference = ops.Sub(x, t)
     return _weighted(ops.Mul(difference, difference), weight, legacy(size_average, reduce, reduction))
@@ -59,7 +64,9 @@ def l1_loss(
     """abs(input - target); with a `weight` of the result's shape the mean is a weighted one.
     `torch.nn.functional.l1_loss`."""
     broadcastable("l1_loss", input, target)
-    return _weighted(ops.Abs(ops.Sub(*meet(input, target))), weight, legacy(size_average, reduce, reduction))
+    return _weighted(
+        ops.Abs(ops.Sub(*promote_operands(input, target))), weight, legacy(size_average, reduce, reduction)
+    )
 
 
 @by_policy
@@ -75,24 +82,24 @@ def smooth_l1_loss(
     `torch.nn.functional.smooth_l1_loss`."""
     reduction = legacy(size_average, reduce, reduction)
     if beta < 0:
-        raise ArgumentError("beta is 0 or more", where=place(), got=str(beta))
+        raise ArgumentError("beta is 0 or more", got=str(beta))
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     broadcastable("smooth_l1_loss", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     floating("smooth_l1_loss", x)
     difference = ops.Sub(x, t)
     size = ops.Abs(difference)
     inside, inner = _inner(difference, size, beta)
-    near = ops.Mul(ops.Mul(inner, inner), number(0.5 / beta, size))
-    far = ops.Sub(size, number(0.5 * beta, size))
+    near = ops.Mul(ops.Mul(inner, inner), scalar_like(0.5 / beta, size))
+    far = ops.Sub(size, scalar_like(0.5 * beta, size))
     return reduced(ops.Where(inside, near, far), reduction)
 
 
 def _inner(difference: Tensor, size: Tensor, bound: float) -> tuple[Tensor, Tensor]:
     """Which differences are less than a bound, and these; elsewhere 0, for a square may be infinite there."""
-    inside = ops.Less(size, number(bound, size))
-    return inside, ops.Where(inside, difference, number(0.0, size))
+    inside = ops.Less(size, scalar_like(bound, size))
+    return inside, ops.Where(inside, difference, scalar_like(0.0, size))
 
 
 @by_policy
@@ -101,15 +108,15 @@ def huber_loss(
 ) -> Tensor:
     """With d = abs(input - target): d²/2 up to delta, delta·(d - delta/2) beyond. `torch.nn.functional.huber_loss`."""
     if delta <= 0:
-        raise ArgumentError("delta is more than 0", where=place(), got=str(delta))
+        raise ArgumentError("delta is more than 0", got=str(delta))
     broadcastable("huber_loss", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     floating("huber_loss", x)
     difference = ops.Sub(x, t)
     size = ops.Abs(difference)
     inside, inner = _inner(difference, size, delta)
-    near = ops.Mul(ops.Mul(inner, inner), number(0.5, size))
-    far = ops.Mul(ops.Sub(size, number(0.5 * delta, size)), number(delta, size))
+    near = ops.Mul(ops.Mul(inner, inner), scalar_like(0.5, size))
+    far = ops.Mul(ops.Sub(size, scalar_like(0.5 * delta, size)), scalar_like(delta, size))
     loss = ops.Where(inside, near, far)
     return reduced(loss if weight is None else loss * weight, reduction)
 
@@ -132,13 +139,12 @@ def binary_cross_entropy(
     reduction = legacy(size_average, reduce, reduction)
     same_shape("binary_cross_entropy", input, target)
     floating("binary_cross_entropy", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     if MODE.get().recording is None and x.array.size:
         low, high = float(x.array.min()), float(x.array.max())
         if low < 0 or high > 1:
             raise ArgumentError(
                 "binary_cross_entropy takes probabilities",
-                where=place(),
                 expected="0 to 1",
                 got=str(low if low < 0 else high),
                 hint="binary_cross_entropy_with_logits for what no sigmoid has seen",
@@ -167,7 +173,7 @@ def binary_cross_entropy_with_logits(
     reduction = legacy(size_average, reduce, reduction)
     same_shape("binary_cross_entropy_with_logits", input, target)
     floating("binary_cross_entropy_with_logits", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     # -log σ(x) = ops.Softplus(-x) = softplus(x) - x, so the loss is (1 - t)·x + f·(softplus(x) - x), f = 1 + (p - 1)·t
     positive = ops.Softplus(ops.Neg(x))
     if pos_weight is not None:
@@ -193,21 +199,21 @@ def kl_div(
     """
     reduction = one_of(legacy(size_average, reduce, reduction), "reduction", ("batchmean", *REDUCTIONS))
     floating("kl_div", input, target)
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     if log_target:
         loss = ops.Mul(ops.Exp(t), ops.Sub(t, x))
     else:
         loss = ops.Sub(_log_times(t), ops.Mul(t, x))
     if reduction == "batchmean":
         count = input.shape[0] if input.array.ndim else 1
-        return ops.Div(ops.ReduceSum(loss, keepdims=0), number(count, loss))
+        return ops.Div(ops.ReduceSum(loss, keepdims=0), scalar_like(count, loss))
     return reduced(loss, reduction)
 
 
 def _log_times(t: Tensor) -> Tensor:
     """t·log t, 0 at 0."""
-    none = ops.Equal(t, number(0.0, t))
-    return ops.Where(none, number(0.0, t), ops.Mul(t, ops.Log(ops.Where(none, number(1.0, t), t))))
+    none = ops.Equal(t, scalar_like(0.0, t))
+    return ops.Where(none, scalar_like(0.0, t), ops.Mul(t, ops.Log(ops.Where(none, scalar_like(1.0, t), t))))
 
 
 @by_policy
@@ -224,19 +230,19 @@ def poisson_nll_loss(
     """exp(x) - t·x, or without `log_input` x - t·log(x + eps); `full` adds Stirling's term where t > 1.
     `torch.nn.functional.poisson_nll_loss`."""
     reduction = legacy(size_average, reduce, reduction)
-    x, t = meet(floats(input), floats(target))
+    x, t = promote_operands(floats(input), floats(target))
     if log_input:
         loss = ops.Sub(ops.Exp(x), ops.Mul(t, x))
     else:
-        loss = ops.Sub(x, ops.Mul(t, ops.Log(ops.Add(x, number(eps, x)))))
+        loss = ops.Sub(x, ops.Mul(t, ops.Log(ops.Add(x, scalar_like(eps, x)))))
     if full:
-        large = ops.Greater(t, number(1.0, t))
-        safe = ops.Where(large, t, number(1.0, t))
+        large = ops.Greater(t, scalar_like(1.0, t))
+        safe = ops.Where(large, t, scalar_like(1.0, t))
         stirling = ops.Add(
             ops.Sub(ops.Mul(safe, ops.Log(safe)), safe),
-            ops.Mul(ops.Log(ops.Mul(safe, number(2 * math.pi, t))), number(0.5, t)),
+            ops.Mul(ops.Log(ops.Mul(safe, scalar_like(2 * math.pi, t))), scalar_like(0.5, t)),
         )
-        loss = ops.Add(loss, ops.Where(large, stirling, number(0.0, t)))
+        loss = ops.Add(loss, ops.Where(large, stirling, scalar_like(0.0, t)))
     return reduced(loss, reduction)
 
 
@@ -259,26 +265,24 @@ def gaussian_nll_loss(
         ShapeError: another shape of var.
         ArgumentError: (outside a recording) a negative variance.
     """
-    x, t = meet(input, target)
+    x, t = promote_operands(input, target)
     floating("gaussian_nll_loss", x)
-    v = var if isinstance(var, Tensor) else number(float(var), x)
-    shape, own = x.array.shape, v.array.shape
+    v = var if isinstance(var, Tensor) else scalar_like(float(var), x)
+    shape, own = x.static_shape, v.static_shape
     if own != shape and v.array.ndim:
         if shape[:-1] == own:
             v = v.unsqueeze(-1)
         elif shape[:-1] != own[:-1] or own[-1] != 1:
-            raise ShapeError(
-                "a variance does not fit", where=place(), expected=f"var {list(shape)}", got=f"var {list(own)}"
-            )
-    x, v = meet(x, v)
+            raise ShapeError("a variance does not fit", expected=f"var {list(shape)}", got=f"var {list(own)}")
+    x, v = promote_operands(x, v)
     if MODE.get().recording is None and v.array.size and float(v.array.min()) < 0:
-        raise ArgumentError("a variance is 0 or more", where=place(), got=str(v.array.min()))
+        raise ArgumentError("a variance is 0 or more", got=str(v.array.min()))
     # the gradient passes as if nothing were clamped, so that a variance that fell below eps can rise again
-    v = ops.Add(v, ops.Sub(ops.Clip(v.detach(), number(eps, v)), v.detach()))
+    v = ops.Add(v, ops.Sub(ops.Clip(v.detach(), scalar_like(eps, v)), v.detach()))
     difference = ops.Sub(x, t)
-    loss = ops.Mul(ops.Add(ops.Log(v), ops.Div(ops.Mul(difference, difference), v)), number(0.5, x))
+    loss = ops.Mul(ops.Add(ops.Log(v), ops.Div(ops.Mul(difference, difference), v)), scalar_like(0.5, x))
     if full:
-        loss = ops.Add(loss, number(0.5 * math.log(2 * math.pi), loss))
+        loss = ops.Add(loss, scalar_like(0.5 * math.log(2 * math.pi), loss))
     return reduced(loss, reduction)
 
 
@@ -292,5 +296,5 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + exp(-target·input)) for targets of 1 and -1. `torch.nn.functional.soft_margin_loss`."""
     broadcastable("soft_margin_loss", input, target)
-    loss = ops.Softplus(ops.Neg(ops.Mul(*meet(input, target))))
+    loss = ops.Softplus(ops.Neg(ops.Mul(*promote_operands(input, target))))
     return reduced(loss, legacy(size_average, reduce, reduction))

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ox import ops
+from ox.core.broadcast import expand_to
+from ox.core.constants import ints, scalar_like, zeros
+from ox.core.promotion import cast
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError, ShapeError
+from ox.nn.functional.arguments import shaped
 from ox.nn.functional.attention import attend, causal_mask
-from ox.nn.functional.common import ints, number, shaped
-from ox.nn.functional.linear import linear
-from ox.operands import cast
-from ox.ops.broadcast import expand_to, zeros
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.nn.functional.projections import linear
+from ox.tensors.tensor import Tensor
+
+__all__ = ["multi_head_attention_forward"]
 
 
 def multi_head_attention_forward(
@@ -58,7 +60,7 @@ def multi_head_attention_forward(
         key_padding_mask: [N, S], or [S] without a batch.
         attn_mask: [T, S] or [N·heads, T, S].
         static_k, static_v: [N·heads, S, E/heads], in place of the projected ones.
-        is_causal: position t sees positions up to t; may stand for an `attn_mask` that says the same.
+        is_causal: position t sees positions up to t; may replace an equal `attn_mask`.
         batch_first: query is [N, T, E] and so on (PyTorch has this in its module alone).
 
     Raises:
@@ -75,7 +77,7 @@ def multi_head_attention_forward(
     q, k, v = _project(query, key, value, weights_in, in_proj_bias)
     time, batch = (1, 0) if batch_first else (0, 1)
     t, n = q.shape[time], q.shape[batch]
-    more = 0  # keys that no mask speaks of
+    more = 0  # keys that are not in the masks
     if bias_k is not None and bias_v is not None:
         k, v = (
             ops.Concat(x, expand_to(b, [n, 1, x.shape[2]] if batch_first else [1, n, x.shape[2]]), axis=time)
@@ -105,7 +107,7 @@ def multi_head_attention_forward(
 
 
 def _check_ranks(query: Tensor, key: Tensor, value: Tensor, features: int, heads: int, batch_first: bool) -> None:
-    q, k, v = query.array.shape, key.array.shape, value.array.shape
+    q, k, v = query.static_shape, key.static_shape, value.static_shape
     what = None
     if len(q) not in (2, 3) or len(k) != len(q) or len(v) != len(q):
         lead = ("batch, T", "batch, S") if batch_first else ("T, batch", "S, batch")
@@ -119,7 +121,6 @@ def _check_ranks(query: Tensor, key: Tensor, value: Tensor, features: int, heads
     if what is not None:
         raise ShapeError(
             "multi-head attention does not take these dimensions",
-            where=place(),
             expected=what,
             got=", ".join(str(list(x)) for x in (q, k, v)),
         )
@@ -141,7 +142,7 @@ def _project(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not isinstance(weights, tuple):
         if query is key and key is value:
-            return ops.Split(linear(query, weights, bias), axis=-1, num_outputs=3, outputs=3)  # type: ignore[no-any-return]
+            return ops.Split(linear(query, weights, bias), axis=-1, num_outputs=3, outputs=3)
         weights = ops.Split(weights, axis=0, num_outputs=3, outputs=3)
     biases = (None,) * 3 if bias is None else ops.Split(bias, axis=0, num_outputs=3, outputs=3)
     q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
@@ -155,11 +156,9 @@ def _heads(x: Tensor, heads: int, size: int, batch_first: bool) -> Tensor:
 
 
 def _static(x: Tensor, batch: Any, heads: int, size: int) -> Tensor:
-    shape = x.array.shape
+    shape = x.static_shape
     if len(shape) != 3 or shape[0] != int(batch) * heads or shape[2] != size:
-        raise ShapeError(
-            "static keys and values", where=place(), expected=f"[{int(batch) * heads}, S, {size}]", got=str(list(shape))
-        )
+        raise ShapeError("static keys and values", expected=f"[{int(batch) * heads}, S, {size}]", got=str(list(shape)))
     return shaped(x, [batch, heads, x.shape[1], size])
 
 
@@ -188,7 +187,7 @@ def _masks(
             _check_mask("attn_mask", given, [(int(t), int(own)), (int(n) * heads, int(t), int(own))])
             part = given if given.array.ndim == 2 else shaped(given, [n, heads, t, own])
         if more:
-            nothing = number(False if part.array.dtype == bool_ else 0.0, part)
+            nothing = scalar_like(False if part.array.dtype == bool_ else 0.0, part)
             part = ops.Pad(part, ints(0, more), nothing, ints(-1))
         if part.array.dtype == bool_:
             forbidden.append(part)
@@ -196,7 +195,7 @@ def _masks(
             added.append(cast(part, like.array.dtype))
     if is_causal and mask is None:
         lower = causal_mask(t, own, like.array.dtype)
-        added.append(ops.Pad(lower, ints(0, more), number(0.0, lower), ints(-1)) if more else lower)
+        added.append(ops.Pad(lower, ints(0, more), scalar_like(0.0, lower), ints(-1)) if more else lower)
     allowed = ops.Not(forbidden[0] if len(forbidden) == 1 else ops.Or(*forbidden)) if forbidden else None
     bias = None if not added else added[0] if len(added) == 1 else ops.Add(*added)
     return allowed, bias
@@ -204,16 +203,8 @@ def _masks(
 
 def _check_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]]) -> None:
     if mask.array.dtype != bool_ and not is_floating(mask.array.dtype):
-        raise DTypeError(
-            f"{name} is not of {mask.array.dtype}",
-            where=place(),
-            expected="bool or a floating type",
-            hint="mask.bool()",
-        )
-    if mask.array.shape not in shapes:
+        raise DTypeError(f"{name} is not of {mask.array.dtype}", expected="bool or a floating type", hint="mask.bool()")
+    if mask.static_shape not in shapes:
         raise ShapeError(
-            f"{name} does not fit",
-            where=place(),
-            expected=" or ".join(str(list(s)) for s in shapes),
-            got=str(list(mask.array.shape)),
+            f"{name} does not fit", expected=" or ".join(str(list(s)) for s in shapes), got=str(list(mask.static_shape))
         )

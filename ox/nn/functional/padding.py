@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import scalar_like
+from ox.core.symbolic import Dim, size_tensor
+from ox.core.views import in_own_memory
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.functional.common import number, one_of
-from ox.ops.dim import Dim, size_tensor
-from ox.ops.explain import place
-from ox.taken import takes_tensors
-from ox.tensor import Tensor
-from ox.views import apart
+from ox.nn.functional.arguments import one_of
+from ox.tensors.tensor import Tensor
+
+__all__ = ["pad"]
 
 MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-@takes_tensors
+@check_tensor_arguments
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Pad or, where negative, crop the last dimensions, innermost first: (left, right, top, bottom, ...).
     `torch.nn.functional.pad`, ONNX Pad.
@@ -29,11 +31,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     """
     one_of(mode, "mode", tuple(MODES))
     amounts = [p if isinstance(p, Dim) else int(p) for p in pad]  # a Dim stays computed
-    shape, rank, count = input.array.shape, input.array.ndim, len(amounts) // 2
+    shape, rank, count = input.static_shape, input.array.ndim, len(amounts) // 2
     if len(amounts) % 2 or count > rank:
         raise ArgumentError(
             "pad takes a begin and an end for each dimension, last dimension first",
-            where=place(),
             expected=f"pairs for at most {rank} dimensions",
             got=str(tuple(pad)),
         )
@@ -43,10 +44,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     for i in range(count):
         begin[rank - 1 - i], end[rank - 1 - i] = amounts[2 * i], amounts[2 * i + 1]
     if any(n + b + e < 0 for n, b, e in zip(shape, begin, end, strict=True)):
-        raise ShapeError("padding crops more than there is", where=place(), got=f"pad {tuple(pad)} of {list(shape)}")
+        raise ShapeError("padding crops more than there is", got=f"pad {tuple(pad)} of {list(shape)}")
     if mode == "constant":
-        made = ops.Pad(input, size_tensor([*begin, *end]), number(0 if value is None else value, input))
-        return apart(made, input)
+        made = ops.Pad(input, size_tensor([*begin, *end]), scalar_like(0 if value is None else value, input))
+        return in_own_memory(made, input)
     if mode == "circular" and any(a < 0 for a in amounts):
         # what is cropped does not come round again
         input = ops.Pad(input, size_tensor([min(a, 0) for a in (*begin, *end)]))
@@ -55,14 +56,13 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _check(shape: Any, amounts: list[int], mode: str, value: float | None) -> None:
-    """What PyTorch asks of the modes that copy: one to three dimensions, and enough to copy from."""
+    """Check the limits of the modes that copy, as PyTorch does: one to three dimensions, and enough values to copy."""
     count = len(amounts) // 2
     if value is not None and value != 0:
-        raise ArgumentError(f"padding by {mode!r} takes no value", where=place(), got=str(value))
+        raise ArgumentError(f"padding by {mode!r} takes no value", got=str(value))
     if not 1 <= count <= 3 or len(shape) not in (count + 1, count + 2):
         raise ShapeError(
             f"padding by {mode!r} is for the last one to three dimensions, of {count + 1} or {count + 2} here",
-            where=place(),
             got=f"{len(amounts)} amounts for input {list(shape)}",
         )
     for i in range(count):
@@ -70,6 +70,5 @@ def _check(shape: Any, amounts: list[int], mode: str, value: float | None) -> No
         if (mode == "reflect" and most >= n) or (mode == "circular" and most > n) or (not n and most > 0):
             raise ShapeError(
                 f"padding by {mode!r} copies at most {n - 1 if mode == 'reflect' else n} places of {n}",
-                where=place(),
                 got=f"pad {tuple(amounts)} of {list(shape)}",
             )

@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox import ops
+from ox.core.constants import ints, scalar_like, zeros
+from ox.core.promotion import cast
+from ox.core.symbolic import Dim
 from ox.dtypes import float64
 from ox.errors import ArgumentError, DTypeError, ShapeError
-from ox.nn.functional.common import batched, ints, number, product, several, shaped, with_indices
-from ox.operands import cast
-from ox.ops.broadcast import zeros
-from ox.ops.dim import Dim
-from ox.ops.explain import place
-from ox.ops.window import Window, pad_to
-from ox.tensor import Tensor
+from ox.nn.functional.arguments import batched, product, several, shaped, with_indices
+from ox.ops.nn.window import Window, pad_to
+from ox.tensors.tensor import Tensor
+
+__all__ = [
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d",
+    "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d", "max_pool3d_with_indices",
+    "max_unpool1d", "max_unpool2d", "max_unpool3d",
+]  # fmt: skip
 
 Size = int | Sequence[int]
 
@@ -27,7 +32,7 @@ def _attributes(
     strides = size if stride is None or stride == [] or stride == () else several(stride, rank, "stride", 1)
     dilations = several(dilation, rank, "dilation", 1)
     if any(2 * p > d * (k - 1) + 1 for p, k, d in zip(pads, size, dilations, strict=True)):
-        raise ArgumentError("padding can be at most half the kernel", where=place(), got=f"{pads} for kernel {size}")
+        raise ArgumentError("padding can be at most half the kernel", got=f"{pads} for kernel {size}")
     attributes: dict[str, Any] = {"kernel_shape": [*size], "strides": [*strides]}
     if any(pads):
         attributes["pads"] = [*pads, *pads]
@@ -36,6 +41,12 @@ def _attributes(
     if ceil_mode:
         attributes["ceil_mode"] = 1
     return attributes
+
+
+def _is_global(x: Tensor, attributes: dict[str, Any]) -> bool:
+    """Whether the window is the image, by sizes that a recording leaves open, which no attribute can hold."""
+    kernel = attributes["kernel_shape"]
+    return any(isinstance(k, Dim) for k in kernel) and kernel == list(x.shape[2:]) and "pads" not in attributes
 
 
 def _max_pool(
@@ -54,11 +65,12 @@ def _max_pool(
     dtype = x.array.dtype
     x = cast(x, float64) if dtype.kind in "iu" else x  # ONNX takes floats
     if not return_indices:
-        y = cast(ops.MaxPool(x, **attributes), dtype)
+        pooled = ops.GlobalMaxPool(x) if _is_global(x, attributes) else ops.MaxPool(x, **attributes)
+        y = cast(pooled, dtype)
         return y if one is None else ops.Squeeze(y, ints(0))
     y, flat = ops.MaxPool(x, **attributes, outputs=2)
     y = cast(y, dtype)
-    where = ops.Mod(flat, number(product(x.shape[2:]), flat))
+    where = ops.Mod(flat, scalar_like(product(x.shape[2:]), flat))
     return (y, where) if one is None else (ops.Squeeze(y, ints(0)), ops.Squeeze(where, ints(0)))
 
 
@@ -128,12 +140,14 @@ def _avg_pool(
         )
     attributes = _attributes(rank, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
-        raise ArgumentError("divisor_override is not 0", where=place())
+        raise ArgumentError("divisor_override is not 0")
     one = batched(input, f"AvgPool{rank}d", rank)
     x = input if one is None else one
-    if divisor_override is not None:
+    if divisor_override is None and _is_global(x, attributes):
+        y = ops.GlobalAveragePool(x)
+    elif divisor_override is not None:
         y = _sums(x, attributes) if ceil_mode else ops.AveragePool(x, **attributes, count_include_pad=1)
-        y = ops.Div(ops.Mul(y, number(product(attributes["kernel_shape"]), y)), number(divisor_override, y))
+        y = ops.Div(ops.Mul(y, scalar_like(product(attributes["kernel_shape"]), y)), scalar_like(divisor_override, y))
     else:
         if "pads" in attributes and count_include_pad:
             attributes["count_include_pad"] = 1
@@ -151,7 +165,7 @@ def _sums(x: Tensor, attributes: dict[str, Any]) -> Tensor:
     else:
         places = tuple(window.outputs(sizes))
     reached = [(p - 1) * s + k for p, s, k in zip(places, strides, kernel, strict=True)]
-    x = pad_to(x, [before for before, _ in window.placed(sizes)], reached)
+    x = pad_to(x, [before for before, _ in window.padding(sizes)], reached)
     return ops.AveragePool(x, kernel_shape=kernel, strides=strides)
 
 
@@ -202,17 +216,17 @@ def _lp_pool(
     rank: int, input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None, ceil_mode: bool
 ) -> Tensor:
     if norm_type == 0:
-        raise ArgumentError("there is no 0-norm to pool by", where=place())
+        raise ArgumentError("there is no 0-norm to pool by")
     if math.isinf(norm_type):
         # the power that all others tend to: the greatest size, or the smallest
         size = ops.Abs(input) if norm_type > 0 else ops.Neg(ops.Abs(input))
         most: Tensor = _max_pool(rank, size, kernel_size, stride, 0, 1, ceil_mode, False)
         return most if norm_type > 0 else ops.Neg(most)
-    means = _avg_pool(rank, ops.Pow(input, number(norm_type, input)), kernel_size, stride, 0, ceil_mode, True)
+    means = _avg_pool(rank, ops.Pow(input, scalar_like(norm_type, input)), kernel_size, stride, 0, ceil_mode, True)
     if means.node is not None:  # the root's slope at 0 counts as 0
-        means = ops.Where(ops.Equal(means, number(0, means)), number(0, means), means)
-    sums = ops.Mul(means, number(product(several(kernel_size, rank, "kernel_size", 1)), means))
-    return ops.Pow(sums, number(1 / norm_type, sums))
+        means = ops.Where(ops.Equal(means, scalar_like(0, means)), scalar_like(0, means), means)
+    sums = ops.Mul(means, scalar_like(product(several(kernel_size, rank, "kernel_size", 1)), means))
+    return ops.Pow(sums, scalar_like(1 / norm_type, sums))
 
 
 def lp_pool1d(
@@ -248,15 +262,14 @@ def _max_unpool(
 ) -> Tensor:
     kernel, pads = several(kernel_size, rank, "kernel_size", 1), several(padding, rank, "padding", 0)
     strides = kernel if stride is None else several(stride, rank, "stride", 1)
-    if indices.array.shape != input.array.shape:
+    if indices.static_shape != input.static_shape:
         raise ShapeError(
             f"max_unpool{rank}d takes an index for each value",
-            where=place(),
-            expected=f"indices {list(input.array.shape)}",
-            got=f"indices {list(indices.array.shape)}",
+            expected=f"indices {list(input.static_shape)}",
+            got=f"indices {list(indices.static_shape)}",
         )
     if indices.array.dtype != "int64":
-        raise DTypeError("indices are int64", where=place(), got=str(indices.array.dtype))
+        raise DTypeError("indices are int64", got=str(indices.array.dtype))
     one = batched(input, f"MaxUnpool{rank}d", rank)
     x, at = (input, indices) if one is None else (one, ops.Unsqueeze(indices, ints(0)))
     usual = [(n - 1) * s + k - 2 * p for n, s, k, p in zip(x.shape[2:], strides, kernel, pads, strict=True)]
@@ -268,7 +281,6 @@ def _max_unpool(
         ):
             raise ShapeError(
                 "output_size is no size of an input that was pooled to this",
-                where=place(),
                 expected=f"within less than a stride {strides} of {usual}",
                 got=str(list(output_size)),
             )

@@ -11,15 +11,14 @@ import numpy as np
 from ox import ops
 from ox.dtypes import is_floating
 from ox.errors import DTypeError, ShapeError
-from ox.nn.functional.common import one_of
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.nn.functional.arguments import one_of
+from ox.tensors.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
 def legacy(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction, which two older arguments may say instead: `reduce` whether, `size_average` how."""
+    """The reduction, from `reduction` or from the two deprecated arguments `reduce` and `size_average`."""
     if size_average is None and reduce is None:
         return reduction
     average, whether = size_average is not False, reduce is not False
@@ -38,12 +37,11 @@ def reduced(loss: Tensor, reduction: str) -> Tensor:
 
 def same_shape(name: str, input: Tensor, target: Tensor) -> None:
     """Raise ShapeError unless both have one shape."""
-    if input.array.shape != target.array.shape:
+    if input.static_shape != target.static_shape:
         raise ShapeError(
             f"{name} compares values one by one",
-            where=place(),
-            expected=f"target {list(input.array.shape)}",
-            got=f"target {list(target.array.shape)}",
+            expected=f"target {list(input.static_shape)}",
+            got=f"target {list(target.static_shape)}",
             hint="target.reshape(input.shape), or target.unsqueeze(1) for an output of one column",
         )
 
@@ -51,7 +49,7 @@ def same_shape(name: str, input: Tensor, target: Tensor) -> None:
 def broadcastable(name: str, input: Tensor, target: Tensor) -> None:
     """Warn of another shape of the target, as PyTorch does; raise ShapeError where the two do not meet, or each value
     meets more than one: [n] with [n, 1] would make n² differences."""
-    a, b = input.array.shape, target.array.shape
+    a, b = input.static_shape, target.static_shape
     if a == b:
         return
     if not _meet_singly(a, b):
@@ -71,22 +69,17 @@ def floating(name: str, *inputs: Tensor) -> None:
     """Raise DTypeError unless all are floats."""
     for x in inputs:
         if not is_floating(x.array.dtype):
-            raise DTypeError(
-                f"{name} does not take {x.array.dtype}", where=place(), expected="a floating type", hint="x.float()"
-            )
+            raise DTypeError(f"{name} does not take {x.array.dtype}", expected="a floating type", hint="x.float()")
 
 
 def classes(name: str, target: Tensor, shape: Sequence[int], for_input: Sequence[int]) -> None:
     """Raise unless target holds integers and has the shape that belongs to the input's."""
     t = target.array
     if t.dtype.kind not in "iu":
-        raise DTypeError(
-            f"{name} does not take a {t.dtype} target", where=place(), expected="int64 classes", hint="target.long()"
-        )
+        raise DTypeError(f"{name} does not take a {t.dtype} target", expected="int64 classes", hint="target.long()")
     if t.shape != tuple(shape):
         raise ShapeError(
             f"{name} cannot score {list(for_input)} against {list(t.shape)}",
-            where=place(),
             expected=f"target {list(shape)} for input {list(for_input)}",
             got=f"target {list(t.shape)}",
         )

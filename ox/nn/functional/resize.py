@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from ox import ops
+from ox.core.argument_errors import check_tensor_arguments
+from ox.core.constants import number
+from ox.core.operator import as_input
+from ox.core.promotion import cast
+from ox.core.symbolic import Dim, size_tensor
 from ox.dtypes import float32, float64, int64, onnx_type, uint8
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.functional.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
-from ox.nn.functional.common import one_of, several
-from ox.operands import cast
-from ox.ops.dim import Dim, size_tensor
-from ox.ops.explain import place
-from ox.ops.numeric import number
-from ox.ops.operator import as_input
-from ox.taken import takes_tensors
-from ox.tensor import Tensor
+from ox.nn.functional.adaptive_pool import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from ox.nn.functional.arguments import one_of, several
+from ox.tensors.tensor import Tensor
+
+__all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]
 
 Size = int | Sequence[int]
 Scale = float | Sequence[float]
@@ -28,7 +29,7 @@ _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 _MODES = ("nearest", "nearest-exact", "area", *_RANKS)
 
 
-@takes_tensors
+@check_tensor_arguments
 def interpolate(
     input: Tensor,
     size: Size | None = None,
@@ -54,27 +55,20 @@ def interpolate(
     if not 1 <= rank <= 3 or _RANKS.get(mode, rank) != rank:
         expected = f"{_RANKS[mode] + 2} dimensions for {mode!r}" if mode in _RANKS else "3, 4 or 5 dimensions"
         raise ShapeError(
-            "interpolate takes [batch, channels, ...]",
-            where=place(),
-            expected=expected,
-            got=f"{list(input.array.shape)}",
+            "interpolate takes [batch, channels, ...]", expected=expected, got=f"{list(input.static_shape)}"
         )
     if align_corners is not None and mode not in _RANKS:
-        raise ArgumentError(f"mode {mode!r} has no corners to align", where=place(), expected=", ".join(_RANKS))
+        raise ArgumentError(f"mode {mode!r} has no corners to align", expected=", ".join(_RANKS))
     if antialias and mode not in ("bilinear", "bicubic"):
-        raise ArgumentError("antialias is for the modes 'bilinear' and 'bicubic'", where=place(), got=repr(mode))
+        raise ArgumentError("antialias is for the modes 'bilinear' and 'bicubic'", got=repr(mode))
     if antialias and align_corners:
-        raise ArgumentError(
-            "antialias with aligned corners is no ONNX Resize", where=place(), hint="align_corners=False"
-        )
+        raise ArgumentError("antialias with aligned corners is no ONNX Resize", hint="align_corners=False")
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
-            "interpolate takes either size or scale_factor",
-            where=place(),
-            got=f"size={size}, scale_factor={scale_factor}",
+            "interpolate takes either size or scale_factor", got=f"size={size}, scale_factor={scale_factor}"
         )
     if size is not None and recompute_scale_factor:
-        raise ArgumentError("recompute_scale_factor is for a scale_factor", where=place(), got=f"size={size}")
+        raise ArgumentError("recompute_scale_factor is for a scale_factor", got=f"size={size}")
     sizes = input.shape[2:]
     scales: list[float] | None = None
     if size is not None:
@@ -83,9 +77,9 @@ def interpolate(
         scales = _scales(scale_factor, rank)
         wanted = [_scaled(n, s) for n, s in zip(sizes, scales, strict=True)]
         if any(n < 1 for n in wanted):
-            raise ShapeError("interpolate would leave nothing", where=place(), got=f"size {[int(n) for n in wanted]}")
-    if not all(input.array.shape[1:]):
-        raise ShapeError("interpolate takes no empty images", where=place(), got=f"input {list(input.array.shape)}")
+            raise ShapeError("interpolate would leave nothing", got=f"size {[int(n) for n in wanted]}")
+    if not all(input.static_shape[1:]):
+        raise ShapeError("interpolate takes no empty images", got=f"input {list(input.static_shape)}")
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[rank - 1](input, tuple(wanted))
     if input.array.dtype == uint8 and not mode.startswith("nearest"):  # rounded, halves up, where ONNX drops fractions
@@ -101,8 +95,8 @@ def interpolate(
     if scales is not None and not recompute_scale_factor and not align_corners:
         # the scale itself counts, not the quotient of the sizes
         factors = as_input(np.array([_fitting(n, s) for n, s in zip(sizes, scales, strict=True)], np.float32))
-        return ops.Resize(input, None, factors, **attributes)  # type: ignore[no-any-return]
-    return ops.Resize(input, None, None, size_tensor(wanted), **attributes)  # type: ignore[no-any-return]
+        return ops.Resize(input, None, factors, **attributes)
+    return ops.Resize(input, None, None, size_tensor(wanted), **attributes)
 
 
 def _attributes(mode: str, align_corners: bool | None, antialias: bool) -> dict[str, Any]:
@@ -124,9 +118,7 @@ def _scales(scale_factor: Any, rank: int) -> list[float]:
     given = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * rank
     if len(given) != rank or not all(isinstance(s, (int, float)) and s > 0 for s in given):
         raise ArgumentError(
-            f"scale_factor is a positive number, or one for each of {rank} dimensions",
-            where=place(),
-            got=repr(scale_factor),
+            f"scale_factor is a positive number, or one for each of {rank} dimensions", got=repr(scale_factor)
         )
     return [float(s) for s in given]
 
@@ -139,7 +131,7 @@ def _scaled(n: int, scale: float) -> Any:
         return n * int(scale)
 
     def make() -> Tensor:
-        product = ops.Mul(ops.Cast(n.tensor, to=onnx_type(float64)), number(scale, float64))
+        product: Any = ops.Mul(ops.Cast(n.tensor, to=onnx_type(float64)), number(scale, float64))
         return ops.Cast(ops.Floor(product), to=onnx_type(int64))
 
     return Dim(floor(int(n) * scale), make)

@@ -6,35 +6,35 @@ import importlib
 import sys
 from typing import Any
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 from ox.errors import ArgumentError
 from ox.nn import *  # noqa: F403
 from ox.nn import __all__ as __all__
 from ox.nn import functional
 from ox.nn import functional as F  # noqa: F401
-from ox.nn.adaptive import _AdaptiveAvgPool as _AdaptiveAvgPoolNd  # noqa: F401
-from ox.nn.adaptive import _AdaptiveMaxPool as _AdaptiveMaxPoolNd  # noqa: F401
-from ox.nn.conv import _ConvNd as _ConvNd
-from ox.nn.conv_transpose import _ConvTransposeNd as _ConvTransposeNd
-from ox.nn.dropout import _DropoutNd as _DropoutNd
-from ox.nn.lazy import LazyModuleMixin as LazyModuleMixin
-from ox.nn.lazy_norm import _LazyNorm as _LazyNormBase  # noqa: F401
-from ox.nn.linear import NonDynamicallyQuantizableLinear as NonDynamicallyQuantizableLinear
-from ox.nn.loss import Loss as _Loss  # noqa: F401
-from ox.nn.loss import WeightedLoss as _WeightedLoss  # noqa: F401
-from ox.nn.padding import _CircularPadNd as _CircularPadNd
-from ox.nn.padding import _ConstantPadNd, _ReflectionPadNd, _ReplicationPadNd  # noqa: F401
-from ox.nn.pool import _AvgPool as _AvgPoolNd  # noqa: F401
-from ox.nn.pool import _LPPool as _LPPoolNd  # noqa: F401
-from ox.nn.pool import _MaxPool as _MaxPoolNd  # noqa: F401
-from ox.nn.pool import _MaxUnpool as _MaxUnpoolNd  # noqa: F401
-from ox.nn.running_norm import _BatchNorm as _BatchNorm
-from ox.nn.running_norm import _InstanceNorm as _InstanceNorm
-from ox.nn.running_norm import _NormBase as _NormBase
-from ox.nn.state import IncompatibleKeys as _IncompatibleKeys  # noqa: F401
-from ox.nn.transformer import _copies as _get_clones  # noqa: F401
+from ox.nn.base.state import IncompatibleKeys as _IncompatibleKeys  # noqa: F401
+from ox.nn.layers.adaptive_pool import _AdaptiveAvgPool as _AdaptiveAvgPoolNd  # noqa: F401
+from ox.nn.layers.adaptive_pool import _AdaptiveMaxPool as _AdaptiveMaxPoolNd  # noqa: F401
+from ox.nn.layers.batch_norm import _BatchNorm as _BatchNorm
+from ox.nn.layers.batch_norm import _InstanceNorm as _InstanceNorm
+from ox.nn.layers.batch_norm import _NormBase as _NormBase
+from ox.nn.layers.conv import _ConvNd as _ConvNd
+from ox.nn.layers.conv_transpose import _ConvTransposeNd as _ConvTransposeNd
+from ox.nn.layers.dropout import _DropoutNd as _DropoutNd
+from ox.nn.layers.lazy import LazyModuleMixin as LazyModuleMixin
+from ox.nn.layers.lazy_norm import _LazyNorm as _LazyNormBase  # noqa: F401
+from ox.nn.layers.linear import NonDynamicallyQuantizableLinear as NonDynamicallyQuantizableLinear
+from ox.nn.layers.loss import Loss as _Loss  # noqa: F401
+from ox.nn.layers.loss import WeightedLoss as _WeightedLoss  # noqa: F401
+from ox.nn.layers.padding import _CircularPadNd as _CircularPadNd
+from ox.nn.layers.padding import _ConstantPadNd, _ReflectionPadNd, _ReplicationPadNd  # noqa: F401
+from ox.nn.layers.pool import _AvgPool as _AvgPoolNd  # noqa: F401
+from ox.nn.layers.pool import _LPPool as _LPPoolNd  # noqa: F401
+from ox.nn.layers.pool import _MaxPool as _MaxPoolNd  # noqa: F401
+from ox.nn.layers.pool import _MaxUnpool as _MaxUnpoolNd  # noqa: F401
+from ox.nn.layers.transformer import _copies as _get_clones  # noqa: F401
 from ox.nn.utils.rnn import PackedSequence as PackedSequence
-from ox.tensor import Tensor as Tensor
+from ox.tensors.tensor import Tensor as Tensor
 
 
 def _get_activation_fn(activation: str) -> Any:
@@ -55,4 +55,4 @@ for _file in (
 _ntuple = importlib.import_module(f"{__name__}.utils")._ntuple
 _single, _pair, _triple = map(_ntuple, (1, 2, 3))
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

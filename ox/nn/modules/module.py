@@ -1,12 +1,12 @@
 """`torch.nn.modules.module`."""
 
-from ox.nn.hooks import (
+from ox.nn.base.hooks import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
     register_module_full_backward_pre_hook,
 )
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 
 __all__ = [
     "Module",

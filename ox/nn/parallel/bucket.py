@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.core.operator import make_tensor
+from ox.tensors.tensor import Tensor
 
 FIRST = 1 << 20  # bytes of the first bucket, as in PyTorch: small, so that the first collective starts early
 
@@ -16,7 +16,7 @@ FIRST = 1 << 20  # bytes of the first bucket, as in PyTorch: small, so that the 
 class Bucket:
     """Some parameters' gradients in flat memory that lives as long as the model: no step allocates.
 
-    `indices` are the parameters' numbers in the order of the memory. Behind them lies one element more, in which ranks
+    `indices` are the parameters' numbers in the order of the memory. After them comes one more element, in which ranks
     tell each other that they lack a gradient.
     """
 
@@ -25,27 +25,27 @@ class Bucket:
         members = [parameters[i] for i in indices]
         like = members[0].array
         sizes = [int(p.array.size) for p in members]
-        self.whole = make_tensor(np.zeros_like(like, shape=(sum(sizes) + 1,)))  # where `like` lives
-        self.flag = self.whole.array[-1:]
+        self.flat = make_tensor(np.zeros_like(like, shape=(sum(sizes) + 1,)))  # where `like` lives
+        self.flag = self.flat.array[-1:]
         ends = np.cumsum(sizes).tolist()
         self.gradients = [
-            make_tensor(self.whole.array[end - size : end].reshape(p.array.shape))
+            make_tensor(self.flat.array[end - size : end].reshape(p.static_shape))
             for p, size, end in zip(members, sizes, ends, strict=True)
         ]
         self.waiting = len(indices)
         self.work: Any = None
-        self.landed: Callable[[], None] | None = None  # ends the span in the profiler
+        self.end_span: Callable[[], None] | None = None  # ends the span in the profiler
 
     @property
     def nbytes(self) -> int:
-        return int(self.whole.array.nbytes)
+        return int(self.flat.array.nbytes)
 
     def slots(self) -> Iterator[tuple[int, Tensor]]:
         """Each parameter's number, and its gradient's place."""
         return zip(self.indices, self.gradients, strict=True)
 
 
-def assigned(parameters: Sequence[Tensor], order: Sequence[int], first: int, cap: int) -> list[Bucket]:
+def assign_buckets(parameters: Sequence[Tensor], order: Sequence[int], first: int, cap: int) -> list[Bucket]:
     """Buckets of one element type and device each, filled in `order`; the first closes at `first` bytes, the others at
     `cap`. PyTorch's `compute_bucket_assignment_by_size`."""
     filling: dict[Any, list[int]] = {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ox.core.warn_once import no_effect
 from ox.devices import cuda
-from ox.nn.module import Module
-from ox.notice import no_effect
+from ox.nn.base.module import Module
 
 _SEVERAL = "one device computes; for several, nn.parallel.DistributedDataParallel and ox launch --nproc 2 script.py"
 
@@ -22,7 +22,7 @@ class DataParallel(Module):
     Args:
         module: the module; it stays as the attribute `module`.
         device_ids, output_device, dim: PyTorch's, for splitting; where there are several GPUs to split over, a warning
-            says once that it is not done.
+            warns once that this is not supported.
     """
 
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:

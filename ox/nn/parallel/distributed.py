@@ -9,21 +9,20 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ox import distributed as dist
-from ox.distributed.coalesced import share
+from ox.core.mode import MODE, switch_mode
+from ox.distributed.coalesced import broadcast_coalesced
 from ox.distributed.world import resolve
 from ox.errors import ArgumentError, GradientError
-from ox.nn.module import Module
-from ox.nn.parallel.agreement import agree
+from ox.nn.base.module import Module
+from ox.nn.base.uninitialized import is_lazy
 from ox.nn.parallel.join import Join
+from ox.nn.parallel.model_check import check_same_on_all_ranks
 from ox.nn.parallel.reducer import CommHook, Reducer
-from ox.nn.uninitialized import is_lazy
-from ox.ops.mode import MODE, switched
-from ox.where import users_line
 
 _groups: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-def _own_group() -> Any:
+def _ddp_group() -> Any:
     """The default group's ranks with an order of their own: where ranks use different parameters, their buckets go out
     at different moments, between other collectives of the model."""
     world = resolve(None)
@@ -47,7 +46,7 @@ class DistributedDataParallel(Module):
     Args:
         module: floating parameters, of which one at least requires a gradient.
         device_ids: None, or a list of the one device that the module is on.
-        output_device, dim: taken for PyTorch's sake, where a module could be on several devices of one process.
+        output_device, dim: accepted for PyTorch's scripts; a module is on one device per process.
         broadcast_buffers: give every rank the buffers of rank 0 before a forward that follows one which trained.
         init_sync: compare the ranks' models and give every rank the values of rank 0; without it they must be the same.
         process_group: whose ranks train together; all by default.
@@ -56,12 +55,12 @@ class DistributedDataParallel(Module):
             reaches keeps its ``.grad``. Without it this is an error on every rank.
         check_reduction: of an older PyTorch.
         gradient_as_bucket_view: let ``.grad`` be views of the buckets: no second copy of the gradients, and the next
-            backward writes over what somebody kept of them.
+            backward overwrites gradients that user code keeps a reference to.
         static_graph: the same parameters are used each time; finds unused ones, too.
 
     Raises:
         DistributedError: there is no process group.
-        ArgumentError: nothing to train, a lazy module, several devices; the ranks' models differ, and each rank says
+        ArgumentError: nothing to train, a lazy module, several devices; ranks' models differ; each rank's error shows
             which rank and parameter.
     """
 
@@ -85,15 +84,15 @@ class DistributedDataParallel(Module):
         named = [(name, p) for name, p in module.named_parameters()]
         self._refuse(named, device_ids, bucket_cap_mb)
         self.module, self.dim = module, dim
-        self.process_group = _own_group() if process_group is None else process_group
+        self.process_group = _ddp_group() if process_group is None else process_group
         self.broadcast_buffers, self.find_unused_parameters = broadcast_buffers, find_unused_parameters
         self.gradient_as_bucket_view, self.static_graph = gradient_as_bucket_view, static_graph
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self._join: Join | None = None
         if init_sync:
             everything = [*named, *module._dense_buffers()]
-            agree(everything, self.process_group, "DistributedDataParallel")
-            share([x for _, x in everything], 0, self.process_group, "DistributedDataParallel")
+            check_same_on_all_ranks(everything, self.process_group, "DistributedDataParallel")
+            broadcast_coalesced([x for _, x in everything], 0, self.process_group, "DistributedDataParallel")
         trained = [(name, p) for name, p in named if p.requires_grad]
         cap = max(1, int((25 if bucket_cap_mb is None else bucket_cap_mb) * (1 << 20)))
         finding = find_unused_parameters or static_graph
@@ -104,24 +103,20 @@ class DistributedDataParallel(Module):
         if not any(p.requires_grad for _, p in named):
             raise ArgumentError(
                 "DistributedDataParallel has nothing to average: no parameter requires a gradient",
-                where=users_line(),
                 hint="the module itself",
             )
         lazy = next((name for name, p in named if is_lazy(p)), None)
         if lazy is not None:
-            raise ArgumentError(
-                f"'{lazy}' has no shape yet", where=users_line(), hint="one forward of the module before"
-            )
+            raise ArgumentError(f"'{lazy}' has no shape yet", hint="one forward of the module before")
         if device_ids is not None and len(device_ids) > 1:
             raise ArgumentError(
                 "a process trains on one device",
-                where=users_line(),
                 expected="device_ids None or of one device",
                 got=str(device_ids),
                 hint="ox launch with as many processes as devices",
             )
         if cap is not None and not cap > 0:
-            raise ArgumentError("a bucket has a size", where=users_line(), expected="bucket_cap_mb > 0", got=str(cap))
+            raise ArgumentError("a bucket has a size", expected="bucket_cap_mb > 0", got=str(cap))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
         """A copy of the module, wrapped alike, in the same group."""
@@ -165,12 +160,12 @@ class DistributedDataParallel(Module):
         )
         source = 0
         if self._join is not None:
-            source = self._join.meet(syncs, bool(buffers))
+            source = self._join.before_forward(syncs, bool(buffers))
         if grad:
             reducer.enabled = syncs
         if buffers:
-            with switched(grad=False):
-                share(buffers, source, self.process_group, "DistributedDataParallel")
+            with switch_mode(grad=False):
+                broadcast_coalesced(buffers, source, self.process_group, "DistributedDataParallel")
         self.require_forward_param_sync = syncs
 
     @contextmanager
@@ -206,10 +201,10 @@ class DistributedDataParallel(Module):
         self._join = Join(self, divide_by_initial_world_size, throw_on_early_termination)
         try:
             yield
-            self._join.follow()
+            self._join.join_others()
         finally:
             self._join = None
-            self.reducer.share = self.reducer.world
+            self.reducer.divisor = self.reducer.world
 
     def register_comm_hook(self, state: Any, hook: CommHook) -> None:
         """Let ``hook(state, bucket)`` average a bucket: it returns a future, whose ``wait()`` gives the flat average,
@@ -220,7 +215,7 @@ class DistributedDataParallel(Module):
             ArgumentError: there is one already, or it cannot be called.
         """
         if self.reducer.hook is not None or not callable(hook):
-            raise ArgumentError("register_comm_hook takes one function, once", where=users_line(), got=f"hook {hook!r}")
+            raise ArgumentError("register_comm_hook takes one function, once", got=f"hook {hook!r}")
         self.reducer.hook = (state, hook)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ox import distributed as dist
-from ox.autograd.arrival import follow
+from ox.autograd.grad_ready import add_observer
+from ox.call_site import users_line
+from ox.core.operator import make_tensor
 from ox.dtypes import uint8
 from ox.errors import ArgumentError, GradientError
-from ox.nn.parallel.bucket import FIRST, Bucket, assigned
-from ox.ops.operator import make_tensor
-from ox.profiler import collect
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.nn.parallel.bucket import FIRST, Bucket, assign_buckets
+from ox.profiler import collection
+from ox.tensors.tensor import Tensor
 
 CommHook = Callable[[Any, "GradBucket"], Any]
 
@@ -34,7 +34,7 @@ class GradBucket:
 
     def buffer(self) -> Tensor:
         """Its gradients, flat, not yet divided by the number of ranks; one more element is behind them."""
-        return self._bucket.whole
+        return self._bucket.flat
 
     def gradients(self) -> list[Tensor]:
         """Views of the buffer, one a parameter."""
@@ -48,7 +48,7 @@ class GradBucket:
 
     def set_buffer(self, tensor: Tensor) -> None:
         """Replace what the buffer holds."""
-        self._bucket.whole.array[...] = tensor.array
+        self._bucket.flat.array[...] = tensor.array
 
 
 class Reducer:
@@ -70,7 +70,7 @@ class Reducer:
         self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
         self.group, self.cap, self.find_unused, self.as_view = group, cap, find_unused, as_view
         self.world, self.rank = dist.get_world_size(group), dist.get_rank(group)
-        self.share = self.world  # what a sum of gradients is divided by
+        self.divisor = self.world  # what a sum of gradients is divided by
         self.enabled = False  # whether backward reduces, as the last forward decided
         self.broken: str | None = None
         self.hook: tuple[Any, CommHook] | None = None
@@ -81,21 +81,23 @@ class Reducer:
         self._build(range(len(self.parameters))[::-1])
         self.leaves = [p.node for p in self.parameters]
         self._number = {leaf: i for i, leaf in enumerate(self.leaves)}
-        follow(self)
+        add_observer(self)
         # the parameters must not keep what a model was wrapped in before
-        own = weakref.ref(self)
-        handles = [p.register_post_accumulate_grad_hook(_Hook(own, i)) for i, p in enumerate(self.parameters)]
+        self_reference = weakref.ref(self)
+        handles = [
+            p.register_post_accumulate_grad_hook(_Hook(self_reference, i)) for i, p in enumerate(self.parameters)
+        ]
         weakref.finalize(self, _remove, handles)
 
     def _build(self, order: Sequence[int]) -> None:
-        self.buckets = assigned(self.parameters, order, min(FIRST, self.cap), self.cap)
+        self.buckets = assign_buckets(self.parameters, order, min(FIRST, self.cap), self.cap)
         self._place = {i: (bucket, g) for bucket in self.buckets for i, g in bucket.slots()}
 
     def check(self) -> None:
         """Raise an ArgumentError if a parameter is not what it was when the buckets were made."""
         for i, (p, leaf) in enumerate(zip(self.parameters, self.leaves, strict=True)):
             place = self._place[i][1].array
-            if p.node is not leaf or p.array.dtype != place.dtype or p.array.shape != place.shape:
+            if p.node is not leaf or p.array.dtype != place.dtype or p.static_shape != place.shape:
                 what = "requires_grad" if p.node is not leaf else "the type or shape"
                 raise ArgumentError(
                     f"{what} of '{self.names[i]}' was changed after DistributedDataParallel was made",
@@ -104,7 +106,7 @@ class Reducer:
 
     def check_others(self, module: Any) -> None:
         """Raise an ArgumentError if `module` trains a parameter that was frozen, or was not there, at the beginning:
-        nobody would average its gradient."""
+        its gradient would not be averaged."""
         known = {id(p) for p in self.parameters}
         for name, p in module.named_parameters():
             if p.requires_grad and id(p) not in known:
@@ -116,7 +118,7 @@ class Reducer:
 
     # -- a backward ----------------------------------------------------------------------------------------------
 
-    def starts(self, leaves: Collection[Any], create_graph: bool) -> None:
+    def on_start(self, leaves: Collection[Any], create_graph: bool) -> None:
         reached = {self._number[leaf] for leaf in leaves if leaf in self._number}
         if self._depth:
             self._depth += 1  # a backward inside one of ours: what it brings is waited for at the end
@@ -124,7 +126,6 @@ class Reducer:
             if create_graph:
                 raise GradientError(
                     "backward(create_graph=True) under DistributedDataParallel: an exchange of ranks has no history",
-                    where=users_line() or None,
                     hint="ox.autograd.grad(..., create_graph=True) in the loss, then loss.backward()",
                 )
             self.begin(reached)
@@ -133,7 +134,7 @@ class Reducer:
         """Open the buckets. Parameters that are not `reached` count as ready."""
         self._depth, self._next = 1, 0
         self._missing: list[int] = []
-        self._came = [False] * len(self.parameters)
+        self._has_gradient = [False] * len(self.parameters)
         if self._order is not None:
             self._order = []
         for bucket in self.buckets:
@@ -141,30 +142,29 @@ class Reducer:
             bucket.flag[...] = 0
         for i in range(len(self.parameters)):
             if i not in reached:
-                self._absent(i)
+                self._mark_unused(i)
 
-    def _absent(self, i: int) -> None:
+    def _mark_unused(self, i: int) -> None:
         if not self.find_unused:
             self._missing.append(i)
         if not self._shadowing:
             self._place[i][0].flag[...] = 1
-        self._ready(i)
+        self._mark_ready(i)
 
-    def arrived(self, i: int) -> None:
+    def gradient_ready(self, i: int) -> None:
         if not self._depth:
             return
-        if self._came[i]:
+        if self._has_gradient[i]:
             raise GradientError(
                 f"rank {self.rank}: '{self.names[i]}' got two gradients in one backward, after the first had gone out",
-                where=users_line() or None,
                 hint="one backward for all losses, or model.no_sync() around all but the last",
             )
         if self._order is not None:
             self._order.append(i)
-        self._ready(i)
+        self._mark_ready(i)
 
-    def _ready(self, i: int) -> None:
-        self._came[i] = True
+    def _mark_ready(self, i: int) -> None:
+        self._has_gradient[i] = True
         bucket, place = self._place[i]
         self._fill(self.parameters[i].grad, place, i)
         bucket.waiting -= 1
@@ -180,33 +180,34 @@ class Reducer:
         if grad.is_sparse:
             raise GradientError(
                 f"DistributedDataParallel averages no sparse gradients: '{self.names[i]}' got one",
-                where=users_line() or None,
                 hint="nn.Embedding(..., sparse=False)",
             )
         # divided before they are summed: halves would overflow otherwise
-        share = 1 if self.hook is not None else self.share
+        share = 1 if self.hook is not None else self.divisor
         np.multiply(grad.array, place.array.dtype.type(1 / share), out=place.array)
 
     def _send(self, bucket: Bucket) -> None:
-        bucket.landed = collect.in_flight(f"DistributedDataParallel.all_reduce bucket {bucket.number}", backward=True)
+        bucket.end_span = collection.in_flight(
+            f"DistributedDataParallel.all_reduce bucket {bucket.number}", backward=True
+        )
         if self.hook is None:
-            bucket.work = dist.all_reduce(bucket.whole, group=self.group, async_op=True)
+            bucket.work = dist.all_reduce(bucket.flat, group=self.group, async_op=True)
         else:
             state, hook = self.hook
             bucket.work = hook(state, GradBucket(bucket, self.parameters, bucket is self.buckets[-1], self.group))
 
     def poll(self) -> None:
-        """Drive what is on its way: MPI moves bytes only while it is asked."""
+        """Advance pending collectives: MPI only transfers data while it is polled."""
         for bucket in self.buckets[: self._next]:
-            if bucket.landed is not None and bucket.work.is_completed():
-                self._landed(bucket)
+            if bucket.end_span is not None and bucket.work.is_completed():
+                self._end_span(bucket)
 
-    def _landed(self, bucket: Bucket) -> None:
-        if bucket.landed is not None:
-            bucket.landed()
-            bucket.landed = None
+    def _end_span(self, bucket: Bucket) -> None:
+        if bucket.end_span is not None:
+            bucket.end_span()
+            bucket.end_span = None
 
-    def ends(self, failed: bool) -> None:
+    def on_end(self, failed: bool) -> None:
         if not self._depth:
             return
         self._depth -= 1
@@ -219,37 +220,37 @@ class Reducer:
 
     def finish(self) -> None:
         """Wait for every bucket, and put the averages where the gradients are."""
-        for i in [i for i, came in enumerate(self._came) if not came]:
-            self._absent(i)  # it was within reach, but no gradient came
+        for i in [i for i, came in enumerate(self._has_gradient) if not came]:
+            self._mark_unused(i)  # it was within reach, but no gradient came
         lacking = False
         for bucket in self.buckets:
             result = bucket.work.wait()
-            self._landed(bucket)
+            self._end_span(bucket)
             if self.hook is not None:
-                self._take(bucket, result)
+                self._copy_hook_result(bucket, result)
             lacking = lacking or bool(bucket.flag[0] > 0)
             bucket.work = None
-        # all ranks see the same flags; where none is set, each parameter came on each rank, and nobody need be asked
-        used = self._used() if self.find_unused and (lacking or self.hook is not None) else None
+        # all ranks see the same flags; if none is set, each rank has all gradients and no further collective is needed
+        used = self._used_on_any_rank() if self.find_unused and (lacking or self.hook is not None) else None
         for bucket in self.buckets:
             for i, average in bucket.slots():
                 if used is None or used[i]:
                     self._deliver(self.parameters[i], average)
         if not self.find_unused and (lacking or self._missing):
-            raise self._lacking(lacking)
+            raise self._unused_error(lacking)
         # of a backward in which some rank lacked a gradient there is no order; without a hook all ranks know that
         if self._order and (not self.find_unused or used is None):
-            self._follow_use()
+            self._rebuild_in_arrival_order()
 
-    def _take(self, bucket: Bucket, result: Any) -> None:
+    def _copy_hook_result(self, bucket: Bucket, result: Any) -> None:
         """What a hook's future gave, unless it worked in the buffer."""
         result = result[0] if isinstance(result, (list, tuple)) and result else result
-        if isinstance(result, Tensor) and result.array is not bucket.whole.array:
-            bucket.whole.array[...] = result.array.reshape(-1)
+        if isinstance(result, Tensor) and result.array is not bucket.flat.array:
+            bucket.flat.array[...] = result.array.reshape(-1)
 
-    def _used(self) -> Any:
+    def _used_on_any_rank(self) -> Any:
         """Which parameters have a gradient on any rank; the others keep none."""
-        used = self.there(np.array([p.grad is not None for p in self.parameters], uint8))
+        used = self.to_device_of_gradients(np.array([p.grad is not None for p in self.parameters], uint8))
         dist.all_reduce(used, dist.ReduceOp.MAX, group=self.group)
         return used.cpu().array
 
@@ -259,28 +260,31 @@ class Reducer:
         elif p._grad is None:
             p._grad = make_tensor(average.array.copy())
         else:
-            p._grad.own_memory("DistributedDataParallel")
+            p._grad.ensure_writable("DistributedDataParallel")
             p._grad.array[...] = average.array
-        p._grad.wrote("DistributedDataParallel")
+        p._grad.count_write("DistributedDataParallel")
 
-    def _lacking(self, known: bool) -> GradientError:
-        """The same error on every rank: who lacks what. Where a hook of the user's own has not kept the flag, only the
-        ranks concerned know that there is something to say."""
-        told: list[Any] = [self._missing if rank == self.rank else [] for rank in range(self.world)]
+    def _unused_error(self, known: bool) -> GradientError:
+        """The same error on every rank, with the missing gradients of each. If a communication hook of the user has
+        dropped the flag, only the ranks with missing gradients detect it."""
+        gathered: list[Any] = [self._missing if rank == self.rank else [] for rank in range(self.world)]
         if known:
-            dist.all_gather_object(told, self._missing, group=self.group)
-        lists = [f"rank {r}: " + _listed([self.names[i] for i in lacks]) for r, lacks in enumerate(told) if lacks]
+            dist.all_gather_object(gathered, self._missing, group=self.group)
+        lists = [
+            f"rank {r}: " + _shorten_list([self.names[i] for i in missing])
+            for r, missing in enumerate(gathered)
+            if missing
+        ]
         return GradientError(
             "parameters got no gradient, for the loss does not depend on them",
-            where=users_line() or None,
             expected="a gradient for each parameter on each rank",
             got="none for\n" + "\n".join(lists),
             hint="DistributedDataParallel(..., find_unused_parameters=True), or requires_grad_(False) before it",
         )
 
-    def _follow_use(self) -> None:
+    def _rebuild_in_arrival_order(self) -> None:
         """After the first backward that reached all: buckets in the order in which rank 0 saw gradients come."""
-        order = self.there(np.array(self._order, np.int64))
+        order = self.to_device_of_gradients(np.array(self._order, np.int64))
         dist.broadcast(order, dist.get_global_rank(self.group, 0), group=self.group)
         self._order = None
         self._build(order.tolist())
@@ -291,7 +295,7 @@ class Reducer:
                     place.array[...] = p._grad.array
                     p._grad = place
 
-    def there(self, array: Any) -> Tensor:
+    def to_device_of_gradients(self, array: Any) -> Tensor:
         """A tensor where the gradients are, which is where their collectives work."""
         return make_tensor(array).to(self.parameters[0].device)
 
@@ -323,7 +327,7 @@ class _Hook:
     def __call__(self, _: Tensor) -> None:
         reducer = self.reducer()
         if reducer is not None:
-            reducer.arrived(self.i)
+            reducer.gradient_ready(self.i)
 
 
 def _remove(handles: list[Any]) -> None:
@@ -331,5 +335,5 @@ def _remove(handles: list[Any]) -> None:
         handle.remove()
 
 
-def _listed(names: list[str], most: int = 20) -> str:
+def _shorten_list(names: list[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,11 +1,11 @@
 """Gradients, vectors, normalised weights and fused layers, under the names of `torch.nn.utils`."""
 
 from ox.nn.utils import parametrizations, parametrize, prune, rnn, stateless
-from ox.nn.utils.clip import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from ox.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from ox.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
 from ox.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights, fuse_linear_bn_eval, fuse_linear_bn_weights
 from ox.nn.utils.skip import skip_init
 from ox.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
-from ox.nn.utils.vector import parameters_to_vector, vector_to_parameters
 from ox.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
 __all__ = [

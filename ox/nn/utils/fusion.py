@@ -7,13 +7,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ox import functions as F
+from ox.core.mode import switch_mode
 from ox.errors import ArgumentError, ShapeError
 from ox.functions import zeros_like
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
-from ox.ops.explain import place
-from ox.ops.mode import switched
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 M = TypeVar("M", bound=Module)
 Pair = tuple[Parameter, Parameter]
@@ -35,19 +34,16 @@ def fuse_linear_bn_eval(linear: M, bn: Module) -> M:
     features: Any = bn.num_features
     if features not in (1, linear.out_features):
         raise ShapeError(
-            "the Linear and the normalisation do not fit",
-            where=place(),
-            expected=f"{linear.out_features} features",
-            got=str(features),
+            "the Linear and the normalisation do not fit", expected=f"{linear.out_features} features", got=str(features)
         )
     return _fused(linear, bn, fuse_linear_bn_weights)
 
 
 def _fused(layer: M, bn: Module, fuse: Any) -> M:
     if layer.training or bn.training:
-        raise ArgumentError("only modules in eval mode can be fused", where=place(), hint="model.eval()")
+        raise ArgumentError("only modules in eval mode can be fused", hint="model.eval()")
     if bn._buffers.get("running_mean") is None or bn._buffers.get("running_var") is None:
-        raise ArgumentError("a normalisation without running statistics cannot be fused", where=place())
+        raise ArgumentError("a normalisation without running statistics cannot be fused")
     made = deepcopy(layer)
     parts = made.weight, made.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
     weight, bias = fuse(*parts)
@@ -67,7 +63,7 @@ def fuse_conv_bn_weights(
     transpose: bool = False,
 ) -> Pair:
     """Weight and bias of the one convolution. `torch.nn.utils.fuse_conv_bn_weights`."""
-    with switched(grad=False):
+    with switch_mode(grad=False):
         scale, bias = _affine(conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
         shape = [1] * conv_w.array.ndim
         shape[1 if transpose else 0] = -1
@@ -85,7 +81,7 @@ def fuse_linear_bn_weights(
     bn_b: Tensor | None,
 ) -> Pair:
     """Weight and bias of the one Linear. `torch.nn.utils.fuse_linear_bn_weights`."""
-    with switched(grad=False):
+    with switch_mode(grad=False):
         scale, bias = _affine(linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
         weight = linear_w * scale.unsqueeze(-1)
     return _like(weight, linear_w), _like(bias, linear_w if linear_b is None else linear_b)

@@ -8,12 +8,11 @@ import numpy as np
 
 from ox import functions as F
 from ox import ops, random
+from ox.core.operator import as_input, make_tensor
 from ox.errors import ShapeError
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 from ox.nn.parameter import Buffer
-from ox.ops.explain import place
-from ox.ops.operator import as_input, make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 MAPS = ("matrix_exp", "cayley", "householder")
 
@@ -32,16 +31,16 @@ class Orthogonal(Module):
     def forward(self, X: Tensor) -> Tensor:
         wide = self.shape[-2] < self.shape[-1]
         X = X.mT if wide else X
-        rows, columns = X.array.shape[-2:]
+        rows, columns = X.static_shape[-2:]
         if self.kind == "householder":
             A = lower(X, -1)
             Q = reflections(A, 2.0 / (1.0 + (A * A).sum(-2)))
             # the diagonal holds signs, which are no parameters
-            Q = Q * whole(diagonal(X.detach())).unsqueeze(-2)
+            Q = Q * truncate(diagonal(X.detach())).unsqueeze(-2)
         else:
             X = lower(X, 0)
             if rows != columns:
-                zeros = X.new_zeros(*X.array.shape[:-1], rows - columns)
+                zeros = X.new_zeros(*X.static_shape[:-1], rows - columns)
                 X = F.cat([X, zeros], -1)
             A = X - X.mT
             Q = (exponential(A) if self.kind == "matrix_exp" else cayley(A))[..., :columns]
@@ -55,12 +54,11 @@ class InvertibleOrthogonal(Orthogonal):
     without a base have no inverse in closed form, so setting the matrix is refused there, as in PyTorch."""
 
     def right_inverse(self, Q: Tensor) -> Tensor:
-        if Q.array.shape != self.shape:
+        if Q.static_shape != self.shape:
             raise ShapeError(
                 "this is not the shape of the orthogonal tensor",
-                where=place(),
                 expected=str(list(self.shape)),
-                got=str(list(Q.array.shape)),
+                got=str(list(Q.static_shape)),
             )
         wide = self.shape[-2] < self.shape[-1]
         array = np.asarray(Q.detach().cpu().array, np.float64)
@@ -95,17 +93,17 @@ def lower(X: Tensor, diagonal: int) -> Tensor:
 
 
 def eye(like: Tensor) -> Tensor:
-    return make_tensor(np.eye(like.array.shape[-1], dtype=like.array.dtype)).to(like.device)
+    return make_tensor(np.eye(like.static_shape[-1], dtype=like.array.dtype)).to(like.device)
 
 
 def diagonal(X: Tensor) -> Tensor:
     """[..., rows, columns] to [..., columns], for no fewer rows than columns."""
-    mask = np.eye(*X.array.shape[-2:], dtype=X.array.dtype)
-    return (X * make_tensor(mask).to(X.device)).sum(-2)  # type: ignore[no-any-return]
+    mask = np.eye(*X.static_shape[-2:], dtype=X.array.dtype)
+    return (X * make_tensor(mask).to(X.device)).sum(-2)
 
 
-def whole(x: Tensor) -> Tensor:
-    return F.sign(x) * F.floor(F.abs(x))  # type: ignore[no-any-return]
+def truncate(x: Tensor) -> Tensor:
+    return F.sign(x) * F.floor(F.abs(x))
 
 
 def exponential(A: Tensor) -> Tensor:
@@ -138,9 +136,9 @@ def cayley(A: Tensor) -> Tensor:
 
 def reflections(A: Tensor, tau: Tensor) -> Tensor:
     """The first columns of H₁·H₂·..., Hᵢ = I - τᵢ·vᵢ·vᵢᵀ, with vᵢ the column i of A and 1 on the diagonal."""
-    rows, columns = A.array.shape[-2:]
+    rows, columns = A.static_shape[-2:]
     identity = np.eye(rows, columns, dtype=A.array.dtype)
-    Q: Tensor = as_input(np.ascontiguousarray(np.broadcast_to(identity, A.array.shape))).to(A.device)
+    Q: Tensor = as_input(np.ascontiguousarray(np.broadcast_to(identity, A.static_shape))).to(A.device)
     V = A + make_tensor(identity).to(A.device)
     for i in reversed(range(columns)):
         v = V[..., i : i + 1]

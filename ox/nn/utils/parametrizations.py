@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ox.errors import ArgumentError, BoundsError
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 from ox.nn.parameter import Buffer
 from ox.nn.utils.orthogonal import MAPS, InvertibleOrthogonal, Orthogonal
 from ox.nn.utils.parametrize import register_parametrization
 from ox.nn.utils.spectral_norm import as_matrix, iterate, largest, output_dim, started, unit
 from ox.nn.utils.weight_norm import norm_except_dim
-from ox.ops.explain import place
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class _WeightNorm(Module):
@@ -21,7 +20,7 @@ class _WeightNorm(Module):
         self.dim = dim
 
     def forward(self, g: Tensor, v: Tensor) -> Tensor:
-        return v * (g / norm_except_dim(v, self.dim))  # type: ignore[no-any-return]
+        return v * (g / norm_except_dim(v, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return norm_except_dim(weight, self.dim), weight
@@ -41,13 +40,13 @@ class _SpectralNorm(Module):
         super().__init__()
         rank = weight.array.ndim
         if not -rank <= dim < rank:
-            raise BoundsError(f"dim {dim} is none of the weight's", where=place(), expected=f"{-rank} to {rank - 1}")
+            raise BoundsError(f"dim {dim} is not a dimension of the weight", expected=f"{-rank} to {rank - 1}")
         if n_power_iterations < 1:
-            raise ArgumentError("n_power_iterations is 1 or more", where=place(), got=str(n_power_iterations))
+            raise ArgumentError("n_power_iterations is 1 or more", got=str(n_power_iterations))
         self.n_power_iterations, self.dim, self.eps = n_power_iterations, dim % rank, eps
         if rank > 1:
             matrix = as_matrix(weight.detach(), self.dim)
-            self._u, self._v = (started(weight, size, eps) for size in matrix.array.shape)
+            self._u, self._v = (started(weight, size, eps) for size in matrix.static_shape)
             iterate(matrix, self._u, self._v, 15, eps, u_first=True)
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -56,7 +55,7 @@ class _SpectralNorm(Module):
         matrix = as_matrix(weight, self.dim)
         if self.training:
             iterate(matrix, self._u, self._v, self.n_power_iterations, self.eps, u_first=True)
-        return weight / largest(matrix, self._u, self._v)  # type: ignore[no-any-return]
+        return weight / largest(matrix, self._u, self._v)
 
     def right_inverse(self, value: Tensor) -> Tensor:
         return value
@@ -85,18 +84,18 @@ def orthogonal(
     """
     weight = _existing(module, name)
     if weight.array.ndim < 2:
-        raise ArgumentError("a matrix can be orthogonal", where=place(), got=f"shape {list(weight.array.shape)}")
-    square = weight.array.shape[-1] == weight.array.shape[-2]
+        raise ArgumentError("a matrix can be orthogonal", got=f"shape {list(weight.static_shape)}")
+    square = weight.static_shape[-1] == weight.static_shape[-2]
     kind = orthogonal_map or ("matrix_exp" if square else "householder")
     if kind not in MAPS:
-        raise ArgumentError(f"there is no orthogonal_map {kind!r}", where=place(), expected=", ".join(MAPS))
+        raise ArgumentError(f"there is no orthogonal_map {kind!r}", expected=", ".join(MAPS))
     invertible = use_trivialization or kind == "householder"
-    made = (InvertibleOrthogonal if invertible else Orthogonal)(weight.array.shape, kind, use_trivialization)
+    made = (InvertibleOrthogonal if invertible else Orthogonal)(weight.static_shape, kind, use_trivialization)
     return register_parametrization(module, name, made, unsafe=True)
 
 
 def _existing(module: Module, name: str) -> Any:
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
-        raise ArgumentError(f"{type(module).__name__} has no tensor '{name}'", where=place())
+        raise ArgumentError(f"{type(module).__name__} has no tensor '{name}'")
     return weight

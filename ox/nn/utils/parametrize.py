@@ -8,13 +8,12 @@ from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any
 
+from ox.core.mode import switch_mode
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.containers import ModuleDict, ModuleList
-from ox.nn.module import Module
+from ox.nn.base.module import Module
+from ox.nn.layers.containers import ModuleDict, ModuleList
 from ox.nn.parameter import Buffer, Parameter
-from ox.ops.explain import place
-from ox.ops.mode import switched
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 _cache: ContextVar[dict[Any, Tensor] | None] = ContextVar("ox_parametrizations", default=None)
 
@@ -36,10 +35,10 @@ class ParametrizationList(ModuleList):
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         if not modules:
-            raise ArgumentError("a parametrization needs a module", where=place())
+            raise ArgumentError("a parametrization needs a module")
         super().__init__(modules)
         self.unsafe, self.is_tensor, self.ntensors = unsafe, True, 1
-        with switched(grad=False):
+        with switch_mode(grad=False):
             made: Any = original
             for module in reversed(modules):
                 made = _inverse(module, made, missing=made)
@@ -47,17 +46,17 @@ class ParametrizationList(ModuleList):
             if not unsafe:
                 _alike(original, made, "right_inverse")
             _set(original, made)
-            self._hold("original", original, original)
+            self._store("original", original, original)
         elif isinstance(made, list | tuple):
             self.is_tensor, self.ntensors = False, len(made)
             for i, each in enumerate(made):
-                self._hold(f"original{i}", each, original)
+                self._store(f"original{i}", each, original)
         else:
-            raise ArgumentError("right_inverse returns tensors", where=place(), got=type(made).__name__)
+            raise ArgumentError("right_inverse returns tensors", got=type(made).__name__)
         if not unsafe:
             _alike(original, self(), "the parametrization")
 
-    def _hold(self, name: str, value: Tensor, like: Tensor) -> None:
+    def _store(self, name: str, value: Tensor, like: Tensor) -> None:
         if isinstance(like, Parameter):
             kept = value if isinstance(value, Parameter) else Parameter(value, like.requires_grad)
             self.register_parameter(name, kept)
@@ -73,34 +72,30 @@ class ParametrizationList(ModuleList):
         x: Any = first(*self.originals())
         for module in others:
             x = module(x)
-        return x  # type: ignore[no-any-return]
+        return x
 
     def right_inverse(self, value: Tensor) -> None:
         """Set what is trained so that the tensor becomes `value`.
 
         Raises:
-            ArgumentError: a module does not say how.
+            ArgumentError: a module has no `right_inverse`.
         """
-        with switched(grad=False):
+        with switch_mode(grad=False):
             made: Any = value
             for module in reversed(self._children()):
                 made = _inverse(module, made, missing=None)
                 if made is None:
                     raise ArgumentError(
                         f"{type(module).__name__} has no right_inverse, so its tensor cannot be assigned",
-                        where=place(),
                         hint="def right_inverse(self, value): ...",
                     )
             given = [made] if self.is_tensor else list(made)
             if len(given) != self.ntensors:
                 raise ArgumentError(
-                    "right_inverse gives another number of tensors",
-                    where=place(),
-                    expected=str(self.ntensors),
-                    got=str(len(given)),
+                    "right_inverse gives another number of tensors", expected=str(self.ntensors), got=str(len(given))
                 )
             for own, new in zip(self.originals(), given, strict=True):
-                if own.array.shape != new.array.shape and not self.unsafe:
+                if own.static_shape != new.static_shape and not self.unsafe:
                     _alike(own, new, "right_inverse")
                 _set(own, new)
 
@@ -125,13 +120,12 @@ def _set(own: Tensor, new: Tensor) -> None:
 
 def _alike(own: Tensor, made: Any, what: str) -> None:
     if not isinstance(made, Tensor):
-        raise ArgumentError(f"{what} does not return a tensor", where=place(), got=type(made).__name__)
-    if made.array.shape != own.array.shape or made.array.dtype != own.array.dtype:
+        raise ArgumentError(f"{what} does not return a tensor", got=type(made).__name__)
+    if made.static_shape != own.static_shape or made.array.dtype != own.array.dtype:
         raise ShapeError(
             f"{what} changes the tensor's shape or type",
-            where=place(),
-            expected=f"{own.array.dtype} {list(own.array.shape)}",
-            got=f"{made.array.dtype} {list(made.array.shape)}",
+            expected=f"{own.array.dtype} {list(own.static_shape)}",
+            got=f"{made.array.dtype} {list(made.static_shape)}",
             hint="unsafe=True allows that",
         )
 
@@ -140,7 +134,7 @@ def _property(name: str) -> property:
     def get(self: Any) -> Tensor:
         held = _cache.get()
         if held is None:
-            return self.parametrizations[name]()  # type: ignore[no-any-return]
+            return self.parametrizations[name]()
         key = (self, name)
         if key not in held:
             held[key] = self.parametrizations[name]()
@@ -164,7 +158,7 @@ def _assign(self: Any, name: str, value: Any) -> None:
 
 
 def _copy(self: Any, memo: dict[int, Any]) -> Any:
-    """A copy has a class of its own, as each of the two can lose its parametrizations alone."""
+    """A copy gets its own class, because parametrizations can be removed from either module alone."""
     kind: Any = type(self)
     made: Any = object.__new__(type(kind.__name__, (kind.__base__,), dict(kind.__dict__)))
     memo[id(self)] = made
@@ -179,7 +173,7 @@ def register_parametrization(
     Several stack. `torch.nn.utils.parametrize.register_parametrization`.
 
     Args:
-        parametrization: a module; its `right_inverse(value)`, if there is one, says what to train from, one tensor or
+        parametrization: a module; its `right_inverse(value)`, if there is one, returns what to train: one tensor or
             several, and allows ``module.weight = value``.
         unsafe: shape and type may change; nothing is checked.
 
@@ -189,7 +183,7 @@ def register_parametrization(
     if is_parametrized(module, tensor_name):
         held: Any = module.parametrizations[tensor_name]
         if not unsafe:
-            with switched(grad=False):
+            with switch_mode(grad=False):
                 now = getattr(module, tensor_name)
                 _alike(now, parametrization(now), "the parametrization")
         held.append(parametrization)
@@ -198,9 +192,7 @@ def register_parametrization(
     original = module._parameters.get(tensor_name)
     original = module._buffers.get(tensor_name) if original is None else original  # type: ignore[assignment]
     if original is None:
-        raise ArgumentError(
-            f"{type(module).__name__} has no parameter or buffer '{tensor_name}' to parametrize", where=place()
-        )
+        raise ArgumentError(f"{type(module).__name__} has no parameter or buffer '{tensor_name}' to parametrize")
     held = ParametrizationList([parametrization], original, unsafe)
     delattr(module, tensor_name)
     if not is_parametrized(module):
@@ -229,17 +221,16 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         ArgumentError: it is not parametrized, or what was trained were several tensors.
     """
     if not is_parametrized(module, tensor_name):
-        raise ArgumentError(f"{type(module).__name__}.{tensor_name} is not parametrized", where=place())
+        raise ArgumentError(f"{type(module).__name__}.{tensor_name} is not parametrized")
     held: Any = module.parametrizations[tensor_name]
     if not held.is_tensor and not leave_parametrized:
         raise ArgumentError(
             f"{tensor_name} is made of {held.ntensors} tensors, so there is none to go back to",
-            where=place(),
             hint="leave_parametrized=True",
         )
     original = held.originals()[0]
     if leave_parametrized:
-        with switched(grad=False):
+        with switch_mode(grad=False):
             value = getattr(module, tensor_name).detach().clone()
         if held.is_tensor:
             _set(original, value)

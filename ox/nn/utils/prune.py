@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ox import random
+from ox.core.mode import switch_mode
+from ox.core.operator import make_tensor
 from ox.errors import ArgumentError, ShapeError
-from ox.nn.module import Module
-from ox.nn.utils.weight_norm import take
-from ox.ops.explain import place
-from ox.ops.mode import switched
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.nn.base.module import Module
+from ox.nn.utils.weight_norm import remove_hook
+from ox.tensors.tensor import Tensor
 
 M = TypeVar("M", bound=Module)
 
@@ -37,7 +36,7 @@ class BasePruningMethod:
         return self._tensor_name
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """A mask of the shape of `t`, which says how important each element is; it begins from `default_mask`."""
+        """A mask of the shape of `t`, the importance of each element; it begins from `default_mask`."""
         raise ArgumentError(f"{type(self).__name__} has no compute_mask")
 
     def __call__(self, module: Module, inputs: Any) -> None:
@@ -46,7 +45,7 @@ class BasePruningMethod:
     def apply_mask(self, module: Module) -> Tensor:
         """The parameter with its pruned elements at 0."""
         original = getattr(module, f"{self._tensor_name}_orig")
-        return original * getattr(module, f"{self._tensor_name}_mask").to(original.array.dtype)  # type: ignore[no-any-return]
+        return original * getattr(module, f"{self._tensor_name}_mask").to(original.array.dtype)
 
     @classmethod
     def apply(
@@ -62,19 +61,18 @@ class BasePruningMethod:
         before = _methods(module, name)
         value = getattr(module, name) if before else module.get_parameter(name)
         scores = value if importance_scores is None else importance_scores
-        if scores.array.shape != value.array.shape:
+        if scores.static_shape != value.static_shape:
             raise ShapeError(
                 "importance_scores have another shape than the parameter",
-                where=place(),
-                expected=str(list(value.array.shape)),
-                got=str(list(scores.array.shape)),
+                expected=str(list(value.static_shape)),
+                got=str(list(scores.static_shape)),
             )
-        with switched(grad=False):
+        with switch_mode(grad=False):
             held = getattr(module, f"{name}_mask") if before else make_tensor(np.ones_like(value.array))
             container = PruningContainer(*before, method)
             mask = container.compute_mask(scores.detach(), held)
         if before:
-            take(module, BasePruningMethod, name, "pruning")
+            remove_hook(module, BasePruningMethod, name, "pruning")
         else:
             delattr(module, name)
             module.register_parameter(f"{name}_orig", value)
@@ -87,12 +85,12 @@ class BasePruningMethod:
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
         """A tensor by itself with what this method chooses at 0."""
         mask = make_tensor(np.ones_like(t.array)) if default_mask is None else default_mask
-        return t * self.compute_mask(t if importance_scores is None else importance_scores, mask)  # type: ignore[no-any-return]
+        return t * self.compute_mask(t if importance_scores is None else importance_scores, mask)
 
     def remove(self, module: Module) -> None:
         """Make the pruned parameter an ordinary one."""
         original: Any = getattr(module, f"{self._tensor_name}_orig")
-        with switched(grad=False):
+        with switch_mode(grad=False):
             original.assign(self.apply_mask(module), "prune.remove")
         for held in (self._tensor_name, f"{self._tensor_name}_orig", f"{self._tensor_name}_mask"):
             delattr(module, held)
@@ -112,10 +110,7 @@ class PruningContainer(BasePruningMethod):
             raise TypeError(f"{type(method).__name__} is not a BasePruningMethod")
         if self._pruning_methods and method._tensor_name != self._tensor_name:
             raise ArgumentError(
-                "a PruningContainer is for one parameter",
-                where=place(),
-                expected=self._tensor_name,
-                got=method._tensor_name,
+                "a PruningContainer is for one parameter", expected=self._tensor_name, got=method._tensor_name
             )
         self._tensor_name = method._tensor_name
         self._pruning_methods.append(method)
@@ -155,18 +150,14 @@ class _Amount(BasePruningMethod):
     def __init__(self, amount: float) -> None:
         whole = isinstance(amount, int | np.integer) and not isinstance(amount, bool)
         if not (amount >= 0 if whole else isinstance(amount, float) and 0 <= amount <= 1):
-            raise ArgumentError(
-                "amount is a count, or a part in [0, 1]", where=place(), got=repr(amount), hint="1.0 is all, 1 is one"
-            )
+            raise ArgumentError("amount is a count, or a part in [0, 1]", got=repr(amount), hint="1.0 is all, 1 is one")
         self.amount = amount
 
     def _count(self, of: int) -> int:
         if isinstance(self.amount, float):
             return round(self.amount * of)
         if self.amount > of:
-            raise ArgumentError(
-                "more is to be pruned than there is", where=place(), expected=f"at most {of}", got=str(self.amount)
-            )
+            raise ArgumentError("more is to be pruned than there is", expected=f"at most {of}", got=str(self.amount))
         return int(self.amount)
 
     def _without(self, mask: Any, importance: Any) -> Tensor:
@@ -186,7 +177,7 @@ class RandomUnstructured(_Amount):
             drawn = -random.rand_like(t).cpu().array.reshape(-1)  # PyTorch takes away the largest
         else:
             drawn = random.uniform((t.array.size,)).cpu().array
-        return make_tensor(self._without(default_mask.array.reshape(-1), drawn).array.reshape(t.array.shape))
+        return make_tensor(self._without(default_mask.array.reshape(-1), drawn).array.reshape(t.static_shape))
 
 
 class L1Unstructured(_Amount):
@@ -194,7 +185,7 @@ class L1Unstructured(_Amount):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         sizes = np.abs(t.array).reshape(-1)
-        return make_tensor(self._without(default_mask.array.reshape(-1), sizes).array.reshape(t.array.shape))
+        return make_tensor(self._without(default_mask.array.reshape(-1), sizes).array.reshape(t.static_shape))
 
 
 class _Structured(_Amount, ABC):
@@ -213,8 +204,7 @@ class _Structured(_Amount, ABC):
         if rank < 2 or not -rank <= self.dim < rank:
             raise ArgumentError(
                 "structured pruning takes slices of a tensor of two dimensions or more",
-                where=place(),
-                got=f"dim {self.dim} of {list(t.array.shape)}",
+                got=f"dim {self.dim} of {list(t.static_shape)}",
             )
         slices = np.moveaxis(t.array, self.dim, 0)
         mask = np.moveaxis(default_mask.array, self.dim, 0)
@@ -249,14 +239,13 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        if self.mask.array.shape != default_mask.array.shape:
+        if self.mask.static_shape != default_mask.static_shape:
             raise ShapeError(
                 "the mask has another shape than the parameter",
-                where=place(),
-                expected=str(list(default_mask.array.shape)),
-                got=str(list(self.mask.array.shape)),
+                expected=str(list(default_mask.static_shape)),
+                got=str(list(self.mask.static_shape)),
             )
-        return default_mask * self.mask.to(default_mask.array.dtype)  # type: ignore[no-any-return]
+        return default_mask * self.mask.to(default_mask.array.dtype)
 
 
 def _methods(module: Module, name: str) -> list[BasePruningMethod]:
@@ -313,25 +302,25 @@ def global_unstructured(
     if method.PRUNING_TYPE != "unstructured":
         raise TypeError(f"{pruning_method.__name__} is {method.PRUNING_TYPE}; global pruning is unstructured")
     values = [getattr(module, name) for module, name in pairs]
-    asked = [scores.get(pair, value).array.reshape(-1) for pair, value in zip(pairs, values, strict=True)]
+    flat_scores = [scores.get(pair, value).array.reshape(-1) for pair, value in zip(pairs, values, strict=True)]
     held = [m._buffers.get(f"{name}_mask") for m, name in pairs]
     masks = [
         np.ones(v.array.size, v.array.dtype) if m is None else m.array.reshape(-1)
         for m, v in zip(held, values, strict=True)
     ]
     whole = PruningContainer(method).compute_mask(
-        make_tensor(np.concatenate(asked)), make_tensor(np.concatenate(masks))
+        make_tensor(np.concatenate(flat_scores)), make_tensor(np.concatenate(masks))
     )
     start = 0
     for (module, name), value in zip(pairs, values, strict=True):
-        part = whole.array[start : start + value.array.size].reshape(value.array.shape)
+        part = whole.array[start : start + value.array.size].reshape(value.static_shape)
         custom_from_mask(module, name, make_tensor(part))
         start += value.array.size
 
 
 def remove(module: M, name: str) -> M:
     """Make a pruned parameter an ordinary one, with its zeros. Raises ArgumentError where it is not pruned."""
-    take(module, BasePruningMethod, name, "pruning").remove(module)
+    remove_hook(module, BasePruningMethod, name, "pruning").remove(module)
     return module
 
 

@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ox import ops
+from ox.core import operator
+from ox.core.constants import ints
 from ox.errors import ArgumentError, RecordError, ShapeError
 from ox.functions import cat, full_like_shape, stack
-from ox.nn.functional.common import ints
-from ox.ops import operator
-from ox.tensor import Tensor
-from ox.where import users_line
+from ox.tensors.tensor import Tensor
 
 
 class PackedSequence(NamedTuple):
     """Sequences without their padding: `data` [total, *] holds step after step those that go on, longest first;
-    `batch_sizes` [steps] says how many. `sorted_indices` [N] is the order of length, `unsorted_indices` undoes it (None
-    where they were sorted already). `torch.nn.utils.rnn.PackedSequence`."""
+    `batch_sizes` [steps] is their number. `sorted_indices` [N] is the order of length, `unsorted_indices` its inverse
+    (both None if they were sorted already). `torch.nn.utils.rnn.PackedSequence`."""
 
     data: Tensor
     batch_sizes: Tensor
@@ -60,7 +59,7 @@ def lengths_of(packed: PackedSequence) -> np.ndarray[Any, Any]:
 
 
 def padded_places(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Where in the packed data each [step, sequence] lies; 0 for what is padding."""
+    """The index in the packed data of each [step, sequence]; 0 for padding."""
     alive = np.arange(int(lengths.max()))[:, None] < lengths
     places = np.zeros(alive.shape, np.int64)
     places[alive] = np.arange(int(alive.sum()))
@@ -68,14 +67,13 @@ def padded_places(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def packed_places(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Where in the padded data [steps·N] each row of the packed data lies."""
+    """The index in the padded data [steps·N] of each row of the packed data."""
     alive = np.arange(int(lengths.max()))[:, None] < lengths
     return np.asarray(np.flatnonzero(alive))
 
 
 def _index(values: Any) -> Tensor:
-    made: Tensor = operator.as_input(np.asarray(values, np.int64))
-    return made
+    return operator.as_input(np.asarray(values, np.int64))
 
 
 def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
@@ -83,24 +81,20 @@ def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
     if recorded is not None and recorded.active():
         raise RecordError(
             "packing needs the values of the lengths, which a recording does not have",
-            where=users_line(3),
             expected="lengths that are numbers, the same in every run",
             got="a tensor of the recording",
-            hint="run the padded batch and mask what lies behind a length: "
+            hint="run the padded batch and mask the steps after each length: "
             "ox.where(ox.arange(y.shape[1]) < lengths[:, None], ...), or export with fixed lengths",
         )
     values = np.asarray(getattr(lengths, "array", lengths)).astype(np.int64)
     if values.shape != (count,):
         raise ShapeError(
             "pack_padded_sequence needs a length for each sequence",
-            where=users_line(3),
             expected=f"{count} lengths",
             got=str(list(values.shape)),
         )
     if values.size and values.min() < 1:
-        raise ArgumentError(
-            "a packed sequence has a length of 1 or more", where=users_line(3), got=str(values.tolist())
-        )
+        raise ArgumentError("a packed sequence has a length of 1 or more", got=str(values.tolist()))
     return values
 
 
@@ -117,18 +111,15 @@ def pack_padded_sequence(
     """
     if batch_first:
         input = ops.Transpose(input, perm=[1, 0, *range(2, input.array.ndim)])
-    steps, count = input.array.shape[:2]
+    steps, count = input.static_shape[:2]
     given = _lengths(lengths, count)
     if given.max(initial=0) > steps:
-        raise ArgumentError(
-            "a length goes beyond the padded sequences", where=users_line(2), expected=f"up to {steps}", got=str(given)
-        )
+        raise ArgumentError("a length goes beyond the padded sequences", expected=f"up to {steps}", got=str(given))
     order = None
     if enforce_sorted:
         if (np.diff(given) > 0).any():
             raise ArgumentError(
                 "the lengths do not fall",
-                where=users_line(2),
                 got=str(given.tolist()),
                 hint="enforce_sorted=False, or sort the sequences by length",
             )
@@ -138,7 +129,7 @@ def pack_padded_sequence(
         input = ops.Gather(input, _index(order), axis=1)
     longest = int(given[0])
     alive = np.arange(longest)[:, None] < given
-    flat = ops.Reshape(input, ints(-1, *input.array.shape[2:]), allowzero=0)
+    flat = ops.Reshape(input, ints(-1, *input.static_shape[2:]), allowzero=0)
     return PackedSequence(
         ops.Gather(flat, _index(np.flatnonzero(alive)), axis=0),
         _index(alive.sum(1)),
@@ -160,15 +151,12 @@ def pad_packed_sequence(
     steps, data = int(lengths.max()), sequence.data
     if total_length is not None and total_length < steps:
         raise ArgumentError(
-            "total_length is less than the longest sequence",
-            where=users_line(2),
-            expected=f"at least {steps}",
-            got=str(total_length),
+            "total_length is less than the longest sequence", expected=f"at least {steps}", got=str(total_length)
         )
     total = steps if total_length is None else total_length
     # a row of padding behind the data, for the places that no sequence fills
-    behind = full_like_shape(data, (1, *data.array.shape[1:]), padding_value)
-    places = np.full((total, len(lengths)), data.array.shape[0], np.int64)
+    behind = full_like_shape(data, (1, *data.static_shape[1:]), padding_value)
+    places = np.full((total, len(lengths)), data.static_shape[0], np.int64)
     alive = np.arange(steps)[:, None] < lengths
     places[:steps][alive] = np.arange(int(alive.sum()))
     if sequence.unsorted_indices is not None:
@@ -188,16 +176,16 @@ def pad_sequence(
         ArgumentError: no sequences, or a padding_side other than 'left' and 'right'.
     """
     if padding_side not in ("left", "right"):
-        raise ArgumentError(f"padding_side is not {padding_side!r}", where=users_line(2), expected="'left' or 'right'")
+        raise ArgumentError(f"padding_side is not {padding_side!r}", expected="'left' or 'right'")
     own = list(sequences)
     if not own:
-        raise ArgumentError("pad_sequence needs at least one sequence", where=users_line(2))
-    longest = max(x.array.shape[0] for x in own)
+        raise ArgumentError("pad_sequence needs at least one sequence")
+    longest = max(x.static_shape[0] for x in own)
     padded = []
     for x in own:
-        missing = longest - x.array.shape[0]
+        missing = longest - x.static_shape[0]
         if missing:
-            padding = full_like_shape(x, (missing, *x.array.shape[1:]), padding_value)
+            padding = full_like_shape(x, (missing, *x.static_shape[1:]), padding_value)
             x = cat([x, padding] if padding_side == "right" else [padding, x])
         padded.append(x)
     return stack(padded, 0 if batch_first else 1)
@@ -205,7 +193,7 @@ def pad_sequence(
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
     """The sequences [T_i, *] of a padded tensor. `torch.nn.utils.rnn.unpad_sequence`."""
-    count = padded_sequences.array.shape[0 if batch_first else 1]
+    count = padded_sequences.static_shape[0 if batch_first else 1]
     return [
         (padded_sequences[i] if batch_first else padded_sequences[:, i])[: int(n)]
         for i, n in zip(range(count), np.asarray(getattr(lengths, "array", lengths)), strict=True)
@@ -214,7 +202,7 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Sequences [T_i, *] packed, longest first unless `enforce_sorted` is False. `torch.nn.utils.rnn.pack_sequence`."""
-    lengths = np.array([x.array.shape[0] for x in sequences], np.int64)
+    lengths = np.array([x.static_shape[0] for x in sequences], np.int64)
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 

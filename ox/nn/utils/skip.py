@@ -1,11 +1,11 @@
-"""Modules whose initial values nobody needs."""
+"""Modules without initialization: `torch.nn.utils.skip_init`."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from ox.nn import init
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 
 M = TypeVar("M", bound=Module)
 

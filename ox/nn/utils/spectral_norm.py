@@ -6,13 +6,12 @@ from typing import Any, TypeVar
 
 from ox import functions as F
 from ox import random
+from ox.core.mode import switch_mode
 from ox.errors import ArgumentError
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 from ox.nn.parameter import Buffer, Parameter
-from ox.nn.utils.weight_norm import find, take
-from ox.ops.explain import place
-from ox.ops.mode import switched
-from ox.tensor import Tensor
+from ox.nn.utils.weight_norm import find_hooks, remove_hook
+from ox.tensors.tensor import Tensor
 
 M = TypeVar("M", bound=Module)
 
@@ -21,16 +20,16 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
     """[size of `dim`, everything else]."""
     if dim:
         weight = weight.permute(dim, *(d for d in range(weight.array.ndim) if d != dim))
-    return weight.reshape(weight.array.shape[0], -1)  # type: ignore[no-any-return]
+    return weight.reshape(weight.static_shape[0], -1)
 
 
 def unit(x: Tensor, eps: float) -> Tensor:
-    return x / F.clamp(F.sqrt((x * x).sum()), min=eps)  # type: ignore[no-any-return]
+    return x / F.clamp(F.sqrt((x * x).sum()), min=eps)
 
 
 def started(weight: Tensor, size: int, eps: float) -> Buffer:
     """A random direction, in the weight's type and on its device."""
-    with switched(grad=False):
+    with switch_mode(grad=False):
         kind = weight.array.dtype if random.is_torch_compatible() else None
         drawn = random.normal((size,), kind).to(weight.array.dtype).to(weight.device)
         return Buffer(unit(drawn, eps))
@@ -38,7 +37,7 @@ def started(weight: Tensor, size: int, eps: float) -> Buffer:
 
 def iterate(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float, u_first: bool) -> None:
     """Bring u and v nearer to the first singular vectors, in place."""
-    with switched(grad=False):
+    with switch_mode(grad=False):
         for _ in range(times):
             for first in (u_first, not u_first):
                 if first:
@@ -63,7 +62,7 @@ class SpectralNorm:
         matrix = as_matrix(weight, self.dim)
         if iterating:
             iterate(matrix, u, v, self.times, self.eps, u_first=False)
-        return weight / largest(matrix, u, v)  # type: ignore[no-any-return]
+        return weight / largest(matrix, u, v)
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute(module, module.training))
@@ -82,17 +81,17 @@ def spectral_norm(
     Raises:
         ArgumentError: it has spectral_norm already, or n_power_iterations is below 1; AttributeError: no parameter.
     """
-    if find(module, SpectralNorm, name):
-        raise ArgumentError(f"{type(module).__name__}.{name} has spectral_norm already", where=place())
+    if find_hooks(module, SpectralNorm, name):
+        raise ArgumentError(f"{type(module).__name__}.{name} has spectral_norm already")
     if n_power_iterations < 1:
-        raise ArgumentError("n_power_iterations is 1 or more", where=place(), got=str(n_power_iterations))
+        raise ArgumentError("n_power_iterations is 1 or more", got=str(n_power_iterations))
     weight = module.get_parameter(name)
     hook = SpectralNorm(name, n_power_iterations, output_dim(module) if dim is None else dim, eps)
     matrix = as_matrix(weight.detach(), hook.dim)
     delattr(module, name)
     module.register_parameter(f"{name}_orig", weight)
     setattr(module, name, weight.detach())
-    for part, size in zip("uv", matrix.array.shape, strict=True):
+    for part, size in zip("uv", matrix.static_shape, strict=True):
         module.register_buffer(f"{name}_{part}", started(weight, size, eps))
     module.register_forward_pre_hook(hook)
     return module
@@ -105,8 +104,8 @@ def output_dim(module: Module) -> int:
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
     """Make the divided weight a parameter again. Raises ArgumentError where there is no spectral_norm."""
-    hook = take(module, SpectralNorm, name, "spectral_norm")
-    with switched(grad=False):
+    hook = remove_hook(module, SpectralNorm, name, "spectral_norm")
+    with switch_mode(grad=False):
         weight = hook.compute(module, iterating=False)
     for held in (name, f"{name}_orig", f"{name}_u", f"{name}_v"):
         delattr(module, held)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ox.nn.module import Module
-from ox.tensor import Tensor
+from ox.nn.base.module import Module
+from ox.tensors.tensor import Tensor
 
 
 def functional_call(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ox import functions as F
+from ox.core.mode import switch_mode
 from ox.errors import ArgumentError
-from ox.nn.module import Module
+from ox.nn.base.module import Module
 from ox.nn.parameter import Parameter
-from ox.ops.explain import place
-from ox.ops.mode import switched
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 M = TypeVar("M", bound=Module)
 
@@ -18,10 +17,10 @@ M = TypeVar("M", bound=Module)
 def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
     """The 2-norm over all dimensions but `dim` (None or -1: over all), which stay as ones."""
     if dim is None or dim == -1:
-        return F.sqrt((v * v).sum())  # type: ignore[no-any-return]
+        return F.sqrt((v * v).sum())
     rank = v.array.ndim
     others = tuple(i for i in range(rank) if i != dim % rank)
-    return F.sqrt((v * v).sum(others, keepdim=True)) if others else F.abs(v)  # type: ignore[no-any-return]
+    return F.sqrt((v * v).sum(others, keepdim=True)) if others else F.abs(v)
 
 
 class WeightNorm:
@@ -32,7 +31,7 @@ class WeightNorm:
 
     def compute(self, module: Module) -> Tensor:
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return v * (g / norm_except_dim(v, self.dim))  # type: ignore[no-any-return]
+        return v * (g / norm_except_dim(v, self.dim))
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute(module))
@@ -45,12 +44,12 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     Raises:
         ArgumentError: it has weight_norm already; AttributeError: no such parameter.
     """
-    if find(module, WeightNorm, name):
-        raise ArgumentError(f"{type(module).__name__}.{name} has weight_norm already", where=place())
+    if find_hooks(module, WeightNorm, name):
+        raise ArgumentError(f"{type(module).__name__}.{name} has weight_norm already")
     weight = module.get_parameter(name)
     hook = WeightNorm(name, dim)
     delattr(module, name)
-    with switched(grad=False):
+    with switch_mode(grad=False):
         module.register_parameter(f"{name}_g", Parameter(norm_except_dim(weight, dim)))
         module.register_parameter(f"{name}_v", Parameter(weight.detach().clone()))
     hook(module, ())
@@ -60,8 +59,8 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
     """Make the weight as it is now a parameter again. Raises ArgumentError where there is no weight_norm."""
-    hook = take(module, WeightNorm, name, "weight_norm")
-    with switched(grad=False):
+    hook = remove_hook(module, WeightNorm, name, "weight_norm")
+    with switch_mode(grad=False):
         weight = hook.compute(module)
     for held in (name, f"{name}_g", f"{name}_v"):
         delattr(module, held)
@@ -69,15 +68,15 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
     return module
 
 
-def find(module: Module, kind: type, name: str) -> list[Any]:
+def find_hooks(module: Module, kind: type, name: str) -> list[Any]:
     """The hooks of a kind that stand before the module's forward and compute this parameter."""
     return [hook for hook in module._hooks_of("pre") if isinstance(hook, kind) and hook.name == name]  # type: ignore[attr-defined]
 
 
-def take(module: Module, kind: type, name: str, what: str) -> Any:
+def remove_hook(module: Module, kind: type, name: str, what: str) -> Any:
     """Take that hook away. Raises ArgumentError where there is none."""
-    hooks = find(module, kind, name)
+    hooks = find_hooks(module, kind, name)
     if not hooks or module._hooks is None:
-        raise ArgumentError(f"{type(module).__name__}.{name} has no {what}", where=place())
+        raise ArgumentError(f"{type(module).__name__}.{name} has no {what}")
     module._hooks.pre[:] = [entry for entry in module._hooks.pre if entry[0] is not hooks[0]]
     return hooks[0]

@@ -1,4 +1,4 @@
-"""Learning rates that follow a plan, under the names of `torch.optim.lr_scheduler`."""
+"""Learning-rate schedules, under the names of `torch.optim.lr_scheduler`."""
 
 from ox.optim.lr_scheduler.base import LRScheduler
 from ox.optim.lr_scheduler.combined import ChainedScheduler, SequentialLR
@@ -17,7 +17,7 @@ from ox.optim.lr_scheduler.factor import (
 from ox.optim.lr_scheduler.one_cycle import OneCycleLR
 from ox.optim.lr_scheduler.plateau import ReduceLROnPlateau
 
-_LRScheduler = LRScheduler  # as older scripts say
+_LRScheduler = LRScheduler  # PyTorch's older name
 
 __all__ = [
     "ChainedScheduler",

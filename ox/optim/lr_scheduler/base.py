@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.errors import ArgumentError, DTypeError
-from ox.ops.explain import place
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer
 
@@ -32,7 +31,7 @@ class LRScheduler:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise ArgumentError(
-                    "last_epoch needs groups with 'initial_lr'", where=place(), hint="load the optimizer's state first"
+                    "last_epoch needs groups with 'initial_lr'", hint="load the optimizer's state first"
                 )
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -53,7 +52,7 @@ class LRScheduler:
         raise ArgumentError(f"{type(self).__name__} has no get_lr")
 
     def step(self, epoch: int | None = None) -> None:
-        """Move on by one (or to `epoch`) and set the rates. A jump asks for them by `_get_closed_form_lr`, where a
+        """Move on by one (or to `epoch`) and set the rates. A jump computes them by `_get_closed_form_lr`, where a
         subclass has one: `get_lr` may go on from the rates as they are."""
         self._step_count += 1
         self._update_lr(epoch)
@@ -92,7 +91,7 @@ class LRScheduler:
 def checked(optimizer: Any) -> Any:
     """The optimizer. Raises DTypeError (a TypeError) for what is none."""
     if not isinstance(optimizer, Optimizer):
-        raise DTypeError("a scheduler takes an optimizer", where=place(), got=type(optimizer).__name__)
+        raise DTypeError("a scheduler takes an optimizer", got=type(optimizer).__name__)
     return optimizer
 
 
@@ -102,9 +101,7 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple):
         return [value] * count
     if len(value) != count:
-        raise ArgumentError(
-            f"{name} has another length than the groups", where=place(), expected=str(count), got=str(len(value))
-        )
+        raise ArgumentError(f"{name} has another length than the groups", expected=str(count), got=str(len(value)))
     return list(value)
 
 
@@ -115,8 +112,4 @@ def set_momentum(group: Group, value: float, by: str) -> None:
     elif "momentum" in group:
         group["momentum"] = value
     else:
-        raise ArgumentError(
-            f"{by} cycles a momentum, and this optimizer has none",
-            where=place(),
-            hint="cycle_momentum=False",
-        )
+        raise ArgumentError(f"{by} cycles a momentum, and this optimizer has none", hint="cycle_momentum=False")

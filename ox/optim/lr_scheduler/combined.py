@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.lr_scheduler.base import LRScheduler
 from ox.optim.lr_scheduler.plateau import ReduceLROnPlateau
 from ox.optim.optimizer import Optimizer
@@ -16,21 +15,19 @@ from ox.optim.optimizer import Optimizer
 class _Combined(LRScheduler):
     _schedulers: list[LRScheduler]
 
-    def _hold(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None) -> None:
+    def _set_schedulers(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None) -> None:
         name = type(self).__name__
         if not schedulers:
-            raise ArgumentError(f"{name} needs a scheduler", where=place(), got="none")
+            raise ArgumentError(f"{name} needs a scheduler", got="none")
         self._schedulers = list(schedulers)
         self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
         for i, scheduler in enumerate(schedulers):
             if isinstance(scheduler, ReduceLROnPlateau):
                 raise ArgumentError(
-                    f"{name} does not step ReduceLROnPlateau, which wants a number", where=place(), got=f"scheduler {i}"
+                    f"{name} does not step ReduceLROnPlateau, which wants a number", got=f"scheduler {i}"
                 )
             if scheduler.optimizer is not self.optimizer:
-                raise ArgumentError(
-                    f"{name} takes schedulers of one optimizer", where=place(), got=f"scheduler {i} has another"
-                )
+                raise ArgumentError(f"{name} takes schedulers of one optimizer", got=f"scheduler {i} has another")
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
@@ -45,7 +42,7 @@ class ChainedScheduler(_Combined):
     """Every step steps them all. `torch.optim.lr_scheduler.ChainedScheduler`."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
-        self._hold(schedulers, optimizer)
+        self._set_schedulers(schedulers, optimizer)
         self._last_lr = self._rates()
 
     def step(self, epoch: int | None = None) -> None:
@@ -62,11 +59,10 @@ class SequentialLR(_Combined):
     def __init__(
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
     ) -> None:
-        self._hold(schedulers, optimizer)
+        self._set_schedulers(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ArgumentError(
                 "SequentialLR needs a milestone between two schedulers",
-                where=place(),
                 expected=f"{len(schedulers) - 1} milestones",
                 got=str(len(milestones)),
             )
@@ -93,9 +89,7 @@ class SequentialLR(_Combined):
 
 def _refuse_jump(scheduler: _Combined, epoch: int | None) -> None:
     if epoch is not None:
-        raise ArgumentError(
-            f"{type(scheduler).__name__} does not jump to an epoch", where=place(), got=f"step({epoch})"
-        )
+        raise ArgumentError(f"{type(scheduler).__name__} does not jump to an epoch", got=f"step({epoch})")
 
 
 def _undo(scheduler: LRScheduler) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import cos, floor, log, pi
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.lr_scheduler.base import LRScheduler
 from ox.optim.optimizer import Optimizer
 
@@ -54,7 +53,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
         if not isinstance(T_0, int) or not isinstance(T_mult, int) or T_0 < 1 or T_mult < 1:
-            raise ArgumentError("T_0 and T_mult are whole numbers from 1 on", where=place(), got=f"{T_0}, {T_mult}")
+            raise ArgumentError("T_0 and T_mult are whole numbers from 1 on", got=f"{T_0}, {T_mult}")
         self.T_0 = self.T_i = T_0
         self.T_mult, self.eta_min = T_mult, eta_min
         self.T_cur: float = last_epoch
@@ -75,7 +74,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         else:
             epoch = epoch or 0
             if epoch < 0:
-                raise ArgumentError("an epoch is not negative", where=place(), got=str(epoch))
+                raise ArgumentError("an epoch is not negative", got=str(epoch))
             runs = 0
             if epoch >= self.T_0 and self.T_mult > 1:
                 runs = int(log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))

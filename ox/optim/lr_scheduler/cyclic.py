@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from math import floor
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.lr_scheduler.base import LRScheduler, checked, per_group, set_momentum
 from ox.optim.optimizer import Optimizer
 
@@ -18,7 +17,7 @@ class CyclicLR(LRScheduler):
     Args:
         step_size_up: steps up; step_size_down: down (None: as many).
         mode: "triangular"; "triangular2", half as high each cycle; "exp_range", gamma^step as high.
-        scale_fn: the height as a function of the cycle or of the step, as `scale_mode` says: "cycle" or "iterations".
+        scale_fn: the height as a function of the cycle or the step, by `scale_mode`: "cycle" or "iterations".
         cycle_momentum: from `max_momentum` down to `base_momentum` and up.
     """
 
@@ -40,9 +39,7 @@ class CyclicLR(LRScheduler):
     ) -> None:
         groups = checked(optimizer).param_groups
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-            raise ArgumentError(
-                f"CyclicLR knows no mode {mode!r}", where=place(), expected="triangular, triangular2 or exp_range"
-            )
+            raise ArgumentError(f"CyclicLR has no mode {mode!r}", expected="triangular, triangular2 or exp_range")
         self.max_lrs = per_group("max_lr", optimizer, max_lr)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)

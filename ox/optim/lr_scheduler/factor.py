@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.lr_scheduler.base import LRScheduler, per_group
 from ox.optim.optimizer import Optimizer
 
@@ -17,7 +16,7 @@ class FactorLR(LRScheduler, ABC):
     """A subclass gives `_factor(epoch)`. While the rate is what this plan alone makes of `initial_lr`, it is computed
     from that, and does not gather rounding; once something else changed it, it moves by the ratio of two factors."""
 
-    _keeps = True  # whether a resuming constructor leaves the rate as it is
+    _keeps_rate_on_resume = True  # whether a resuming constructor leaves the rate as it is
 
     @abstractmethod
     def _factor(self, epoch: int) -> float:
@@ -30,7 +29,7 @@ class FactorLR(LRScheduler, ABC):
         now = self._factor(self.last_epoch)
         if self.last_epoch == 0:
             return [lr * now for lr in self._rates()]
-        if self._starting and self._keeps:
+        if self._starting and self._keeps_rate_on_resume:
             return self._rates()
         before = self._factor(self.last_epoch - 1)
         return [
@@ -42,7 +41,7 @@ class FactorLR(LRScheduler, ABC):
 class StepLR(FactorLR):
     """lr·gamma^floor(epoch / step_size). `torch.optim.lr_scheduler.StepLR`."""
 
-    _keeps = False
+    _keeps_rate_on_resume = False
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size, self.gamma = step_size, gamma
@@ -55,7 +54,7 @@ class StepLR(FactorLR):
 class MultiStepLR(FactorLR):
     """lr·gamma for each milestone that was reached. `torch.optim.lr_scheduler.MultiStepLR`."""
 
-    _keeps = False
+    _keeps_rate_on_resume = False
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -70,11 +69,11 @@ class MultiStepLR(FactorLR):
 class ConstantLR(FactorLR):
     """lr·factor for `total_iters` epochs, then lr. `torch.optim.lr_scheduler.ConstantLR`."""
 
-    _keeps = False
+    _keeps_rate_on_resume = False
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
         if not 0 <= factor <= 1:
-            raise ArgumentError("factor lies in [0, 1]", where=place(), got=str(factor))
+            raise ArgumentError("factor must be in [0, 1]", got=str(factor))
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
@@ -96,7 +95,7 @@ class LinearLR(FactorLR):
     ) -> None:
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
             raise ArgumentError(
-                "start_factor lies in (0, 1], end_factor in [0, 1]", where=place(), got=f"{start_factor}, {end_factor}"
+                "start_factor must be in (0, 1], end_factor in [0, 1]", got=f"{start_factor}, {end_factor}"
             )
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
@@ -125,7 +124,7 @@ class PolynomialLR(FactorLR):
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
-        return (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power  # type: ignore[no-any-return]
+        return (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power
 
 
 class _Functions(LRScheduler):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.lr_scheduler.base import LRScheduler, checked, per_group, set_momentum
 from ox.optim.optimizer import Optimizer
 
@@ -42,12 +41,11 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         if total_steps is None:
             if not epochs or not steps_per_epoch:
-                raise ArgumentError("OneCycleLR needs total_steps, or epochs and steps_per_epoch", where=place())
+                raise ArgumentError("OneCycleLR needs total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         if total_steps < 1 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(
                 "OneCycleLR cannot plan this",
-                where=place(),
                 expected="total_steps of 1 or more, pct_start 0 to 1, anneal_strategy 'cos' or 'linear'",
                 got=f"{total_steps}, {pct_start}, {anneal_strategy!r}",
             )
@@ -78,8 +76,7 @@ class OneCycleLR(LRScheduler):
         # as in PyTorch, step() after each of total_steps batches is right, though the last rate is then never used
         if self.last_epoch > self.total_steps:
             raise ArgumentError(
-                f"OneCycleLR was told of {self.total_steps} steps and is asked for one more",
-                where=place(),
+                f"OneCycleLR was created for {self.total_steps} steps; this is one more",
                 hint="a larger total_steps, or fewer calls of step()",
             )
         start = 0.0

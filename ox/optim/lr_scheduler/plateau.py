@@ -7,7 +7,6 @@ from math import inf
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.optim.lr_scheduler.base import LRScheduler, checked, per_group
 from ox.optim.optimizer import Optimizer
 
@@ -18,7 +17,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     Args:
         mode: "min" or "max", which way is better.
-        threshold: what counts as progress: a part of the best ("rel") or an amount ("abs"), as `threshold_mode` says.
+        threshold: what counts as progress: a part of the best ("rel") or an amount ("abs"), by `threshold_mode`.
         cooldown: epochs after a reduction that do not count.
         min_lr: the least rate, one for all groups or one a group.
         eps: a smaller change of the rate is not made.
@@ -39,7 +38,6 @@ class ReduceLROnPlateau(LRScheduler):
         if factor >= 1 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ArgumentError(
                 "ReduceLROnPlateau cannot do this",
-                where=place(),
                 expected="factor below 1, mode 'min' or 'max', threshold_mode 'rel' or 'abs'",
                 got=f"{factor}, {mode!r}, {threshold_mode!r}",
             )
@@ -90,7 +88,6 @@ class ReduceLROnPlateau(LRScheduler):
             if self.default_min_lr is None:
                 raise ArgumentError(
                     "the optimizer has other groups than min_lr has numbers",
-                    where=place(),
                     hint="scheduler.min_lrs.append(...) for each new group",
                 )
             self.min_lrs = per_group("min_lr", self.optimizer, self.default_min_lr)

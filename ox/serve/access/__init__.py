@@ -1,4 +1,7 @@
-"""Who may do what: keys and their permissions, rates, TLS. It knows nothing of transports or of inference."""
+"""Who may do what: keys and their permissions, rates, TLS.
+
+Imports ox.errors and ox.temporary_files only: nothing of transports or of inference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token bucket: so many calls a second in the long run, so many at once."""
+"""A token bucket: a limit on the rate of calls and on bursts."""
 
 from __future__ import annotations
 

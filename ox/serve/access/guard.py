@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ox.errors import ServeError
 from ox.serve.access.bucket import Bucket
+from ox.serve.access.file_watcher import FileWatcher
 from ox.serve.access.key import Key, digest_of
 from ox.serve.access.keyfile import read
-from ox.serve.access.watched import Watched
 
 MOST_ADDRESSES = 1 << 16  # whose rates are remembered at once
 NOBODY = bytes(32)
@@ -29,7 +29,7 @@ class Ring:
     """The keys of one reading of the key file, found by their hashes."""
 
     def __init__(self, keys: list[Key], now: float, share: int) -> None:
-        # Finding by a part of the hash tells whoever measures the time nothing: he cannot choose hashes.
+        # A lookup by a part of the hash leaks no timing: a client cannot choose hashes.
         self._keys: dict[bytes, tuple[Key, Bucket | None]] = {}
         for key in keys:
             bucket = None if key.rate is None else _bucket(key.rate, key.burst, now, share)
@@ -50,7 +50,7 @@ class Guard:
 
     Args:
         keys: a key file; None lets everybody in.
-        rate: calls a second of one client address, whose key has no rate of its own; None for no limit.
+        rate: calls per second of one client address, for keys without their own rate; None for no limit.
         manage: whether calls that change the server (load, unload, shared memory, log and trace settings) are open to
             everybody. Whoever has a key needs the action "manage" in it.
         share: how many guards of several processes let calls through together; each grants its part of every rate.
@@ -61,10 +61,12 @@ class Guard:
     ) -> None:
         self._rate, self._manage, self._share = rate, manage, share
         self._addresses: OrderedDict[str, Bucket] = OrderedDict()
-        self._ring: Watched[Ring] | None = None
+        self._ring: FileWatcher[Ring] | None = None
         if keys is not None:
             path = Path(keys)
-            self._ring = Watched("keys", [path], lambda: Ring(read(path), time.monotonic(), share), time.monotonic())
+            self._ring = FileWatcher(
+                "keys", [path], lambda: Ring(read(path), time.monotonic(), share), time.monotonic()
+            )
 
     @property
     def open(self) -> bool:
@@ -72,10 +74,10 @@ class Guard:
         return self._ring is None and self._rate is None
 
     def locked(self) -> str | None:
-        """A warning, if keys are asked for and there is none."""
+        """A warning if keys are required and the key file has no valid key."""
         if self._ring is None or len(self._ring.get(time.monotonic())):
             return None
-        return "warning: the key file holds no keys, so nobody is let in; ox keys new adds one while the server runs"
+        return "warning: the key file has no valid keys, so all requests are refused; add one with ox keys new"
 
     def check(self, credential: bytes | None, action: str, model: str, peer: str) -> str:
         """The name of the key that may do this; "" where no key is needed.
@@ -87,14 +89,16 @@ class Guard:
             peer: the client's address.
 
         Raises:
-            ServeError: no valid key (401), one that may not do this (403), or too many calls (429).
+            ServeError: no valid key (401), one that may not do this (403), or rate limit exceeded (429).
         """
         now = time.monotonic()
         if self._ring is None:
             if self._rate is not None:
                 self._pace(self._address(peer, now), now)
             if action == "manage" and not self._manage:
-                raise ServeError("management is off", status=403, hint="ox serve --manage, or --keys with such a key")
+                raise ServeError(
+                    "management calls are disabled", status=403, hint="ox serve --manage, or --keys with such a key"
+                )
             return ""
         key, bucket = self._found(self._ring, credential, peer, now)
         if bucket is not None:
@@ -115,14 +119,16 @@ class Guard:
         if self._ring is not None:
             self._found(self._ring, credential, peer, time.monotonic())
 
-    def _found(self, ring: Watched[Ring], credential: bytes | None, peer: str, now: float) -> tuple[Key, Bucket | None]:
+    def _found(
+        self, ring: FileWatcher[Ring], credential: bytes | None, peer: str, now: float
+    ) -> tuple[Key, Bucket | None]:
         entry = None if credential is None else ring.get(now).find(credential)
         if entry is None or entry[0].expired(time.time()):
-            if self._rate is not None:  # whoever tries keys is as slow as everybody
+            if self._rate is not None:  # clients that try keys have the same rate limit
                 self._pace(self._address(peer, now), now)
             if credential is None:
-                raise ServeError("a key is needed", status=401, expected=WAYS)
-            what = "the key is not known" if entry is None else f"the key '{entry[0].name}' has expired"
+                raise ServeError("an API key is required", status=401, expected=WAYS)
+            what = "unknown key" if entry is None else f"the key '{entry[0].name}' has expired"
             raise ServeError(what, status=401, hint="ox keys new")
         return entry
 
@@ -143,7 +149,7 @@ class Guard:
         wait = bucket.take(now)
         if wait:
             expected = f"at most {bucket.rate:g} a second"
-            raise ServeError("too many calls", status=429, retry_after=wait, expected=expected)
+            raise ServeError("rate limit exceeded", status=429, retry_after=wait, expected=expected)
 
 
 def credential_of(headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -1,6 +1,6 @@
 """One API key: whom it belongs to, what it may do, and the hash that it is recognised by.
 
-A key is 32 random bytes, so one round of SHA-256 keeps it safe at rest: nobody can try 2^256 of them. Slow hashes
+A key is 32 random bytes, so one round of SHA-256 keeps it safe at rest: 2^256 keys cannot be tried. Slow hashes
 (scrypt, argon2) are for passwords, which people choose; here they would only cost every request milliseconds.
 """
 
@@ -26,14 +26,14 @@ PREFIX = "ox_"  # what scanners for leaked secrets look for
 
 @dataclass(frozen=True)
 class Key:
-    """What a key file says of one key.
+    """One entry of a key file.
 
     Args:
         name: for people and logs.
         digest: SHA-256 of the key.
-        models: patterns of model names, as a shell has them; "*" also stands for calls about all models at once.
+        models: patterns of model names, as a shell has them; "*" includes calls about all models.
         actions: some of `ACTIONS`.
-        rate, burst: calls a second in the long run, and at once; None for no limit of its own.
+        rate, burst: calls per second on average, and at once; None for no limit of the key.
         expires: from then on it is refused; None for never.
     """
 
@@ -51,11 +51,11 @@ class Key:
             return ArgumentError(f"key '{self.name[:64]}': {what}", expected=expected, got=str(got)[:100])
 
         if not NAME.fullmatch(self.name):
-            raise wrong("its name is none", "1 to 64 letters, digits or any of _ . @ -", self.name)
+            raise wrong("invalid name", "1 to 64 letters, digits or any of _ . @ -", self.name)
         if not self.models or not all(type(pattern) is str and 0 < len(pattern) <= 200 for pattern in self.models):
             raise wrong("'models' is not a list of patterns", '["mlp*", "cnn"], or ["*"] for all', self.models)
         if not self.actions or not set(self.actions) <= set(ACTIONS):
-            raise wrong("'actions' holds something else", ", ".join(ACTIONS), self.actions)
+            raise wrong("'actions' has an unknown action", ", ".join(ACTIONS), self.actions)
         for label, expected in (("rate", "a number above 0"), ("burst", "a number from 1 on")):
             value = getattr(self, label)
             if value is None:
@@ -63,7 +63,7 @@ class Key:
             if type(value) not in (int, float) or not 0 < value < math.inf or (label == "burst" and value < 1):
                 raise wrong(f"'{label}' is out of range", expected, value)
         if self.burst is not None and self.rate is None:
-            raise wrong("'burst' is without 'rate'", "both, or 'rate' alone", self.burst)
+            raise wrong("'burst' needs 'rate'", "both, or 'rate' alone", self.burst)
         if self.expires is not None and self.expires.tzinfo is None:
             raise wrong("'expires' is without a time zone", "2027-01-31T00:00:00Z", self.expires)
         object.__setattr__(self, "pattern", re.compile("|".join(map(translate, self.models))))
@@ -94,7 +94,7 @@ class Key:
         if type(expires) is date:
             known["expires"] = datetime(expires.year, expires.month, expires.day, tzinfo=UTC)
         elif expires is not None and type(expires) is not datetime:
-            raise ArgumentError(f"key '{name[:64]}': 'expires' is no date", expected="2027-01-31, without quotes")
+            raise ArgumentError(f"key '{name[:64]}': 'expires' is not a date", expected="2027-01-31, without quotes")
         return cls(name, bytes.fromhex(digest[1]), **known)
 
     def may(self, action: str, model: str) -> bool:
@@ -114,5 +114,5 @@ def digest_of(secret: bytes) -> bytes:
 
 
 def new_secret() -> str:
-    """A key that nobody has guessed or will."""
+    """A new random key."""
     return PREFIX + secrets.token_urlsafe(32)

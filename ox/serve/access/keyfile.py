@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ox.errors import ArgumentError, WriteError
 from ox.serve.access.key import Key
-from ox.temporary import file_beside
+from ox.temporary_files import file_beside
 
 LARGEST = 8 << 20
 HEAD = """\
@@ -40,7 +40,7 @@ def read(path: Path) -> list[Key]:
         raise ArgumentError("the key file is not TOML", where=str(path), got=str(error)) from None
     tables = document.get("keys", {})
     if type(tables) is not dict or set(document) - {"keys"}:
-        raise ArgumentError("the key file holds something else", where=str(path), expected="tables [keys.NAME]")
+        raise ArgumentError("the key file has unknown entries", where=str(path), expected="tables [keys.NAME]")
     try:
         keys = [Key.from_table(name, table) for name, table in tables.items()]
     except ArgumentError as error:
@@ -52,7 +52,7 @@ def read(path: Path) -> list[Key]:
 
 
 def write(path: Path, keys: list[Key]) -> None:
-    """Writes all keys; whoever reads meanwhile sees the old file or the new one, whole.
+    """Writes all keys atomically: a reader sees the complete old or new file.
 
     Of a symbolic link it is the file that changes; a file keeps its owner, if the system lets us.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 from ox.errors import ArgumentError
-from ox.serve.access.watched import Watched
+from ox.serve.access.file_watcher import FileWatcher
 
 
 def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = None, h2: bool = False) -> ssl.SSLContext:
@@ -15,7 +15,7 @@ def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = No
 
     Args:
         cert, key: PEM files; a connection that begins after they changed gets the new ones.
-        client_ca: PEM file of the authorities whose client certificates are asked for; None asks for none.
+        client_ca: PEM file of the authorities of client certificates; None requests no client certificates.
         h2: whether clients may choose HTTP/2. Who takes both gets HTTP/1.1, which answers every call.
 
     Raises:
@@ -28,7 +28,7 @@ def context(cert: str | Path, key: str | Path, client_ca: str | Path | None = No
         return _context(files, protocols)
 
     now = monotonic()
-    watched = Watched("certificates", files, read, now)
+    watched = FileWatcher("certificates", files, read, now)
     first = watched.get(now)
 
     def choose(tls: ssl.SSLObject, name: str, original: ssl.SSLContext) -> None:  # called in every handshake
@@ -53,7 +53,7 @@ def _context(files: list[Path], protocols: list[str]) -> ssl.SSLContext:
             made.verify_mode = ssl.CERT_REQUIRED
     except FileNotFoundError:
         missing = next((file for file in files if not file.exists()), files[0])
-        raise ArgumentError("a file for TLS is not there", where=str(missing)) from None
+        raise ArgumentError("a TLS file does not exist", where=str(missing)) from None
     except (OSError, ValueError) as error:  # of which ssl.SSLError is one
         expected = "certificates and a private key without a password, in PEM files"
         got = str(error) or type(error).__name__

@@ -1,6 +1,6 @@
-"""The batcher: a bounded queue from which worker threads pull whatever waits, up to a batch, whenever they are free.
+"""The batcher: a bounded queue from which idle worker threads pull the waiting jobs, up to a full batch.
 
-Work-conserving: nobody waits for a batch to fill unless `max_wait_s` says so. Pulling, because handing batches from the
+Work-conserving: a batch does not wait to fill up unless `max_wait_s` is set. Pulling, because handing batches from the
 event loop to an executor costs a sixth of the throughput. A model that runs in no time does not even get a thread: what
 arrives in one turn of the event loop is run at the turn's end.
 """
@@ -17,18 +17,18 @@ from typing import Any, Protocol
 
 from ox.errors import OxError, ServeError
 from ox.graph.contract import Array
-from ox.serve.abandoned import join_or_abandon
-from ox.serve.answer_memory import LARGE, AnswerMemory, Need, held_by
+from ox.serve.batching.admission import QueueAdmission
+from ox.serve.batching.batch_stats import BatchStats
 from ox.serve.batching.deadlines import Deadlines, late
 from ox.serve.batching.fairness import Share
-from ox.serve.batching.flight import Control, Flight
-from ox.serve.batching.intake import Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
+from ox.serve.batching.result_memory import Room, need_of_next, wait_for_room
 from ox.serve.batching.result_size import ResultSize, keep
-from ox.serve.batching.room import Room, need_of_next, wait_for_room
-from ox.serve.batching.tally import Tally
-from ox.serve.engine.instance import Feed
+from ox.serve.batching.running_batch import Control, RunningBatch
+from ox.serve.response_memory import LARGE, MemoryRequest, ResponseMemory, memory_of
+from ox.serve.runtime.abandoned_threads import join_or_abandon
+from ox.serve.runtime.instance import Feed
 
 log = logging.getLogger("ox.serve")
 
@@ -36,10 +36,10 @@ log = logging.getLogger("ox.serve")
 class Instance(Protocol):
     """One thread's way into a model: runs the rows of several feeds as one batch.
 
-    `gathered` is when the rows of the last batch had been put together.
+    `gathered_at` is when the rows of the last batch had been put together.
     """
 
-    gathered: float
+    gathered_at: float
 
     def __call__(self, feeds: Sequence[Feed], control: Control | None) -> list[Array]: ...
 
@@ -50,9 +50,9 @@ class Batcher:
     """Collects jobs and runs them in batches.
 
     Args:
-        instances: each gets a thread of its own.
-        here: what runs the jobs of `submit_here`, on the event loop.
-        intake: what may wait, and in which order.
+        instances: each gets its own thread.
+        inline: what runs the jobs of `submit_inline`, on the event loop.
+        admission: what may wait, and in which order.
         max_rows: the most rows of a batch; a larger request runs alone.
         max_wait_s: how long an instance may wait for a batch to fill.
         observe: called on the event loop with the rows of every batch that succeeded, its seconds, and those before
@@ -60,40 +60,40 @@ class Batcher:
         padding: how requests of several lengths share a batch.
         share: what the instances ask for cores that other models want, too.
         memory: what runs with large results wait for, and what counts these results.
-        result_size: tells how large they will be.
+        result_size: the estimate of their size.
     """
 
     def __init__(
         self,
         instances: Sequence[Instance],
         *,
-        here: Instance | None = None,
-        intake: Intake,
+        inline: Instance | None = None,
+        admission: QueueAdmission,
         max_rows: int,
         max_wait_s: float = 0.0,
         observe: Callable[[int, float, float], None],
         padding: Padding | None = None,
         share: Share | None = None,
-        memory: AnswerMemory | None = None,
+        memory: ResponseMemory | None = None,
         result_size: ResultSize | None = None,
     ) -> None:
         self.max_rows, self.max_wait_s = max_rows, max_wait_s
-        self._memory, self._size = memory or AnswerMemory(1 << 62), result_size or ResultSize(())
-        self._instances, self._here = instances, here or instances[0]
+        self._memory, self._size = memory or ResponseMemory(1 << 62), result_size or ResultSize(())
+        self._instances, self._inline = instances, inline or instances[0]
         self._observe, self._padding, self._share = observe, padding, share
         self.fill_rows = max_rows  # so many are not waited for any longer
-        self.returned: Callable[[Sequence[Job]], None] | None = None  # told of jobs before they are answered
-        self.tally = Tally()
-        self._intake, self._queue = intake, intake.queue
+        self.returned: Callable[[Sequence[Job]], None] | None = None  # called with jobs before they are answered
+        self.stats = BatchStats()
+        self._admission, self._queue = admission, admission.queue
         self._turn: deque[Job] = deque()  # what this turn of the event loop brought
         self._ready = threading.Condition(threading.Lock())
         self._closing = False
         self._threads: list[threading.Thread] = []
-        self._flights: list[Flight | None] = [None] * len(instances)
+        self._running_batches: list[RunningBatch | None] = [None] * len(instances)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._intake.open()
+        self._admission.open()
         if self._share is not None:
             self._share.open()
         self._deadlines = Deadlines(loop, self._overdue)
@@ -113,20 +113,20 @@ class Batcher:
         join_or_abandon(self._threads, timeout)
 
     def abort(self) -> None:
-        """Ends what runs, and what waits: nobody is left to answer."""
+        """Stops running and waiting jobs without answers: the loop is closed."""
         with self._ready:
-            self._queue.throw_out(lambda _: True)
+            self._queue.remove_stale(lambda _: True)
         self.finish()
-        for flight in filter(None, self._flights):
-            flight.control.terminate = True
-        self._memory.look_again()
+        for running_batch in filter(None, self._running_batches):
+            running_batch.control.terminate = True
+        self._memory.wake_all()
 
     def close(self) -> None:
         """Ends the threads once the queue is empty. Called on the event loop, which waits a second for them at most."""
         self.finish()
         self.join(1.0)
         self._deadlines.close()
-        self._intake.close()
+        self._admission.close()
         if self._share is not None:
             self._share.close()
 
@@ -144,25 +144,25 @@ class Batcher:
         key = job.request.key if self._padding is None else self._padding.key(job.request.feed)
         try:
             with self._ready:
-                self._intake.put(job, key)
+                self._admission.put(job, key)
                 self._ready.notify()
         except ServeError:
-            self.tally.refused += 1
+            self.stats.refused += 1
             raise
         self._deadlines.watch(job.deadline)
 
-    def submit_here(self, job: Job) -> None:
+    def submit_inline(self, job: Job) -> None:
         """Like `submit`, for a model so quick that the event loop's own thread runs it, at the end of this turn."""
         if not self._turn:
-            self._loop.call_soon(self._run_here)
+            self._loop.call_soon(self._run_inline)
         self._turn.append(job)
 
-    def _run_here(self) -> None:
+    def _run_inline(self) -> None:
         try:
             self._run_turn()
         finally:
-            if self._turn:  # something failed on the way: nobody else would see to the rest
-                self._loop.call_soon(self._run_here)
+            if self._turn:  # after a failure: the rest of the jobs must still run
+                self._loop.call_soon(self._run_inline)
 
     def _run_turn(self) -> None:
         turn, most = self._turn, self.max_rows
@@ -181,22 +181,22 @@ class Batcher:
                     rows += job.request.rows
             if batch:
                 if turn or rows >= most:
-                    self.tally.full += 1
+                    self.stats.full += 1
                 else:
-                    self.tally.idle += 1
-                self._serve(batch, self._here, None)
+                    self.stats.idle += 1
+                self._serve(batch, self._inline, None)
 
     # ---- what takes too long, on the event loop
 
     def _overdue(self, now: float) -> float | None:
         """Answers what is past its deadline, waiting or running; the next deadline."""
         with self._ready:
-            out = self._queue.throw_out(late(now))
+            out = self._queue.remove_stale(late(now))
             following = self._queue.earliest()
         self.drop(out)
-        for flight in self._flights:
-            for job in () if flight is None else flight.jobs:
-                if job.abandoned or job.flight is not flight or job.deadline is None:
+        for running_batch in self._running_batches:
+            for job in () if running_batch is None else running_batch.jobs:
+                if job.abandoned or job.running_batch is not running_batch or job.deadline is None:
                     continue
                 if job.deadline <= now:
                     self._fail_late(job)
@@ -209,7 +209,7 @@ class Batcher:
         """Jobs that are given up without having run: late, or their clients have left. On the event loop."""
         for job in jobs:
             if job.abandoned:
-                self.tally.gone += 1
+                self.stats.gone += 1
             else:
                 self._fail_late(job)
         for job in jobs:  # only now: an answer may bring the client's next request, which finds them all given up
@@ -219,21 +219,21 @@ class Batcher:
             self.returned(jobs)
 
     def _fail_late(self, job: Job) -> None:
-        self.tally.late += 1
+        self.stats.late += 1
         waited = f"{1000 * (perf_counter() - job.arrived):.0f} ms"
-        where = "in the queue" if job.flight is None else "in the queue and the model"
-        hint = f"again in a moment, or with a longer timeout, up to {self._intake.timeout_s:g} s (--limit timeout_s)"
+        where = "in the queue" if job.running_batch is None else "in the queue and the model"
+        hint = f"again in a moment, or with a longer timeout, up to {self._admission.timeout_s:g} s (--limit timeout_s)"
         job.error = ServeError("the request took too long", status=504, got=f"{waited} {where}", hint=hint)
 
     def _answer_late(self, job: Job) -> None:
         self.answer(job)
-        job.let_go()
+        job.abandon_result()
 
     def answer(self, job: Job) -> None:
         """Has a job tell its outcome. On the event loop."""
         try:
             job.done()
-        except Exception:  # a defect of ours with one answer is none of the others' business
+        except Exception:  # a defect in one answer must not affect the others
             log.exception("an answer could not be given")
 
     # ---- from here on in the instances' threads
@@ -268,84 +268,86 @@ class Batcher:
                 return "idle"
             job, now = group.heap[0].job, perf_counter()
             wait, reason = job.arrived + self.max_wait_s - now, "wait"
-            if job.deadline is not None and job.deadline - self._intake.run_s - now < wait:
-                wait, reason = job.deadline - self._intake.run_s - now, "deadline"
+            if job.deadline is not None and job.deadline - self._admission.run_s - now < wait:
+                wait, reason = job.deadline - self._admission.run_s - now, "deadline"
             if wait <= 0:
                 return reason
             self._ready.wait(wait)
 
-    def _need(self) -> Need | None:
+    def _need(self) -> MemoryRequest | None:
         """The memory that the next batch's results take; None for a little."""
         with self._ready:
             need, out = need_of_next(self._queue, self._size, self._memory, self.max_rows)
         if out:
-            self._hand_over(self.drop, out)
+            self._call_on_loop(self.drop, out)
         return need
 
     def _next(self, index: int, instance: Instance, reason: str, room: Room | None) -> None:
         """Runs the next batch, if another instance has not taken it."""
-        control, flight = instance.control(), None
-        most, granted = (self.max_rows, 0) if room is None else (min(self.max_rows, room.rows), room.granted)
+        control, running_batch = instance.control(), None
+        most, granted = (self.max_rows, 0) if room is None else (min(self.max_rows, room.rows), room.reserved_bytes)
         with self._ready:
             taken = self._queue.take(most, late(perf_counter()))
-            if taken.jobs:  # with the lock held: whoever looks for deadlines finds them in the queue or in a flight
-                flight = self._flights[index] = Flight(taken.jobs, control, "full" if taken.full else reason)
+            if taken.jobs:  # with the lock held: the deadline check finds them in the queue or in a running batch
+                running_batch = self._running_batches[index] = RunningBatch(
+                    taken.jobs, control, "full" if taken.full else reason
+                )
         if taken.stale:
-            self._hand_over(self.drop, taken.stale)
-        if flight is not None:
-            flight.granted = granted
-            self._serve(taken.jobs, instance, flight)
-            self._flights[index] = None
-            granted = flight.granted
-        if granted:  # what is left was for the text that is yet to be written of the results
-            self._hand_over(self._memory.release, granted)
+            self._call_on_loop(self.drop, taken.stale)
+        if running_batch is not None:
+            running_batch.reserved_bytes = granted
+            self._serve(taken.jobs, instance, running_batch)
+            self._running_batches[index] = None
+            granted = running_batch.reserved_bytes
+        if granted:  # the rest was reserved for the serialized results
+            self._call_on_loop(self._memory.release, granted)
 
-    def _serve(self, jobs: list[Job], instance: Instance, flight: Flight | None) -> None:
-        taken = instance.gathered = perf_counter()
+    def _serve(self, jobs: list[Job], instance: Instance, running_batch: RunningBatch | None) -> None:
+        taken = instance.gathered_at = perf_counter()
         failed = False
         try:
-            self._run(jobs, instance, flight)
+            self._run(jobs, instance, running_batch)
         except Exception as error:
-            if len(jobs) > 1 and not (flight is not None and flight.control.terminate):
+            if len(jobs) > 1 and not (running_batch is not None and running_batch.control.terminate):
                 # Somebody's input broke the batch: halves, until only the culprits are alone with their error.
-                if flight is None:
-                    self.tally.split += 1
+                if running_batch is None:
+                    self.stats.split += 1
                 else:
-                    flight.split = True
+                    running_batch.split = True
                 middle = len(jobs) // 2
-                self._serve(jobs[:middle], instance, flight)
-                self._serve(jobs[middle:], instance, flight)
+                self._serve(jobs[:middle], instance, running_batch)
+                self._serve(jobs[middle:], instance, running_batch)
                 return
             if not isinstance(error, OxError):
                 error = ServeError("the model failed", status=500, got=str(error))
             for job in jobs:
                 job.error = job.error or error  # one that was late has its own
             failed = True
-        started = instance.gathered
+        started = instance.gathered_at
         run_s = perf_counter() - started
         for job in jobs:
             job.started, job.run_s = started, run_s
-        if flight is None:
+        if running_batch is None:
             self._deliver(jobs, started - taken, failed)
         else:
-            self._hand_over(self._deliver, jobs, started - taken, failed)
+            self._call_on_loop(self._deliver, jobs, started - taken, failed)
 
-    def _hand_over(self, call: Callable[..., None], *arguments: Any) -> None:
+    def _call_on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:  # the loop has been closed: nobody is left to answer
+        except RuntimeError:  # the loop has been closed: there is no client
             return
 
-    def _run(self, jobs: list[Job], instance: Instance, flight: Flight | None) -> None:
-        control = None if flight is None else flight.control
+    def _run(self, jobs: list[Job], instance: Instance, running_batch: RunningBatch | None) -> None:
+        control = None if running_batch is None else running_batch.control
         if self._padding is not None:
             feeds = [job.request.feed for job in jobs]
             batch = self._padding.gather(feeds)
             outputs = instance((batch,), control)
             for job, part in zip(jobs, self._padding.scatter(outputs, feeds), strict=True):
                 job.outputs = part
-            if flight is not None:
-                flight.cells, flight.filled = self._padding.share(batch, feeds)
+            if running_batch is not None:
+                running_batch.cells, running_batch.filled = self._padding.share(batch, feeds)
         elif len(jobs) == 1:
             outputs = jobs[0].outputs = instance((jobs[0].request.feed,), control)
         else:
@@ -355,38 +357,40 @@ class Batcher:
                 end = first + job.request.rows
                 job.outputs = [output[first:end] for output in outputs]
                 first = end
-            if any(len(output) != first for output in outputs):  # whose rows they are, nobody knows: each alone, then
-                raise ServeError("the model gave another number of rows than it was given", status=500)
-        size = held_by(outputs)
-        if size >= LARGE or self._size.waited_for:
-            keep(jobs, flight, self._size, self._memory)
+            if any(len(output) != first for output in outputs):  # rows cannot be assigned to jobs: run each job alone
+                raise ServeError("the model returned another batch size than its input", status=500)
+        size = memory_of(outputs)
+        if size >= LARGE or self._size.has_large_rows:
+            keep(jobs, running_batch, self._size, self._memory)
 
     # ---- back on the event loop
 
     def _deliver(self, jobs: list[Job], gather_s: float, failed: bool) -> None:
-        flight = jobs[0].flight
-        if not failed:  # one that failed, or was ended, says nothing of how long a run takes
+        running_batch = jobs[0].running_batch
+        if not failed:  # a failed or stopped run does not count for the mean run time
             rows, run_s = sum(job.request.rows for job in jobs), jobs[0].run_s
             self._observe(rows, run_s, gather_s)
-            if flight is not None:
-                self._intake.ran(rows, run_s)
-        if flight is not None:
-            self._landed(flight)
+            if running_batch is not None:
+                self._admission.ran(rows, run_s)
+        if running_batch is not None:
+            self._record_run(running_batch)
         if self.returned is not None:
             self.returned(jobs)
         for job in jobs:
-            job.flight = None
+            job.running_batch = None
             if not job.abandoned:
                 self.answer(job)
-            if flight is not None and flight.large:  # whoever still knows the job need not hold them
+            if (
+                running_batch is not None and running_batch.large
+            ):  # other references to the job should not keep them alive
                 job.outputs = ()
 
-    def _landed(self, flight: Flight) -> None:
+    def _record_run(self, running_batch: RunningBatch) -> None:
         """Counts a run; one that was split comes back in parts."""
-        tally = self.tally
-        if flight.reason:
-            setattr(tally, flight.reason, getattr(tally, flight.reason) + 1)
-            tally.cells += flight.cells
-            tally.padding += flight.filled
-            tally.split += flight.split
-            flight.reason = ""
+        stats = self.stats
+        if running_batch.reason:
+            setattr(stats, running_batch.reason, getattr(stats, running_batch.reason) + 1)
+            stats.cells += running_batch.cells
+            stats.padding += running_batch.filled
+            stats.split += running_batch.split
+            running_batch.reason = ""

@@ -1,4 +1,4 @@
-"""One timer for all deadlines of a batcher, by the event loop's clock, which nobody can set."""
+"""One timer for all deadlines of a batcher, by the event loop's monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from time import perf_counter
 
 from ox.serve.batching.job import Job
 
-FINEST_S = 0.002  # whoever sends a thousand different timeouts makes the queue be looked through only so often
+RESOLUTION_S = 0.002  # limits how often many different timeouts make the queue be scanned
 
 
 def late(now: float) -> Callable[[Job], bool]:
-    """Whether a job need not be run any more: its client has left, or it is past its deadline."""
+    """Whether a job is stale: its client has disconnected, or its deadline has passed."""
 
     def stale(job: Job) -> bool:
         return job.abandoned or (job.deadline is not None and job.deadline <= now)
@@ -20,12 +20,12 @@ def late(now: float) -> Callable[[Job], bool]:
     return stale
 
 
-def _nobody(now: float) -> None:
+def _no_callback(now: float) -> None:
     return None
 
 
 class Deadlines:
-    """Calls `overdue` with the time when a deadline that it was told of has passed; it returns the next one."""
+    """Calls `overdue` with the current time when a watched deadline has passed; it returns the next deadline."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, overdue: Callable[[float], float | None]) -> None:
         self._loop, self._overdue = loop, overdue
@@ -33,7 +33,7 @@ class Deadlines:
         self._at = float("inf")
 
     def watch(self, deadline: float | None) -> None:
-        if deadline is not None and deadline < self._at - FINEST_S:
+        if deadline is not None and deadline < self._at - RESOLUTION_S:
             self._arm(deadline, perf_counter())
 
     def cancel(self) -> None:
@@ -43,11 +43,11 @@ class Deadlines:
     def close(self) -> None:
         """Lets go of whom it calls: who refers to one another is freed only when a collection comes by."""
         self.cancel()
-        self._overdue = _nobody
+        self._overdue = _no_callback
 
     def _arm(self, deadline: float, now: float) -> None:
         self.cancel()
-        wait = max(deadline - now, FINEST_S)
+        wait = max(deadline - now, RESOLUTION_S)
         self._at = now + wait
         self._timer = self._loop.call_later(wait, self._fire)
 

@@ -1,6 +1,6 @@
 """Models share the cores: while several of them want to run, each gets time by its weight, not by its threads.
 
-Fair queuing over run slots, one a core. A run cannot be interrupted, so nobody waits for longer than a
+Fair queuing over run slots, one a core. A run cannot be interrupted, so a waiter waits no longer than a
 moment: beside a model whose runs take seconds, the system's own scheduler divides the cores. A model alone on a server
 does not take part.
 """
@@ -11,7 +11,7 @@ import threading
 
 from ox.devices.machine import threads as usable_threads
 
-PATIENCE_S = 0.05
+MAX_WAIT_S = 0.05
 CREDIT_S = 0.2  # what a model can save up; more than the moment between one run and the next
 
 
@@ -27,15 +27,15 @@ class Waiter:
 
 
 class Cores:
-    """So many run slots, handed out to whoever has had the least time for its weight."""
+    """Run slots, given to the share with the least run time per weight."""
 
-    def __init__(self, slots: int, patience_s: float = PATIENCE_S) -> None:
-        self.slots = self.free = slots  # free ones are fewer than none while somebody's patience has ended
+    def __init__(self, slots: int, patience_s: float = MAX_WAIT_S) -> None:
+        self.slots = self.free = slots  # free slots are negative while a waiter has exceeded its maximum wait
         self._patience_s = patience_s
         self.shares: set[Share] = set()
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
-        self._clock = 0.0  # the time for its weight of whoever had the least, of those that wanted to run
+        self._clock = 0.0  # the smallest run time per weight of the shares that wanted to run
 
     def share(self, weight: float, threads: int) -> Share:
         """A model's part in it, once it is opened; its runs use so many threads."""

@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING
 
 from ox.errors import OxError
 from ox.graph.contract import Array
-from ox.serve.v2.request import Request
+from ox.serve.protocol.v2.request import Request
 
 if TYPE_CHECKING:
-    from ox.serve.batching.flight import Flight
+    from ox.serve.batching.running_batch import RunningBatch
 
 
 class Job:
     """One request in the queue, and what became of it: outputs or an error.
 
-    Times are those of `perf_counter`, which no change of the machine's clock moves. `deadline` is when nobody wants the
-    outcome any more; None takes the model's own.
+    Times are those of `perf_counter`, a monotonic clock. After `deadline` the
+    outcome is not needed; None takes the model's default.
     """
 
     __slots__ = (
-        "abandoned", "arrived", "deadline", "error", "flight", "on_let_go", "outputs", "priority", "request", "run_s",
+        "abandoned",
+        "arrived",
+        "deadline",
+        "error",
+        "on_abandon_result",
+        "outputs",
+        "priority",
+        "request",
+        "run_s",
+        "running_batch",
         "started",
     )  # fmt: skip
 
@@ -32,11 +41,11 @@ class Job:
         self.started = self.run_s = 0.0
         self.deadline: float | None = None
         self.priority = 0  # 1 is the highest, 0 what the model takes for it
-        self.abandoned = False  # nobody waits for an outcome
+        self.abandoned = False  # the client does not wait for the outcome
         self.outputs: Sequence[Array] = ()
         self.error: OxError | None = None
-        self.flight: Flight | None = None  # the run that it is part of
-        self.on_let_go: Callable[[], None] | None = None  # for a run that waits for memory for it
+        self.running_batch: RunningBatch | None = None  # the run that it is part of
+        self.on_abandon_result: Callable[[], None] | None = None  # for a run that waits for memory for it
         parameters = request.parameters
         if parameters:
             self.priority = parameters.get("priority", 0)
@@ -55,15 +64,15 @@ class Job:
 
     def abandon(self) -> None:
         """The client has left before there was an outcome; for a subclass to note. Called on the event loop."""
-        self.let_go()
+        self.abandon_result()
 
-    def let_go(self) -> None:
-        """Nobody waits for an outcome any more: the client has left, or been answered already. On the event loop."""
+    def abandon_result(self) -> None:
+        """Mark the outcome as not needed: the client has left, or has its answer already. On the event loop."""
         self.abandoned = True
-        if self.flight is not None:
-            self.flight.left()
-        if self.on_let_go is not None:
-            self.on_let_go()
+        if self.running_batch is not None:
+            self.running_batch.on_abandon()
+        if self.on_abandon_result is not None:
+            self.on_abandon_result()
 
     def done(self) -> None:
         """Called on the event loop when there is an outcome, but not if the job was abandoned; for a subclass to fill

@@ -11,16 +11,16 @@ import numpy as np
 
 from ox.errors import ArgumentError
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.engine.instance import Feed
+from ox.serve.runtime.instance import Feed
 
-SMALLEST = 8
+MIN_BUCKET = 8
 
 
 def bucket(length: int) -> int:
     """The length that this one shares batches with: 8, 16, ..., 64, 80, 96, 112, 128, 160, ...: from 32 on a fifth of a
     request may be padding, no more."""
     length = max(length, 1)
-    step = max(SMALLEST, 1 << (length - 1).bit_length() >> 3)
+    step = max(MIN_BUCKET, 1 << (length - 1).bit_length() >> 3)
     return -(-length // step) * step
 
 
@@ -50,7 +50,7 @@ class Padding:
         unknown = next((name for name in pad if name not in dims and name not in names), None)
         if unknown is not None or not any(name in dims for name in pad):
             expected = f"a dimension of an input that varies: {', '.join(sorted(dims)) or 'there is none'}"
-            raise ArgumentError("pad names no such dimension", expected=expected, got=unknown or ", ".join(pad))
+            raise ArgumentError("pad names an unknown dimension", expected=expected, got=unknown or ", ".join(pad))
         self.dims = tuple(name for name in pad if name in dims)
         self.mask, self._whole = mask, whole
         self._like: tuple[str, tuple[int, ...]] | None = None
@@ -65,7 +65,7 @@ class Padding:
                 raise ArgumentError("strings cannot be padded", where=f"input '{info.name}'", got=info.dtype)
             self._inputs[info.name] = (axes, value)
         self.dtypes = {info.name: DTYPES[info.dtype] for info in inputs}
-        self._cuts = [
+        self._output_axes = [
             (info.name, [(axis, str(dim)) for axis, dim in enumerate(info.dims) if axis and dim in self.dims])
             for info in outputs
         ]
@@ -80,7 +80,7 @@ class Padding:
     def axes(self, dim: str) -> dict[str, int] | None:
         """The axis of a padded dimension, by input and output that have it; None if one has it twice."""
         found: dict[str, int] = {}
-        for name, axes in [*((name, axes) for name, (axes, _) in self._inputs.items()), *self._cuts]:
+        for name, axes in [*((name, axes) for name, (axes, _) in self._inputs.items()), *self._output_axes]:
             places = [axis for axis, each in axes if each == dim]
             if len(places) > 1:
                 return None
@@ -93,9 +93,7 @@ class Padding:
         info = next((info for info in inputs if info.name == mask), None)
         if info is None or info.dtype == "BYTES":
             got = "no such input" if info is None else info.dtype
-            raise ArgumentError(
-                "mask names no input that could be one", expected="a numeric input", got=f"'{mask}': {got}"
-            )
+            raise ArgumentError("mask does not name a usable input", expected="a numeric input", got=f"'{mask}': {got}")
         for other in inputs:
             if other.name != mask and all(dim in other.dims and dim is not None for dim in info.dims):
                 return other.name, tuple(other.dims.index(dim) for dim in info.dims)
@@ -113,7 +111,7 @@ class Padding:
         key: list[int] = []
         for name, (axes, _) in self._inputs.items():
             shape = feed[name].shape
-            if 0 in shape:  # nobody has tried whether what is empty may share a batch: equal to no other key
+            if 0 in shape:  # empty inputs are not tested in shared batches: a unique key
                 return object()
             if axes:
                 padded = {axis for axis, _ in axes}
@@ -158,7 +156,7 @@ class Padding:
             sizes = self.sizes(feed)
             end = first + len(next(iter(feed.values())))
             part = []
-            for output, (_, axes) in zip(outputs, self._cuts, strict=True):
+            for output, (_, axes) in zip(outputs, self._output_axes, strict=True):
                 cut: list[slice] = [slice(first, end), *(slice(None) for _ in output.shape[1:])]
                 for axis, dim in axes:
                     cut[axis] = slice(sizes[dim])

@@ -1,8 +1,8 @@
 """The jobs that wait, in groups that may share a batch. Not safe for threads: the batcher holds its lock.
 
 Order is by rank: a job's arrival, moved back by a little for each level of priority. So a job of a lower priority lets
-others pass only as long as it has not waited that much longer than they have, and nobody starves. A rank never changes,
-which makes every group a heap, and the groups a heap by their first jobs: whatever waits, the next batch costs the
+others pass only as long as it has not waited that much longer than they have: no job starves. A rank never changes,
+which makes every group a heap, and the groups a heap by their first jobs: the next batch costs the
 logarithm of it.
 """
 
@@ -45,8 +45,8 @@ class Group:
         self.rows = 0
 
 
-class Taken(NamedTuple):
-    """A batch: its jobs, whether more of them wait than fit, and those that nobody wants any more."""
+class Batch(NamedTuple):
+    """A batch: its jobs, whether more jobs wait than fit, and the stale jobs."""
 
     jobs: list[Job]
     full: bool
@@ -84,7 +84,7 @@ class Queue:
             heappop(heads)
         return None
 
-    def take(self, most: int, stale: Callable[[Job], bool]) -> Taken:
+    def take(self, most: int, stale: Callable[[Job], bool]) -> Batch:
         """The first job and the next of its group as far as they fit into `most` rows; a first job that does not fit at
         all comes alone."""
         jobs: list[Job] = []
@@ -109,9 +109,9 @@ class Queue:
             for entry in passed:
                 heappush(heap, entry)
             self._settle(group)
-        return Taken(jobs, full, dropped)
+        return Batch(jobs, full, dropped)
 
-    def throw_out(self, stale: Callable[[Job], bool]) -> list[Job]:
+    def remove_stale(self, stale: Callable[[Job], bool]) -> list[Job]:
         """Takes out every stale job, wherever it stands."""
         out: list[Job] = []
         for group in list(self._groups.values()):

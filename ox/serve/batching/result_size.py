@@ -1,4 +1,4 @@
-"""How much memory the results of requests will take: told by the outputs' shapes, or by what came out before."""
+"""How much memory the results of requests will take: from the outputs' shapes, or estimated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from ox.graph.contract import DTYPES, Array, TensorInfo
-from ox.serve.answer_memory import LARGE, AnswerMemory, Need, held_by
-from ox.serve.batching.flight import Flight
 from ox.serve.batching.job import Job
 from ox.serve.batching.queue import Group
-from ox.serve.engine.instance import Feed
+from ox.serve.batching.running_batch import RunningBatch
+from ox.serve.response_memory import LARGE, MemoryRequest, ResponseMemory, memory_of
+from ox.serve.runtime.instance import Feed
 
 FORGOTTEN = 0.25  # of what a guess was too large by
 TEXT = 5  # a number in JSON takes up to so many times its bytes
@@ -30,7 +30,7 @@ class ResultSize:
 
     def __init__(self, outputs: Sequence[TensorInfo], largest: int = 1 << 62) -> None:
         self._largest = largest
-        self.known = all(info.dtype != "BYTES" and _sized(info.dims[1:]) for info in outputs)
+        self.known = all(info.dtype != "BYTES" and _is_fixed_size(info.dims[1:]) for info in outputs)
         self._fixed = self._row = 0.0
         if self.known:
             for info in outputs:
@@ -49,19 +49,19 @@ class ResultSize:
         request = job.request
         size = self._fixed + request.rows * self._row
         if not self.known:
-            size = min(size, self._ratio * held_by(request.feed.values()), self._largest)
+            size = min(size, self._ratio * memory_of(request.feed.values()), self._largest)
         return int(size if all(wanted.binary for wanted in request.outputs) else size * (1 + TEXT))
 
-    def need(self, group: Group, max_rows: int) -> Need | None:
+    def need(self, group: Group, max_rows: int) -> MemoryRequest | None:
         """The memory that the results of a group's next batch take; None for a little."""
         job = group.heap[0].job
         rows, first = max(job.request.rows, 1), self.of(job)
         most = max(first, first * min(group.rows, max_rows) // rows)
-        return None if most < LARGE else Need(rows, first, most, wait=first >= LARGE)
+        return None if most < LARGE else MemoryRequest(rows, first, most, wait=first >= LARGE)
 
     def learn(self, feed: Feed, rows: int, outputs: Sequence[Array]) -> int:
         """What came out of a request; gives its bytes."""
-        size, rows, given = held_by(outputs), max(rows, 1), max(held_by(feed.values()), 1)
+        size, rows, given = memory_of(outputs), max(rows, 1), max(memory_of(feed.values()), 1)
         if self.known and size <= self._fixed + rows * self._row:
             return size
         self.known = False  # ONNX Runtime does not hold a model to the shapes that it declares
@@ -77,7 +77,7 @@ class ResultSize:
         return size
 
     @property
-    def waited_for(self) -> bool:
+    def has_large_rows(self) -> bool:
         """Whether a row is taken for large: then small results are worth learning from, too."""
         return not self.small_rows
 
@@ -86,20 +86,20 @@ class ResultSize:
         self.small_rows = int(room / self._row) if self._row else 1 << 62 if room else 0
 
 
-def keep(jobs: Sequence[Job], flight: Flight | None, sizes: ResultSize, memory: AnswerMemory) -> None:
+def keep(jobs: Sequence[Job], running_batch: RunningBatch | None, sizes: ResultSize, memory: ResponseMemory) -> None:
     """Counts large results from now on. Each job has its own: one whose client is slow holds no others' memory."""
     for job in jobs:
         size = sizes.learn(job.request.feed, job.request.rows, job.outputs)
         if size < LARGE:
             continue
         promised = 0
-        if flight is not None:
-            promised = min(size, flight.granted)
-            flight.large = True
-        job.outputs = memory.keep(job.outputs, promised)
-        if flight is not None:  # only now: there may be no memory for a copy
-            flight.granted -= promised
+        if running_batch is not None:
+            promised = min(size, running_batch.reserved_bytes)
+            running_batch.large = True
+        job.outputs = memory.track(job.outputs, promised)
+        if running_batch is not None:  # only now: there may be no memory for a copy
+            running_batch.reserved_bytes -= promised
 
 
-def _sized(dims: Sequence[int | str | None]) -> bool:
+def _is_fixed_size(dims: Sequence[int | str | None]) -> bool:
     return all(isinstance(size, int) for size in dims)

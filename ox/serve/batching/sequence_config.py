@@ -1,17 +1,17 @@
-"""How a model is told about sequences, and what is kept of one between its requests: `sequence_batching`."""
+"""Configuration of sequences: control inputs and the states between requests, `sequence_batching`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-IDLE_S = 1.0  # as with Triton, where nothing is said
+IDLE_S = 1.0  # Triton's default
 SLOTS = 1024
 KINDS = {"start": "START", "end": "END", "ready": "READY", "id": "CORRID"}
 
 
 class Control(NamedTuple):
-    """An input that tells a request's place in its sequence; `dtype` None takes the file's.
+    """A control input: the position of a request in its sequence; `dtype` None takes the file's.
 
     `kind` is "start", "end" or "ready", which are `true` or `false`, or "id": the sequence's own.
     """
@@ -24,7 +24,7 @@ class Control(NamedTuple):
 
 
 class State(NamedTuple):
-    """An output that is an input of the sequence's next request; None where the file says it.
+    """An output that is an input of the sequence's next request; None if the file has it.
 
     `dims` has the batch in front where there is one, `initial_dims` has not. A sequence begins with what the file
     `data_file` holds, or with zeros.

@@ -11,8 +11,8 @@ import numpy as np
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import DTYPES, Array, Dim, TensorInfo
 from ox.serve.batching.sequence_config import Control, SequenceBatching, State
-from ox.serve.dimension_limits import DimensionLimits, Most
-from ox.serve.engine.instance import Feed
+from ox.serve.config.dimension_limits import DimensionLimits, Most
+from ox.serve.runtime.instance import Feed
 
 IDS = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")
 FLAGS = ("INT32", "FP32", "BOOL")
@@ -25,7 +25,7 @@ class SequenceTensors:
 
     Args:
         model: its name, for errors.
-        config: what is said about it.
+        config: its sequence configuration.
         inputs, outputs: all that the file has.
         shown: outputs that clients see although they are states.
         files: the bytes of each `data_file`.
@@ -85,7 +85,7 @@ class SequenceTensors:
         """
         if self._one_row and rows != 1:
             what = f"inference request to model '{self._model}' must specify batch-size 1, as one of a sequence"
-            raise ServeError(what, expected="one row", got=f"{rows} rows")
+            raise ServeError(what, expected="one sample", got=f"{rows} samples")
         if self._id is not None:
             self._identifier(identifier)
 
@@ -131,7 +131,7 @@ class SequenceTensors:
         """The states after a request; copies, because what a batch gives is one array for all of it."""
         return tuple(np.array(outputs[place]) for _, place in self._states)
 
-    def visible_of(self, outputs: Sequence[Array]) -> list[Array]:
+    def visible_outputs(self, outputs: Sequence[Array]) -> list[Array]:
         """What clients see of the model's outputs."""
         return [outputs[place] for place in self.visible]
 
@@ -148,7 +148,7 @@ class SequenceTensors:
 
     def _wrong(self, name: str, field: str, expected: str, got: str) -> LoadError:
         return LoadError(
-            f"{self._model}: sequence_batching contradicts the file", where=f"{field} '{name}'", expected=expected,
+            f"{self._model}: sequence_batching does not match the file", where=f"{field} '{name}'", expected=expected,
             got=got,
         )  # fmt: skip
 

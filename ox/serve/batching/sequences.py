@@ -16,13 +16,13 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ox.errors import ServeError
-from ox.serve.answer_memory import held_by
+from ox.serve.batching.admission import PURGE_S, Budget
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.deadline_heap import DeadlineHeap
 from ox.serve.batching.deadlines import Deadlines
-from ox.serve.batching.intake import PURGE_S, Budget
 from ox.serve.batching.job import Job
 from ox.serve.batching.sequence_tensors import SequenceTensors, States
+from ox.serve.response_memory import memory_of
 
 log = logging.getLogger("ox.serve")
 
@@ -59,7 +59,7 @@ class Waiting(NamedTuple):
         return self.job.abandoned or self.job.error is not None
 
 
-class Held:
+class ByteCount:
     """Bytes that count in a budget."""
 
     __slots__ = ("size",)
@@ -79,7 +79,7 @@ class Sequences:
         slots: how many sequences there are at once; the requests of more wait until one ends.
         idle_s: a sequence ends after so long without a request.
         max_queue: the most requests that wait, in the batcher's queue or here.
-        deadline_s: how long a request may take that does not say so itself.
+        deadline_s: the time limit of a request without its own limit.
         timeout_s: how long one may take that does; more is cut to that, but never below `deadline_s`.
         budget: bytes of requests and of states that all models of a server share.
     """
@@ -107,7 +107,7 @@ class Sequences:
         self._idle: dict[Sequence, float] = {}  # those without a request, and when they end; the first ends first
         self._running: dict[Job, Sequence] = {}
         self._waiting: DeadlineHeap[Waiting] = DeadlineHeap()
-        self._requests, self._states = Held(), Held()
+        self._requests, self._states = ByteCount(), ByteCount()
         self.waiting = 0
         self._purged = 0.0
         self._promoting = self._draining = False
@@ -136,14 +136,14 @@ class Sequences:
             what = f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
             raise ServeError(what, hint="the parameter sequence_id")
         self._tensors.check(identifier, job.request.rows)
-        size = held_by(job.request.feed.values())
+        size = memory_of(job.request.feed.values())
         self._admit(size)
         sequence = self._sequences.get(identifier)  # only now: making room may end it
         if sequence is None and not parameters.get("sequence_start", False):
             raise self._unknown(identifier)
         if self._deadlines is None:
             self._open()
-        job.request.rows = 1  # whatever its first dimension is
+        job.request.rows = 1  # independent of its first dimension
         deadline = job.limit(self._deadline_s, self._timeout_s)
         if sequence is None:
             sequence = self._sequences[identifier] = Sequence(identifier)
@@ -222,7 +222,7 @@ class Sequences:
             raise self._busy(f"{budget.held} bytes wait already", expected)
 
     def _busy(self, got: str, expected: str) -> ServeError:
-        self._batcher.tally.refused += 1
+        self._batcher.stats.refused += 1
         return ServeError(
             "the server is busy", status=503, expected=expected, got=got, hint="again in a moment", retry_after=RETRY_S
         )
@@ -233,7 +233,7 @@ class Sequences:
             "first request of the sequence"
         )
         ends = f"with sequence_end, after {self._idle_s:g} s without a request, and when its model is loaded again"
-        expected = f"a sequence that has begun and not ended (it ends {ends})"
+        expected = f"a started sequence that has not ended (it ends {ends})"
         return ServeError(what, expected=expected, hint="sequence_start on this request")
 
     def _count(self, sign: int, size: int) -> None:
@@ -243,7 +243,7 @@ class Sequences:
     def _overdue(self, now: float) -> float | None:
         """Answers what is past its deadline; the next deadline."""
         due = self._waiting.pop_due(now)
-        self._take_out(due)
+        self._remove_waiting(due)
         self._batcher.drop([waiting.job for _, waiting in due])
         self._go_on([waiting.sequence for _, waiting in due])
         return self._waiting.first()
@@ -251,10 +251,10 @@ class Sequences:
     def _purge(self) -> None:
         """Takes out the requests whose clients have left."""
         gone = [(number, waiting) for number, waiting in self._waiting if waiting.gone]
-        self._take_out(gone)
+        self._remove_waiting(gone)
         self._go_on([waiting.sequence for _, waiting in gone])
 
-    def _take_out(self, requests: Many[tuple[int, Waiting]]) -> None:
+    def _remove_waiting(self, requests: Many[tuple[int, Waiting]]) -> None:
         """Except a start: it still ends what was before it, when its turn comes."""
         for number, waiting in requests:
             if not waiting.start:
@@ -283,7 +283,7 @@ class Sequences:
                     self._keep(sequence, None)
             elif sequence.active:
                 self._take(sequence)
-                self._hand_over(sequence, job, first.start)
+                self._call_on_loop(sequence, job, first.start)
             else:
                 return
         if sequence.running is None and not sequence.waiting and self._sequences.get(sequence.id) is sequence:
@@ -297,7 +297,7 @@ class Sequences:
         self._waiting.remove(number)
         self._count(-1, waiting.size)
 
-    def _hand_over(self, sequence: Sequence, job: Job, start: bool) -> None:
+    def _call_on_loop(self, sequence: Sequence, job: Job, start: bool) -> None:
         states = self._tensors.initial if start else sequence.states
         assert states is not None
         if start:
@@ -323,22 +323,22 @@ class Sequences:
         outputs, states = job.outputs, None
         if not job.request.parameters.get("sequence_end", False):
             states = self._tensors.states_of(outputs)
-            before = 0 if sequence.states is None else held_by(sequence.states)
+            before = 0 if sequence.states is None else memory_of(sequence.states)
             limit = self._budget.states_limit
-            if self._budget.states_held - before + held_by(states) > limit:
-                got = f"{self._budget.states_held} bytes of states"
+            if self._budget.states_bytes - before + memory_of(states) > limit:
+                got = f"{self._budget.states_bytes} bytes of states"
                 job.error = self._busy(got, f"at most {limit}, of all models together (--limit states)")
                 return
         self._keep(sequence, states)
-        job.outputs = self._tensors.visible_of(outputs)
+        job.outputs = self._tensors.visible_outputs(outputs)
 
     def _keep(self, sequence: Sequence, states: States | None) -> None:
-        self._states.size -= 0 if sequence.states is None else held_by(sequence.states)
-        self._states.size += 0 if states is None else held_by(states)
+        self._states.size -= 0 if sequence.states is None else memory_of(sequence.states)
+        self._states.size += 0 if states is None else memory_of(states)
         sequence.states = states
 
     def _refuse(self, job: Job, error: ServeError) -> None:
-        """Answers it with an error: after `submit`, whose caller has yet to note that there is a job."""
+        """Answers it with an error: after `submit`, when its caller has stored the job."""
         job.error = error
         self._loop.call_soon(self._answer, job)
 

@@ -1,1 +1,4 @@
-"""The models that a server has: loading, versions, reloading."""
+"""The models of a server: loading, versions, reloading.
+
+Imported by ox.serve only. `Model` puts a session, its proofs and its batcher together.
+"""

@@ -1,14 +1,14 @@
-"""A model's configuration in the protocol's form: how it really runs, whatever was asked."""
+"""A model's configuration in the protocol's form: the effective settings."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ox.graph.contract import TensorInfo
-from ox.serve.engine.proof import buckets
 from ox.serve.repository.model import Model
-from ox.serve.repository.setup import Declared, Setup
+from ox.serve.repository.setup import Setup, TensorConfig
 from ox.serve.repository.tensor_config import NO_FORMAT
+from ox.serve.runtime.proof import buckets
 
 KINDS = {"cpu": "KIND_CPU", "cuda": "KIND_GPU"}
 
@@ -55,13 +55,13 @@ def configuration(model: Model, setup: Setup | None) -> dict[str, Any]:
 
 
 def _padding(model: Model) -> str | None:
-    """Whether requests are padded and how certain that is; None where nobody asked for it."""
+    """Whether requests are padded, and the proof; None without padding."""
     if model.padding is None:
-        return None if model.not_padded is None else f"off: {model.not_padded}"
-    return "proven" if model.padding_tried is None else f"tried, not proven: {model.padding_tried}"
+        return None if model.padding_refusal is None else f"off: {model.padding_refusal}"
+    return "proven" if model.padding_unproven is None else f"tried, not proven: {model.padding_unproven}"
 
 
-def _tensor(info: TensorInfo, batched: bool, declared: Declared | None) -> dict[str, Any]:
+def _tensor(info: TensorInfo, batched: bool, declared: TensorConfig | None) -> dict[str, Any]:
     dtype = "TYPE_STRING" if info.dtype == "BYTES" else f"TYPE_{info.dtype}"
     dims = [size if isinstance(size, int) else -1 for size in info.dims]
     entry: dict[str, Any] = {"name": info.name, "data_type": dtype, "dims": dims[1:] if batched else dims}

@@ -1,15 +1,15 @@
-"""What the server knows of one model: its versions, which of them run, and what became of the others."""
+"""The state of one model: its versions, which of them run, and why the others do not."""
 
 from __future__ import annotations
 
 from ox.errors import OxError
-from ox.serve.engine.load_control import LoadControl
-from ox.serve.repository.layout import Found, Stamp, Version
+from ox.serve.repository.layout import ModelFiles, Stamp, Version
 from ox.serve.repository.model import Model
 from ox.serve.repository.setup import Running, Setup
+from ox.serve.runtime.load_control import LoadControl
 
 READY, LOADING, UNLOADING, UNAVAILABLE = "READY", "LOADING", "UNLOADING", "UNAVAILABLE"
-Wanted = tuple[Stamp, Running]  # what a load would load
+LoadKey = tuple[Stamp, Running]  # what a load would load
 
 
 class Slot:
@@ -19,10 +19,10 @@ class Slot:
         self.number = number
         self.model: Model | None = None
         self.state, self.reason = UNAVAILABLE, ""
-        self.loaded: Wanted | None = None
-        self.failed: Wanted | None = None
+        self.loaded: LoadKey | None = None
+        self.failed: LoadKey | None = None
         self.error: OxError | None = None
-        self.control: LoadControl | None = None  # of the load that goes on
+        self.control: LoadControl | None = None  # of the current load
 
     @property
     def why(self) -> str:
@@ -33,32 +33,35 @@ class Slot:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to say about it: others lie on disk, and nobody wants them."""
+        """Whether it is worth reporting: other versions are on disk but not wanted."""
         return self.state != UNAVAILABLE or bool(self.reason)
 
-    def runs(self, model: Model, wanted: Wanted | None) -> Model | None:
+    def runs(self, model: Model, wanted: LoadKey | None) -> Model | None:
         """From now on `model` answers; gives the one that did."""
         before, self.model = self.model, model
         self.loaded, self.failed, self.error = wanted, None, None
         self.state, self.reason = READY, ""
         return before
 
-    def fails(self, wanted: Wanted, error: OxError) -> None:
-        """What was wanted could not be loaded; what runs goes on running."""
+    def fails(self, wanted: LoadKey, error: OxError) -> None:
+        """A wanted version could not be loaded; running versions keep running."""
         self.failed, self.error = wanted, error
         self.state, self.reason = UNAVAILABLE, error.one_line()
         if self.model is not None:
-            self.state, self.reason = READY, f"what ran before goes on, because what is new failed: {self.reason}"
+            self.state, self.reason = (
+                READY,
+                f"the previous version keeps serving, because the new one failed: {self.reason}",
+            )
 
     def leaves(self, reason: str) -> Model | None:
-        """Nothing answers any more; gives the model that did."""
+        """Removes and returns the model of the slot."""
         before, self.model, self.loaded, self.failed = self.model, None, None, None
         self.state, self.reason = UNAVAILABLE if before is None else UNLOADING, reason
         return before
 
 
 class Entry:
-    """One model. `error` is why what lies on disk cannot be taken as a whole."""
+    """One model. `error` is why its files cannot be used at all."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -77,7 +80,7 @@ class Entry:
     def problem(self) -> str:
         return "" if self.error is None else self.error.one_line()
 
-    def due(self, found: Found) -> list[int]:
+    def due(self, found: ModelFiles) -> list[int]:
         """The versions that should be loaded now, the newest first: chosen ones that do not run as they lie on disk.
 
         A version that failed makes room for an older one until its files change.
@@ -91,12 +94,12 @@ class Entry:
             if self.wanted(found.versions[number]) not in (self.slot(number).loaded, self.slot(number).failed)
         ]
 
-    def try_again(self) -> None:
+    def retry_failed(self) -> None:
         """What failed is due again, though its files are as they were."""
         for slot in self.slots.values():
             slot.failed = None
 
-    def calm(self, found: Found) -> None:
+    def clear_resolved(self, found: ModelFiles) -> None:
         """What failed and is as it was before again has not failed."""
         for number, version in found.versions.items():
             slot = self.slot(number)
@@ -109,8 +112,8 @@ class Entry:
             if self.slots[number].model is None and self.slots[number].state != UNLOADING:
                 del self.slots[number]
 
-    def surplus(self, found: Found) -> list[Slot]:
-        """What runs and should not any more. Nothing goes before what replaces it has come."""
+    def unwanted_slots(self, found: ModelFiles) -> list[Slot]:
+        """Running versions that are not wanted. A version stays until its replacement runs."""
         assert self.setup is not None
         chosen = self.setup.choose({number for number in found.versions if self._possible(number, found)})
         asked = self.setup.choose(set(found.versions))
@@ -119,10 +122,10 @@ class Entry:
             return gone if len(gone) < len(self.running()) else []
         return [slot for slot in self.running() if slot.number not in chosen]
 
-    def _possible(self, number: int, found: Found) -> bool:
+    def _possible(self, number: int, found: ModelFiles) -> bool:
         slot = self.slot(number)
         return slot.model is not None or slot.failed != self.wanted(found.versions[number])
 
-    def wanted(self, version: Version) -> Wanted:
+    def wanted(self, version: Version) -> LoadKey:
         assert self.setup is not None
         return version.stamp, self.setup.running

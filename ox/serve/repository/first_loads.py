@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from ox.errors import LoadError, OxError
 from ox.serve.repository.entry import Entry
-from ox.serve.repository.layout import Found
+from ox.serve.repository.layout import ModelFiles
 from ox.serve.repository.repository import Repository
 
 
@@ -22,7 +22,7 @@ class FirstLoads:
         models: all of them, as they lie on disk.
     """
 
-    def __init__(self, repository: Repository, named: set[str], models: Mapping[str, Found]) -> None:
+    def __init__(self, repository: Repository, named: set[str], models: Mapping[str, ModelFiles]) -> None:
         self._repository, self._named = repository, named
         self.waiting = dict(models)
         self._finished: list[str] = []
@@ -35,11 +35,11 @@ class FirstLoads:
         if name in self._named and not entry.running():
             raise reason(entry)
 
-    def run(self, load: Callable[[str, Found], None]) -> None:
-        """Has `load` load them, each in a thread of its own; blocks."""
+    def run(self, load: Callable[[str, ModelFiles], None]) -> None:
+        """Loads them with `load`, each in its own thread; blocks."""
         results: SimpleQueue[tuple[str, BaseException | None]] = SimpleQueue()
 
-        def work(name: str, found: Found) -> None:
+        def work(name: str, found: ModelFiles) -> None:
             try:
                 load(name, found)
             except BaseException as error:
@@ -58,7 +58,7 @@ class FirstLoads:
         self._judge()
 
     def done(self, name: str, cancelled: bool = False) -> None:
-        """This one has been loaded, could not be, or is not wanted any more. On the event loop."""
+        """Marks a model as loaded, failed or not wanted. On the event loop."""
         self.waiting.pop(name, None)
         if cancelled:
             self._cancelled = True
@@ -67,7 +67,7 @@ class FirstLoads:
         self._news.set()
 
     async def settled(self) -> AsyncIterator[str]:
-        """Each of them once it is done. Raises what `check` raises, and why none of them runs if none does."""
+        """Yields each when it is done. Raises what `check` raises, and an error if none of them runs."""
         while True:
             self._news.clear()
             while self._finished:

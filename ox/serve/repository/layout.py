@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from ox.errors import ArgumentError, LoadError
-from ox.graph.file import others
+from ox.graph.reader.model_file import others
 
 MODEL, CONFIG, SETTINGS = "model.onnx", "config.pbtxt", "ox.toml"
 BESIDE = (".data", "_data")  # what is added to a file's name for its external data
@@ -35,8 +35,8 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A model as it lies on disk: its folder or file, and its versions. `problem` is why they cannot be told."""
+class ModelFiles:
+    """A model on disk: its folder or file, and its versions. `problem` is why they cannot be listed."""
 
     name: str
     path: Path
@@ -57,7 +57,7 @@ class Found:
         return max((entry[3] for stamp in stamps for entry in stamp), default=0)
 
     def absence(self) -> LoadError:
-        """What to say where there is no version."""
+        """The message if there is no version."""
         if not os.path.isdir(self.path):
             return LoadError(f"there is no file {self.path}", hint=others(self.path))
         if NUMBER.fullmatch(self.path.name):
@@ -68,7 +68,7 @@ class Found:
         except OSError as error:  # since it was looked at
             return _unreadable(self.path, error)
         return LoadError(
-            f"{self.path} holds no version of the model",
+            f"{self.path} contains no version of the model",
             expected=str(self.path / "1" / MODEL),
             got=held or "an empty folder",
             hint=f"mkdir {self.path / '1'}, and {MODEL} into it",
@@ -79,7 +79,7 @@ class Found:
 class Scan:
     """All models, and the stamps of the folders' settings files."""
 
-    models: Mapping[str, Found]
+    models: Mapping[str, ModelFiles]
     settings: Mapping[Path, Stamp]
 
 
@@ -100,36 +100,36 @@ class Layout:
         stems = [path.stem for path in self.files]
         twice = next((stem for stem in stems if stems.count(stem) > 1), None)
         if twice is not None:
-            raise ArgumentError("two models of one name", got=twice, hint="another file name for one of them")
+            raise ArgumentError("two models with the same name", got=twice, hint="another file name for one of them")
 
     def scan(self) -> Scan:
-        """What lies there now. A file that was named is always there, even if it has yet to appear.
+        """The models there now. A named file is always listed, even if it does not exist yet.
 
         Raises:
-            LoadError: a folder cannot be looked into.
+            LoadError: a folder cannot be listed.
         """
-        models: dict[str, Found] = {}
+        models: dict[str, ModelFiles] = {}
         for found in (*(_bare(path) for path in self.files), *chain(*map(_folder, self.folders))):
             first = models.setdefault(found.name, found)
             if first is not found:
                 problem = LoadError(
-                    f"two models of one name: '{found.name}'",
+                    f"two models with the same name: '{found.name}'",
                     got=f"{first.path} and {found.path}",
                     hint="another name for one of them",
                 )
                 models[found.name] = replace(first, problem=problem)
-        # after the folders, of which one that cannot be looked into is named as such
+        # after the folders, of which one that cannot be listed is named as such
         beside = dict.fromkeys((*self.folders, *(path.parent for path in self.files)))
         settings = [folder / SETTINGS for folder in beside if _there(folder / SETTINGS)]
         return Scan(models, {path: (_state(str(path)),) for path in settings})
 
 
-def _folder(root: Path) -> Iterator[Found]:
+def _folder(root: Path) -> Iterator[ModelFiles]:
     try:
         with os.scandir(root) as entries:
             children = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise LoadError(f"{root} cannot be looked into", got=error.strerror or str(error)) from error
+        raise LoadError(f"{root} cannot be listed", got=error.strerror or str(error)) from error
     if len(children) > MOST_FILES:
         raise LoadError(f"{root} holds too much", expected=f"at most {MOST_FILES:,} entries", got=f"{len(children):,}")
     real = _resolved(root)
@@ -146,10 +146,10 @@ def _folder(root: Path) -> Iterator[Found]:
                 yield _bare(path)
         except (LoadError, OSError) as error:
             problem = error if isinstance(error, LoadError) else _unreadable(path, error)
-            yield Found(path.stem if path.suffix == ".onnx" else path.name, path, problem=problem)
+            yield ModelFiles(path.stem if path.suffix == ".onnx" else path.name, path, problem=problem)
 
 
-def _model(folder: Path, real: Path, linked: bool) -> Iterator[Found]:
+def _model(folder: Path, real: Path, linked: bool) -> Iterator[ModelFiles]:
     """A folder's model; none where it has nothing of a model in it."""
     if linked:
         _inside(folder, real)
@@ -167,31 +167,31 @@ def _model(folder: Path, real: Path, linked: bool) -> Iterator[Found]:
     for number in numbers:
         path = folder / str(number)
         stamp = _files(path, real)
-        if stamp:  # else somebody has begun to write here
+        if stamp:  # else the file is being written
             versions[number] = Version(path, stamp, real)
-    yield Found(folder.name, folder, versions, config)
+    yield ModelFiles(folder.name, folder, versions, config)
 
 
 def stamp_of(version: Version) -> Stamp | None:
-    """The version's stamp now; None where it can no longer be told."""
+    """The version's current stamp; None if it cannot be read."""
     try:
         return _beside(version.path) if version.root is None else _files(version.path, version.root)
     except (LoadError, OSError):
         return None
 
 
-def _bare(path: Path) -> Found:
+def _bare(path: Path) -> ModelFiles:
     try:
-        return Found(path.stem, path, {1: Version(path, _beside(path))} if _there(path) else {})
+        return ModelFiles(path.stem, path, {1: Version(path, _beside(path))} if _there(path) else {})
     except LoadError as problem:
-        return Found(path.stem, path, problem=problem)
+        return ModelFiles(path.stem, path, problem=problem)
 
 
 def _there(path: Path) -> bool:
     """Whether there is such a file.
 
     Raises:
-        LoadError: nobody can tell, because the file system fails or is gone: that is no absence.
+        LoadError: the file system fails: this does not count as absence.
     """
     try:
         return path.exists()
@@ -206,7 +206,7 @@ def _beside(path: Path) -> Stamp:
 
 
 def _files(folder: Path, real: Path) -> Stamp:
-    """The files of a version, external data in folders below included; what is linked lies within the repository."""
+    """The files of a version, including external data in subfolders; link targets are inside the repository."""
     if folder.is_symlink():
         _inside(folder, real)
     found: list[tuple[str, int, int, int]] = []
@@ -236,7 +236,7 @@ def _inside(path: Path, real: Path) -> None:
             f"{path} leads out of the repository",
             expected=f"something inside {real}",
             got=f"a link to {target}",
-            hint="a copy in place of the link",
+            hint="a copy instead of the link",
         )
 
 
@@ -249,7 +249,7 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:  # Python before 3.13 says RuntimeError to a loop
-        raise LoadError(f"{path} leads nowhere", got=str(error), hint="a copy in place of the link") from error
+        raise LoadError(f"{path} leads nowhere", got=str(error), hint="a copy instead of the link") from error
 
 
 def _state(path: str) -> tuple[str, int, int, int]:

@@ -8,27 +8,27 @@ from pathlib import Path
 
 from ox.errors import LoadError, OxError
 from ox.graph.contract import TensorInfo
-from ox.serve.batching.intake import Budget
-from ox.serve.engine.dimensions import varying
-from ox.serve.engine.load_control import LoadControl
-from ox.serve.engine.probe import probe
-from ox.serve.engine.source import Source
-from ox.serve.limits import Limits
+from ox.serve.batching.admission import Budget
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.v2.document import nearest
 from ox.serve.repository.layout import Version, stamp_of
 from ox.serve.repository.model import Model
 from ox.serve.repository.pbtxt import read_text
 from ox.serve.repository.sequence_batching import tensors_of
 from ox.serve.repository.setup import Running, agreed
 from ox.serve.repository.tensor_config import reshapes_of
-from ox.serve.v2.document import nearest
+from ox.serve.runtime.dimension_memory import varying
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.probe import probe
+from ox.serve.runtime.source import Source
 
 
-class Unsettled(Exception):
+class InterruptedLoad(Exception):
     """The files changed while they were read."""
 
 
-class Cancelled(Unsettled):
-    """Nobody wants the model any more, or not like this; says why."""
+class Cancelled(InterruptedLoad):
+    """The load is cancelled: the model is not wanted, or its files changed."""
 
 
 def load(
@@ -36,7 +36,7 @@ def load(
     number: int,
     version: Version,
     running: Running,
-    limits: Limits,
+    limits: RequestLimits,
     budget: Budget,
     control: LoadControl | None = None,
 ) -> Model:
@@ -51,12 +51,12 @@ def load(
         model = _load(name, number, version, file, running, limits, budget, control or LoadControl())
     except Exception as error:
         if stamp_of(version) != version.stamp:
-            raise Unsettled from None
+            raise InterruptedLoad from None
         if isinstance(error, OxError):
             raise
         raise LoadError(f"{file} cannot be loaded", got=f"{type(error).__name__}: {error}"[:300]) from error
     if stamp_of(version) != version.stamp:
-        raise Unsettled
+        raise InterruptedLoad
     return model
 
 
@@ -66,7 +66,7 @@ def _load(
     version: Version,
     file: Path,
     running: Running,
-    limits: Limits,
+    limits: RequestLimits,
     budget: Budget,
     control: LoadControl,
 ) -> Model:
@@ -76,7 +76,7 @@ def _load(
     texts = {entry.labels: _labels(folder / entry.labels, folder) for entry in running.outputs if entry.labels}
     declared = {"input": running.inputs, "output": running.outputs}
 
-    def told(kind: str, actual: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
+    def check_tensors(kind: str, actual: tuple[TensorInfo, ...]) -> tuple[TensorInfo, ...]:
         return agreed(name, kind, actual, declared[kind], texts)
 
     def tried(source: Source) -> None:
@@ -90,13 +90,13 @@ def _load(
         limits,
         name=name,
         version=str(number),
-        told=told,
+        check_tensors=check_tensors,
         reshapes=reshapes_of(running.inputs, running.outputs),
         sequence=sequence,
         budget=budget,
         control=control,
         probe=tried,
-        max_rows_said=running.max_rows_said,
+        max_rows_source=running.max_rows_source,
     )
     _check_limited(model, running.limited)
     return model
@@ -119,5 +119,5 @@ def _check_limited(model: Model, limited: Sequence[str]) -> None:
 def _labels(path: Path, folder: Path) -> str:
     if not path.resolve().is_relative_to(folder.resolve()):
         got = f"a link to {path.resolve()}"
-        raise LoadError(f"{path} leads out of its folder", got=got, hint="a copy in place of the link")
+        raise LoadError(f"{path} leads out of its folder", got=got, hint="a copy instead of the link")
     return read_text(path)

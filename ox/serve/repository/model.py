@@ -12,37 +12,37 @@ from time import perf_counter
 from ox.devices.machine import threads as usable_threads
 from ox.errors import LoadError, ServeError
 from ox.graph.contract import Contract, TensorInfo
-from ox.serve.answer_memory import AnswerMemory
+from ox.serve.batching.admission import Budget, QueueAdmission
 from ox.serve.batching.batcher import Batcher
 from ox.serve.batching.batcher import Instance as BatcherInstance
 from ox.serve.batching.fairness import CORES
-from ox.serve.batching.intake import Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.padding import Padding
 from ox.serve.batching.result_size import ResultSize
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
-from ox.serve.engine.dimensions import check_smallest, hopeless
-from ox.serve.engine.instance import Instance
-from ox.serve.engine.load_control import LoadControl
-from ox.serve.engine.measure import HANDOFF_S, fit
-from ox.serve.engine.padding_proof import prove_padding, why_not_proven
-from ox.serve.engine.proof import check_golden
-from ox.serve.engine.reshape import Reshaped, Reshapes
-from ox.serve.engine.session import Engine
-from ox.serve.engine.source import Source, read
-from ox.serve.limits import Limits
-from ox.serve.options import Options
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.v2.signature import Signature
 from ox.serve.repository.thread import in_thread
+from ox.serve.response_memory import ResponseMemory
+from ox.serve.runtime.dimension_memory import check_smallest, dimension_limits
+from ox.serve.runtime.instance import Instance
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.padding_proof import prove_padding, unproven_reason
+from ox.serve.runtime.proof import check_golden
+from ox.serve.runtime.reshape import Reshaped, Reshapes
+from ox.serve.runtime.session import Engine
+from ox.serve.runtime.source import Source, read
 from ox.serve.telemetry.stages import Stages
-from ox.serve.v2.signature import Signature
+from ox.serve.tuning.measure import HANDOFF_S, fit
 
 Infos = tuple[TensorInfo, ...]
-Told = Callable[[str, Infos], Infos]
+TensorCheck = Callable[[str, Infos], Infos]
 Sequenced = Callable[[Infos, Infos], SequenceTensors]
 
 MEASURED = "measured: more would need twice the memory of all runs"
-SLOWEST_INLINE_S = 1e-3
+MAX_INLINE_S = 1e-3
 
 
 class Model:
@@ -54,34 +54,34 @@ class Model:
         limits: the most rows of a request.
         name: what it answers to; without one its file's stem.
         version: which version of that name it is.
-        told: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
+        check_tensors: gives the inputs or outputs as they are described elsewhere; raises LoadError if they are others.
         reshapes: the tensors that clients see in another shape than the file has.
         sequence: makes the controls and states of a model of sequences, given all inputs and outputs of the file.
         budget: what it shares with the other models of its server; without one it has its own.
-        control: ends the load from another thread, and is told how far it is.
+        control: stops the load from another thread, and receives its progress.
         probe: looks at the file before a runtime does; raises OxError if it may not be loaded here.
-        max_rows_said: which setting the most rows of a batch are from, as users read it where batching is off.
+        max_rows_source: which setting the most rows of a batch are from, as users read it where batching is off.
 
     Raises:
         LoadError: the file is damaged, hostile, unknown to the runtime, or contradicts itself.
-        DeviceError: no runtime, or not the device that was asked for.
+        DeviceError: no runtime, or not the requested device.
     """
 
     def __init__(
         self,
         path: str | Path,
-        options: Options,
-        limits: Limits,
+        options: ModelConfig,
+        limits: RequestLimits,
         *,
         name: str = "",
         version: str = "1",
-        told: Told | None = None,
+        check_tensors: TensorCheck | None = None,
         reshapes: Reshapes | None = None,
         sequence: Sequenced | None = None,
         budget: Budget | None = None,
         control: LoadControl | None = None,
         probe: Callable[[Source], None] | None = None,
-        max_rows_said: str | None = None,
+        max_rows_source: str | None = None,
     ) -> None:
         begun, control = perf_counter(), control or LoadControl()
         control.enter("reading the file")
@@ -98,14 +98,14 @@ class Model:
         tensors = None if sequence is None else sequence(self.inputs, self.outputs)
         if tensors is not None:
             self.inputs, self.outputs = tensors.inputs, tensors.outputs
-        if told is not None:
-            self.inputs, self.outputs = told("input", self.inputs), told("output", self.outputs)
+        if check_tensors is not None:
+            self.inputs, self.outputs = check_tensors("input", self.inputs), check_tensors("output", self.outputs)
         check_golden(self.name, engine, contract.samples, contract.through)
         self._reshapes = reshapes or None
         self.samples = tuple(map(reshapes.sample, contract.samples)) if reshapes else contract.samples
         if tensors is not None:
             self.samples = ()  # they hold what clients do not send
-        self.fit = fit(source, engine, contract.samples, options, contract.through, max_rows_said)
+        self.fit = fit(source, engine, contract.samples, options, contract.through, max_rows_source)
         self.engine, self.proof = self.fit.engine, self.fit.proof
         if self.proof.row is None:
             check_smallest(self.name, self.engine)
@@ -119,39 +119,42 @@ class Model:
             if not self._result_size.known:
                 self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
         self.padding: Padding | None = None
-        self.not_padded: str | None = None  # why
-        self.padding_tried: str | None = None  # why it is not proven, if it has only been tried
+        self.padding_refusal: str | None = None  # why
+        self.padding_unproven: str | None = None  # why it is not proven, if it has only been tried
         padding = Padding(self.inputs, self.outputs, options.pad, options.mask, on_gpu) if options.pad else None
         if padding is not None:
-            self.not_padded = "no batches" if self.proof.why is not None else None
-            self.not_padded = self.not_padded or ("the configuration reshapes tensors" if reshapes else None)
-            self.not_padded = self.not_padded or ("the model keeps state of sequences" if tensors else None)
-            self.not_padded = self.not_padded or prove_padding(self.engine, padding, contract.samples, contract.through)
-            self.padding = padding if self.not_padded is None else None
-            self.padding_tried = None if self.padding is None else why_not_proven(source.path, self.padding)
+            self.padding_refusal = "no batches" if self.proof.why is not None else None
+            self.padding_refusal = self.padding_refusal or ("the configuration reshapes tensors" if reshapes else None)
+            self.padding_refusal = self.padding_refusal or ("the model keeps state of sequences" if tensors else None)
+            self.padding_refusal = self.padding_refusal or prove_padding(
+                self.engine, padding, contract.samples, contract.through
+            )
+            self.padding = padding if self.padding_refusal is None else None
+            self.padding_unproven = None if self.padding is None else unproven_reason(source.path, self.padding)
         batched = self.proof.why is None
         if batched:
             self.inputs = _sharing_rows(self.inputs)
         most = {
-            name: (size, MEASURED) for name, size in hopeless(self.engine, self.proof.row, options.max_dims).items()
+            name: (size, MEASURED)
+            for name, size in dimension_limits(self.engine, self.proof.row, options.max_dims).items()
         }
         most |= {name: (size, "--max-dim") for name, size in options.max_dims.items()}
         if tensors is not None:
             tensors.limit_dimensions(most)
         self.signature = Signature(self.inputs, self.outputs, limits.rows, limits.strings, batched, most)
-        self.signature.empty = "Scan" not in source.operators
+        self.signature.allow_empty = "Scan" not in source.operators
         if padding is not None:
-            self.signature.complete = padding.complete
+            self.signature.add_optional_inputs = padding.complete
         self.stages = Stages()
         fixed = all(isinstance(size, int) for info in self.inputs for size in info.dims[1:])
-        self._quick = (
-            self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.open_ended or options.max_wait_ms)
+        self._runs_inline = (
+            self.proof.row_s < HANDOFF_S and fixed and not (on_gpu or source.may_run_long or options.max_wait_ms)
         )
-        self.inline = self._quick and tensors is None
+        self.inline = self._runs_inline and tensors is None
         self._mean_s = self.proof.row_s
-        budget = budget or Budget(limits.buffered, limits.states, AnswerMemory(limits.unread))
+        budget = budget or Budget(limits.buffered, limits.states, ResponseMemory(limits.unread))
         self.answers = budget.answers
-        intake = Intake(
+        admission = QueueAdmission(
             max_queue=options.max_queue,
             deadline_s=options.deadline_ms / 1000,
             timeout_s=limits.timeout_s,
@@ -160,11 +163,11 @@ class Model:
             usual=options.default_priority,
             instances=self.instances,
         )
-        here = self.engine.instance(0, self.fit.bound)
+        inline = self.engine.instance(0, self.fit.bound)
         self.batcher = Batcher(
-            list(map(self._seen, instances)),
-            here=self._seen(here),
-            intake=intake,
+            list(map(self._reshaped, instances)),
+            inline=self._reshaped(inline),
+            admission=admission,
             max_rows=self.proof.max_rows,
             max_wait_s=options.max_wait_ms / 1000,
             observe=self._ran,
@@ -193,7 +196,7 @@ class Model:
             budget=budget,
         )
 
-    def _seen(self, instance: Instance) -> BatcherInstance:
+    def _reshaped(self, instance: Instance) -> BatcherInstance:
         """The instance with tensors as clients see them."""
         if self._reshapes is None:
             return instance
@@ -209,7 +212,7 @@ class Model:
             what = f"version {self.version} of model '{self.name}' has just been unloaded"
             raise ServeError(what, status=503, hint="again in a moment")
         if self.inline and job.request.rows <= self.proof.max_rows and job.request.rows <= self._result_size.small_rows:
-            self.batcher.submit_here(job)
+            self.batcher.submit_inline(job)
         elif self.sequences is None:
             self.batcher.submit(job)
         else:
@@ -217,8 +220,8 @@ class Model:
 
     def _run_step(self, job: Job) -> None:
         """Has a job of a sequence run whose turn it is."""
-        if self._quick and job.request.rows <= self._result_size.small_rows:
-            self.batcher.submit_here(job)
+        if self._runs_inline and job.request.rows <= self._result_size.small_rows:
+            self.batcher.submit_inline(job)
         else:
             self.batcher.submit(job)
 
@@ -246,9 +249,9 @@ class Model:
     def _ran(self, rows: int, run_s: float, gather_s: float) -> None:
         self.stages.ran(rows, run_s, gather_s)
         # A model that turns out slower than it was when it was measured may not hold up everybody else.
-        self._mean_s += (min(run_s / max(rows, 1), SLOWEST_INLINE_S) - self._mean_s) / 64
+        self._mean_s += (min(run_s / max(rows, 1), MAX_INLINE_S) - self._mean_s) / 64
         if self._mean_s > 4 * HANDOFF_S:
-            self.inline = self._quick = False
+            self.inline = self._runs_inline = False
 
     def describe(self) -> str:
         """The line that the server prints: device, instances, batching."""
@@ -259,23 +262,23 @@ class Model:
         size = f"{counted(self.instances, 'instance')} × {counted(self.threads, 'thread')}"
         if "threads" in self.fit.measured:
             size += " (measured)"
-        batches = f"batches up to {self.proof.max_rows}"
+        batches = f"batch size up to {self.proof.max_rows}"
         if "rows" in self.fit.measured:
             batches += " (measured)"
-        batches += ", proven row by row"
+        batches += ", proven safe"
         if self.proof.why is not None:
             batches = f"batching off: {self.proof.why}"
         parts = [f"{self.name} {self.version}", f"{self.engine.device} ({self.engine.provider})", size, batches]
         if self.padding is not None:
             parts.append(f"{', '.join(self.padding.dims)} padded, ")
-            tried = "as the settings promise: tried on a few inputs, not proven"
-            parts[-1] += "proven from the graph" if self.padding_tried is None else tried
-        elif self.not_padded is not None:
-            parts.append(f"padding off: {self.not_padded}")
+            tried = "tried on a few inputs, not proven"
+            parts[-1] += "proven from the graph" if self.padding_unproven is None else tried
+        elif self.padding_refusal is not None:
+            parts.append(f"padding off: {self.padding_refusal}")
         if self.sequences is not None:
             parts.append("in sequences")
         if self.inline:
-            parts.append(f"{1e6 * self.proof.row_s:.0f} µs a row: answered at once")
+            parts.append(f"{1e6 * self.proof.row_s:.0f} µs per sample, run in the event loop")
         return " · ".join(parts)
 
 
@@ -298,7 +301,7 @@ def _described(
     for info in actual:
         if info.name not in contract or contract[info.name].dtype != info.dtype:
             raise LoadError(
-                f"{name}: the contract in the file contradicts its graph",
+                f"{name}: the contract in the file does not match its graph",
                 where=f"{kind} '{info.name}'",
                 expected=str(info),
                 got=", ".join(map(str, declared)),

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ox import temporary
+from ox import temporary_files
 from ox.errors import ServeError
-from ox.serve.repository.layout import Found, Layout
+from ox.serve.repository.layout import Layout, ModelFiles
 from ox.serve.repository.pbtxt import from_json
 
 PART = re.compile(r"(?!\.)[\w. -]{1,100}")
-MOST_FILES = 100
+MAX_FILES = 100
 EXPECTED = "file:1/model.onnx"
 
 
@@ -52,8 +52,8 @@ def override(parameters: Mapping[str, Any]) -> Override:
         else:
             what = f"there is no parameter '{name[:100]}' of a load call"
             raise ServeError(what, expected=f"config, {EXPECTED}")
-    if len(files) > MOST_FILES:
-        raise ServeError("a load call brings too many files", expected=f"at most {MOST_FILES}", got=str(len(files)))
+    if len(files) > MAX_FILES:
+        raise ServeError("a load call brings too many files", expected=f"at most {MAX_FILES}", got=str(len(files)))
     return Override(config, files)
 
 
@@ -68,14 +68,14 @@ def _content(name: str, value: Any) -> bytes:
     raise ServeError(f"the parameter '{name[:100]}' is not base64", got=type(value).__name__)
 
 
-def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
+def write(name: str, files: Mapping[str, bytes]) -> tuple[ModelFiles, Path]:
     """The files as a model in a new folder that only this user can look into, and that folder: it is the caller's.
 
     Raises:
         ServeError: the disk is full (507), or a path is a file and a folder at once (400).
     """
     try:
-        folder = temporary.new_folder("ox-serve-")
+        folder = temporary_files.new_folder("ox-serve-")
     except OSError as error:  # tempfile tries to write before it names a folder
         what = f"the files of '{name}' cannot be kept"
         raise ServeError(what, status=507, got="no folder for temporary files can be written to") from error
@@ -86,7 +86,7 @@ def write(name: str, files: Mapping[str, bytes]) -> tuple[Found, Path]:
             target.write_bytes(content)
         found = Layout([folder]).scan().models["model"]
     except OSError as error:
-        temporary.remove_folder(folder)
+        temporary_files.remove_folder(folder)
         status = 507 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 400
         got = error.strerror or str(error)
         raise ServeError(f"the files of '{name}' cannot be kept", status=status, got=got) from error

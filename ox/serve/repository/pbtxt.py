@@ -8,9 +8,9 @@ from typing import Any
 
 from ox.errors import LoadError, ServeError
 
-LARGEST = 1 << 20  # bytes
+MAX_BYTES = 1 << 20  # bytes
 UNKNOWN = re.compile(r'(\d+):(\d+) : Message type "[\w.]+" has no field named "(\w+)"')
-MOST_UNKNOWN = 100
+MAX_UNKNOWN = 100
 SCALAR = re.compile(r"""(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[^\s{}<>\[\],;#"']+)""")
 GAP = re.compile(r"(?:\s|#[^\n]*)*")
 
@@ -23,7 +23,7 @@ def from_text(path: Path) -> tuple[Any, list[str]]:
     """
     from google.protobuf import text_format
 
-    from ox.serve.grpc.proto import message
+    from ox.serve.protocol.grpc.proto import message
 
     text = read_text(path)
     unknown: list[str] = []
@@ -32,7 +32,7 @@ def from_text(path: Path) -> tuple[Any, list[str]]:
             return text_format.Parse(text, message("inference.ModelConfig")()), unknown
         except (text_format.ParseError, RecursionError) as error:
             found = UNKNOWN.match(str(error))
-            if found is None or len(unknown) == MOST_UNKNOWN:
+            if found is None or len(unknown) == MAX_UNKNOWN:
                 raise _malformed(path, error) from None
             unknown.append(found[3])
             text = _without(text, _at(text, int(found[1]), int(found[2])) + len(found[3]) - 1)
@@ -46,7 +46,7 @@ def from_json(text: Any) -> Any:
     """
     from google.protobuf import json_format
 
-    from ox.serve.grpc.proto import message
+    from ox.serve.protocol.grpc.proto import message
 
     expected = 'JSON such as {"max_batch_size": 8}'
     if not isinstance(text, str):
@@ -68,9 +68,9 @@ def read_text(path: Path) -> str:
         if not path.is_file():
             raise LoadError(f"{path} cannot be read", expected="a regular file")
         with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise LoadError(f"{path} is too large", expected=f"at most {LARGEST >> 20} MiB")
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise LoadError(f"{path} is too large", expected=f"at most {MAX_BYTES >> 20} MiB")
         return data.decode()
     except OSError as error:
         raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error

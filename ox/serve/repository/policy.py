@@ -22,7 +22,7 @@ class Policy:
         return set(newest[: self.latest])
 
     def to_json(self) -> dict[str, Any]:
-        """As a model's configuration says it."""
+        """In the form of a model's configuration."""
         if self.specific is not None:
             return {"specific": {"versions": sorted(self.specific)}}
         return {"all": {}} if self.latest is None else {"latest": {"num_versions": self.latest}}

@@ -13,13 +13,13 @@ from ox.serve.repository.model import Model
 class Repository:
     """Finds models. `changed` holds what is called after each change of what `find` would answer.
 
-    `discreet` is whether names are a secret: then nothing is said of other models than the one that is asked for.
+    `hide_names`: errors do not name other models than the requested one.
     """
 
     def __init__(self, models: Iterable[Model] = ()) -> None:
         self.entries: dict[str, Entry] = {}
         self.changed: list[Callable[[], None]] = []
-        self.discreet = False
+        self.hide_names = False
         self.routes: Mapping[tuple[str, str], Model] = {}  # by name or alias, and "", a version or a label
         for model in models:
             self.entry(model.name).slot(int(model.version)).runs(model, None)
@@ -30,11 +30,11 @@ class Repository:
         return self.entries.setdefault(name, Entry(name))
 
     def refresh(self) -> None:
-        """Has `find` answer with what the entries now say."""
+        """Makes `find` use the current entries."""
         routes: dict[tuple[str, str], Model] = {}
-        own = [(entry.name, entry) for entry in self.entries.values()]
-        other = [(alias, entry) for entry in self.entries.values() if entry.setup for alias in entry.setup.aliases]
-        for name, entry in (*reversed(other), *own):  # later ones win: a model's own name, then the first alias
+        by_name = [(entry.name, entry) for entry in self.entries.values()]
+        by_alias = [(alias, entry) for entry in self.entries.values() if entry.setup for alias in entry.setup.aliases]
+        for name, entry in (*reversed(by_alias), *by_name):  # later ones win: a model's own name, then the first alias
             running = entry.running()
             models = {slot.number: slot.model for slot in running if slot.model is not None}
             labels = entry.setup.labels if entry.setup else {}
@@ -76,11 +76,11 @@ class Repository:
         return rows
 
     def unknown(self, name: str) -> ServeError:
-        """What to say about a name that nobody has."""
+        """The error for an unknown name."""
         what = f"there is no model '{name[:100]}'"
-        if self.discreet:  # whoever asks may have a key for a few
+        if self.hide_names:  # the client's key may be for a few models only
             return ServeError(what, status=404)
-        names = ", ".join(f"'{other}'" for other in list(self.entries)[:20])
+        names = ", ".join(f"'{by_alias}'" for by_alias in list(self.entries)[:20])
         return ServeError(what, status=404, expected=names or "no model is served")
 
     def _missing(self, name: str, version: str) -> ServeError:

@@ -1,4 +1,4 @@
-"""Reading what is said about a model's sequences: `sequence_batching` in config.pbtxt, `sequence` in ox.toml."""
+"""Reads the sequence settings of a model: `sequence_batching` in config.pbtxt, `sequence` in ox.toml."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ox.serve.batching.sequence_config import IDLE_S, KINDS, SLOTS, Control, Seq
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.repository.setup import Running
 
-LARGEST_FILE = 64 << 20  # bytes of a state in a file
+MAX_FILE_BYTES = 64 << 20  # bytes of a state in a file
 FOLDER = "initial_state"  # where a model's files of states lie, as with Triton
-LONGEST_IDLE_S = 1e6
-MOST_SLOTS = 1 << 20
+MAX_IDLE_S = 1e6
+MAX_SLOTS = 1 << 20
 FLAGS = {"int32_false_true": "INT32", "fp32_false_true": "FP32", "bool_false_true": "BOOL"}
 EXAMPLE = '{start = "START", state = {h_in = "h_out"}, idle_s = 60, max_sequences = 100}'
 
@@ -23,31 +23,31 @@ def from_message(config: Any, max_batch_size: int, model: str, where: str) -> tu
     """A ModelSequenceBatching, and what it changes of the model's options.
 
     Raises:
-        LoadError: it contradicts itself, or asks for what this server does not do.
+        LoadError: contradictory settings, or an unsupported feature.
     """
 
     def wrong(what: str, expected: str, got: str) -> LoadError:
         return LoadError(f"{model}: {what}", where=where, expected=expected, got=got)
 
     if config.iterative_sequence:
-        raise wrong("iterative sequences are not served here", "iterative_sequence: false", "true")
+        raise wrong("iterative sequences are not supported", "iterative_sequence: false", "true")
     batched = max_batch_size > 0
     controls = tuple(_control(entry, wrong) for entry in config.control_input)
     states = tuple(_state(entry, batched, wrong) for entry in config.state)
     idle_s = config.max_sequence_idle_microseconds / 1e6 or IDLE_S
-    if idle_s > LONGEST_IDLE_S:
-        raise wrong("max_sequence_idle_microseconds is out of range", f"at most {LONGEST_IDLE_S:g} s", f"{idle_s:g} s")
+    if idle_s > MAX_IDLE_S:
+        raise wrong("max_sequence_idle_microseconds is out of range", f"at most {MAX_IDLE_S:g} s", f"{idle_s:g} s")
     changes: dict[str, Any] = {} if batched else {"max_rows": 0}
     if config.WhichOneof("strategy_choice") == "oldest":
         oldest = config.oldest
-        if not 0 <= oldest.max_candidate_sequences <= MOST_SLOTS:
-            expected, got = f"0 to {MOST_SLOTS:,}", str(oldest.max_candidate_sequences)
+        if not 0 <= oldest.max_candidate_sequences <= MAX_SLOTS:
+            expected, got = f"0 to {MAX_SLOTS:,}", str(oldest.max_candidate_sequences)
             raise wrong("max_candidate_sequences is out of range", expected, got)
         delay, utilization, preferred = oldest.max_queue_delay_microseconds, 1.0, tuple(oldest.preferred_batch_size)
         slots, strategy = oldest.max_candidate_sequences or SLOTS, "oldest"
         if batched and preferred:
             changes["max_rows"] = max(preferred)
-    else:  # Triton's own choice where nothing is said
+    else:  # Triton's default
         delay, utilization = config.direct.max_queue_delay_microseconds, config.direct.minimum_slot_utilization
         slots, strategy, preferred = max(1, max_batch_size), "direct", ()
         if not 0 <= utilization <= 1:
@@ -71,7 +71,7 @@ def from_table(table: Any, path: Path, where: str) -> SequenceBatching:
         return LoadError(f"{path}: {what}", where=where, expected=expected, got=got[:200])
 
     if not isinstance(table, dict):
-        raise wrong("sequence is no table", EXAMPLE, repr(table))
+        raise wrong("sequence is not a table", EXAMPLE, repr(table))
     known = (*KINDS, "state", "idle_s", "max_sequences")
     unknown = next((key for key in table if key not in known), None)
     if unknown is not None:
@@ -83,10 +83,10 @@ def from_table(table: Any, path: Path, where: str) -> SequenceBatching:
     ):
         raise wrong("sequence names no inputs and outputs", EXAMPLE, repr(table))
     idle_s, slots = table.get("idle_s", IDLE_S), table.get("max_sequences", SLOTS)
-    if type(idle_s) not in (int, float) or not 0 < idle_s <= LONGEST_IDLE_S:
-        raise wrong("idle_s is out of range", f"more than 0, at most {LONGEST_IDLE_S:g}", repr(idle_s))
-    if type(slots) is not int or not 1 <= slots <= MOST_SLOTS:
-        raise wrong("max_sequences is out of range", f"1 to {MOST_SLOTS:,}", repr(slots))
+    if type(idle_s) not in (int, float) or not 0 < idle_s <= MAX_IDLE_S:
+        raise wrong("idle_s is out of range", f"more than 0, at most {MAX_IDLE_S:g}", repr(idle_s))
+    if type(slots) is not int or not 1 <= slots <= MAX_SLOTS:
+        raise wrong("max_sequences is out of range", f"1 to {MAX_SLOTS:,}", repr(slots))
     sequence = SequenceBatching(
         tuple(Control(kind, name) for kind, name in names.items()),
         tuple(State(input, output) for input, output in states.items()),
@@ -138,12 +138,12 @@ def _state(entry: Any, batched: bool, wrong: Any) -> State:
         dims = (-1, *dims) if batched else dims
     if len(entry.initial_state) > 1:
         expected, got = "one `initial_state`", str(len(entry.initial_state))
-        raise wrong(f"state '{entry.input_name}' begins with several things", expected, got)
+        raise wrong(f"state '{entry.input_name}' has several initial states", expected, got)
     state = State(entry.input_name, entry.output_name, _dtype(entry), dims or None)
     for initial in entry.initial_state:
         file = initial.data_file or None
         if file is not None and ("/" in file or "\0" in file or file in (".", "..")):
-            raise wrong("a file's name leads elsewhere", "a name without folders", repr(file))
+            raise wrong("a file name contains folders", "a name without folders", repr(file))
         if any(dim < 1 for dim in initial.dims):
             expected, got = "sizes from 1 on", str(list(initial.dims))
             raise wrong(f"the initial_state of '{entry.input_name}' has no shape", expected, got)
@@ -168,7 +168,7 @@ def _checked(sequence: SequenceBatching, wrong: Any) -> SequenceBatching:
     for what, names in groups.items():
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise wrong(f"the {what} '{twice}' of its sequences is said twice", "each once", ", ".join(names))
+            raise wrong(f"the {what} '{twice}' of its sequences is given twice", "each once", ", ".join(names))
     return sequence
 
 
@@ -176,14 +176,14 @@ def _read(folder: Path, name: str) -> bytes:
     path = folder / FOLDER / name
     if not path.resolve().is_relative_to(folder.resolve()):
         got = f"a link to {path.resolve()}"
-        raise LoadError(f"{path} leads out of its folder", got=got, hint="a copy in place of the link")
+        raise LoadError(f"{path} leads out of its folder", got=got, hint="a copy instead of the link")
     try:
         if not path.is_file():
             raise LoadError(f"{path} cannot be read", expected="a regular file")
         with open(path, "rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise LoadError(f"{path} cannot be read", got=error.strerror or str(error)) from error
-    if len(data) > LARGEST_FILE:
-        raise LoadError(f"{path} is too large", expected=f"at most {LARGEST_FILE >> 20} MiB")
+    if len(data) > MAX_FILE_BYTES:
+        raise LoadError(f"{path} is too large", expected=f"at most {MAX_FILE_BYTES >> 20} MiB")
     return data

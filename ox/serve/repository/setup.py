@@ -1,4 +1,4 @@
-"""How one model is to be run and named, put together from what its repository says about it."""
+"""The settings of one model: how it runs and its names, merged from the repository's files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from ox.errors import LoadError
 from ox.graph.contract import TensorInfo
 from ox.serve.batching.sequence_config import SequenceBatching
-from ox.serve.options import Options
+from ox.serve.config.model_config import ModelConfig
 from ox.serve.repository.layout import MODEL
 from ox.serve.repository.policy import Policy
 from ox.serve.repository.tensor_config import NO_FORMAT, client_dims
 
 
 @dataclass(frozen=True)
-class Declared:
-    """An input or output as a configuration declares it; `dims` and `reshape` with the batch, None where not said.
+class TensorConfig:
+    """An input or output as a configuration declares it; `dims` and `reshape` with the batch, None if not given.
 
     Clients see `dims`, the model `reshape`.
     """
@@ -38,25 +38,25 @@ class Declared:
 class Running:
     """What a model is loaded with: as long as this and its file stay the same, it need not be loaded again."""
 
-    options: Options
+    options: ModelConfig
     file: str = MODEL
     memory_mib: int | None = None
-    inputs: tuple[Declared, ...] = ()
-    outputs: tuple[Declared, ...] = ()
+    inputs: tuple[TensorConfig, ...] = ()
+    outputs: tuple[TensorConfig, ...] = ()
     sequence: SequenceBatching | None = None
     limited: tuple[str, ...] = ()  # dimensions that its own settings limit
-    max_rows_said: str | None = None  # "max_rows is 8 (ox.toml)": which setting, and where
+    max_rows_source: str | None = None  # "max_rows is 8 (ox.toml)": which setting, and where
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that is said about a model: how it runs, which versions are served, and under which names."""
+    """All settings of a model: how it runs, which versions are served, and under which names."""
 
     running: Running
     policy: Policy = field(default_factory=Policy)
     aliases: tuple[str, ...] = ()
     labels: Mapping[str, int] = field(default_factory=dict)
-    unmapped: tuple[str, ...] = ()  # what a configuration asks for and this server does not follow
+    unmapped: tuple[str, ...] = ()  # settings of a configuration that this server ignores
 
     def choose(self, versions: set[int]) -> set[int]:
         """The versions to serve: those of the policy, and those that have a label."""
@@ -64,7 +64,7 @@ class Setup:
 
 
 def agreed(
-    model: str, kind: str, actual: tuple[TensorInfo, ...], declared: tuple[Declared, ...], labels: Mapping[str, str]
+    model: str, kind: str, actual: tuple[TensorInfo, ...], declared: tuple[TensorConfig, ...], labels: Mapping[str, str]
 ) -> tuple[TensorInfo, ...]:
     """The model's inputs or outputs, held against the declared ones, as clients see them and with their class names.
 
@@ -80,11 +80,11 @@ def agreed(
         if info is None or entry.dtype not in (None, info.dtype) or not _fits(entry.inner, info):
             dims = "" if entry.inner is None else f" {list(entry.inner)}"
             raise LoadError(
-                f"{model}: the configuration contradicts the file",
+                f"{model}: the configuration does not match the file",
                 where=f"{kind} '{entry.name}'",
                 expected=", ".join(map(str, actual)),
                 got=f"{entry.name} {entry.dtype or ''}{dims}",
-                hint="a configuration that says less: none is needed",
+                hint="remove the setting: no configuration is needed",
             )
         infos[entry.name] = info = replace(info, dims=client_dims(entry, info))
         if entry.labels is not None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ox.errors import LoadError
 from ox.graph.contract import Dim, TensorInfo
-from ox.serve.engine.reshape import Reshape, Reshapes, Shape, segments
+from ox.serve.runtime.reshape import Reshape, Reshapes, Shape, segments
 
 if TYPE_CHECKING:
-    from ox.serve.repository.setup import Declared
+    from ox.serve.repository.setup import TensorConfig
 
 NO_FORMAT = "FORMAT_NONE"
 IMAGE_DIMS = 3
@@ -36,7 +36,7 @@ def reshape_of(entry: Any, who: str, where: str) -> Shape | None:
 
 
 def format_of(entry: Any, who: str, where: str) -> str:
-    """The layout of a ModelInput's image; it changes nothing but what clients are told.
+    """The layout of a ModelInput's image; it only changes the metadata for clients.
 
     Raises:
         LoadError: it is no image.
@@ -48,7 +48,7 @@ def format_of(entry: Any, who: str, where: str) -> str:
     return name
 
 
-def client_dims(declared: Declared, info: TensorInfo) -> tuple[Dim, ...]:
+def client_dims(declared: TensorConfig, info: TensorInfo) -> tuple[Dim, ...]:
     """The dimensions of the model's tensor as clients see it; those that vary keep their names."""
     if declared.reshape is None or declared.dims is None:
         return info.dims
@@ -56,7 +56,7 @@ def client_dims(declared: Declared, info: TensorInfo) -> tuple[Dim, ...]:
     return tuple(next(varying) if dim == -1 else dim for dim in declared.dims)
 
 
-def reshapes_of(inputs: Sequence[Declared], outputs: Sequence[Declared]) -> Reshapes:
+def reshapes_of(inputs: Sequence[TensorConfig], outputs: Sequence[TensorConfig]) -> Reshapes:
     """From the client's shapes to the model's for inputs, and back for outputs."""
     return Reshapes(
         {name: Reshape(name, dims, reshape) for name, dims, reshape in _reshaped(inputs)},
@@ -64,7 +64,7 @@ def reshapes_of(inputs: Sequence[Declared], outputs: Sequence[Declared]) -> Resh
     )
 
 
-def _reshaped(declared: Sequence[Declared]) -> list[tuple[str, Shape, Shape]]:
+def _reshaped(declared: Sequence[TensorConfig]) -> list[tuple[str, Shape, Shape]]:
     return [
         (entry.name, entry.dims, entry.reshape)
         for entry in declared

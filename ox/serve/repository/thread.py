@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[[], T], name: str, unwanted: Callable[[T], None] | None = None) -> T:
-    """What `call` gives, run in a thread of its own; `unwanted` gets it if nobody waits for it any more.
+    """The result of `call`, run in its own thread; `unwanted` gets it if it is no longer needed.
 
     A daemon's thread, unlike an executor's: what hangs in a file system does not keep the process from ending.
     """
@@ -22,7 +22,7 @@ async def in_thread(call: Callable[[], T], name: str, unwanted: Callable[[T], No
     def give(value: T) -> None:
         if not future.done():
             future.set_result(value)
-        elif unwanted is not None:  # whoever waited was cancelled
+        elif unwanted is not None:  # the waiting task was cancelled
             unwanted(value)
 
     def fail(error: BaseException) -> None:
@@ -33,7 +33,7 @@ async def in_thread(call: Callable[[], T], name: str, unwanted: Callable[[T], No
         try:
             value = call()
         except BaseException as error:
-            with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(fail, error)
             return
         try:

@@ -6,7 +6,7 @@ labels = {prod = 3, next = 4}   # other words for versions
 versions = 2                    # the newest two; or "all", or [1, 3]
 memory_mib = 500                # the most that loading it may take
 sequence = {start = "START", state = {h_in = "h_out"}}  # see ox.serve.repository.sequence_batching
-max_rows = 16                   # and whatever else `ox.serve.Options` has
+max_rows = 16                   # and the other fields of `ox.serve.ModelConfig`
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ox.serve.repository.sequence_batching import from_table
 from ox.serve.repository.setup import Setup
 
 WORD = re.compile(r"[A-Za-z_][\w.-]*")
-MOST_MIB = 1 << 30
-OWN = ("aliases", "labels", "memory_mib", "sequence", "versions")
+MAX_MIB = 1 << 30
+MODEL_FIELDS = ("aliases", "labels", "memory_mib", "sequence", "versions")
 
 Tables = Mapping[str, Mapping[str, Any]]
 
 
 def tables(path: Path) -> Tables:
-    """What the file says, by model.
+    """The settings in the file, by model.
 
     Raises:
         LoadError: it cannot be read or is not such a file; names the line where it can.
@@ -49,8 +49,8 @@ def tables(path: Path) -> Tables:
     return models
 
 
-def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup:
-    """`setup` with what the file says about one model.
+def apply_table(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup:
+    """`setup` with the file's settings of one model.
 
     Raises:
         LoadError: a key is unknown, or its value is out of range.
@@ -63,14 +63,14 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
 
     aliases, labels = rest.pop("aliases", []), rest.pop("labels", {})
     if not isinstance(aliases, list) or not all(isinstance(alias, str) and alias for alias in aliases):
-        raise wrong("aliases are no names", 'aliases = ["classifier"]')
+        raise wrong("aliases must be names", 'aliases = ["classifier"]')
     if not isinstance(labels, dict) or not all(
         WORD.fullmatch(label) and type(number) is int and number > 0 for label, number in labels.items()
     ):
-        raise wrong("labels are no words for versions", "labels = {prod = 3}")
+        raise wrong("labels must name versions", "labels = {prod = 3}")
     memory = rest.pop("memory_mib", setup.running.memory_mib)
-    if memory is not None and (type(memory) is not int or not 0 < memory <= MOST_MIB):
-        raise wrong("memory_mib is out of range", f"1 to {MOST_MIB:,}")
+    if memory is not None and (type(memory) is not int or not 0 < memory <= MAX_MIB):
+        raise wrong("memory_mib is out of range", f"1 to {MAX_MIB:,}")
     policy = setup.policy
     match rest.pop("versions", None):
         case None:
@@ -78,17 +78,17 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
         case "all":
             policy = Policy(None)
         case bool():
-            raise wrong("versions are no versions", '2, "all" or [1, 3]')
+            raise wrong("invalid versions", '2, "all" or [1, 3]')
         case int(count) if count > 0:
             policy = Policy(count)
         case list(numbers) if numbers and all(type(number) is int and number > 0 for number in numbers):
             policy = Policy(None, frozenset(numbers))
         case _:
-            raise wrong("versions are no versions", '2, "all" or [1, 3]')
+            raise wrong("invalid versions", '2, "all" or [1, 3]')
     sequence = setup.running.sequence
     if "sequence" in rest:
         sequence = from_table(rest.pop("sequence"), path, where)
-    known = {*OWN, *(entry.name for entry in fields(setup.running.options))}
+    known = {*MODEL_FIELDS, *(entry.name for entry in fields(setup.running.options))}
     unknown = next((key for key in rest if key not in known), None)
     if unknown is not None:
         raise LoadError(f"{path}: unknown setting '{unknown}'", where=where, expected=", ".join(sorted(known)))
@@ -99,8 +99,8 @@ def told(setup: Setup, table: Mapping[str, Any], path: Path, name: str) -> Setup
     if sequence is not None and "sequence" in table and options.max_rows == 0:
         sequence = replace(sequence, batched=False)
     limited = tuple(options.max_dims) if "max_dims" in table else setup.running.limited
-    said = f"max_rows is {options.max_rows} ({path.name})" if "max_rows" in table else setup.running.max_rows_said
+    source = f"max_rows is {options.max_rows} ({path.name})" if "max_rows" in table else setup.running.max_rows_source
     running = replace(
-        setup.running, options=options, memory_mib=memory, sequence=sequence, limited=limited, max_rows_said=said
+        setup.running, options=options, memory_mib=memory, sequence=sequence, limited=limited, max_rows_source=source
     )
     return replace(setup, running=running, policy=policy, aliases=tuple(aliases), labels=labels)

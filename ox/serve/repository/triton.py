@@ -8,11 +8,11 @@ from typing import Any
 from ox.errors import ArgumentError, LoadError
 from ox.serve.repository.policy import Policy
 from ox.serve.repository.sequence_batching import from_message
-from ox.serve.repository.setup import Declared, Running, Setup
+from ox.serve.repository.setup import Running, Setup, TensorConfig
 from ox.serve.repository.tensor_config import format_of, reshape_of
 
 # What is followed; of the rest, what differs from its default is named. Every size is warmed anyhow.
-FOLLOWED = {
+SUPPORTED = {
     "ModelConfig": "name platform backend version_policy max_batch_size input output instance_group dynamic_batching "
     "sequence_batching default_model_filename parameters model_warmup",
     "ModelInput": "name data_type dims reshape format",
@@ -36,7 +36,7 @@ BACKENDS = ("", "onnxruntime")
 
 
 def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str]) -> Setup:
-    """`setup` with what a ModelConfig says.
+    """`setup` with the settings of a ModelConfig.
 
     Args:
         name: the model's folder.
@@ -51,23 +51,23 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         return LoadError(f"{name}: {what}", where=where, expected=expected, got=got)
 
     if config.name not in ("", name):
-        raise wrong("the configuration is of another model", f"name: '{name}'", f"'{config.name}'")
+        raise wrong("the configuration is for another model", f"name: '{name}'", f"'{config.name}'")
     if config.platform not in PLATFORMS or config.backend not in BACKENDS:
-        raise wrong("only ONNX files are served here", "backend: 'onnxruntime'", config.backend or config.platform)
+        raise wrong("only ONNX files can be served", "backend: 'onnxruntime'", config.backend or config.platform)
     choice = config.WhichOneof("scheduling_choice")
     if choice == "ensemble_scheduling":
-        raise wrong("several models cannot be served as one here", "a configuration of one model", choice)
+        raise wrong("ensembles are not supported", "a configuration of one model", choice)
     if config.max_batch_size < 0:
         raise wrong("max_batch_size is out of range", "0 or more", str(config.max_batch_size))
     file = config.default_model_filename or setup.running.file
     for entry in (file, *(output.label_filename for output in config.output)):
         if "/" in entry or "\0" in entry or entry in (".", ".."):
-            raise wrong("a file's name leads elsewhere", "a name without folders", repr(entry))
+            raise wrong("a file name contains folders", "a name without folders", repr(entry))
     changes, sequence = _options(config), setup.running.sequence
     if choice == "sequence_batching":
         sequence, more = from_message(config.sequence_batching, config.max_batch_size, name, where)
         changes |= more
-    unmapped = [*unknown, *_unfollowed(config)]
+    unmapped = [*unknown, *_unsupported_fields(config)]
     for key, parameter in sorted(config.parameters.items()):
         value = parameter.string_value
         if key == "intra_op_thread_count" and value.isascii() and value.isdigit():
@@ -80,10 +80,10 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
     except ArgumentError as error:
         raise LoadError(f"{name}: {error.what}", where=where, expected=error.expected, got=error.got) from None
     batched = config.max_batch_size > 0
-    said = setup.running.max_rows_said
+    source = setup.running.max_rows_source
     if "max_rows" in changes:
         setting = "max_batch_size" if changes["max_rows"] == config.max_batch_size else "preferred_batch_size"
-        said = f"{setting} is {changes['max_rows']} ({where.rsplit('/', 1)[-1]})"
+        source = f"{setting} is {changes['max_rows']} ({where.rsplit('/', 1)[-1]})"
     running = Running(
         options,
         file,
@@ -91,7 +91,7 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
         tuple(_input(entry, batched, name, where) for entry in config.input),
         tuple(_output(entry, batched, name, where) for entry in config.output),
         sequence,
-        max_rows_said=said,
+        max_rows_source=source,
     )
     return replace(setup, running=running, policy=_policy(config, setup.policy), unmapped=tuple(unmapped))
 
@@ -99,7 +99,7 @@ def merged(setup: Setup, config: Any, name: str, where: str, unknown: list[str])
 def _options(config: Any) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     batching, queue = config.dynamic_batching, config.dynamic_batching.default_queue_policy
-    if config.HasField("max_batch_size"):  # an explicit 0 is something else than nothing said
+    if config.HasField("max_batch_size"):  # an explicit 0 differs from an absent field
         changes["max_rows"] = config.max_batch_size
     if batching.preferred_batch_size and changes.get("max_rows") != 0:
         changes["max_rows"] = max(batching.preferred_batch_size)
@@ -114,7 +114,7 @@ def _options(config: Any) -> dict[str, Any]:
     if queue.max_queue_size:
         changes["max_queue"] = queue.max_queue_size
     if config.instance_group:
-        # Triton adds them up, and counts 1 where nothing is said.
+        # Triton adds them up, with 1 as the default.
         changes["instances"] = sum(group.count or 1 for group in config.instance_group)
         kinds = {DEVICES[group.kind] for group in config.instance_group} - {"auto"}
         if kinds:
@@ -133,36 +133,36 @@ def _policy(config: Any, default: Policy) -> Policy:
     return default
 
 
-def _input(entry: Any, batched: bool, model: str, where: str) -> Declared:
+def _input(entry: Any, batched: bool, model: str, where: str) -> TensorConfig:
     who = f"{model}: input '{entry.name}'"
     return replace(_declared(entry, batched, who, where), format=format_of(entry, who, where))
 
 
-def _output(entry: Any, batched: bool, model: str, where: str) -> Declared:
+def _output(entry: Any, batched: bool, model: str, where: str) -> TensorConfig:
     who = f"{model}: output '{entry.name}'"
     return replace(_declared(entry, batched, who, where), labels=entry.label_filename or None)
 
 
-def _declared(entry: Any, batched: bool, who: str, where: str) -> Declared:
+def _declared(entry: Any, batched: bool, who: str, where: str) -> TensorConfig:
     dims, reshape = tuple(entry.dims), reshape_of(entry, who, where)
     if batched:  # the batch goes without saying
         dims, reshape = (-1, *dims), None if reshape is None else (-1, *reshape)
     dtype = entry.DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[entry.data_type].name
     names = {"TYPE_INVALID": None, "TYPE_STRING": "BYTES"}
     dtype = names.get(dtype, dtype.removeprefix("TYPE_"))
-    return Declared(entry.name, dtype, dims if entry.dims else None, reshape=reshape)
+    return TensorConfig(entry.name, dtype, dims if entry.dims else None, reshape=reshape)
 
 
-def _unfollowed(message: Any, path: str = "") -> list[str]:
+def _unsupported_fields(message: Any, path: str = "") -> list[str]:
     """The names of the fields that are set and not followed."""
-    followed = FOLLOWED[message.DESCRIPTOR.name].split()
+    followed = SUPPORTED[message.DESCRIPTOR.name].split()
     names: list[str] = []
     for field, value in message.ListFields():
         name = f"{path}{field.name}"
         inner = field.message_type
         if field.name not in followed:
             names.append(name)
-        elif inner is not None and inner.name in FOLLOWED:
+        elif inner is not None and inner.name in SUPPORTED:
             for item in [value] if hasattr(value, "ListFields") else value:
-                names += [one for one in _unfollowed(item, f"{name}.") if one not in names]
+                names += [one for one in _unsupported_fields(item, f"{name}.") if one not in names]
     return names

@@ -1,4 +1,4 @@
-"""Runs a load in a thread of its own: says what it does, and gives it up when its time is over or it is cancelled."""
+"""Runs a load in its own thread: reports its progress, and abandons it at its time limit or when it is cancelled."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ox.serve.abandoned import abandon
-from ox.serve.engine.load_control import LoadControl
+from ox.serve.runtime.abandoned_threads import abandon
+from ox.serve.runtime.load_control import LoadControl
 
 T = TypeVar("T")
 
 AT_ONCE = 2  # loads that go on at the same time
-SLOW_S = 3.0  # after which another may begin beside it, and others need not wait for it any more
-SAY_S = 1.0  # after which it is said what a load does; then after twice as long, again and again
+SLOW_S = 3.0  # after this time another load may start in parallel
+SAY_S = 1.0  # after this time progress is reported; then after twice as long, and so on
 GRACE_S = 2.0  # between the word that it has to end and its end
 
 
@@ -21,7 +21,7 @@ class Watchdog(Generic[T]):
     """Watches loads.
 
     Args:
-        say: is told what a load does that takes long, from any thread.
+        say: called with the progress of a long load, from any thread.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -56,14 +56,14 @@ class Watchdog(Generic[T]):
                     turn = False
                     self._give_turn()
                 following = min(said, control.limit_s or said, SLOW_S if turn else said)
-                control.news.wait(max(0.01, following - seconds))
+                control.ended_event.wait(max(0.01, following - seconds))
             return attempt.result()
         finally:
             if turn:
                 self._give_turn()
 
     def _take_turn(self, control: LoadControl) -> None:
-        control.stopped_by(self._wake)
+        control.add_stop(self._wake)
         try:
             with self._news:
                 self._news.wait_for(lambda: self._turns or control.error is not None)
@@ -97,7 +97,7 @@ class _Attempt(Generic[T]):
         except BaseException as error:
             self._error = error
         self.done = True
-        self._control.news.set()
+        self._control.ended_event.set()
 
     def result(self) -> T:
         self._control.check()

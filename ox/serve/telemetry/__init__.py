@@ -1,1 +1,4 @@
-"""What the server tells about itself: metrics, traces, logs."""
+"""Metrics, traces and logs of the server.
+
+Imports ox.errors only; the other packages of ox.serve report to it.
+"""

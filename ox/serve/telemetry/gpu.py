@@ -1,4 +1,4 @@
-"""Memory and load of NVIDIA GPUs, asked of the driver's own library."""
+"""Memory and load of NVIDIA GPUs, read from the driver's library (NVML)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Counts of values by size.
 
 Counted by hand on the event loop, because a Prometheus client's own counters take locks that cost more than a small
-model; turned into Prometheus's form only when somebody asks.
+model; converted to Prometheus's form when it is requested.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Logs: a line each, as JSON or as text, on standard error.
 
-A thread of its own writes them: whoever reads the lines too slowly, or a disk that is full, holds up no request. What
+A separate thread writes them: a slow reader or a full disk does not delay requests. What
 cannot be taken is counted and left out.
 """
 
@@ -26,7 +26,7 @@ MOST_WAITING = 10_000  # lines
 
 
 def set_level(name: str) -> None:
-    """From now on only lines of this level and above are written.
+    """Sets the lowest level that is written.
 
     Raises:
         ArgumentError: there is no such level.
@@ -73,7 +73,7 @@ def _quoted(value: Any) -> str:
 
 
 class Log(logging.Handler):
-    """What the server logs, written from a thread of its own until `close`.
+    """The server's log, written by a separate thread until `close`.
 
     Args:
         form: "json" or "text".
@@ -83,7 +83,7 @@ class Log(logging.Handler):
 
     def __init__(self, form: str = "text", name: str = "info", stream: TextIO | None = None) -> None:
         super().__init__()
-        self.dropped = 0  # lines that nobody took
+        self.dropped = 0  # lines that were dropped
         self.form, self._stream = form, stream or sys.stderr
         self._waiting: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
         self._before = LOGGER.level, LOGGER.propagate
@@ -106,11 +106,11 @@ class Log(logging.Handler):
         LOGGER.setLevel(level)
         self._waiting.put(None)
         self._thread.join(2.0)
-        self._let_go()
+        self._detach_stderr()
         super().close()
 
-    def _let_go(self) -> None:
-        """Python ends with exit code 120 if standard error still holds what nobody takes."""
+    def _detach_stderr(self) -> None:
+        """Python exits with code 120 if standard error cannot be flushed."""
         try:
             self._stream.flush()
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Figures of several workers as those of one server."""
+"""Merges the snapshots of several workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SAME = ("bounds", "gpus", "info")  # every worker sees the same
 
 
 def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """One snapshot of all: numbers are added, also those in lists; what is told in words comes from the first."""
+    """One snapshot of all: numbers are added, also those in lists; texts come from the first."""
     merged: Snapshot = {}
     for snapshot in snapshots:
         merged = _merged(merged, snapshot)

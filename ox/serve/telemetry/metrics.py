@@ -1,4 +1,4 @@
-"""What `/metrics` shows: a snapshot in Prometheus's text format, or in OpenMetrics for whoever asks for it."""
+"""The text of `/metrics`: a snapshot in Prometheus's text format, or in OpenMetrics if the client accepts it."""
 
 from __future__ import annotations
 
@@ -42,25 +42,27 @@ class _Figures(Collector):
 
 def _of_models(figures: Snapshot) -> Iterator[Metric]:
     stages = HistogramMetricFamily(
-        "ox_stage_seconds", "Time of answered requests in each stage, of batches in stage batch",
+        "ox_stage_seconds", "Time of answered requests by stage; stage batch: time to form a batch",
         labels=[*MODEL, "stage"],
     )  # fmt: skip
     request = HistogramMetricFamily(
-        "ox_request_seconds", "Time of answered requests, from whole to written", labels=MODEL
+        "ox_request_seconds",
+        "Time of answered requests, from the complete request to the written response",
+        labels=MODEL,
     )
-    rows = HistogramMetricFamily("ox_batch_rows", "Rows that ran together", labels=MODEL)
-    left = CounterMetricFamily("ox_batches", "Batches by why they left", labels=[*MODEL, "left"])
-    failures = CounterMetricFamily(
-        "ox_failures", "Requests not answered, by Triton's reason", labels=[*MODEL, "reason"]
-    )
-    splits = CounterMetricFamily("ox_batch_splits", "Parts that failing batches were split into", labels=MODEL)
-    cells = CounterMetricFamily("ox_padded_cells", "Elements of inputs that ran padded", labels=MODEL)
-    padding = CounterMetricFamily("ox_padding_cells", "Elements of them that were padding", labels=MODEL)
+    rows = HistogramMetricFamily("ox_batch_rows", "Batch sizes, in samples", labels=MODEL)
+    left = CounterMetricFamily("ox_batches", "Batches by the reason why they were started", labels=[*MODEL, "left"])
+    failures = CounterMetricFamily("ox_failures", "Failed requests by Triton's reason", labels=[*MODEL, "reason"])
+    splits = CounterMetricFamily("ox_batch_splits", "Parts into which failed batches were split", labels=MODEL)
+    cells = CounterMetricFamily("ox_padded_cells", "Elements of padded inputs", labels=MODEL)
+    padding = CounterMetricFamily("ox_padding_cells", "Padding elements of padded inputs", labels=MODEL)
     depth = GaugeMetricFamily("ox_queue_depth", "Requests that wait for an instance", labels=MODEL)
-    sequences = GaugeMetricFamily("ox_sequences", "Sequences under way", labels=MODEL)
-    states = GaugeMetricFamily("ox_sequence_state_bytes", "What they keep between requests", labels=MODEL)
+    sequences = GaugeMetricFamily("ox_sequences", "Active sequences", labels=MODEL)
+    states = GaugeMetricFamily("ox_sequence_state_bytes", "Size of the states of active sequences", labels=MODEL)
     info = GaugeMetricFamily(
-        "ox_model_info", "What runs each model, always 1", labels=[*MODEL, "device", "provider", "batching"]
+        "ox_model_info",
+        "Device and batching of each model, always 1",
+        labels=[*MODEL, "device", "provider", "batching"],
     )
     for name, versions in figures["models"].items():
         for version, model in versions.items():
@@ -89,31 +91,35 @@ def _of_models(figures: Snapshot) -> Iterator[Metric]:
 
 def _of_server(figures: Snapshot) -> Iterator[Metric]:
     server = figures["server"]
-    requests = CounterMetricFamily("ox_requests", "Answers by HTTP status", labels=["status"])
+    requests = CounterMetricFamily("ox_requests", "Responses by HTTP status", labels=["status"])
     for status, count in sorted(server["replies"].items()):
         requests.add_metric([status], count)
     yield requests
-    rpcs = CounterMetricFamily("ox_rpcs", "Answers over gRPC by code", labels=["code"])
+    rpcs = CounterMetricFamily("ox_rpcs", "gRPC responses by code", labels=["code"])
     for code, count in sorted(server["rpcs"].items()):
         rpcs.add_metric([code], count)
     yield rpcs
-    reloads = CounterMetricFamily("ox_reloads", "Loads of a model's versions by outcome", labels=["model", "outcome"])
+    reloads = CounterMetricFamily(
+        "ox_reloads", "Loads and unloads of model versions by outcome", labels=["model", "outcome"]
+    )
     for model, outcomes in server["reloads"].items():
         for outcome, count in outcomes.items():
             reloads.add_metric([model, outcome], count)
     yield reloads
-    yield CounterMetricFamily("ox_log_dropped", "Lines of the log that nobody took", value=server["dropped"])
+    yield CounterMetricFamily("ox_log_dropped", "Dropped log lines", value=server["dropped"])
     yield GaugeMetricFamily("ox_connections", "Open connections", value=server["connections"])
-    yield GaugeMetricFamily("ox_body_bytes", "Bytes of request bodies held", value=server["buffered"])
-    yield GaugeMetricFamily("ox_answer_bytes", "Bytes of answers held, also for runs", value=server["answers"])
-    waits = "Runs that waited until there was memory for their answers"
-    yield CounterMetricFamily("ox_answer_waits", waits, value=server["answer_waits"])
-    yield CounterMetricFamily("ox_answer_wait_seconds", "Time that they waited", value=server["answer_wait_s"])
-    slow = "Connections and streams ended because their clients did not take their answers"
-    yield CounterMetricFamily("ox_slow_clients", slow, value=server["slow"])
+    yield GaugeMetricFamily("ox_body_bytes", "Bytes of request bodies in memory", value=server["buffered"])
     yield GaugeMetricFamily(
-        "ox_workers", "Processes that serve, all of them in these figures", value=figures["workers"]
+        "ox_answer_bytes", "Bytes of responses in memory or reserved for runs", value=server["answers"]
     )
+    waits = "Runs that waited for response memory"
+    yield CounterMetricFamily("ox_answer_waits", waits, value=server["answer_waits"])
+    yield CounterMetricFamily(
+        "ox_answer_wait_seconds", "Time that runs waited for response memory", value=server["answer_wait_s"]
+    )
+    slow = "Connections and streams closed because the client read too slowly"
+    yield CounterMetricFamily("ox_slow_clients", slow, value=server["slow"])
+    yield GaugeMetricFamily("ox_workers", "Server processes included in these metrics", value=figures["workers"])
 
 
 def _of_process(figures: Snapshot) -> Iterator[Metric]:
@@ -122,8 +128,8 @@ def _of_process(figures: Snapshot) -> Iterator[Metric]:
         ("resident", GaugeMetricFamily, "process_resident_memory_bytes", "Memory held"),
         ("virtual", GaugeMetricFamily, "process_virtual_memory_bytes", "Addresses taken"),
         ("files", GaugeMetricFamily, "process_open_fds", "Open files and sockets"),
-        ("most_files", GaugeMetricFamily, "process_max_fds", "Most open files and sockets"),
-        ("start_s", GaugeMetricFamily, "process_start_time_seconds", "When the oldest process began, in Unix time"),
+        ("most_files", GaugeMetricFamily, "process_max_fds", "Limit of open files and sockets"),
+        ("start_s", GaugeMetricFamily, "process_start_time_seconds", "Start time of the oldest process, in Unix time"),
     ):
         if key in figures["process"]:
             yield family(name, text, value=figures["process"][key])

@@ -1,4 +1,4 @@
-"""What this process takes of the machine, as the kernel counts it."""
+"""CPU time, memory and open files of this process, from /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server's figures at one moment as plain JSON: what metrics, statistics and the page at `/` are made of.
+"""A snapshot of a server's counters as plain JSON, for metrics, statistics and the page at `/`.
 
 Several workers give one each, and `merge` adds them up: numbers add, words stay.
 """
@@ -22,7 +22,7 @@ TIMES = (*STAGES, "request")
 
 
 def snapshot(models: Iterable[Model], server: Mapping[str, Any]) -> Snapshot:
-    """Everything counted so far; `server` is what the caller knows of connections and answers."""
+    """Everything counted so far; `server` has the figures of connections and answers."""
     served: dict[str, dict[str, Snapshot]] = {}
     for model in models:
         served.setdefault(model.name, {})[model.version] = of_model(model)
@@ -49,11 +49,11 @@ def of_model(model: Model) -> Snapshot:
     }
     if model.proof.why is not None:
         info["why"] = model.proof.why
-    tally = model.batcher.tally
-    counts = {name: getattr(tally, name) for name in ("split", "late", "gone", "refused", "cells", "padding")}
+    stats = model.batcher.stats
+    counts = {name: getattr(stats, name) for name in ("split", "late", "gone", "refused", "cells", "padding")}
     if model.sequences is not None:
         counts |= {"sequences": len(model.sequences), "states": model.sequences.states_size}
-    return {"info": info, "depth": model.depth, "left": tally.left(), **counts, **of_stages(model.stages)}
+    return {"info": info, "depth": model.depth, "left": stats.by_reason(), **counts, **of_stages(model.stages)}
 
 
 def of_stages(stages: Stages) -> Snapshot:

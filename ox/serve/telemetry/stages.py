@@ -98,7 +98,7 @@ class Stages:
 
 
 def reason(error: Exception) -> str:
-    """Triton's word for why a request failed."""
+    """Triton's reason for a failed request."""
     status = error.status if isinstance(error, ServeError) else 500
     if status in REJECTED:
         return "REJECTED"

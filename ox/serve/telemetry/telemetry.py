@@ -9,33 +9,33 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ox.serve.telemetry.access_log import AccessLog
 from ox.serve.telemetry.logs import Log
 from ox.serve.telemetry.snapshot import Snapshot, snapshot
-from ox.serve.telemetry.trail import Trail
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-    from ox.serve.http import Front
     from ox.serve.repository.model import Model
     from ox.serve.repository.repository import Repository
     from ox.serve.telemetry.traces import Tracer
+    from ox.serve.transport.http import ListenerState
 
 
 class Telemetry:
     """What a server can tell about itself.
 
-    `fronts` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` what became of models: (name,
-    "loaded", "failed" or "unloaded").
+    `listener_states` are its listeners, `rpcs` counts answers over gRPC, code 0 first, `reloads` what became of models:
+    (name, "loaded", "failed" or "unloaded").
     """
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self.fronts: list[Front] = []
+        self.listener_states: list[ListenerState] = []
         self.rpcs: Sequence[int] = ()
         self.reloads: Counter[tuple[str, str]] = Counter()
         self.log: Log | None = None
-        self.trail: Trail | None = None
+        self.access_log: AccessLog | None = None
         self.sample: Callable[[Model, Tracer], Tracer | None] = lambda _, tracer: tracer  # which requests are traced
         self._traces: TracerProvider | None = None
         self._tracers: WeakKeyDictionary[Model, Tracer] = WeakKeyDictionary()
@@ -51,9 +51,9 @@ class Telemetry:
 
             self.trace(provider())
         if log is not None or access:
-            self.log, self.trail = Log(log or "text", level), Trail(access)
-            for front in self.fronts:
-                front.trail = self.trail
+            self.log, self.access_log = Log(log or "text", level), AccessLog(access)
+            for listener_state in self.listener_states:
+                listener_state.access_log = self.access_log
 
     def trace(self, provider: TracerProvider) -> None:
         """From now on inferences become spans, also those of models that are loaded later."""
@@ -90,19 +90,21 @@ class Telemetry:
 
     def snapshot(self) -> Snapshot:
         """This process alone. Called on the event loop."""
-        replies: Counter[int] = sum((front.replies for front in self.fronts), Counter())
+        replies: Counter[int] = sum((listener_state.replies for listener_state in self.listener_states), Counter())
         reloads: dict[str, dict[str, int]] = {}
         for (model, outcome), count in self.reloads.items():
             reloads.setdefault(model, {})[outcome] = count
         server = {
             "replies": {str(status): count for status, count in replies.items()},
             "rpcs": {str(code): count for code, count in enumerate(self.rpcs) if count},
-            "connections": sum(len(front.connections) for front in self.fronts),
-            "buffered": sum(front.buffered for front in self.fronts),
-            "answers": sum(front.answers.held + front.unread for front in self.fronts),
-            "answer_waits": sum(front.answers.waits for front in self.fronts),
-            "answer_wait_s": sum(front.answers.waited_s for front in self.fronts),
-            "slow": sum(front.slow for front in self.fronts),
+            "connections": sum(len(listener_state.connections) for listener_state in self.listener_states),
+            "buffered": sum(listener_state.buffered for listener_state in self.listener_states),
+            "answers": sum(
+                listener_state.response_memory.used + listener_state.unread for listener_state in self.listener_states
+            ),
+            "answer_waits": sum(listener_state.response_memory.wait_count for listener_state in self.listener_states),
+            "answer_wait_s": sum(listener_state.response_memory.wait_s for listener_state in self.listener_states),
+            "slow": sum(listener_state.slow_clients for listener_state in self.listener_states),
             "reloads": reloads,
             "dropped": 0 if self.log is None else self.log.dropped,
         }

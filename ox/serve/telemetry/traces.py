@@ -23,7 +23,7 @@ Headers = Mapping[bytes, bytes]
 
 
 def provider() -> TracerProvider:
-    """Sends spans by OTLP over HTTP, as the OTEL_* variables of the environment say.
+    """Sends spans by OTLP over HTTP, configured by the OTEL_* variables of the environment.
 
     Raises:
         ArgumentError: OpenTelemetry is not installed.
@@ -35,7 +35,7 @@ def provider() -> TracerProvider:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ArgumentError("traces need OpenTelemetry", got=str(error), hint=INSTALL) from None
-    resource = Resource.create()  # what the environment says, a name among it or a made-up one
+    resource = Resource.create()  # from the environment, with a default name
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": "ox"}))
     made = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -21,11 +21,11 @@ COUNTERS: tuple[tuple[str, str, Callable[[Snapshot], float]], ...] = (
     ("request_success", "Requests answered", lambda model: sum(model["times"]["request"]["counts"])),
     ("count", "Rows inferred", lambda model: model["batch_rows"]["total"]),
     ("exec_count", "Batches run", lambda model: sum(model["batch_rows"]["counts"])),
-    ("request_duration_us", "Time of whole requests", _micro("request")),
+    ("request_duration_us", "Total time of requests", _micro("request")),
     ("queue_duration_us", "Time of requests in the queue", _micro("queue")),
-    ("compute_input_duration_us", "Time to read requests' tensors", _micro("parse")),
-    ("compute_infer_duration_us", "Time of the runs that requests were part of", _micro("run")),
-    ("compute_output_duration_us", "Time to write answers", _micro("serialise")),
+    ("compute_input_duration_us", "Time to parse requests", _micro("parse")),
+    ("compute_infer_duration_us", "Time of the runs of requests", _micro("run")),
+    ("compute_output_duration_us", "Time to write responses", _micro("serialise")),
 )
 
 
@@ -40,7 +40,7 @@ def families(figures: Snapshot) -> Iterator[Metric]:
             family.add_metric(labels, count(model))
         yield family
     failed = UnknownMetricFamily(
-        "nv_inference_request_failure", "Requests not answered", labels=["model", "version", "reason"]
+        "nv_inference_request_failure", "Failed requests", labels=["model", "version", "reason"]
     )
     waiting = GaugeMetricFamily(
         "nv_inference_pending_request_count", "Requests in the queue", labels=["model", "version"]
@@ -51,9 +51,9 @@ def families(figures: Snapshot) -> Iterator[Metric]:
             failed.add_metric([*labels, reason], count_)
     yield from (failed, waiting)
     for name, text, key in (
-        ("nv_gpu_memory_total_bytes", "Memory of the GPU", "total"),
-        ("nv_gpu_memory_used_bytes", "Memory of the GPU in use, by anybody", "used"),
-        ("nv_gpu_utilization", "Share of the last moment in which the GPU worked", "load"),
+        ("nv_gpu_memory_total_bytes", "GPU memory", "total"),
+        ("nv_gpu_memory_used_bytes", "Used GPU memory, of all processes", "used"),
+        ("nv_gpu_utilization", "GPU utilisation", "load"),
     ):
         gauge = GaugeMetricFamily(name, text, labels=["gpu_uuid"])
         for uuid, entry in figures["gpus"].items():

@@ -1,1 +1,4 @@
-"""What a person sees of the server with a browser, and the paths that only that page asks for."""
+"""The server's web page, and the paths that only this page requests.
+
+Imported by ox.serve only.
+"""

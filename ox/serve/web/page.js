@@ -125,9 +125,9 @@ function tiles(figures, recent, span) {
   const bounds = figures.bounds.seconds;
   at("tiles").replaceChildren(
     tile("requests/s", count(sum(recent.request.counts) / span), `answered in the last ${Math.round(span)} s`),
-    tile("median", seconds(quantile(0.5, recent.request.counts, bounds)), "from whole request to written answer"),
-    tile("p99", seconds(quantile(0.99, recent.request.counts, bounds)), "99 of 100 took no longer"),
-    tile("rows a batch", runs ? count(recent.rows.total / runs) : ["–", ""], "mean of the same time"),
+    tile("median latency", seconds(quantile(0.5, recent.request.counts, bounds)), "from the complete request to the written response"),
+    tile("p99 latency", seconds(quantile(0.99, recent.request.counts, bounds)), "99 % of the requests were not slower"),
+    tile("mean batch size", runs ? count(recent.rows.total / runs) : ["–", ""], "samples per batch in the same time"),
     tile("waiting", count(depth), "requests in the queue"),
     tile("connections", count(figures.server.connections)),
     ...(figures.process.resident ? [tile("memory", bytes(figures.process.resident), `${figures.workers} process(es)`)] : []),
@@ -169,7 +169,7 @@ function chart(title, series, form, legend, log) {
 function charts() {
   const padded = [...Array(KEPT - points.length).fill({ rate: null, p50: null, p99: null }), ...points];
   at("charts").replaceChildren(
-    chart("Requests a second", [padded.map((point) => point.rate)], count, ["answered"]),
+    chart("Requests per second", [padded.map((point) => point.rate)], count, ["answered"]),
     chart("Latency", [padded.map((point) => point.p50), padded.map((point) => point.p99)], seconds, ["median", "p99"], true),
   );
 }
@@ -210,7 +210,7 @@ async function states() {
     const state = make("span", { class: `state ${entry.state === "LOADING" ? "warn" : "bad"}` }, (entry.state || "UNAVAILABLE").toLowerCase());
     const line = make("details", { class: "model" }, make("summary", {}, make("span", { class: "name" }, entry.name),
       make("span", { class: "version" }, entry.version ? `version ${entry.version}` : ""), state),
-      make("p", { class: "note inside" }, entry.reason || "no reason is given"));
+      make("p", { class: "note inside" }, entry.reason || "no reason given"));
     unavailable.set(`${entry.name} ${entry.version}`, line);
     at("list").append(line);
   }
@@ -225,9 +225,9 @@ function card(name, version, model, open) {
   const failures = make("dd");
   const facts = make("dl", { class: "facts" },
     make("dt", {}, "runs on"), make("dd", {}, `${model.info.device} · ${model.info.provider}`),
-    make("dt", {}, "batching"), make("dd", {}, model.info.batching === "off" ? `off: ${model.info.why}` : `up to ${model.info.batching} rows, proven row by row`),
-    make("dt", {}, "batches left"), left, make("dt", {}, "not answered"), failures);
-  const about = make("div", {}, make("h3", {}, "How it runs"), facts, make("h3", {}, "Where a request's time goes"), bar, legend);
+    make("dt", {}, "batching"), make("dd", {}, model.info.batching === "off" ? `off: ${model.info.why}` : `batch size up to ${model.info.batching}, proven safe`),
+    make("dt", {}, "batches started"), left, make("dt", {}, "failed requests"), failures);
+  const about = make("div", {}, make("h3", {}, "Execution"), facts, make("h3", {}, "Time of a request by stage"), bar, legend);
   const form = make("div");
   const inside = make("div", { class: "inside" }, about, form);
   const element = make("details", { class: "model" },
@@ -265,7 +265,7 @@ function card(name, version, model, open) {
     const mean = (place) => said(seconds(answered ? totals[place] / answered : null));
     bar.setAttribute("aria-label", STAGES.map((stage, place) => `${stage} ${mean(place)}`).join(", "));
     legend.replaceChildren(...STAGES.map((stage, place) => make("span", {}, make("i", { class: `mark ${stage}` }), `${stage} ${mean(place)}`)));
-    const why = { full: "because they were full", idle: "to a free instance", wait: "having waited", deadline: "at a deadline" };
+    const why = { full: "full", idle: "instance free", wait: "maximum wait", deadline: "deadline" };
     left.textContent = Object.entries(now.left).filter(([, many]) => many).map(([key, many]) => `${said(count(many))} ${why[key] || key}`).join(", ") || "none yet";
     failures.textContent = Object.entries(now.failures).filter(([, many]) => many).map(([key, many]) => `${many} ${key.toLowerCase()}`).join(", ") || "none";
   }
@@ -317,7 +317,7 @@ async function poll() {
       await states();
     }
   } catch (error) {
-    at("server").textContent = `no answer: ${error.message}`;
+    at("server").textContent = `no response: ${error.message}`;
   } finally {
     polling = false;
   }

@@ -102,7 +102,7 @@ function trial(name, version, meta, samples) {
       fill(golden.inputs, golden.expected, `Golden sample ${number + 1} of the file`, `curl -s ${location.origin}${where}`);
     });
   }
-  const random = () => fill(meta.inputs.map(invented), null, "Numbers drawn at random", null);
+  const random = () => fill(meta.inputs.map(invented), null, "Random numbers", null);
   choice("Random", random);
   const drop = imageOf(meta.inputs) ? dropped(meta.inputs[0], imageOf(meta.inputs), (tensor, from) => {
     for (const other of chosen) other.setAttribute("aria-pressed", "false");
@@ -284,6 +284,6 @@ function verdict(list, expected) {
   }
   const peak = Math.max(1, ...expected.flatMap((promise) => promise.data.filter((value) => typeof value === "number").map(Math.abs)));
   const good = alike && worst <= 1e-3 * peak;
-  const text = good ? `✓ what the file promises, max |Δ| ${worst ? worst.toExponential(1) : "0"}` : "✗ not what the file promises";
+  const text = good ? `✓ expected output, max |Δ| ${worst ? worst.toExponential(1) : "0"}` : "✗ not the expected output";
   return make("p", { class: `note ${good ? "good" : "bad"}` }, text);
 }

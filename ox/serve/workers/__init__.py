@@ -1,1 +1,4 @@
-"""Several processes that share the ports: one supervisor, which serves nothing itself, and its workers."""
+"""Several processes that share the ports: a supervisor, which serves nothing itself, and its workers.
+
+Imported by ox.serve only.
+"""

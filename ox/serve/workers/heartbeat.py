@@ -1,4 +1,4 @@
-"""Whether a worker that does not answer is stopped, stands still, or is only busy."""
+"""Tells whether a worker that does not respond is stopped, hangs, or is busy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ State = tuple[str, int]  # the letter that the system gives a process, and the p
 
 
 def state_of(pid: int) -> State | None:
-    """None where the system does not tell."""
+    """State and CPU time of a process, from /proc; None without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -23,7 +23,7 @@ def state_of(pid: int) -> State | None:
 
 
 class Heartbeat:
-    """Counts looks, not seconds: whoever counts may have been stopped himself, together with the worker.
+    """Counts checks, not seconds, since the supervisor may be stopped together with the worker.
 
     Args:
         state: the worker's process now.
@@ -34,12 +34,12 @@ class Heartbeat:
         self.answered()
 
     def answered(self) -> None:
-        """The worker has answered since the last look."""
+        """The worker has responded since the last check."""
         self._missed = self._stopped = self._still = 0
         self._used = -1
 
     def missed(self) -> str | None:
-        """The worker has not answered since the last look; why it has to go, if it has to."""
+        """The worker has not responded since the last check. Returns the reason to kill it, or None."""
         state, used = self._state() or ("", 0)
         self._missed += 1
         self._stopped = self._stopped + 1 if state == "T" else 0
@@ -48,7 +48,7 @@ class Heartbeat:
         if self._stopped >= STOPPED:
             return "has been stopped (SIGSTOP)"
         if self._still * EVERY >= STILL:
-            return f"has stood still for {STILL:g} s"
+            return f"has used no CPU time and not responded for {STILL:g} s"
         if self._missed * EVERY >= HANGS:
-            return f"has not answered for {HANGS:g} s"
+            return f"has not responded for {HANGS:g} s"
         return None

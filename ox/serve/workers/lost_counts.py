@@ -1,4 +1,4 @@
-"""What workers have counted that have ended, or do not answer: counters never fall, gauges end with their process."""
+"""Counters of workers that have ended or do not respond: counters never fall, gauges end with their process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ox.serve.telemetry.merge import merge
 from ox.serve.telemetry.snapshot import Snapshot
 
-# what is said of a moment, or of a process that is still there
+# values of the moment or of a living process
 GAUGES = {
     "": ("workers", "gpus"),
     "server": ("connections", "buffered", "answers"),
@@ -27,11 +27,11 @@ def counters(figures: Snapshot) -> Snapshot:
 
 
 def with_lost(living: Iterable[Snapshot], lost: Iterable[Snapshot]) -> Snapshot:
-    """The figures of all workers as one's.
+    """The merged snapshot of all workers.
 
     Args:
         living: of workers that answer; at least one.
-        lost: `counters` of others. Models that no worker serves any more are left out, as one process would.
+        lost: `counters` of others. Models that no worker serves are left out, as in one process.
     """
     whole = merge(list(living))
     served = {name: set(versions) for name, versions in whole["models"].items()}

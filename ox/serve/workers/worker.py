@@ -1,7 +1,7 @@
 """``python -m ox.serve.workers.worker FD [UNIX]``: one of several processes behind the same ports.
 
-It gets its orders over the socket FD; UNIX is a Unix domain socket that all of them listen on. When the supervisor is
-gone, however that came, the worker drains and ends.
+It reads its `WorkerConfig` from the socket FD; UNIX is a Unix domain socket that all workers listen on. When the
+supervisor ends or the connection breaks, the worker drains and ends.
 """
 
 from __future__ import annotations
@@ -18,54 +18,54 @@ from functools import partial
 from typing import Any
 
 from ox.errors import OxError
-from ox.serve.abandoned import leave
-from ox.serve.limits import Limits
-from ox.serve.loop import new_loop, settle
+from ox.serve.config.request_limits import RequestLimits
 from ox.serve.repository.repository import Repository
 from ox.serve.repository.thread import in_thread
+from ox.serve.runtime.abandoned_threads import leave
 from ox.serve.server import Server
 from ox.serve.service import Service
-from ox.serve.workers.link import LONGEST, Link
-from ox.serve.workers.orders import Orders
+from ox.serve.transport.event_loop import new_loop, tune_process
+from ox.serve.workers.control_channel import LONGEST, ControlChannel
 from ox.serve.workers.shared import SharedService
+from ox.serve.workers.worker_config import WorkerConfig
 
 log = logging.getLogger("ox.serve")
 
 
 async def work(control: socket.socket, inherited: socket.socket | None = None) -> None:
-    """Serves until the supervisor says stop or is gone."""
+    """Serves until the supervisor sends `stop` or disconnects."""
     stopping = asyncio.Event()
     server: Server | None = None
     service: SharedService | None = None
     listening = False
 
-    def among_several(repository: Repository, limits: Limits) -> Service:
+    def among_several(repository: Repository, limits: RequestLimits) -> Service:
         nonlocal service
-        service = SharedService(repository, limits, link)
+        service = SharedService(repository, limits, channel)
         return service
 
     def show(line: str) -> None:
         with suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(link.tell, "show", {"line": line})
+            loop.call_soon_threadsafe(channel.tell, "show", {"line": line})
 
-    def made(orders: Orders, wait: bool) -> Server:
+    def create_server(config: WorkerConfig, wait: bool) -> Server:
         server = Server(
-            orders.paths,
-            options=orders.options,
-            limits=orders.limits,
+            config.paths,
+            options=config.options,
+            limits=config.limits,
             service=among_several,
             wait=wait,
             show=show,
-            **asdict(orders.settings),
+            **asdict(config.settings),
         )
         server.inherited = inherited
-        settle()
+        tune_process()
         return server
 
     async def answer(call: str, arguments: dict[str, Any]) -> Any:
         nonlocal server, listening
         if call == "begin":
-            begin = partial(made, Orders.from_json(arguments["orders"]), arguments["wait"])
+            begin = partial(create_server, WorkerConfig.from_json(arguments["config"]), arguments["wait"])
             server = await in_thread(begin, "ox-begin")
             return None
         if call == "stop":
@@ -76,13 +76,13 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
             return None
         assert server is not None and service is not None, "begin comes first"
         if call == "cancel":
-            return server.keeper.give_up(arguments["name"])
+            return server.model_manager.give_up(arguments["name"])
         if call == "listen":
-            for past, its in arguments["journal"]:
+            for name, parameters in arguments["replay"]:
                 try:
-                    await service.here(past, its)
+                    await service.call_locally(name, parameters)
                 except OxError as error:  # what was there then may be gone: a region, a model's files
-                    log.warning("a new worker cannot follow the call '%s': %s", past, error.one_line())
+                    log.warning("a new worker cannot follow the call '%s': %s", name, error.one_line())
             await server.start()
             listening = True
             return None
@@ -90,20 +90,20 @@ async def work(control: socket.socket, inherited: socket.socket | None = None) -
             return await server.model_lines()
         if call == "loaded":
             await server.loaded()
-            settle()
+            tune_process()
             return server.greeting()
-        return await service.here(call, arguments)
+        return await service.call_locally(call, arguments)
 
     loop = asyncio.get_running_loop()
     reader, writer = await asyncio.open_unix_connection(sock=control, limit=LONGEST)
-    link = Link(reader, writer, answer)
-    reading = asyncio.ensure_future(link.run())
+    channel = ControlChannel(reader, writer, answer)
+    reading = asyncio.ensure_future(channel.run())
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
     if server is not None and listening:
         await server.stop()
     stopped.cancel()
-    link.close()
+    channel.close()
     await reading
 
 

@@ -1,8 +1,7 @@
-"""Loggers: what a run measured, as it measures it. A run of `ox train` writes JSONL and TensorBoard; each can be used
-alone in a loop of one's own:
+"""Loggers of metrics. A run of `ox train` writes JSONL and TensorBoard; each can also be used in your own loop:
 
-    with JSONL("metrics.jsonl") as log:
-        log.step({"step": 1, "loss": 0.7})
+with JSONL("metrics.jsonl") as log:
+    log.step({"step": 1, "loss": 0.7})
 """
 
 from ox.train.loggers.csv import CSV

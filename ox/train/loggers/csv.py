@@ -8,17 +8,17 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
-from ox.files import write_whole
+from ox.serialization.files import write_whole
 from ox.train.loggers.logger import Logger
 
 
 class CSV(Logger):
-    """Writes ``steps.csv`` and ``epochs.csv``, a row each; the columns are those of the first row. What is no number
-    or string is left out.
+    """Writes ``steps.csv`` and ``epochs.csv``, one row per step and epoch; the first row determines the columns. Lists
+    and dicts are left out.
 
     Args:
         folder: where the files are.
-        step: the step that the run stands at; rows of later steps, left by a killed process, are removed.
+        step: the current step of the run; rows of later steps, written by a killed process, are removed.
     """
 
     def __init__(self, folder: str | os.PathLike[str], step: int = 0) -> None:
@@ -41,7 +41,7 @@ class CSV(Logger):
 
 
 class _Table:
-    """One file; it is made with the first row."""
+    """One file; it is created with the first row."""
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path

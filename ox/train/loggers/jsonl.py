@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line of JSON a step and an epoch."""
+"""metrics.jsonl: one line of JSON per step and per epoch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ox.files import write_whole
-from ox.train.loggers.logger import Logger, plain
+from ox.serialization.files import write_whole
+from ox.train.loggers.logger import Logger, to_python
 
 
 class JSONL(Logger):
-    """Appends a line of JSON a step and an epoch.
+    """Appends one line of JSON per step and per epoch.
 
     Args:
-        path: of the file.
-        step: the step that the run stands at; lines of later steps, left by a killed process, are removed.
+        path: the file.
+        step: the current step of the run; lines of later steps, written by a killed process, are removed.
     """
 
     def __init__(self, path: str | os.PathLike[str], step: int = 0) -> None:
@@ -25,7 +25,7 @@ class JSONL(Logger):
         self._lines = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
 
     def step(self, values: dict[str, Any]) -> None:
-        self._lines.write(json.dumps(values, default=plain) + "\n")
+        self._lines.write(json.dumps(values, default=to_python) + "\n")
 
     epoch = step
 
@@ -37,12 +37,12 @@ class JSONL(Logger):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a metrics.jsonl."""
+    """The complete lines of a metrics.jsonl."""
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
             value = json.loads(line)
-        except ValueError:  # torn by a kill
+        except ValueError:  # an incomplete line of a killed process
             continue
         if isinstance(value, dict):
             lines.append(value)
@@ -50,7 +50,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def trim(path: Path, step: int) -> None:
-    """Keep the whole lines up to `step`."""
+    """Removes incomplete lines and those after `step`."""
     if path.is_file():
         kept = "".join(json.dumps(line) + "\n" for line in read(path) if line.get("step", 0) <= step)
 

@@ -1,4 +1,4 @@
-"""What a logger is: something that is told each step and each epoch, in plain values."""
+"""The interface of loggers: they get the values of each step and each epoch."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from ox.errors import TrainError
 
 
 class Logger:
-    """The base of all loggers, and the whole protocol: `step`, `epoch`, `flush`, `close`; a context manager.
+    """The base class of all loggers: `step`, `epoch`, `flush`, `close`; a context manager.
 
-    Values are dicts by name; ``"step"`` stands in each. Every logger takes, when it is made, the `step` that the run
-    stands at, and takes back what a killed process wrote of later steps.
+    Values are dicts by name, each with ``"step"``. The constructor of a logger gets the current `step` of the run and
+    removes what a killed process wrote after it.
     """
 
     def step(self, values: dict[str, Any]) -> None:
         """One training step: step, epoch, loss, lr."""
 
     def epoch(self, values: dict[str, Any]) -> None:
-        """One epoch: the mean training loss and what validation gave."""
+        """One epoch: the mean training loss and the validation metrics."""
 
     def flush(self) -> None:
-        """Hand everything to the operating system; called before each checkpoint, so that lines are never behind it."""
+        """Writes everything to the operating system; called before each checkpoint, so that the log is never behind
+        it."""
 
     def close(self) -> None:
-        """Flush, and let go of the files."""
+        """Flushes and closes the files."""
 
     def __enter__(self) -> Self:
         return self
@@ -40,10 +41,10 @@ class Logger:
 
 
 class Loggers(Logger):
-    """Several as one. A disk that refuses is one clear error.
+    """Combines several loggers.
 
     Raises:
-        TrainError: from each method, where a logger could not write.
+        TrainError: a logger could not write.
     """
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
@@ -81,11 +82,11 @@ class Loggers(Logger):
         try:
             self.close()
         except TrainError:
-            if error is None:  # else what went wrong first is what is told
+            if error is None:  # else the exception in the context is the one to report
                 raise
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """NumPy's numbers and arrays as Python's."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()

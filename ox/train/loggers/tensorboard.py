@@ -1,4 +1,4 @@
-"""TensorBoard's events."""
+"""A logger for TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 from ox.train.loggers.logger import Logger
 
-CLOCK = ("lr", "seconds")  # of an epoch's row: no curves of their own
+CLOCK = ("lr", "seconds")  # values of an epoch without a curve
 EVERY = 10.0  # seconds between two flushes
 
 
 class TensorBoard(Logger):
     """Writes scalars: ``train/loss`` and the like a step, ``epoch/validation_loss`` and the like an epoch.
 
-    The events are tensorboardX's; they are written here, in the thread that measures. Its own writer does so in a
-    thread that dies of a full disk, after which every further event waits for it without end.
+    It uses tensorboardX's event format but not its writer, which writes in a thread: that thread dies when the disk is
+    full, and every later event then blocks forever.
 
     Args:
-        folder: where the events' file is made.
-        step: the step that the run stands at; TensorBoard is told to drop what was written of later ones.
+        folder: the folder of the event file.
+        step: the current step of the run; TensorBoard ignores earlier events of later steps.
     """
 
     def __init__(self, folder: str | os.PathLike[str], step: int = 0) -> None:
@@ -38,7 +38,7 @@ class TensorBoard(Logger):
         if step:
             start = SessionLog(status=SessionLog.SessionStatus.START)
             self._write(Event(wall_time=time.time(), step=step + 1, session_log=start))
-        self.flush()  # so that who looks at the folder sees a run
+        self.flush()  # so that TensorBoard finds the run immediately
 
     def step(self, values: dict[str, Any]) -> None:
         self._scalars("train", values, ("step", "epoch"))

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
-from ox.train.metrics.classes import IGNORED, answers, scores
+from ox.train.metrics.classes import IGNORED, predicted_classes, scores
 from ox.train.metrics.metric import Array, Metric, State
 
 
@@ -35,7 +34,7 @@ class Accuracy(Metric):
             keep = targets != self.ignore_index
             right, total = (outputs == targets) & keep, keep
             return {"right": np.array(right.sum()), "count": np.array(total.sum())}
-        answered, labels, _ = answers(outputs, targets, self.axis, self.ignore_index, self.threshold, None)
+        answered, labels, _ = predicted_classes(outputs, targets, self.axis, self.ignore_index, self.threshold, None)
         return {"right": np.array((answered == labels).sum()), "count": np.array(len(labels))}
 
     def result(self, state: Mapping[str, Array]) -> float:
@@ -49,7 +48,7 @@ class TopK(Metric):
     def __init__(self, k: int = 5, *, axis: int | None = None, ignore_index: int = IGNORED) -> None:
         super().__init__()
         if type(k) is not int or k < 1:
-            raise ArgumentError("k is a whole number of at least 1", where=place(), got=repr(k))
+            raise ArgumentError("k is a whole number of at least 1", got=repr(k))
         self.k, self.axis, self.ignore_index = k, axis, ignore_index
         self.name = f"top{k}"
 

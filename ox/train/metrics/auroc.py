@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
-from ox.train.metrics.classes import IGNORED, binary, scores, two
+from ox.train.metrics.classes import IGNORED, binary_scores, is_binary, scores
 from ox.train.metrics.metric import Array, Metric, State
 
 
@@ -35,13 +34,13 @@ class AUROC(Metric):
         self._parts: list[Mapping[str, Array]] = []
 
     def count(self, outputs: Array, targets: Array) -> State:
-        if binary(outputs, targets):
-            rows, labels = two(outputs, targets, self.ignore_index)
+        if is_binary(outputs, targets):
+            rows, labels = binary_scores(outputs, targets, self.ignore_index)
             rows = rows[:, None]
         else:
             rows, labels = scores(outputs, targets, self.axis, self.ignore_index)
             if rows.shape[1] == 1:
-                raise ArgumentError("one class has no ROC curve", where=place(), got=f"outputs {list(outputs.shape)}")
+                raise ArgumentError("one class has no ROC curve", got=f"outputs {list(outputs.shape)}")
             if rows.shape[1] == 2:  # softmax of two rises with their difference
                 rows = rows[:, 1:].astype(np.float64) - rows[:, :1]
             elif self.from_logits:
@@ -55,7 +54,7 @@ class AUROC(Metric):
             widths = {part["scores"].shape[1] for part in self._parts[:: max(1, len(self._parts) - 1)]}
             if len(widths) > 1:
                 self._parts.pop()
-                raise ArgumentError("AUROC cannot merge scores of another number of classes", where=place())
+                raise ArgumentError("AUROC cannot merge scores of another number of classes")
 
     def reset(self) -> None:
         self._parts = []

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ox.train.metrics.classes import IGNORED, answers
+from ox.train.metrics.classes import IGNORED, predicted_classes
 from ox.train.metrics.metric import Array, Metric, State
 
 
@@ -38,7 +38,7 @@ class ConfusionMatrix(Metric):
         return {"matrix": self._matrix(outputs, targets)}
 
     def _matrix(self, outputs: Array, targets: Array) -> Array:
-        answered, labels, classes = answers(
+        answered, labels, classes = predicted_classes(
             outputs, targets, self.axis, self.ignore_index, self.threshold, self.classes
         )
         return np.bincount(labels * classes + answered, minlength=classes * classes).reshape(classes, classes)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.train.metrics.classes import IGNORED
 from ox.train.metrics.confusion import ConfusionMatrix
 from ox.train.metrics.metric import Array, State
@@ -37,7 +36,7 @@ class F1(ConfusionMatrix):
     ) -> None:
         super().__init__(classes, axis=axis, ignore_index=ignore_index, threshold=threshold)
         if average not in AVERAGES:
-            raise ArgumentError(f"there is no average '{average}'", where=place(), expected=", ".join(AVERAGES))
+            raise ArgumentError(f"there is no average '{average}'", expected=", ".join(AVERAGES))
         self.average = average
         self.name = "f1" if average == "macro" else f"f1_{average}"
 
@@ -45,7 +44,7 @@ class F1(ConfusionMatrix):
         matrix = self._matrix(outputs, targets)
         if self.average == "binary" and len(matrix) != 2:
             raise ArgumentError(
-                "F1('binary') is for two classes", where=place(), got=f"{len(matrix)} classes",
+                "F1('binary') is for two classes", got=f"{len(matrix)} classes",
                 hint=" or ".join(AVERAGES[:3]),
             )  # fmt: skip
         return {"right": matrix.diagonal().copy(), "targets": matrix.sum(1), "answers": matrix.sum(0)}

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ox.core.tensor import is_tensor
 from ox.devices import cpu
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 
 Array = np.ndarray[Any, Any]
 State = dict[str, Array]
@@ -19,7 +19,7 @@ State = dict[str, Array]
 class Metric(ABC):
     """The base of all metrics; torchmetrics' names.
 
-    A subclass says what one batch contributes (`count`) and what follows from all contributions (`result`). What
+    A subclass defines the contribution of one batch (`count`) and the result of all contributions (`result`). What
     batches contribute is added up; a metric that needs something else overrides `merge`.
     """
 
@@ -39,11 +39,11 @@ class Metric(ABC):
 
     def update(self, outputs: Any, targets: Any) -> None:
         """Count one batch. Tensors or arrays; their shapes stand in each metric's own description."""
-        self.merge(self.count(plain(outputs), plain(targets)))
+        self.merge(self.count(as_array(outputs), as_array(targets)))
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
         """Count one batch, and return the metric of this batch alone (torchmetrics' ``forward``)."""
-        batch = self.count(plain(outputs), plain(targets))
+        batch = self.count(as_array(outputs), as_array(targets))
         self.merge(batch)
         return self.result(batch)
 
@@ -54,9 +54,7 @@ class Metric(ABC):
             ArgumentError: nothing was counted.
         """
         if not self._state:
-            raise ArgumentError(
-                f"{type(self).__name__} has counted nothing yet", where=place(), hint="update(outputs, targets) first"
-            )
+            raise ArgumentError(f"{type(self).__name__} has counted nothing yet", hint="update(outputs, targets) first")
         return self.result(self._state)
 
     def reset(self) -> None:
@@ -70,7 +68,7 @@ class Metric(ABC):
             if known is not None and np.shape(known) != np.shape(value):
                 raise ArgumentError(
                     f"{type(self).__name__} cannot merge counts of another number of classes",
-                    where=place(), expected=str(np.shape(known)), got=str(np.shape(value)),
+                    expected=str(np.shape(known)), got=str(np.shape(value)),
                 )  # fmt: skip
             self._state[name] = value if known is None else known + value
 
@@ -87,6 +85,6 @@ class Metric(ABC):
         return f"{type(self).__name__}({self.name})"
 
 
-def plain(x: Any) -> Array:
+def as_array(x: Any) -> Array:
     """A tensor, array, list or number as a NumPy array."""
-    return cpu(x.array) if hasattr(x, "node") else np.asarray(x)
+    return cpu(x.array) if is_tensor(x) else np.asarray(x)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from ox.errors import ShapeError
-from ox.ops.explain import place
 from ox.train.metrics.metric import Array, Metric, State
 
 
@@ -87,7 +86,7 @@ def pair(outputs: Array, targets: Array) -> tuple[Array, Array]:
     if outputs.shape != targets.shape:
         if [n for n in outputs.shape if n != 1] != [n for n in targets.shape if n != 1]:
             raise ShapeError(
-                "outputs and targets do not fit", where=place(), expected=f"outputs {list(targets.shape)}",
+                "outputs and targets do not fit", expected=f"outputs {list(targets.shape)}",
                 got=str(list(outputs.shape)),
             )  # fmt: skip
         outputs = outputs.reshape(targets.shape)

@@ -1,5 +1,5 @@
-"""A run as one HTML page that needs nothing else: `ox runs report`."""
+"""`ox runs report`: a run as one self-contained HTML file."""
 
-from ox.train.report.write import write
+from ox.train.report.writer import write
 
 __all__ = ["write"]

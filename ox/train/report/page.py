@@ -1,4 +1,4 @@
-"""The page: HTML, style and pictures in one file, no script, nothing fetched."""
+"""The HTML of a report: style and images inside the file, no scripts, no requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.train import curves, summary
-from ox.train.report.findings import MOST, Findings, Sample
+from ox.train.recipe.datasets import full_name
+from ox.train.report.findings import MAX_SAMPLES, Findings, Sample
 from ox.train.report.picture import show
-from ox.train.summary import Summary
+from ox.train.run import curves, summary
+from ox.train.run.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LARGEST_TABLE = 40  # classes; more do not make a readable square
+LARGEST_TABLE = 40  # classes; a larger matrix is not readable
 PAIRS = 12
 
 STYLE = """
@@ -49,10 +50,10 @@ summary { cursor: pointer; color: var(--soft) }
 
 
 def page(run: Summary, part: str, found: Findings, labels: Sequence[str] | None) -> str:
-    """The whole page. `part` names the dataset that `found` speaks of."""
+    """The HTML. `part` is the name of the data set that `found` was measured on."""
     config, best = run.run.config, run.best
     title = escape(run.run.name)
-    epoch = f"best of {len(run.history)} epochs: the {_nth(best['epoch'])}" if best else "no epoch yet"
+    epoch = f"best epoch: {best['epoch']} of {len(run.history)}" if best else "no finished epoch"
     body = [
         f"<h1>{title}</h1>",
         f'<p class="sub">{escape(config["recipe"]["name"])} · {escape(config["run"]["made"])} · {run.state} · '
@@ -63,7 +64,7 @@ def page(run: Summary, part: str, found: Findings, labels: Sequence[str] | None)
         *([_sample(best["sample"])] if best and best.get("sample") else []),
         *([_confusion(found.confusion, part, labels)] if found.confusion is not None else []),
         _worst(found, part, labels),
-        _again(config),
+        _command(config),
         _epochs(run.history),
         _environment(config),
         _source(run),
@@ -77,18 +78,13 @@ def page(run: Summary, part: str, found: Findings, labels: Sequence[str] | None)
     )
 
 
-def _nth(n: int) -> str:
-    ending = "th" if 10 < n % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{ending}"
-
-
-def shown(name: str, value: float) -> str:
-    """A figure as people write it: parts of one in percent."""
+def format_metric(name: str, value: float) -> str:
+    """Formats a metric; accuracies in percent."""
     return f"{100 * value:.2f} %" if name.endswith(("accuracy", "top3", "top5")) else f"{value:.4g}"
 
 
 def _cards(figures: dict[str, float]) -> str:
-    cards = (f'<div class="card">{escape(name)}<b>{shown(name, v)}</b></div>' for name, v in figures.items())
+    cards = (f'<div class="card">{escape(name)}<b>{format_metric(name, v)}</b></div>' for name, v in figures.items())
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
@@ -100,7 +96,7 @@ def _plot(figure: Figure) -> str:
 
 
 def _sample(text: str) -> str:
-    return f"<h2>A sample of the best epoch</h2><pre>{escape(text)}</pre>"
+    return f"<h2>Sample of the best epoch</h2><pre>{escape(text)}</pre>"
 
 
 def _name(label: int, labels: Sequence[str] | None) -> str:
@@ -108,14 +104,14 @@ def _name(label: int, labels: Sequence[str] | None) -> str:
 
 
 def _confusion(matrix: Any, part: str, labels: Sequence[str] | None) -> str:
-    head = f"<h2>Who is taken for whom ({escape(part)})</h2>"
+    head = f"<h2>Confusion matrix ({escape(full_name(part))})</h2>"
     count = len(matrix)
     if count > LARGEST_TABLE:
         off = matrix - np.diag(np.diag(matrix))
         most = np.argsort(-off, axis=None, kind="stable")[:PAIRS]
         pairs = [(*divmod(int(at), count), int(off.flat[at])) for at in most if off.flat[at]]
         cells = ([_name(i, labels), _name(j, labels), f"{n:,}"] for i, j, n in pairs)
-        return head + _table(["is", "taken for", "times"], cells)
+        return head + _table(["true class", "predicted class", "samples"], cells)
     of_row = np.maximum(matrix.sum(1, keepdims=True), 1)
     share, order = matrix / of_row, range(count)
     first = "".join(f"<th>{escape(_name(j, labels))}</th>" for j in order)
@@ -123,7 +119,7 @@ def _confusion(matrix: Any, part: str, labels: Sequence[str] | None) -> str:
         f'<tr><th class="name">{escape(_name(i, labels))}</th>{"".join(_cell(matrix, share, i, j) for j in order)}</tr>'
         for i in order
     )
-    body = f'<tr><th class="name">is ↓ · taken for →</th>{first}</tr>{"".join(rows)}'
+    body = f'<tr><th class="name">true ↓ · predicted →</th>{first}</tr>{"".join(rows)}'
     return f'{head}<div class="scroll"><table class="confusion">{body}</table></div>'
 
 
@@ -136,9 +132,9 @@ def _cell(matrix: Any, share: Any, i: int, j: int) -> str:
 def _worst(found: Findings, part: str, labels: Sequence[str] | None) -> str:
     if not found.worst:
         return ""
-    looked = f"the first {MOST:,} samples" if found.count == MOST else f"{found.count:,} samples"
+    looked = f"the first {MAX_SAMPLES:,} samples" if found.count == MAX_SAMPLES else f"{found.count:,} samples"
     figures = "".join(_figure(sample, labels) for sample in found.worst)
-    return f'<h2>The largest losses among {looked} ({escape(part)})</h2><div class="worst">{figures}</div>'
+    return f'<h2>Largest losses of {looked} ({escape(full_name(part))})</h2><div class="worst">{figures}</div>'
 
 
 def _figure(sample: Sample, labels: Sequence[str] | None) -> str:
@@ -152,20 +148,20 @@ def _answer(sample: Sample, labels: Sequence[str] | None) -> str:
     if outputs is None or target is None or target.size > 4:
         return ""
     if target.ndim == 0 and target.dtype.kind in "iu" and outputs.ndim == 1 and outputs.size > 1:
-        return f"is {_name(int(target), labels)}, taken for {_name(int(outputs.argmax()), labels)}"
+        return f"true: {_name(int(target), labels)}, predicted: {_name(int(outputs.argmax()), labels)}"
     if outputs.size <= 4:
-        given = ", ".join(f"{v:.4g}" for v in outputs.reshape(-1))
-        return f"is {', '.join(f'{v:.4g}' for v in target.reshape(-1))}, answered {given}"
+        predicted = ", ".join(f"{v:.4g}" for v in outputs.reshape(-1))
+        return f"true: {', '.join(f'{v:.4g}' for v in target.reshape(-1))}, predicted: {predicted}"
     return ""
 
 
-def _again(config: dict[str, Any]) -> str:
+def _command(config: dict[str, Any]) -> str:
     options = config["options"]
     words = {f"--{k.replace('_', '-')}": v for k, v in options.items() if v is not False}
     flags = " ".join(name if v is True else f"{name} {shlex.quote(str(v))}" for name, v in words.items())
     return (
-        f"<h2>How it was made</h2><pre>{escape(config['run']['command'])}</pre>"
-        f'<p class="soft">with every option written out: <code>{escape(flags)}</code></p>'
+        f"<h2>Command</h2><pre>{escape(config['run']['command'])}</pre>"
+        f'<p class="soft">with all options: <code>{escape(flags)}</code></p>'
     )
 
 
@@ -173,7 +169,7 @@ def _epochs(history: list[dict[str, Any]]) -> str:
     names = [k for k in dict.fromkeys(k for row in history for k in row) if k != "sample"]
     names = [k for k in names if not any(isinstance(row.get(k), list) for row in history)]
     rows = ([_number(row.get(name)) for name in names] for row in history)
-    return f"<details><summary>Every epoch</summary>{_table([n.replace('_', ' ') for n in names], rows)}</details>"
+    return f"<details><summary>All epochs</summary>{_table([n.replace('_', ' ') for n in names], rows)}</details>"
 
 
 def _number(value: Any) -> str:
@@ -194,7 +190,7 @@ def _source(run: Summary) -> str:
     if not path.is_file():
         return ""
     text = escape(path.read_text(encoding="utf-8"))
-    return f"<details><summary>The recipe's page</summary><pre>{text}</pre></details>"
+    return f"<details><summary>Recipe file</summary><pre>{text}</pre></details>"
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""An input as something to look at: an image, a curve, or its first numbers."""
+"""Shows an input in a report: as an image, a curve, or its first numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-LARGEST = 224  # pixels of a side; larger images are made smaller
+MAX_SIDE = 224  # pixels of a side; larger images are made smaller
 CURVE = (160, 60)
 
 
@@ -37,7 +37,7 @@ def _as_image(x: Array) -> Array | None:
         elif x.shape[2] not in (1, 3):
             return None
         x = x[:, :, 0] if x.shape[2] == 1 else x
-    if min(x.shape[:2]) < 5:  # a few columns of numbers are no picture
+    if min(x.shape[:2]) < 5:  # a few columns of numbers are not an image
         return None
     if x.dtype != np.uint8:
         finite = np.where(np.isfinite(x), x, 0).astype(np.float64)
@@ -50,14 +50,14 @@ def _png(image: Array) -> str:
     from PIL import Image
 
     picture = Image.fromarray(image)
-    picture.thumbnail((LARGEST, LARGEST))
+    picture.thumbnail((MAX_SIDE, MAX_SIDE))
     stream = io.BytesIO()
     picture.save(stream, "PNG", optimize=True)
     return base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 def _curve(x: Array) -> str:
-    """The numbers along the longer dimension as lines."""
+    """Line charts along the longer dimension."""
     lines = x[None] if x.ndim == 1 else (x if x.shape[0] <= x.shape[1] else x.T)
     width, height = CURVE
     finite = np.where(np.isfinite(lines), lines, 0).astype(np.float64)

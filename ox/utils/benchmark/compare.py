@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ox.errors import ArgumentError
-from ox.ops.explain import place
 from ox.utils.benchmark.measurement import Measurement, select_unit, trim_sigfig
 
 BEST, GOOD, SLOW, WORST, END = "\033[92m\033[1m", "\033[92m", "\033[93m", "\033[91m\033[1m", "\033[0m"
@@ -26,7 +25,7 @@ class Compare:
         """Add measurements."""
         for result in results:
             if not isinstance(result, Measurement):
-                raise ArgumentError("Compare takes Measurements", where=place(), got=type(result).__name__)
+                raise ArgumentError("Compare takes Measurements", got=type(result).__name__)
             self._results.append(result)
 
     def trim_significant_figures(self) -> None:

@@ -41,7 +41,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-LOW_CONFIDENCE, MANY = 0.1, 10
+LOW_CONFIDENCE = 0.1
 
 
 @dataclass

@@ -3,7 +3,7 @@
 Nothing is downloaded: the weights come from a file, `model.load_state_dict(ox.load("resnet18.pth"))`.
 """
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 from ox.vision.models.alexnet import AlexNet, alexnet
 from ox.vision.models.mobilenet import MobileNetV2, mobilenet_v2
 from ox.vision.models.resnet import BasicBlock, Bottleneck, ResNet, resnet18, resnet34, resnet50, resnet101, resnet152
@@ -33,4 +33,4 @@ __all__ = [
     "vgg19_bn",
 ]
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

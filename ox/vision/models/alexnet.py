@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox import nn
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 from ox.vision.models.weights import refuse_downloads
 
 
@@ -29,7 +29,7 @@ class AlexNet(nn.Module):
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
+        return self.classifier(self.avgpool(self.features(x)).flatten(1))
 
 
 def alexnet(*, weights: Any = None, **options: Any) -> AlexNet:

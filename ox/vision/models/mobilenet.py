@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox import nn
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 from ox.vision.models.weights import refuse_downloads
 
 # expansion, channels, blocks and first stride of each group: table 2 of the paper
@@ -13,7 +13,7 @@ _GROUPS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3
 
 
 class InvertedResidual(nn.Module):
-    """Wider by a 1×1 convolution, a 3×3 one channel by channel, narrower again; added to what came in where it fits."""
+    """Expansion by a 1×1 convolution, a depthwise 3×3 convolution, projection; added to the input if shapes agree."""
 
     def __init__(self, inp: int, oup: int, stride: int, expand_ratio: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class InvertedResidual(nn.Module):
         self.conv = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv(x) if self.use_res_connect else self.conv(x)  # type: ignore[no-any-return]
+        return x + self.conv(x) if self.use_res_connect else self.conv(x)
 
 
 class MobileNetV2(nn.Module):
@@ -57,7 +57,7 @@ class MobileNetV2(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x).mean((2, 3)))  # type: ignore[no-any-return]
+        return self.classifier(self.features(x).mean((2, 3)))
 
 
 def mobilenet_v2(*, weights: Any = None, **options: Any) -> MobileNetV2:

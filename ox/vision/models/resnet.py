@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ox import nn
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 from ox.vision.models.weights import refuse_downloads
 
 Norm = Callable[[int], nn.Module]
@@ -38,7 +38,7 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         around = x if self.downsample is None else self.downsample(x)
         inside = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        return self.relu(inside + around)  # type: ignore[no-any-return]
+        return self.relu(inside + around)
 
 
 class Bottleneck(nn.Module):
@@ -70,7 +70,7 @@ class Bottleneck(nn.Module):
         around = x if self.downsample is None else self.downsample(x)
         inside = self.relu(self.bn1(self.conv1(x)))
         inside = self.relu(self.bn2(self.conv2(inside)))
-        return self.relu(self.bn3(self.conv3(inside)) + around)  # type: ignore[no-any-return]
+        return self.relu(self.bn3(self.conv3(inside)) + around)
 
 
 class ResNet(nn.Module):
@@ -126,7 +126,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(self.avgpool(x).flatten(1))  # type: ignore[no-any-return]
+        return self.fc(self.avgpool(x).flatten(1))
 
 
 def resnet18(*, weights: Any = None, **options: Any) -> ResNet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ox import nn
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 from ox.vision.models.weights import refuse_downloads
 
 # 3×3 convolutions of 64, 128, 256, 512 and 512 channels: how many before each halving (table 1 of the paper)
@@ -35,11 +35,11 @@ class VGG(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
+        return self.classifier(self.avgpool(self.features(x)).flatten(1))
 
 
 def _vgg(layers: int, batch_norm: bool, weights: Any, options: dict[str, Any]) -> VGG:
-    refuse_downloads(f"vgg{layers}{'_bn' * batch_norm}", weights, options, depth=4)
+    refuse_downloads(f"vgg{layers}{'_bn' * batch_norm}", weights, options)
     features: list[nn.Module] = []
     inside = 3
     for block, count in enumerate(_BLOCKS[layers]):

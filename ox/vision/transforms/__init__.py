@@ -1,7 +1,7 @@
 """`torchvision.transforms`: what `ox.data.transforms` has."""
 
+from ox.core.lazy import lazy_modules
 from ox.data.transforms import *  # noqa: F403
 from ox.data.transforms import __all__ as __all__
-from ox.doors import doors
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

@@ -72,8 +72,8 @@ def test_tokens_in_a_file_larger_than_memory(tmp_path: Path) -> None:
     """A sparse file of 64 GiB: what is mapped is only read where a block lies."""
     path = tmp_path / "t.npy"
     count = 1 << 34
-    path.write_bytes(text._npy_header(count))
-    with open(path, "rb+") as f:
+    with open(path, "wb") as f:
+        text._write_header(f, count)
         f.truncate(128 + 4 * count)
         f.seek(128 + 4 * (count - 2))
         f.write(np.array([7, 8], "<u4").tobytes())

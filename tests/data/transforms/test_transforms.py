@@ -13,7 +13,7 @@ import ox
 from ox.data import DataLoader, Dataset
 from ox.data import transforms as T
 from ox.data.datasets import CIFAR10, MNIST
-from ox.data.transforms import augment, draws, v2
+from ox.data.transforms import augment, rng, v2
 from ox.data.transforms import functional as F
 from ox.errors import ArgumentError, ShapeError
 
@@ -62,7 +62,7 @@ def arrays(x: Any) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("transform", EVERY, ids=lambda t: type(t).__name__)
 def test_a_batch_is_what_its_images_are(transform: T.Transform) -> None:
     """With the same numbers, `apply_batch` makes of many what `apply` makes of each."""
-    numbers = draws.draw_many((len(MANY), transform.draws), ox.Generator(5))
+    numbers = rng.draw_many((len(MANY), transform.draws), ox.Generator(5))
     inputs: list[Any] = [MANY]
     if not isinstance(transform, T.Compose | T.RandomChoice):
         inputs += [ox.from_numpy(np.ascontiguousarray(MANY.transpose(0, 3, 1, 2)))]
@@ -98,8 +98,8 @@ def test_few_numbers_are_those_of_uniform(count: int) -> None:
         a, b = ox.Generator(0), ox.Generator(0)
         for generator in (a, b):
             generator.set_state({"seed": seed, "counter": counter})
-        assert draws.draw(count, a) == ox.random.uniform((count,), generator=b).tolist()
-        assert draws.draw(3, a) == ox.random.uniform((3,), generator=b).tolist() and a.get_state() == b.get_state()
+        assert rng.draw(count, a) == ox.random.uniform((count,), generator=b).tolist()
+        assert rng.draw(3, a) == ox.random.uniform((3,), generator=b).tolist() and a.get_state() == b.get_state()
 
 
 def test_a_generator_of_its_own() -> None:

@@ -78,8 +78,8 @@ def test_root_gives_the_file_back(tmp_path: Path) -> None:
         (b"[keys.a", "not TOML"),
         (b"\xff", "not TOML"),
         (b"a = " + b"[" * 100_000, "not TOML"),
-        (b"[key.a]", "something else"),
-        (b"keys = 5", "something else"),
+        (b"[key.a]", "unknown entries"),
+        (b"keys = 5", "unknown entries"),
         (b'[keys.a]\nhash = "x"', "no hash"),
         (b"#" * (8 << 20) + b"#", "too large"),
         (

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from ox.errors import ArgumentError
-from ox.serve import Options, Server
-from ox.serve.access import watched
+from ox.serve import ModelConfig, Server
+from ox.serve.access import file_watcher
 
 GET = b"GET /v2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
 def looked_at_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "EVERY_S", 0.0)
+    monkeypatch.setattr(file_watcher, "EVERY_S", 0.0)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def serving(mlp: Path) -> Iterator[Callable[..., Server]]:
     running: list[Server] = []
 
     def start(**settings: Any) -> Server:
-        running.append(Server([mlp], options=Options(instances=1), **settings).__enter__())
+        running.append(Server([mlp], options=ModelConfig(instances=1), **settings).__enter__())
         return running[-1]
 
     yield start
@@ -104,7 +104,7 @@ def test_what_is_spoken(authority: Any, serving: Any, alpn: list[str] | None, gr
 
 def test_certificates_are_followed(authority: Any, serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(watched.log, "error", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(file_watcher.log, "error", lambda text, *values: said.append(text % values))
     cert, key = authority.issue("one")
     server, context = serving(tls_cert=cert, tls_key=key), client_side(authority)
     assert asked(server, context)[1] == "one"
@@ -163,7 +163,7 @@ def test_files_that_cannot_be_used(authority: Any, mlp: Path, tmp_path: Path) ->
     other = authority.issue("two")[1]
     locked = authority.issue("three", b"password")
     for pair, message in (
-        ((tmp_path / "nope", key), r"not there(.|\n)*nope"),
+        ((tmp_path / "nope", key), r"does not exist(.|\n)*nope"),
         ((cert, other), "TLS cannot be set up"),
         ((key, cert), "TLS cannot be set up"),
         (locked, "the key has a password"),
@@ -172,5 +172,5 @@ def test_files_that_cannot_be_used(authority: Any, mlp: Path, tmp_path: Path) ->
             Server([mlp], tls_cert=pair[0], tls_key=pair[1])
     with pytest.raises(ArgumentError, match="a certificate and its key"):
         Server([mlp], tls_cert=cert)
-    with pytest.raises(ArgumentError, match="client certificates are a part of TLS"):
+    with pytest.raises(ArgumentError, match="client certificates need TLS"):
         Server([mlp], tls_client_ca=cert)

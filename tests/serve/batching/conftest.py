@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ox.serve.batching.admission import QueueAdmission
 from ox.serve.batching.batcher import Batcher
-from ox.serve.batching.intake import Intake
 from ox.serve.batching.job import Job
-from ox.serve.v2.request import Request
+from ox.serve.protocol.v2.request import Request
 
 
 class Note(Job):
@@ -41,7 +41,7 @@ class Stub:
     """An instance over a function of one array."""
 
     def __init__(self, run: Callable[[Any, Any], Any]) -> None:
-        self.run, self.gathered = run, 0.0
+        self.run, self.gathered_at = run, 0.0
 
     def __call__(self, feeds: Sequence[dict[str, Any]], control: Any) -> list[Any]:
         return [self.run(np.concatenate([feed["x"] for feed in feeds]), control)]
@@ -64,7 +64,7 @@ class Workshop:
         queue = {name: options.pop(name) for name in ("max_queue", "deadline_s", "budget") if name in options}
         batcher = Batcher(
             [Stub(run) for run in runs or [lambda x, _: x]],
-            intake=Intake(**({"max_queue": 100, "deadline_s": 5.0} | queue)),
+            admission=QueueAdmission(**({"max_queue": 100, "deadline_s": 5.0} | queue)),
             observe=lambda rows, run_s, gather_s: self.batches.append(rows),
             **({"max_rows": 8} | options),
         )

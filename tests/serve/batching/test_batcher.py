@@ -23,7 +23,7 @@ def test_waiting_for_a_fuller_batch(workshop: Any) -> None:
         for note in notes:
             batcher.submit(note)
         await asyncio.gather(*(note.settled() for note in notes))
-        assert workshop.batches == [3] and batcher.tally.left() == {"full": 1, "idle": 0, "wait": 0, "deadline": 0}
+        assert workshop.batches == [3] and batcher.stats.by_reason() == {"full": 1, "idle": 0, "wait": 0, "deadline": 0}
 
     workshop.run(body)
 
@@ -34,7 +34,7 @@ def test_it_does_not_wait_for_ever(workshop: Any) -> None:
         note = workshop.Note()
         batcher.submit(note)
         await note.settled()
-        assert workshop.batches == [1] and batcher.tally.wait == 1
+        assert workshop.batches == [1] and batcher.stats.wait == 1
 
     workshop.run(body)
 
@@ -44,11 +44,11 @@ def test_a_deadline_ends_the_waiting(workshop: Any) -> None:
         batcher = workshop.batcher(max_wait_s=15.0, max_rows=3)
         note = workshop.Note(parameters={"timeout": 300_000})
         batcher.submit(note)
-        batcher._intake.run_s = 0.2  # what a run is known to take
+        batcher._admission.run_s = 0.2  # what a run is known to take
         with batcher._ready:
             batcher._ready.notify_all()
         await note.settled()
-        assert note.error is None and batcher.tally.deadline == 1
+        assert note.error is None and batcher.stats.deadline == 1
 
     workshop.run(body)
 
@@ -85,7 +85,7 @@ def test_an_idle_instance_takes_what_is_there(workshop: Any) -> None:
             batcher.submit(note)
             await note.settled()
             assert len(note.outputs[0]) == rows and note.started >= note.arrived
-        assert workshop.batches == [1, 2] and batcher.tally.idle == 2
+        assert workshop.batches == [1, 2] and batcher.stats.idle == 2
 
     workshop.run(body)
 
@@ -113,7 +113,7 @@ def test_a_failing_batch_is_halved_until_the_culprits_are_alone(workshop: Any, h
             while batcher.depth:
                 await asyncio.sleep(0.001)
         for note in notes:
-            (batcher.submit_here if here else batcher.submit)(note)
+            (batcher.submit_inline if here else batcher.submit)(note)
         gate.set()
         await asyncio.gather(*(note.settled() for note in notes))
         for index, note in enumerate(notes):
@@ -122,7 +122,7 @@ def test_a_failing_batch_is_halved_until_the_culprits_are_alone(workshop: Any, h
                 assert note.error.status == 400
             else:
                 assert note.error is None and note.outputs[0].tolist() == [[2 * index]]
-        assert max(sizes) == 8 and sizes.count(1) < 8 + (not here) and batcher.tally.split
+        assert max(sizes) == 8 and sizes.count(1) < 8 + (not here) and batcher.stats.split
 
     workshop.run(body)
 
@@ -139,7 +139,7 @@ def test_a_row_that_crashes_the_run(workshop: Any) -> None:
         batcher = workshop.batcher(run)
         notes = [workshop.Note(value=value) for value in (1.0, BAD)]
         for note in notes:
-            batcher.submit_here(note)
+            batcher.submit_inline(note)
         await asyncio.gather(*(note.settled() for note in notes))
         assert notes[0].error is None
         assert notes[1].error.status == 500 and notes[1].error.got == "no memory"
@@ -158,10 +158,10 @@ def test_only_what_succeeded_counts_as_inferred(workshop: Any, here: bool) -> No
         batcher = workshop.batcher(run)
         for value, rows in ((BAD, 1), (0.0, 2), (BAD, 3)):
             note = workshop.Note(rows, value=value)
-            (batcher.submit_here if here else batcher.submit)(note)
+            (batcher.submit_inline if here else batcher.submit)(note)
             await note.settled()
-        assert workshop.batches == [2] and batcher.tally.idle == 3
-        assert (batcher._intake.run_s == 0.0) == here
+        assert workshop.batches == [2] and batcher.stats.idle == 3
+        assert (batcher._admission.run_s == 0.0) == here
 
     workshop.run(body)
 
@@ -196,7 +196,7 @@ def test_a_batch_with_another_number_of_rows_is_not_divided(workshop: Any) -> No
             batcher.submit(note)
         await asyncio.gather(*(note.settled() for note in notes))
         got = [note.outputs[0].ravel().tolist() for note in notes]
-        assert got == [[10.0 * number, 10.0 * number + 1] for number in range(4)] and batcher.tally.split == 1
+        assert got == [[10.0 * number, 10.0 * number + 1] for number in range(4)] and batcher.stats.split == 1
 
     workshop.run(body)
 
@@ -230,7 +230,7 @@ def test_gone_clients_are_dropped_when_the_batch_is_formed(workshop: Any) -> Non
         gone.abandon()
         gate.set()
         await stays.settled()
-        assert workshop.batches == [1, 1] and gone.answers == 0 and batcher.tally.gone == 1
+        assert workshop.batches == [1, 1] and gone.answers == 0 and batcher.stats.gone == 1
 
     workshop.run(body)
 
@@ -254,7 +254,7 @@ def test_a_run_that_nobody_waits_for_is_ended(workshop: Any) -> None:
         notes = [workshop.Note(value=BAD) for _ in range(2)]
         with batcher._ready:  # both in one batch
             for note in notes:
-                batcher._intake.put(note, note.request.key)
+                batcher._admission.put(note, note.request.key)
             batcher._ready.notify()
         while not running.is_set():
             await asyncio.sleep(0.001)
@@ -276,8 +276,8 @@ def test_an_answer_that_fails_leaves_the_others_theirs(workshop: Any, caplog: An
         batcher = workshop.batcher()
         broken, fine = workshop.Note(), workshop.Note()
         broken.answers = "not a number"
-        batcher.submit_here(broken)
-        batcher.submit_here(fine)
+        batcher.submit_inline(broken)
+        batcher.submit_inline(fine)
         await fine.settled()
         assert fine.error is None and "could not be given" in caplog.text
 
@@ -287,14 +287,14 @@ def test_an_answer_that_fails_leaves_the_others_theirs(workshop: Any, caplog: An
 def test_a_refusal_that_fails_leaves_the_others_theirs(workshop: Any, caplog: Any) -> None:
     async def body() -> None:
         batcher = workshop.batcher()
-        for fails in (batcher.submit_here, batcher.submit):  # before the run, on either way
+        for fails in (batcher.submit_inline, batcher.submit):  # before the run, on either way
             broken, fine = workshop.Note(parameters={"timeout": 1}), workshop.Note()
             broken.answers = "not a number"
             fails(broken)
             fails(fine)
             await fine.settled()
             assert fine.error is None
-        assert caplog.text.count("could not be given") == 2 and batcher.tally.late == 2
+        assert caplog.text.count("could not be given") == 2 and batcher.stats.late == 2
 
     workshop.run(body)
 
@@ -313,10 +313,10 @@ def test_what_fails_in_one_turn_of_the_loop_is_not_the_end_of_all(workshop: Any)
         batcher._observe = observe
         notes = [workshop.Note(key=(size,)) for size in (1, 2, 3)]  # three batches
         for note in notes:
-            batcher.submit_here(note)
+            batcher.submit_inline(note)
         await asyncio.gather(*(note.settled() for note in notes[1:]))
         later = workshop.Note()
-        batcher.submit_here(later)
+        batcher.submit_inline(later)
         await later.settled()
         assert workshop.batches == [1, 1, 1]
 
@@ -375,7 +375,7 @@ def test_a_part_of_a_batch_is_enough(workshop: Any) -> None:
             batcher.submit(job)
         for job in jobs:
             await job.settled()
-        assert workshop.batches == [3] and batcher.tally.idle == 1
+        assert workshop.batches == [3] and batcher.stats.idle == 1
 
     workshop.run(body)
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import ox.serve.batching
-import ox.serve.engine
-from ox.serve.batching.deadlines import FINEST_S, Deadlines, late
+import ox.serve.runtime
+from ox.serve.batching.deadlines import RESOLUTION_S, Deadlines, late
 
 
 def held(workshop: Any, **options: Any) -> tuple[Any, threading.Event]:
@@ -57,7 +57,7 @@ def test_in_the_queue_while_every_instance_is_busy(workshop: Any) -> None:
         assert (later.answers, first.answers, batcher.depth) == (0, 0, 1)
         gate.set()
         await later.settled()
-        assert later.error is None and batcher.tally.late == 1 and soon.answers == 1
+        assert later.error is None and batcher.stats.late == 1 and soon.answers == 1
 
     workshop.run(body)
 
@@ -99,9 +99,9 @@ def test_one_that_is_late_does_not_end_the_run_of_others(workshop: Any) -> None:
         notes = [workshop.Note(), workshop.Note()]
         with batcher._ready:
             for note in notes:
-                batcher._intake.put(note, note.request.key)
+                batcher._admission.put(note, note.request.key)
             batcher._ready.notify()
-        while not notes[0].flight:
+        while not notes[0].running_batch:
             await asyncio.sleep(0.001)
         hurry(batcher, notes[0])
         await notes[0].settled()
@@ -133,8 +133,8 @@ def test_on_the_loop_too(workshop: Any) -> None:
         missed, fine = workshop.Note(parameters={"timeout": 1}), workshop.Note()
         while time.perf_counter() < missed.deadline:
             await asyncio.sleep(0)
-        batcher.submit_here(missed)
-        batcher.submit_here(fine)
+        batcher.submit_inline(missed)
+        batcher.submit_inline(fine)
         await fine.settled()
         assert missed.error.status == 504 and fine.error is None and workshop.batches == [1]
 
@@ -162,7 +162,7 @@ def test_a_step_of_the_clock(workshop: Any, monkeypatch: pytest.MonkeyPatch, ste
 
 
 def test_nothing_here_reads_a_clock_that_can_be_set() -> None:
-    for room in (ox.serve.batching, ox.serve.engine):
+    for room in (ox.serve.batching, ox.serve.runtime):
         for path in Path(str(room.__file__)).parent.glob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.ImportFrom) and node.module == "time":
@@ -184,11 +184,11 @@ def test_one_timer_however_many_deadlines() -> None:
     deadlines.watch(now + 10)
     for index in range(100):
         deadlines.watch(now + 11 + index)
-        deadlines.watch(now + 10 - index * FINEST_S / 200)  # hardly earlier
+        deadlines.watch(now + 10 - index * RESOLUTION_S / 200)  # hardly earlier
     assert len(set_at) == 1
     deadlines.watch(now + 1)
     deadlines.watch(now - 1)  # past already: at once, but not in a busy loop
-    assert len(set_at) == 3 and set_at[-1] == FINEST_S
+    assert len(set_at) == 3 and set_at[-1] == RESOLUTION_S
     deadlines._fire()
     assert len(fired) == 1 and len(set_at) == 3
     deadlines.watch(now + 5)

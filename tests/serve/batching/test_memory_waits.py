@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import TensorInfo
-from ox.serve.answer_memory import AnswerMemory
 from ox.serve.batching.result_size import ResultSize
+from ox.serve.response_memory import ResponseMemory
 
 MIB = 1 << 20
 
@@ -29,20 +29,20 @@ def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
     """It was answered; another model's run, for which there is room, goes on."""
 
     async def body() -> None:
-        memory = AnswerMemory(10 * MIB)
-        kept = memory.keep([np.zeros(6 * MIB, np.uint8)])
+        memory = ResponseMemory(10 * MIB)
+        kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         large = workshop.batcher(memory=memory, result_size=of_mib(8))
         small = workshop.batcher(memory=memory, result_size=of_mib(2))
         late, quick = workshop.Note(parameters={"timeout": 300_000}), workshop.Note()
         large.submit(late)
-        await until(lambda: memory.since is not None)
+        await until(lambda: memory.waiting_since is not None)
         small.submit(quick)
-        await until(lambda: len(memory._waiting) == 2)
+        await until(lambda: len(memory._waiters) == 2)
         await late.settled()
         assert late.error is not None and late.error.status == 504
         await quick.settled()
-        assert quick.error is None and memory.since is None and workshop.batches == [1]
-        await until(lambda: memory.held == 6 * MIB)
+        assert quick.error is None and memory.waiting_since is None and workshop.batches == [1]
+        await until(lambda: memory.used == 6 * MIB)
         del kept
 
     workshop.run(body)
@@ -50,17 +50,17 @@ def test_a_late_request_waits_no_longer_for_memory(workshop: Any) -> None:
 
 def test_a_request_whose_client_left_waits_no_longer_for_memory(workshop: Any) -> None:
     async def body() -> None:
-        memory = AnswerMemory(10 * MIB)
-        kept = memory.keep([np.zeros(6 * MIB, np.uint8)])
+        memory = ResponseMemory(10 * MIB)
+        kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         batcher = workshop.batcher(memory=memory, result_size=of_mib(4))
         gone, other = workshop.Note(rows=2), workshop.Note()
         batcher.submit(gone)
-        await until(lambda: memory.since is not None)
+        await until(lambda: memory.waiting_since is not None)
         batcher.submit(other)
         gone.abandon()
         await other.settled()
         assert other.error is None and workshop.batches == [1]
-        assert batcher.tally.gone == 1 and gone.answers == 0 and memory.since is None
+        assert batcher.stats.gone == 1 and gone.answers == 0 and memory.waiting_since is None
         del kept
 
     workshop.run(body)
@@ -68,17 +68,17 @@ def test_a_request_whose_client_left_waits_no_longer_for_memory(workshop: Any) -
 
 def test_a_batcher_that_is_aborted_waits_no_longer_for_memory(workshop: Any) -> None:
     async def body() -> None:
-        memory = AnswerMemory(10 * MIB)
-        kept = memory.keep([np.zeros(6 * MIB, np.uint8)])
+        memory = ResponseMemory(10 * MIB)
+        kept = memory.track([np.zeros(6 * MIB, np.uint8)])
         batchers = [workshop.batcher(memory=memory, result_size=of_mib(8)) for _ in range(2)]
         for batcher in batchers:
             batcher.submit(workshop.Note())
-        await until(lambda: len(memory._waiting) == 2)
+        await until(lambda: len(memory._waiters) == 2)
         for batcher in batchers:
             batcher.abort()
         threads: list[threading.Thread] = [thread for batcher in batchers for thread in batcher._threads]
         await until(lambda: not any(thread.is_alive() for thread in threads))
-        assert workshop.batches == [] and memory.since is None and memory.held == 6 * MIB
+        assert workshop.batches == [] and memory.waiting_since is None and memory.used == 6 * MIB
         del kept
 
     workshop.run(body)
@@ -88,7 +88,7 @@ def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
     """Whoever asks for a large result once does not make all others wait as if theirs were large."""
 
     async def body() -> None:
-        memory = AnswerMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB)
         sizes = ResultSize([TensorInfo("y", "FP32", ("batch", "length"))])
         sizes.learn({"x": np.zeros(1, np.float32)}, 1, [np.zeros(8 * MIB, np.uint8)])
         batcher = workshop.batcher(memory=memory, result_size=sizes)
@@ -96,11 +96,11 @@ def test_small_results_after_a_large_one_wait_no_longer(workshop: Any) -> None:
             note = workshop.Note()
             batcher.submit(note)
             await note.settled()
-        kept = memory.keep([np.zeros(10 * MIB, np.uint8)])
+        kept = memory.track([np.zeros(10 * MIB, np.uint8)])
         note = workshop.Note()
         batcher.submit(note)
         await note.settled()
-        assert note.error is None and memory.waits == 0
+        assert note.error is None and memory.wait_count == 0
         del kept
 
     workshop.run(body)
@@ -117,7 +117,7 @@ def test_strings_wait_for_memory(workshop: Any) -> None:
             self.kept = self.outputs
 
     async def body() -> None:
-        memory = AnswerMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB)
         sizes = ResultSize([TensorInfo("y", "BYTES", ("batch", 1))])
         batcher = workshop.batcher(
             lambda x, _: np.array([["a" * 4 * MIB] for _ in x], object), memory=memory, result_size=sizes
@@ -127,8 +127,8 @@ def test_strings_wait_for_memory(workshop: Any) -> None:
             batcher.submit(note)
             await note.settled()
         batcher.submit(notes[2])
-        await until(lambda: memory.since is not None)
-        assert 8 * MIB < memory.held < 9 * MIB and not notes[2].answers
+        await until(lambda: memory.waiting_since is not None)
+        assert 8 * MIB < memory.used < 9 * MIB and not notes[2].answers
         notes[0].kept = ()
         await notes[2].settled()
         assert notes[2].error is None and memory.peak < 10 * MIB
@@ -142,13 +142,13 @@ def test_no_memory_for_a_copy_gives_back_what_was_promised(workshop: Any) -> Non
             raise MemoryError
 
     async def body() -> None:
-        memory = AnswerMemory(10 * MIB)
+        memory = ResponseMemory(10 * MIB)
         made = np.zeros((2, 2 * MIB // 4), np.float32)
         batcher = workshop.batcher(lambda x, _: made[:1].view(Full), memory=memory, result_size=of_mib(2))
         note = workshop.Note()
         batcher.submit(note)
         await note.settled()
         assert note.error is not None
-        await until(lambda: memory.held == 0)
+        await until(lambda: memory.used == 0)
 
     workshop.run(body)

@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from ox.errors import ArgumentError
 from ox.graph.contract import TensorInfo
-from ox.serve import Limits, Options, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 from ox.serve.batching.padding import Padding, bucket
 from ox.serve.repository.configuration import configuration
 from ox.serve.repository.model import Model
@@ -78,10 +78,10 @@ def test_neighbours_share_a_group() -> None:
 @pytest.mark.parametrize(
     ("pad", "mask", "what"),
     [
-        ({"words": 0}, None, "no such dimension"),
-        ({"ids": 0}, None, "no such dimension"),
-        ({"tokens": 0}, "nothing", "mask names no input"),
-        ({"tokens": 0}, "text", "mask names no input"),
+        ({"words": 0}, None, "an unknown dimension"),
+        ({"ids": 0}, None, "an unknown dimension"),
+        ({"tokens": 0}, "nothing", "mask does not name a usable input"),
+        ({"tokens": 0}, "text", "mask does not name a usable input"),
         ({"tokens": 0}, "other", "no other input"),
     ],
 )
@@ -119,12 +119,12 @@ def pooled(build: Any, masked: bool) -> Path:
 
 
 def load(path: Path, **options: Any) -> Model:
-    return Model(path, Options(max_rows=8, **options), Limits())
+    return Model(path, ModelConfig(max_rows=8, **options), RequestLimits())
 
 
 def test_proven_with_a_mask(build: Any) -> None:
     model = load(pooled(build, True), pad={"tokens": 0}, mask="mask")
-    assert model.padding is not None and "tokens padded, as the settings promise" in model.describe()
+    assert model.padding is not None and "tokens padded, tried on a few inputs, not proven" in model.describe()
     assert str(said(model)).startswith("tried, not proven: with 'tokens' as the batch axis, ReduceSum 'sum' mixes rows")
 
 
@@ -136,8 +136,8 @@ def said(model: Model) -> Any:
 def test_off_without_one(build: Any) -> None:
     model = load(pooled(build, False), pad={"tokens": 0})
     assert model.padding is None and model.proof.why is None
-    assert "padding off: a row of tokens 3 padded to" in model.describe()
-    assert str(said(model)).startswith("off: a row of tokens 3 padded to")
+    assert "padding off: a sample of tokens 3 padded to" in model.describe()
+    assert str(said(model)).startswith("off: a sample of tokens 3 padded to")
     assert said(load(pooled(build, False))) is None
 
 
@@ -187,20 +187,20 @@ def test_off_where_lengths_do_not_matter_to_the_runtime(build: Any) -> None:
     weights = {"w": np.random.default_rng(0).standard_normal((8, 2)).astype(np.float32)}
     ends = {"x": (FLOAT, ["batch", "tokens"])}, {"y": (FLOAT, ["batch", 2])}
     model = load(build("eight", [("MatMul", ["x", "w"], ["y"], {})], *ends, weights), pad={"tokens": 0})
-    assert model.not_padded == "no valid inputs of several lengths to try it with"
+    assert model.padding_refusal == "no valid inputs of several lengths to try it with"
 
 
 def test_off_without_batches(build: Any) -> None:
     nodes = [("Identity", ["x"], ["y"], {})]
     model = load(build("one", nodes, {"x": (FLOAT, [1, "tokens"])}, {"y": (FLOAT, [1, "tokens"])}), pad={"tokens": 0})
-    assert model.not_padded == "no batches"
+    assert model.padding_refusal == "no batches"
 
 
 def test_through_the_server(build: Any, connect: Any) -> None:
     """Clients of several lengths, with and without a mask, share batches and get what they would get alone."""
     path = pooled(build, True)
     alone = load(path).engine
-    options = Options(max_rows=8, instances=1, max_wait_ms=20, pad={"tokens": 0}, mask="mask")
+    options = ModelConfig(max_rows=8, instances=1, max_wait_ms=20, pad={"tokens": 0}, mask="mask")
     with Server([path], options=options) as server:
 
         def one(length: int) -> None:
@@ -226,5 +226,5 @@ def test_through_the_server(build: Any, connect: Any) -> None:
 
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(one, [1, 2, 3, 5, 8, 9, 13, 16] * 4))
-        tally = server.models[0].batcher.tally
-        assert tally.cells > tally.padding > 0 and sum(tally.left().values()) < 64
+        stats = server.models[0].batcher.stats
+        assert stats.cells > stats.padding > 0 and sum(stats.by_reason().values()) < 64

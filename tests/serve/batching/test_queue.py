@@ -56,7 +56,7 @@ def test_stale_jobs_leave_on_the_way_or_at_once(workshop: Any) -> None:
         queue.put(note, index // 3, float(index), 1)
     notes[5].deadline, notes[1].deadline = 3.0, 2.0
     assert queue.earliest() == 2.0
-    assert queue.throw_out(lambda job: job is notes[0] or job is notes[1]) == notes[:2]
+    assert queue.remove_stale(lambda job: job is notes[0] or job is notes[1]) == notes[:2]
     assert queue.earliest() == 3.0 and (queue.jobs, queue.rows, queue.size) == (4, 4, 4)
     assert queue.take(8, never).jobs == [notes[2]]
 
@@ -74,7 +74,7 @@ def test_many_groups_in_any_order(workshop: Any) -> None:
             waiting.append((rank, key, note))
         elif waiting and number % 7 == 0:
             out = {id(entry[2]) for entry in generator.sample(waiting, min(3, len(waiting)))}
-            assert len(queue.throw_out(lambda job, out=out: id(job) in out)) == len(out)  # type: ignore[misc]
+            assert len(queue.remove_stale(lambda job, out=out: id(job) in out)) == len(out)  # type: ignore[misc]
             waiting = [entry for entry in waiting if id(entry[2]) not in out]
         else:
             waiting.sort(key=lambda entry: entry[0])

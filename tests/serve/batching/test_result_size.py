@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from ox.graph.contract import TensorInfo
-from ox.serve.answer_memory import LARGE
 from ox.serve.batching.job import Job
 from ox.serve.batching.result_size import TEXT, ResultSize
-from ox.serve.v2.request import Request, Wanted
+from ox.serve.protocol.v2.request import Request, RequestedOutput
+from ox.serve.response_memory import LARGE
 
 
 def job(rows: int, width: int = 1, binary: bool = True) -> Job:
-    return Job(Request(None, {"x": np.zeros((rows, width), np.float32)}, rows, (), [Wanted(0, binary)]))
+    return Job(Request(None, {"x": np.zeros((rows, width), np.float32)}, rows, (), [RequestedOutput(0, binary)]))
 
 
 def sized(*dims: tuple[Any, ...], dtype: str = "FP32") -> ResultSize:
@@ -53,18 +53,18 @@ def test_what_came_out_before_says_it() -> None:
 def test_one_large_result_is_forgotten() -> None:
     size = sized(("batch", "length"))
     learn(size, job(1), 16 << 20)
-    assert size.of(job(1)) == 16 << 20 and size.waited_for
+    assert size.of(job(1)) == 16 << 20 and size.has_large_rows
     learn(size, job(1), 16)
     assert 8 << 20 < size.of(job(1)) < 16 << 20  # not at once: the next may be as large
     for _ in range(30):
         learn(size, job(1), 16)
-    assert size.of(job(1)) < LARGE and size.small_rows and not size.waited_for
+    assert size.of(job(1)) < LARGE and size.small_rows and not size.has_large_rows
 
 
 def test_a_result_that_is_refused_tells_nothing() -> None:
     size = ResultSize([TensorInfo("y", "FP32", ("length",))], 1 << 20)
     learn(size, job(1), 8 << 20)
-    assert size.of(job(1)) == 0 and not size.waited_for
+    assert size.of(job(1)) == 0 and not size.has_large_rows
     learn(size, job(1), 1 << 20)
     assert size.of(job(1)) == size.of(job(4)) == 1 << 20  # more than an answer may have is not waited for
 

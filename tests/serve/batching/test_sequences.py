@@ -15,13 +15,13 @@ import pytest
 
 from ox.errors import ServeError
 from ox.graph.contract import TensorInfo
+from ox.serve.batching.admission import PURGE_S, Budget, QueueAdmission
 from ox.serve.batching.batcher import Batcher
-from ox.serve.batching.intake import PURGE_S, Budget, Intake
 from ox.serve.batching.job import Job
 from ox.serve.batching.sequence_config import Control, SequenceBatching, State
 from ox.serve.batching.sequence_tensors import SequenceTensors
 from ox.serve.batching.sequences import Sequences
-from ox.serve.v2.request import Request
+from ox.serve.protocol.v2.request import Request
 
 BROKEN = 1000
 CONFIG = SequenceBatching((Control("start", "START"),), (State("sum", "sum_out"),))
@@ -58,7 +58,7 @@ class Accumulator:
     """An instance that adds up, when its gate is open; a value of 1000 breaks its batch."""
 
     def __init__(self) -> None:
-        self.gathered = 0.0
+        self.gathered_at = 0.0
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
         self.batches: list[int] = []
@@ -85,13 +85,13 @@ class Bench:
         self.budget = Budget(1 << 20, states)
         self.batcher = Batcher(
             self.instances,
-            intake=Intake(max_queue=1 << 20, deadline_s=10),
+            admission=QueueAdmission(max_queue=1 << 20, deadline_s=10),
             max_rows=8,
             observe=lambda rows, run_s, gather_s: None,
         )
         self.batcher.start(asyncio.get_running_loop())
         tensors = SequenceTensors("sums", CONFIG, INPUTS, OUTPUTS, set(), {})
-        submit = self.batcher.submit_here if here else self.batcher.submit
+        submit = self.batcher.submit_inline if here else self.batcher.submit
         settings = {"slots": 100, "idle_s": 20.0, "max_queue": 1000, "deadline_s": 10.0, **options}
         self.sequences = Sequences("sums", tensors, self.batcher, submit, budget=self.budget, **settings)
         self.order: list[Note] = []
@@ -118,7 +118,7 @@ class Bench:
     @property
     def empty(self) -> bool:
         sequences = self.sequences
-        held = self.budget.held, self.budget.states_held
+        held = self.budget.held, self.budget.states_bytes
         return not (len(sequences) or sequences.waiting or sequences._running or sequences._backlog or any(held))
 
 
@@ -282,7 +282,7 @@ def test_deadlines(run: Any) -> None:
         gate.set()
         assert await bench.settled(fine) == [5]
         assert "START flag" in (await bench.settled(late[2]))[0]
-        assert bench.batcher.tally.late == 3
+        assert bench.batcher.stats.late == 3
         while not bench.empty:  # what ran for too long comes back
             await asyncio.sleep(0.001)
 
@@ -362,7 +362,7 @@ def test_too_much_waits(run: Any) -> None:
         last = bench.ask(1, 1)
         bench.instances[0].gate.set()
         assert await bench.settled(running, *jobs, last) == [1, None, 1, 1, 2]
-        assert bench.batcher.tally.refused == 1
+        assert bench.batcher.stats.refused == 1
 
     run(body, max_queue=3)
 
@@ -372,7 +372,7 @@ def test_bytes_of_states(run: Any) -> None:
         jobs = [bench.ask(1, number + 1, "start") for number in range(3)]
         outcomes = await bench.settled(*jobs)
         assert outcomes.count(1) == 2 and outcomes.count("the server is busy") == 1
-        assert len(bench.sequences) == 2 and bench.budget.states_held == 8
+        assert len(bench.sequences) == 2 and bench.budget.states_bytes == 8
 
     run(body, states=8)
 
@@ -447,7 +447,7 @@ def test_an_answer_that_brings_the_next_request_into_a_full_queue(run: Any) -> N
         time.sleep(0.05)  # the loop stands still, so that all of them are late at once
         await bench.settled(*jobs)
         assert [job.answers for job in jobs] == [1] * len(jobs)
-        assert bench.batcher.tally.late == len(jobs)
+        assert bench.batcher.stats.late == len(jobs)
         gate.set()
         assert await bench.settled(running) == [1]
 

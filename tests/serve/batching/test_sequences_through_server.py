@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto
 
 from ox.errors import LoadError
-from ox.serve import Limits, Options, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 from ox.tolerance import compare
 
 http = pytest.importorskip("tritonclient.http")
@@ -146,7 +146,7 @@ def module(request: pytest.FixtureRequest) -> Any:
 def sums(build: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The accumulator, watched closely."""
     root = accumulator(build, tmp_path_factory.mktemp("sums"))
-    with Server([root], options=Options(instances=2), limits=Limits(poll_s=0.05), manage=True) as server:
+    with Server([root], options=ModelConfig(instances=2), limits=RequestLimits(poll_s=0.05), manage=True) as server:
         yield server
 
 
@@ -279,7 +279,7 @@ def test_a_stream_keeps_the_order(sums: Server) -> None:
 def test_many_sequences_at_once_share_batches(build: Build, tmp_path: Path, module: Any) -> None:
     """Fifty clients, each with a sequence of its own, while runs take some time."""
     root = accumulator(build, tmp_path)
-    with Server([root], options=Options(instances=1)) as server:
+    with Server([root], options=ModelConfig(instances=1)) as server:
         slow(server)
         wrong: list[str] = []
 
@@ -307,7 +307,7 @@ def test_many_sequences_at_once_share_batches(build: Build, tmp_path: Path, modu
 
 def slow(server: Server, seconds: float = 0.005) -> None:
     """Has every run take a while, on an instance's own thread."""
-    server.models[0]._quick = False
+    server.models[0]._runs_inline = False
     for instance in server.models[0].batcher._instances:
         real = instance._run
         instance._run = lambda feed, control, real=real: (time.sleep(seconds), real(feed, control))[1]
@@ -407,7 +407,7 @@ def test_what_a_sequence_begins_with(build: Build, tmp_path: Path) -> None:
         Server([tmp_path])
     (tmp_path / "sums" / "initial_state").mkdir()
     (tmp_path / "sums" / "initial_state" / "ten").write_bytes(b"\x0a\0\0")
-    with pytest.raises(LoadError, match="contradicts the file") as caught:
+    with pytest.raises(LoadError, match="does not match the file") as caught:
         Server([tmp_path])
     assert "4 bytes" in str(caught.value.expected)
     (tmp_path / "sums" / "initial_state" / "ten").write_bytes(b"\x0a\0\0\0")
@@ -430,7 +430,7 @@ def test_a_state_that_grows(build: Build, tmp_path: Path) -> None:
     inputs = {"past": (FLOAT, ["batch", "past"]), "x": (FLOAT, ["batch", 1])}
     outputs = {"past_out": (FLOAT, ["batch", "all"]), "y": (FLOAT, ["batch", 1])}
     folder_of(build, tmp_path, "grows", config, nodes, inputs, outputs, {"axis": np.array([1])})
-    with Server([tmp_path], limits=Limits(states=100)) as server:
+    with Server([tmp_path], limits=RequestLimits(states=100)) as server:
         asks = Asker(server)
 
         def ask(value: float, identifier: int, start: bool = False) -> float:
@@ -492,7 +492,7 @@ def test_sequences_end_when_nobody_asks(build: Build, tmp_path: Path) -> None:
 
 def test_more_sequences_than_slots_wait(build: Build, tmp_path: Path) -> None:
     root = accumulator(build, tmp_path, accumulating(IDLE, "oldest { max_candidate_sequences: 1 }"))
-    with Server([root], options=Options(instances=2, deadline_ms=20_000)) as server:
+    with Server([root], options=ModelConfig(instances=2, deadline_ms=20_000)) as server:
         asks = Asker(server)
         assert asks.add(1, 1, start=True) == asks.add(1, 2, start=True) == 1  # a slot of each instance
         assert "took too long" in asks.refused(1, 3, start=True, timeout=50_000)
@@ -509,7 +509,7 @@ def test_more_sequences_than_slots_wait(build: Build, tmp_path: Path) -> None:
 
 def test_a_new_version_begins_new_sequences(build: Build, tmp_path: Path) -> None:
     root = accumulator(build, tmp_path)
-    with Server([root], limits=Limits(poll_s=0.02), manage=True) as server:
+    with Server([root], limits=RequestLimits(poll_s=0.02), manage=True) as server:
         asks = Asker(server)
         assert asks.add(1, 1, start=True) == 1
         before = server.models[0]
@@ -527,7 +527,7 @@ def test_a_new_version_begins_new_sequences(build: Build, tmp_path: Path) -> Non
 def test_reloading_under_load(build: Build, tmp_path: Path, module: Any) -> None:
     """No sum is ever wrong: a sequence goes on, or its next request says that it has to begin again."""
     root = accumulator(build, tmp_path)
-    with Server([root], options=Options(instances=2), manage=True) as server:
+    with Server([root], options=ModelConfig(instances=2), manage=True) as server:
         done, wrong, restarts, answers = threading.Event(), [], [0], [0]
 
         def client(identifier: int) -> None:
@@ -583,7 +583,7 @@ def test_a_stream_that_is_cut(sums: Server) -> None:
 
 
 def test_several_workers_are_refused(build: Build, tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="the states of sequences live in one process") as caught:
+    with pytest.raises(LoadError, match="models with sequences cannot be served by several workers") as caught:
         Server([accumulator(build, tmp_path)], workers=2)
     assert "--workers 1" in str(caught.value.expected)
 

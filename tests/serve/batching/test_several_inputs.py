@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 
 INT, FLOAT, TEXT = TensorProto.INT32, TensorProto.FLOAT, TensorProto.STRING
 
@@ -98,7 +98,7 @@ def test_batches_where_a_configuration_says_so(
     import onnxruntime
 
     make(tmp_path / name / "1" / "model.onnx", first)
-    options = Options("cpu", instances=1, max_wait_ms=5, max_rows=8 if where == "options" else None)
+    options = ModelConfig("cpu", instances=1, max_wait_ms=5, max_rows=8 if where == "options" else None)
     if where == "config.pbtxt":
         (tmp_path / name / where).write_text("max_batch_size: 8")
     elif where == "ox.toml":
@@ -116,7 +116,7 @@ def test_batches_where_a_configuration_says_so(
                 assert np.allclose(got[key], expected, atol=1e-5)
 
     with Server([tmp_path], options=options) as server, ThreadPoolExecutor(12) as pool:
-        assert "batches up to 8, proven" in server.models[0].describe()
+        assert "batch size up to 8, proven" in server.models[0].describe()
         assert server.service.model_config(name)["max_batch_size"] == 8
         list(pool.map(ask, range(12)))
         assert server.models[0].stages.batch_rows.counts[0] < 48  # some did share one

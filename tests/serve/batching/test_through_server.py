@@ -16,25 +16,25 @@ import pytest
 from onnx import TensorProto
 
 from ox.errors import ServeError
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 from ox.serve.batching.job import Job
-from ox.serve.limits import Limits
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.protocol.v2.request import Request
 from ox.serve.repository.model import Model
-from ox.serve.v2.request import Request
 from ox.tolerance import compare
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
 
 def model(path: Any, **options: Any) -> Model:
-    return Model(path, Options(device="cpu", **options), Limits())
+    return Model(path, ModelConfig(device="cpu", **options), RequestLimits())
 
 
 @pytest.fixture(params=[8000])
 def gated(mlp: Any, request: Any) -> Any:
     """A server of one instance whose runs wait for a gate; `batches` notes what ran together."""
     deadline_ms = request.param
-    server = Server([mlp], options=Options(instances=1, deadline_ms=deadline_ms, max_queue=20, max_rows=8))
+    server = Server([mlp], options=ModelConfig(instances=1, deadline_ms=deadline_ms, max_queue=20, max_rows=8))
     served = server.models[0]
     served.inline = False
     gate, entered, batches = threading.Event(), threading.Event(), []
@@ -145,7 +145,7 @@ def test_gone_clients_are_not_run(gated: Any, connect: Any) -> None:
 @pytest.mark.parametrize("inline", [True, False])
 def test_many_clients_each_get_their_own_row(mlp: Any, connect: Any, infer: Any, inline: bool) -> None:
     session = onnxruntime.InferenceSession(str(mlp), providers=["CPUExecutionProvider"])
-    server = Server([mlp], options=Options(instances=2))
+    server = Server([mlp], options=ModelConfig(instances=2))
     server.models[0].inline = inline
 
     def one(seed: int) -> None:
@@ -169,7 +169,7 @@ def test_shapes_do_not_mix(build: Any, connect: Any, infer: Any) -> None:
     path = build(
         "echo", [("Identity", ["x"], ["y"], {})], {"x": (FLOAT, ["batch", "t"])}, {"y": (FLOAT, ["batch", "t"])}
     )
-    server = Server([path], options=Options(instances=1, max_wait_ms=5))
+    server = Server([path], options=ModelConfig(instances=1, max_wait_ms=5))
 
     def one(size: int) -> None:
         with connect(server) as client:
@@ -187,7 +187,7 @@ def test_index_out_of_range_is_the_clients_fault(build: Any, connect: Any) -> No
     nodes = [("Gather", ["table", "x"], ["y"], {})]
     table = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
     path = build("gather", nodes, {"x": (INT, ["batch", 2])}, {"y": (FLOAT, ["batch", 2, 3])}, {"table": table})
-    with Server([path], options=Options(instances=1)) as server, connect(server) as client:
+    with Server([path], options=ModelConfig(instances=1)) as server, connect(server) as client:
         for indices, expected in (([0, 4], 200), ([0, 5], 400)):
             entry = {"name": "x", "shape": [1, 2], "datatype": "INT64", "data": indices}
             status, _, body = client.ask("POST", "/v2/models/gather/infer", json.dumps({"inputs": [entry]}).encode())
@@ -199,7 +199,7 @@ def test_what_arrives_together_shares_a_batch(mlp: Any, connect: Any) -> None:
     entry = {"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [1.0] * 64}
     body = json.dumps({"inputs": [entry]}).encode()
     request = b"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-    server = Server([mlp], options=Options(instances=1))
+    server = Server([mlp], options=ModelConfig(instances=1))
     server.models[0].inline = True
     with server, connect(server) as client:
         client.send(request * 12)
@@ -226,7 +226,7 @@ def endless(build: Any, loop_body: Any) -> Any:
 
 def test_a_plain_close_frees_the_instance_within_the_longest_timeout(endless: Any, connect: Any) -> None:
     """It looks like a client that has only ended its sending, which still gets its answer."""
-    options, limits = Options(instances=1, deadline_ms=100), Limits(timeout_s=0.3)
+    options, limits = ModelConfig(instances=1, deadline_ms=100), RequestLimits(timeout_s=0.3)
     inputs = [
         {"name": "n", "shape": [], "datatype": "INT64", "data": [1 << 60]},
         {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [2.0]},
@@ -237,13 +237,13 @@ def test_a_plain_close_frees_the_instance_within_the_longest_timeout(endless: An
         batcher = server.models[0].batcher
         with connect(server) as client:
             client.send(head + body)
-            while not any(batcher._flights):
+            while not any(batcher._running_batches):
                 time.sleep(0.001)
         for _ in range(10_000):
-            if not any(batcher._flights):
+            if not any(batcher._running_batches):
                 break
             time.sleep(0.001)
-        assert not any(batcher._flights) and batcher.tally.late == 1
+        assert not any(batcher._running_batches) and batcher.stats.late == 1
         with connect(server) as client:  # one that has only ended its sending is told
             client.send(head + body)
             client.socket.shutdown(socket.SHUT_WR)
@@ -253,7 +253,7 @@ def test_a_plain_close_frees_the_instance_within_the_longest_timeout(endless: An
 
 def test_a_timeout_ends_a_run_that_would_never_end(endless: Any, connect: Any) -> None:
     path = endless
-    with Server([path], options=Options(instances=1)) as server:
+    with Server([path], options=ModelConfig(instances=1)) as server:
         for rounds, timeout, expected in ((1 << 60, 100_000, 504), (3, 0, 200)):
             request = {
                 "parameters": {"timeout": timeout},
@@ -272,11 +272,11 @@ def test_a_timeout_ends_a_run_that_would_never_end(endless: Any, connect: Any) -
             head = b"POST /v2/models/endless/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
             client.send(head + body)
             batcher = server.models[0].batcher
-            while not any(batcher._flights):
+            while not any(batcher._running_batches):
                 time.sleep(0.001)
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         for _ in range(5000):
-            if not any(batcher._flights):
+            if not any(batcher._running_batches):
                 return
             time.sleep(0.001)
         raise AssertionError("it still runs")
@@ -284,15 +284,18 @@ def test_a_timeout_ends_a_run_that_would_never_end(endless: Any, connect: Any) -
 
 def test_two_servers_in_one_process_have_their_own_limits(build: Any, mlp: Any) -> None:
     other = build("other", [("Identity", ["x"], ["y"], {})], {"x": (FLOAT, ["batch", 2])}, {"y": (FLOAT, ["batch", 2])})
-    servers = [Server([mlp, other], options=Options(instances=1), limits=Limits(buffered=size)) for size in (600, 300)]
+    servers = [
+        Server([mlp, other], options=ModelConfig(instances=1), limits=RequestLimits(buffered=size))
+        for size in (600, 300)
+    ]
     row = {"x": np.zeros((1, 64), np.float32)}  # 256 bytes
-    intakes = [[served.batcher._intake for served in server.models] for server in servers]
+    intakes = [[served.batcher._admission for served in server.models] for server in servers]
     for pair in intakes:
-        for intake in pair:
-            intake.open()  # as if it ran, but nothing takes what waits
+        for admission in pair:
+            admission.open()  # as if it ran, but nothing takes what waits
     for pair, fits in zip(intakes, (2, 1), strict=True):
-        for intake in (pair[index % 2] for index in range(fits)):  # both models of a server draw on it
-            intake.put(Job(Request(None, row, 1, (), ())), ())
+        for admission in (pair[index % 2] for index in range(fits)):  # both models of a server draw on it
+            admission.put(Job(Request(None, row, 1, (), ())), ())
         with pytest.raises(ServeError, match="busy") as caught:
             pair[fits % 2].put(Job(Request(None, row, 1, (), ())), ())
         assert caught.value.got == f"{256 * fits} bytes wait already"

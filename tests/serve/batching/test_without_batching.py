@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 
 FLOAT = TensorProto.FLOAT
 SPIKE = 1e4
@@ -58,7 +58,7 @@ def wrong_answers(server: Server, connect: Any, infer: Any) -> int:
 def test_an_explicit_zero(spiky: Path, connect: Any, infer: Any) -> None:
     root = spiky.parents[2]
     (root / "spiky" / "config.pbtxt").write_text("max_batch_size: 0\ninput { name: 'x' dims: [-1, 4] }")
-    with Server([root], options=Options(instances=1, max_wait_ms=2)) as server:
+    with Server([root], options=ModelConfig(instances=1, max_wait_ms=2)) as server:
         assert "batching off: max_batch_size is 0 (config.pbtxt)" in server.models[0].describe()
         assert wrong_answers(server, connect, infer) == 0
         assert server.models[0].stages.batch_rows.counts[0] == 400  # each alone
@@ -72,7 +72,7 @@ def test_rows_that_look_at_one_another(spiky: Path, connect: Any, infer: Any, as
     """The graph says it, whatever the drawn rows and the configuration say."""
     root = spiky.parents[2]
     (root / "spiky" / "config.pbtxt").write_text(asked)
-    with Server([root], options=Options(instances=1, max_wait_ms=2)) as server:
+    with Server([root], options=ModelConfig(instances=1, max_wait_ms=2)) as server:
         why = "ReduceMax 'top' mixes rows (reduces over the batch axis)"
         assert f"batching off: {why}" in server.models[0].describe()
         assert wrong_answers(server, connect, infer) == 0
@@ -84,7 +84,7 @@ def test_zero_from_elsewhere(mlp: Path, tmp_path: Path, where: str) -> None:
     (tmp_path / "mlp.onnx").write_bytes(mlp.read_bytes())
     if where == "toml":
         (tmp_path / "ox.toml").write_text("[models.mlp]\nmax_rows = 0")
-    options = Options("cpu", max_rows=0 if where == "options" else None)
+    options = ModelConfig("cpu", max_rows=0 if where == "options" else None)
     with Server([tmp_path], options=options, manage=True) as server:
         if where == "call":
             assert server.service.model_config("mlp")["max_batch_size"] > 0
@@ -110,12 +110,12 @@ def test_a_first_dimension_of_zero(mlp: Path, tmp_path: Path) -> None:
     """It is valid where it is no batch; where it counts rows, there must be one."""
     empty = {"inputs": [{"name": "x", "shape": [0, 64], "datatype": "FP32", "data": []}]}
     full = {"inputs": [{"name": "x", "shape": [2, 64], "datatype": "FP32", "data": [0.0] * 128}]}
-    with Server([mlp], options=Options(max_rows=0)) as server:
+    with Server([mlp], options=ModelConfig(max_rows=0)) as server:
         for body, rows in ((empty, 0), (full, 2), (empty, 0)):
             status, answer = post(server, "/v2/models/mlp/infer", body)
             assert status == 200 and answer["outputs"][0]["shape"] == [rows, 10], answer
             assert len(answer["outputs"][0]["data"]) == 10 * rows
-    with Server([mlp], options=Options(max_rows=4)) as server:
+    with Server([mlp], options=ModelConfig(max_rows=4)) as server:
         status, answer = post(server, "/v2/models/mlp/infer", empty)
         assert status == 400 and "has no rows" in answer["error"]
 
@@ -123,7 +123,7 @@ def test_a_first_dimension_of_zero(mlp: Path, tmp_path: Path) -> None:
 def test_empty_requests_do_not_run_together(mlp: Path, connect: Any) -> None:
     """No rows are not a part of a batch: each such request is a run of its own."""
     body = json.dumps({"inputs": [{"name": "x", "shape": [0, 64], "datatype": "FP32", "data": []}]}).encode()
-    with Server([mlp], options=Options(max_rows=0, instances=1)) as server, connect(server) as client:
+    with Server([mlp], options=ModelConfig(max_rows=0, instances=1)) as server, connect(server) as client:
         head = f"POST /v2/models/mlp/infer HTTP/1.1\r\nhost: test\r\ncontent-length: {len(body)}\r\n\r\n".encode()
         client.send((head + body) * 8)
         assert [json.loads(client.reply()[2])["outputs"][0]["shape"] for _ in range(8)] == [[0, 10]] * 8

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ox.serve import Limits, Options, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 
 PATIENCE_S = 120.0
 
@@ -96,8 +96,8 @@ def caller() -> type[Caller]:
 def serve() -> Callable[..., Server]:
     """A server that looks at the disk all the time."""
 
-    def build(*paths: Path, limits: Limits | None = None, **settings: Any) -> Server:
-        options = settings.pop("options", Options(device="cpu", instances=1))
-        return Server(paths, options=options, limits=limits or Limits(poll_s=0.02), **settings)
+    def build(*paths: Path, limits: RequestLimits | None = None, **settings: Any) -> Server:
+        options = settings.pop("options", ModelConfig(device="cpu", instances=1))
+        return Server(paths, options=options, limits=limits or RequestLimits(poll_s=0.02), **settings)
 
     return build

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from ox.serve import Options, Server
-from ox.serve.engine import measure
+from ox.serve import ModelConfig, Server
+from ox.serve.tuning import measure
 
 BATCH = ["batch", 4]
 SCALED: list[Any] = [("Mul", ["x", "k"], ["y"], {})]
 
 
 def served(
-    build: Any, folder: Path, nodes: list[Any], weights: Mapping[str, Any], options: Options, config: str, toml: str
+    build: Any, folder: Path, nodes: list[Any], weights: Mapping[str, Any], options: ModelConfig, config: str, toml: str
 ) -> tuple[str, Any]:
     """The start line of a model, and what its configuration says of batching."""
     version = folder / "models" / "m" / "1"
@@ -48,7 +48,7 @@ SAID = [
 
 @pytest.mark.parametrize(("config", "toml", "rows", "why"), SAID)
 def test_by_a_setting(build: Any, tmp_path: Path, config: str, toml: str, rows: int | None, why: str) -> None:
-    options = Options(device="cpu", max_rows=rows)
+    options = ModelConfig(device="cpu", max_rows=rows)
     line, said = served(build, tmp_path, SCALED, {"k": np.full(1, 2, np.float32)}, options, config, toml)
     assert said == why and f" · batching off: {why}" in line
 
@@ -58,15 +58,15 @@ def test_by_the_graph_the_rows_and_the_clock(build: Any, tmp_path: Path, monkeyp
     cases: list[tuple[list[Any], dict[str, Any], str]] = [
         (top, {}, "ReduceMax 'top' mixes rows (reduces over the batch axis)"),
         (SCALED, {"k": np.zeros(1, np.float32)}, "the outputs do not depend on the inputs tried"),
-        (SCALED, {"k": np.full(1, 2, np.float32)}, "rows are no quicker together (measured)"),
+        (SCALED, {"k": np.full(1, 2, np.float32)}, "batches are not faster (measured)"),
     ]
     for place, (nodes, weights, why) in enumerate(cases):
         monkeypatch.setattr(measure, "best_rows", lambda *_, place=place: 1 if place == 2 else 4)
-        line, said = served(build, tmp_path / str(place), nodes, weights, Options(device="cpu"), "", "")
+        line, said = served(build, tmp_path / str(place), nodes, weights, ModelConfig(device="cpu"), "", "")
         assert said == why and f" · batching off: {why}" in line
 
 
 def test_not_at_all(build: Any, tmp_path: Path) -> None:
-    options = Options(device="cpu", max_rows=0)
+    options = ModelConfig(device="cpu", max_rows=0)
     line, said = served(build, tmp_path, SCALED, {"k": np.full(1, 2, np.float32)}, options, "max_batch_size: 4", "")
-    assert said is None and "batches up to 4, proven row by row" in line
+    assert said is None and "batch size up to 4, proven safe" in line

@@ -78,8 +78,8 @@ def test_a_load_that_fails(server: Server, caller: Any, tmp_path: Path) -> None:
     (tmp_path / "models" / "m" / "3" / "model.onnx").write_bytes(b"no model")
     for _ in range(2):  # tried again, because somebody asks
         error = refused(server, "load", "m", {})
-        assert error.status == 400 and "not an ONNX file" in error.what and "version 2 goes on" in error.what
-    assert server.keeper.loads["m", "failed"] == 2
+        assert error.status == 400 and "not an ONNX file" in error.what and "version 2 keeps serving" in error.what
+    assert server.model_manager.loads["m", "failed"] == 2
     assert caller(server).infer("m") == (200, (2, 2.0)) and caller(server).infer("n")[0] == 200
 
 
@@ -89,7 +89,7 @@ def test_unknown_names(server: Server) -> None:
         assert error.status == (404 if name == "nobody" else 400) and len(str(error)) < 500
         assert refused(server, "unload", name, {}).status == 404
     assert {row["name"] for row in server.service.index()} == {"m", "n"}
-    assert set(server.keeper._turns.locks) <= {"m", "n"}
+    assert set(server.model_manager._change_locks.locks) <= {"m", "n"}
 
 
 def test_a_configuration(server: Server, caller: Any) -> None:
@@ -232,14 +232,14 @@ def test_a_call_that_leaves_while_its_files_are_written(
 
 
 def test_names_of_what_never_ran_do_not_pile_up(server: Server) -> None:
-    keeper = server.service.keeper
-    assert keeper is not None
+    model_manager = server.service.model_manager
+    assert model_manager is not None
     for number in range(5):
         assert refused(server, "load", f"new{number}", {"file:1/model.onnx": b"no model"}).status == 400
         assert refused(server, "load", f"new{number}", {"file:1/model.onnx": b"", "config": "{"}).status == 400
         assert refused(server, "load", f"new{number}", {"file:1/other.onnx": b"no model"}).status == 400
-    assert set(server.service.repository.entries) == {"m", "n"} and not keeper._turns.locks
-    assert not any(name.startswith("new") for name, _ in keeper.loads)
+    assert set(server.service.repository.entries) == {"m", "n"} and not model_manager._change_locks.locks
+    assert not any(name.startswith("new") for name, _ in model_manager.loads)
     assert refused(server, "unload", "new1", {}).status == 404
     assert refused(server, "load", "m", {"file:9/model.onnx": b"no model"}).status == 400
     assert "m" in server.service.repository.entries
@@ -307,9 +307,9 @@ def test_calls_go_before_the_disk(make: Any, serve: Any, caller: Any, eventually
 
 
 def test_a_server_whose_models_are_fixed(server: Server) -> None:
-    server.service.keeper = None
+    server.service.model_manager = None
     assert refused(server, "load", "m", {}).status == refused(server, "unload", "m", {}).status == 501
-    server.service.keeper = server.keeper
+    server.service.model_manager = server.model_manager
 
 
 def test_calls_before_the_start(make: Any, serve: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -115,5 +115,5 @@ def test_a_model_that_grows_past_its_limit(make: Any, serve: Any, caller: Any, e
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
         onnx.save(model, tmp_path / "half")
         os.replace(tmp_path / "half", path)
-        assert "grows past its memory limit" in eventually(lambda: client.index("m")["1"][1])
+        assert "exceeds its memory limit" in eventually(lambda: client.index("m")["1"][1])
         assert client.infer("m") == (200, (1, 1.0))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ox.errors import ArgumentError, LoadError
-from ox.serve.repository.layout import Found, Layout, stamp_of
+from ox.serve.repository.layout import Layout, ModelFiles, stamp_of
 
 
-def scan(folder: Path) -> dict[str, Found]:
+def scan(folder: Path) -> dict[str, ModelFiles]:
     return dict(Layout([folder]).scan().models)
 
 
@@ -50,14 +50,14 @@ def test_files_that_are_named(tmp_path: Path) -> None:
     path.unlink()
     found = Layout([path]).scan().models
     assert not found["a"].versions and "there is no file" in found["a"].absence().what
-    with pytest.raises(ArgumentError, match="one name"):
+    with pytest.raises(ArgumentError, match="same name"):
         Layout([path, tmp_path / "b" / "a.onnx"])
 
 
 def test_two_of_one_name(tmp_path: Path) -> None:
     put(tmp_path / "a.onnx")
     put(tmp_path / "a" / "1" / "model.onnx")
-    assert "two models of one name" in str(scan(tmp_path)["a"].problem)
+    assert "two models with the same name" in str(scan(tmp_path)["a"].problem)
 
 
 @pytest.mark.parametrize("held", ["model.onnx", "config.pbtxt"])
@@ -188,7 +188,7 @@ def test_what_may_not_be_read(tmp_path: Path) -> None:
         closed.chmod(0o700)
     tmp_path.chmod(0)
     try:
-        with pytest.raises(LoadError, match="cannot be looked into"):
+        with pytest.raises(LoadError, match="cannot be listed"):
             Layout([tmp_path]).scan()
     finally:
         tmp_path.chmod(0o700)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ox.errors import ServeError
-from ox.serve import Limits, Options
+from ox.serve import ModelConfig, RequestLimits
 from ox.serve.batching.job import Job
+from ox.serve.protocol.v2.request import Request
 from ox.serve.repository.model import Model
-from ox.serve.v2.request import Request
 
 
 class Note(Job):
@@ -28,13 +28,13 @@ class Note(Job):
 
 
 @pytest.mark.parametrize(
-    "options", [Options("cpu"), Options("cpu", max_wait_ms=20, instances=2)], ids=["here", "queue"]
+    "options", [ModelConfig("cpu"), ModelConfig("cpu", max_wait_ms=20, instances=2)], ids=["here", "queue"]
 )
-def test_closing(make: Any, tmp_path: Path, options: Options) -> None:
+def test_closing(make: Any, tmp_path: Path, options: ModelConfig) -> None:
     path = make(tmp_path / "m.onnx", 3)
 
     async def main() -> list[Note]:
-        model = Model(path, options, Limits())
+        model = Model(path, options, RequestLimits())
         model.batcher.start(asyncio.get_running_loop())
         notes = [Note(rows) for rows in (1, 2, 3, 40)]
         for note in notes:

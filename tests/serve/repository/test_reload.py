@@ -16,7 +16,7 @@ import pytest
 
 from ox.errors import LoadError
 from ox.graph.contract import Contract, Sample
-from ox.serve import Options
+from ox.serve import ModelConfig
 from ox.serve.repository.watchdog import Watchdog
 
 
@@ -30,7 +30,7 @@ def test_a_file_that_is_replaced(make: Any, serve: Any, caller: Any, eventually:
 
 
 def test_a_file_that_is_written_in_place(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
-    """Requests never see half a file. (That it is not even looked at until it has rested: test_keeper.py.)"""
+    """Requests never see half a file. (That it is not even looked at until it has rested: test_model_manager.py.)"""
     path, whole = make(tmp_path / "m.onnx", 1), make(tmp_path / "other" / "m.onnx", 2).read_bytes()
     with serve(path) as server:
         client = caller(server)
@@ -71,20 +71,20 @@ def test_a_failure_keeps_what_runs(make: Any, serve: Any, caller: Any, eventuall
         client = caller(server)
         path.write_bytes(b"no model")
         reason = eventually(lambda: client.index("m")["1"][1])
-        assert "goes on" in reason and "not an ONNX file" in reason and client.index("m")["1"][0] == "READY"
+        assert "keeps serving" in reason and "not an ONNX file" in reason and client.index("m")["1"][0] == "READY"
         assert client.infer("m") == (200, (1, 1.0))
         make(path, 2, operator="Frobnicate")
         eventually(lambda: "Frobnicate" in client.index("m")["1"][1])
         make(tmp_path / "m" / "2" / "model.onnx", 2, operator="Frobnicate")
         eventually(lambda: client.index("m").get("2", ("", ""))[0] == "UNAVAILABLE")
         assert client.infer("m") == (200, (1, 1.0))
-        assert server.keeper.loads["m", "failed"] == 3
+        assert server.model_manager.loads["m", "failed"] == 3
         make(tmp_path / "m" / "2" / "model.onnx", 2)
         eventually(lambda: client.infer("m") == (200, (2, 2.0)))
         eventually(lambda: client.index("m")["2"] == ("READY", ""))
         make(path, 1)
         make(tmp_path / "m" / "2" / "model.onnx", 3, operator="Frobnicate")
-        eventually(lambda: "goes on" in client.index("m")["2"][1])
+        eventually(lambda: "keeps serving" in client.index("m")["2"][1])
         assert client.infer("m") == (200, (2, 2.0))  # rather than the file of version 1
         make(tmp_path / "m" / "3" / "model.onnx", 3, operator="Frobnicate")
         eventually(lambda: "3" in client.index("m"))
@@ -103,7 +103,7 @@ def test_what_was_put_back_has_not_failed(make: Any, serve: Any, caller: Any, ev
         eventually(lambda: client.index()["1"][1])
         os.replace(aside, path)
         eventually(lambda: client.index()["1"] == ("READY", ""))
-        assert server.keeper.loads == {("m", "loaded"): 1, ("m", "failed"): 1}
+        assert server.model_manager.loads == {("m", "loaded"): 1, ("m", "failed"): 1}
 
 
 def test_links_that_are_turned(make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_a_folder_that_is_gone_changes_nothing(
     make(tmp_path / "all" / "m.onnx", 1)
     with serve(tmp_path / "all") as server:
         os.rename(tmp_path / "all", tmp_path / "away")
-        eventually(lambda: "cannot be looked into" in caplog.text)
+        eventually(lambda: "cannot be listed" in caplog.text)
         assert caller(server).infer("m") == (200, (1, 1.0))
         os.rename(tmp_path / "away", tmp_path / "all")
         make(tmp_path / "all" / "m.onnx", 2)
         eventually(lambda: caller(server).infer("m") == (200, (1, 2.0)))
-        assert caplog.text.count("cannot be looked into") == 1
+        assert caplog.text.count("cannot be listed") == 1
 
 
 def test_a_load_that_is_cancelled_once_it_is_done(
@@ -159,7 +159,7 @@ def test_a_load_that_is_cancelled_once_it_is_done(
     """Between the end of its thread and the event loop, which does not take the model then; the next load does."""
     path = make(tmp_path / "m.onnx", 1)
     with serve(tmp_path, watch=False, manage=True) as server:
-        client, steps = caller(server), server.keeper._steps
+        client, steps = caller(server), server.model_manager._steps
         real = Watchdog.run
 
         def run(self: Watchdog[Any], call: Any, control: Any) -> Any:
@@ -186,9 +186,12 @@ def test_without_watching(make: Any, serve: Any, caller: Any, tmp_path: Path) ->
         assert caller(server).infer("m") == (200, (1, 1.0))
 
 
-@pytest.mark.parametrize("options", [Options("cpu"), Options("cpu", max_wait_ms=1, instances=2)], ids=["here", "queue"])
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize(
+    "options", [ModelConfig("cpu"), ModelConfig("cpu", max_wait_ms=1, instances=2)], ids=["here", "queue"]
+)
 def test_not_one_request_is_lost_or_mixed(
-    make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path, options: Options
+    make: Any, serve: Any, caller: Any, eventually: Any, tmp_path: Path, options: ModelConfig
 ) -> None:
     """The file is replaced twenty times under load; every answer is whole and of one model."""
     path = make(tmp_path / "m.onnx", 0)
@@ -213,7 +216,7 @@ def test_not_one_request_is_lost_or_mixed(
             for thread in threads:
                 thread.join()
         assert set(seen) == {(200, (1, float(value))) for value in range(21)}
-        assert server.keeper.loads == {("m", "loaded"): 21}
+        assert server.model_manager.loads == {("m", "loaded"): 21}
         eventually(lambda: sum(thread.name.startswith("ox-drain") for thread in threading.enumerate()) == 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ox.errors import ServeError
-from ox.serve import Limits, Options
+from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository.model import Model
 from ox.serve.repository.repository import Repository
 
@@ -21,7 +21,7 @@ def missing(repository: Repository, name: str, version: str = "") -> ServeError:
 
 
 def test_plain_models(mlp: Path, mixed: Path) -> None:
-    models = [Model(path, Options("cpu", instances=1), Limits()) for path in (mlp, mixed)]
+    models = [Model(path, ModelConfig("cpu", instances=1), RequestLimits()) for path in (mlp, mixed)]
     repository = Repository(models)
     assert repository.models() == models and repository.find("mixed") is repository.find("mixed", "1") is models[1]
     error = missing(repository, "mpl")
@@ -113,7 +113,7 @@ def test_states_on_the_way(
         stay = threading.Event()
         monkeypatch.setattr(batcher, "join", lambda timeout=None: stay.wait(20))
         path.unlink()
-        eventually(lambda: client.index("m") == {"1": ("UNLOADING", "its files are gone")})
+        eventually(lambda: client.index("m") == {"1": ("UNLOADING", "its files were deleted")})
         assert client.infer("m")[0] == 400 and client.infer("n")[0] == 200
         stay.set()
         eventually(lambda: client.index("m") == {})
@@ -123,9 +123,9 @@ def test_configuration(mixed: Path, mlp: Path, caller: Any, serve: Any) -> None:
     """What is said can be read as a ModelConfig, and is what runs."""
     from google.protobuf import json_format
 
-    from ox.serve.grpc.proto import message
+    from ox.serve.protocol.grpc.proto import message
 
-    options = Options("cpu", max_rows=4, instances=2, threads=1, deadline_ms=500, max_queue=7)
+    options = ModelConfig("cpu", max_rows=4, instances=2, threads=1, deadline_ms=500, max_queue=7)
     with serve(mlp, mixed, options=options) as server:
         for name in ("mlp", "mixed"):
             config = json_format.ParseDict(server.service.model_config(name), message("inference.ModelConfig")())
@@ -139,7 +139,7 @@ def test_configuration(mixed: Path, mlp: Path, caller: Any, serve: Any) -> None:
         assert told["dynamic_batching"]["preferred_batch_size"] == [1, 2, 4]
         with pytest.raises(ServeError):
             server.service.model_config("nobody")
-    with serve(mixed, options=Options("cpu", max_rows=1)) as server:
+    with serve(mixed, options=ModelConfig("cpu", max_rows=1)) as server:
         told = server.service.model_config("mixed")
         assert told["max_batch_size"] == 0 and "dynamic_batching" not in told
         assert told["input"][0]["dims"] == [-1, 1, 2, 2] and told["input"][1]["data_type"] == "TYPE_STRING"

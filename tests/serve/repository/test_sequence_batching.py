@@ -12,14 +12,14 @@ from onnx import TensorProto
 from ox.errors import LoadError
 from ox.serve import Server
 from ox.serve.batching.sequence_config import Control, SequenceBatching, State
-from ox.serve.grpc.proto import message
-from ox.serve.options import Options
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.protocol.grpc.proto import message
 from ox.serve.repository.pbtxt import from_text
 from ox.serve.repository.setup import Running, Setup
-from ox.serve.repository.toml import told
+from ox.serve.repository.toml import apply_table
 from ox.serve.repository.triton import merged
 
-BASE = Setup(Running(Options(deadline_ms=1000)))
+BASE = Setup(Running(ModelConfig(deadline_ms=1000)))
 START = "control_input { name: 'S' control { kind: CONTROL_SEQUENCE_START int32_false_true: [0, 1] } }"
 
 
@@ -63,7 +63,7 @@ def test_everything(tmp_path: Path) -> None:
         (State("h", "h_out", "FP32", (-1, -1, 4), (1, 4), "zeros"), State("c", "c_out")),
         5.0, "oldest", 3, True, 1.0, True, 500, (2, 4),
     )  # fmt: skip
-    assert setup.unmapped == () and setup.running.options == Options(deadline_ms=1000, max_rows=4, max_wait_ms=0.5)
+    assert setup.unmapped == () and setup.running.options == ModelConfig(deadline_ms=1000, max_rows=4, max_wait_ms=0.5)
     # What is told back means the same.
     config = message("inference.ModelConfig")()
     json_format.ParseDict({"max_batch_size": 16, "sequence_batching": sequence.to_json()}, config)
@@ -98,21 +98,21 @@ def test_how_long_a_batch_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("iterative_sequence: true", "iterative sequences are not served"),
+        ("iterative_sequence: true", "iterative sequences are not supported"),
         ("control_input { name: 'S' }", "is not one control"),
         ("control_input { name: 'S' control { } }", "no values for false and true"),
         ("control_input { name: 'S' control { int32_false_true: [1] } }", "no values for false and true"),
         ("control_input { name: 'S' control { int32_false_true: [0, 1] fp32_false_true: [0, 1] } }", "no values"),
-        (START + START, "the control 'start' of its sequences is said twice"),
-        (START + "state { input_name: 'S' output_name: 'o' }", "the input 'S' of its sequences is said twice"),
-        ("state { input_name: 'i' output_name: 'o' initial_state {} initial_state {} }", "begins with several"),
+        (START + START, "the control 'start' of its sequences is given twice"),
+        (START + "state { input_name: 'S' output_name: 'o' }", "the input 'S' of its sequences is given twice"),
+        ("state { input_name: 'i' output_name: 'o' initial_state {} initial_state {} }", "has several initial"),
         ("state { input_name: 'i' output_name: 'o' initial_state { dims: [-1] } }", "has no shape"),
-        ("state { input_name: 'i' output_name: 'o' initial_state { data_file: '../x' } }", "leads elsewhere"),
+        ("state { input_name: 'i' output_name: 'o' initial_state { data_file: '../x' } }", "contains folders"),
         ("state { input_name: 'i' data_type: TYPE_FP32 initial_state { data_type: TYPE_INT8 } }", "another type"),
         ("oldest { max_candidate_sequences: -1 }", "max_candidate_sequences is out of range"),
         ("direct { minimum_slot_utilization: 2 }", "minimum_slot_utilization is out of range"),
         ("max_sequence_idle_microseconds: 18446744073709551615", "max_sequence_idle_microseconds is out of range"),
-        ("oldest { max_queue_delay_microseconds: 5000000 }", "max_wait_ms is not shorter"),
+        ("oldest { max_queue_delay_microseconds: 5000000 }", "max_wait_ms must be shorter"),
     ],
 )
 def test_what_cannot_be(tmp_path: Path, text: str, words: str) -> None:
@@ -127,7 +127,7 @@ def test_an_ox_toml(tmp_path: Path) -> None:
         "sequence": {"start": "S", "id": "C", "state": {"h": "h_out"}, "idle_s": 60, "max_sequences": 7},
         "max_rows": 3,
     }  # fmt: skip
-    running = told(BASE, table, tmp_path / "ox.toml", "m").running
+    running = apply_table(BASE, table, tmp_path / "ox.toml", "m").running
     assert running.sequence == SequenceBatching(
         (Control("start", "S"), Control("id", "C")), (State("h", "h_out"),), 60.0, slots=7
     )
@@ -137,7 +137,7 @@ def test_an_ox_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sequence", "words"),
     [
-        (True, "sequence is no table"),
+        (True, "sequence is not a table"),
         ({"begin": "S"}, "unknown setting 'begin' of sequence"),
         ({"start": 1}, "names no inputs and outputs"),
         ({"state": ["h"]}, "names no inputs and outputs"),
@@ -145,12 +145,12 @@ def test_an_ox_toml(tmp_path: Path) -> None:
         ({"idle_s": 0}, "idle_s is out of range"),
         ({"idle_s": True}, "idle_s is out of range"),
         ({"max_sequences": 0}, "max_sequences is out of range"),
-        ({"start": "S", "end": "S"}, "the input 'S' of its sequences is said twice"),
+        ({"start": "S", "end": "S"}, "the input 'S' of its sequences is given twice"),
     ],
 )
 def test_a_wrong_ox_toml(tmp_path: Path, sequence: Any, words: str) -> None:
     with pytest.raises(LoadError) as caught:
-        told(BASE, {"sequence": sequence}, tmp_path / "ox.toml", "m")
+        apply_table(BASE, {"sequence": sequence}, tmp_path / "ox.toml", "m")
     assert words in caught.value.what and caught.value.where == "[models.m]"
 
 
@@ -178,7 +178,7 @@ def test_what_contradicts_the_file(build: Any, tmp_path: Path, text: str, words:
     nodes = [("Identity", [i], [o], {}) for i, o in zip(kinds, outputs, strict=True)]
     build("model", nodes, kinds, outputs, folder=tmp_path / "m" / "1")
     (tmp_path / "m" / "config.pbtxt").write_text(f"max_batch_size: 2 sequence_batching {{ {text} }}")
-    with pytest.raises(LoadError, match="sequence_batching contradicts the file") as caught:
+    with pytest.raises(LoadError, match="sequence_batching does not match the file") as caught:
         Server([tmp_path])
     assert words in str(caught.value.where)
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from ox.errors import LoadError
 from ox.graph.contract import Contract, Sample, TensorInfo
-from ox.serve import Limits, Options, Server
+from ox.serve import ModelConfig, RequestLimits, Server
 
 http = pytest.importorskip("tritonclient.http")
 grpc = pytest.importorskip("tritonclient.grpc")
@@ -85,7 +85,7 @@ def folder(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reshaped(folder: Path) -> Any:
-    with Server([folder], options=Options(instances=1), limits=Limits(), manage=True) as server:
+    with Server([folder], options=ModelConfig(instances=1), limits=RequestLimits(), manage=True) as server:
         yield server
 
 
@@ -208,8 +208,8 @@ def test_errors_name_the_clients_shape(client: Any, model: str, name: str, shape
         ("input { name: 'x' reshape { shape: [1] } }", "wrong reshape"),
         ("input { name: 'x' dims: [4] format: FORMAT_NHWC }", "no image"),
         ("input { name: 'x' dims: [1, 2, 2, 1] format: FORMAT_NCHW }", "no image"),
-        ("max_batch_size: 2 input { name: 'x' dims: [5] reshape { shape: [5, 1] } }", "contradicts the file"),
-        ("max_batch_size: 2 input { name: 'x' dims: [1, 6] reshape { shape: [6] } }", "contradicts the file"),
+        ("max_batch_size: 2 input { name: 'x' dims: [5] reshape { shape: [5, 1] } }", "does not match the file"),
+        ("max_batch_size: 2 input { name: 'x' dims: [1, 6] reshape { shape: [6] } }", "does not match the file"),
     ],
 )
 def test_what_cannot_be(make: Any, serve: Any, tmp_path: Path, text: str, words: str) -> None:
@@ -235,6 +235,6 @@ def test_a_model_that_gives_another_shape_than_it_says(build: Any, tmp_path: Pat
     with Server([tmp_path]) as server:
         asks = http.InferenceServerClient(f"127.0.0.1:{server.port}")
         assert asks.infer("m", [tensor(http, "x", np.ones((1, 4), np.float32))]).as_numpy("y").shape == (1, 4)
-        with pytest.raises(Exception, match="another shape than the configuration"):
+        with pytest.raises(Exception, match="another shape than in the configuration"):
             asks.infer("m", [tensor(http, "x", np.eye(1, 4, dtype=np.float32))])
         asks.close()

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from ox.errors import LoadError
-from ox.serve.options import Options
+from ox.serve.config.model_config import ModelConfig
 from ox.serve.repository.policy import Policy
 from ox.serve.repository.setup import Running, Setup
-from ox.serve.repository.toml import tables, told
+from ox.serve.repository.toml import apply_table, tables
 
 
 def read(folder: Path, text: str) -> Setup:
     path = folder / "ox.toml"
     path.write_text(text)
-    return told(Setup(Running(Options(max_rows=4))), tables(path)["m"], path, "m")
+    return apply_table(Setup(Running(ModelConfig(max_rows=4))), tables(path)["m"], path, "m")
 
 
 def test_everything(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_everything(tmp_path: Path) -> None:
     """
     setup = read(tmp_path, text)
     assert setup.aliases == ("a", "b") and setup.labels == {"prod": 3, "next.one": 4} and setup.policy == Policy(2)
-    assert setup.running == Running(Options(max_rows=4, threads=2, max_queue=10), memory_mib=100)
+    assert setup.running == Running(ModelConfig(max_rows=4, threads=2, max_queue=10), memory_mib=100)
     assert setup.choose({1, 2, 3, 8, 9}) == {3, 8, 9}  # what has a label is served, too
     assert read(tmp_path, '[models.m]\nversions = "all"').policy == Policy(None)
     assert read(tmp_path, "[models.m]\nversions = [1, 3]").policy == Policy(None, frozenset({1, 3}))

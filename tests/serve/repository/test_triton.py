@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from ox.errors import LoadError
-from ox.serve.options import Options
-from ox.serve.repository.layout import Found
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.repository.layout import ModelFiles
 from ox.serve.repository.pbtxt import from_json, from_text
 from ox.serve.repository.policy import Policy
-from ox.serve.repository.setup import Declared, Running, Setup
+from ox.serve.repository.setup import Running, Setup, TensorConfig
 from ox.serve.repository.setups import Setups
 from ox.serve.repository.triton import merged
 
-BASE = Setup(Running(Options(deadline_ms=1000)))
+BASE = Setup(Running(ModelConfig(deadline_ms=1000)))
 
 
 def read(folder: Path, text: str) -> Setup:
@@ -55,13 +55,13 @@ def test_everything_that_is_followed(tmp_path: Path) -> None:
         model_warmup [ { name: "w" } ]
         """,
     )
-    options = Options(
+    options = ModelConfig(
         device="cpu", max_rows=8, max_wait_ms=1.5, deadline_ms=2000.0, instances=3, threads=2, max_queue=9,
         priority_levels=3, default_priority=2,
     )  # fmt: skip
-    inputs, outputs = (Declared("x", "FP32", (-1, 4, -1)),), (Declared("y", "BYTES", (-1, 10), "labels.txt"),)
+    inputs, outputs = (TensorConfig("x", "FP32", (-1, 4, -1)),), (TensorConfig("y", "BYTES", (-1, 10), "labels.txt"),)
     assert setup == Setup(
-        Running(options, "net.onnx", None, inputs, outputs, max_rows_said="preferred_batch_size is 8 (config.pbtxt)"),
+        Running(options, "net.onnx", None, inputs, outputs, max_rows_source="preferred_batch_size is 8 (config.pbtxt)"),
         Policy(None, frozenset({1, 3})),
         unmapped=(),
     )
@@ -73,7 +73,7 @@ def test_small_differences(tmp_path: Path) -> None:
     preferred = "max_batch_size: 0 dynamic_batching { preferred_batch_size: [4] }"
     assert read(tmp_path, preferred).running.options.max_rows == 0
     assert read(tmp_path, "dynamic_batching {}").running.options.max_rows is None
-    assert read(tmp_path, "input { name: 'x' dims: [2] }").running.inputs == (Declared("x", None, (2,)),)
+    assert read(tmp_path, "input { name: 'x' dims: [2] }").running.inputs == (TensorConfig("x", None, (2,)),)
     assert read(tmp_path, "input { name: 'x' }").running.inputs[0].dims is None
     assert read(tmp_path, "instance_group { kind: KIND_GPU }").running.options.device == "cuda"
     assert read(tmp_path, "instance_group { kind: KIND_AUTO }").running.options.device == "cpu"
@@ -116,16 +116,16 @@ def test_the_rest_is_named(tmp_path: Path, text: str, name: str) -> None:
         ("name: 'other'", "another model"),
         ("platform: 'tensorflow_savedmodel'", "only ONNX files"),
         ("backend: 'python'", "only ONNX files"),
-        ("ensemble_scheduling { step [] }", "several models"),
+        ("ensemble_scheduling { step [] }", "ensembles"),
         ("max_batch_size: -1", "max_batch_size is out of range"),
         ("max_batch_size: 2000000000", "max_rows is out of range"),
         ("instance_group { count: -1 }", "instances is out of range"),
-        ("default_model_filename: '../x.onnx'", "leads elsewhere"),
-        ("default_model_filename: '/x.onnx'", "leads elsewhere"),
-        ("default_model_filename: '..'", "leads elsewhere"),
-        ("output { name: 'y' label_filename: '../../secret' }", "leads elsewhere"),
+        ("default_model_filename: '../x.onnx'", "contains folders"),
+        ("default_model_filename: '/x.onnx'", "contains folders"),
+        ("default_model_filename: '..'", "contains folders"),
+        ("output { name: 'y' label_filename: '../../secret' }", "contains folders"),
         ("dynamic_batching { priority_levels: 2 default_priority_level: 3 }", "default_priority is out of range"),
-        ("dynamic_batching { max_queue_delay_microseconds: 5000000 }", "max_wait_ms is not shorter"),
+        ("dynamic_batching { max_queue_delay_microseconds: 5000000 }", "max_wait_ms must be shorter"),
     ],
 )
 def test_what_cannot_be(tmp_path: Path, text: str, words: str) -> None:
@@ -173,7 +173,7 @@ def test_through_a_server(
 def test_what_contradicts_the_file(make: Any, serve: Any, tmp_path: Path, declared: str) -> None:
     make(tmp_path / "m" / "1" / "model.onnx", 1)
     (tmp_path / "m" / "config.pbtxt").write_text(declared)
-    with pytest.raises(LoadError, match="the configuration contradicts the file") as caught:
+    with pytest.raises(LoadError, match="the configuration does not match the file") as caught:
         serve(tmp_path)
     assert "put '" in str(caught.value.where)
 
@@ -215,6 +215,6 @@ def test_a_configuration_that_changes(make: Any, serve: Any, caller: Any, eventu
 def test_no_setting_batches_what_the_configuration_does_not(tmp_path: Path, said: str, rows: int) -> None:
     settings = tmp_path / "ox.toml"
     settings.write_text("[models.m]\nmax_rows = 8\n")
-    setups = Setups(Options())
+    setups = Setups(ModelConfig())
     setups.read({settings: ()})
-    assert setups.of(Found("m", tmp_path), from_json(said)).running.options.max_rows == rows
+    assert setups.of(ModelFiles("m", tmp_path), from_json(said)).running.options.max_rows == rows

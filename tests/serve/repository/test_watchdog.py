@@ -12,12 +12,12 @@ import pytest
 from onnx import TensorProto
 
 from ox.errors import LoadError, ServeError
-from ox.serve import Limits, Options
-from ox.serve.engine.load_control import LoadControl
+from ox.serve import ModelConfig, RequestLimits
 from ox.serve.repository import watchdog as module
 from ox.serve.repository.loading import Cancelled
 from ox.serve.repository.model import Model
 from ox.serve.repository.watchdog import AT_ONCE, Watchdog
+from ox.serve.runtime.load_control import LoadControl
 
 F = TensorProto.FLOAT
 ENDS: tuple[Any, Any] = ({"x": (F, ["batch", 4])}, {"y": (F, ["batch", 4])})
@@ -50,12 +50,12 @@ def test_it_says_what_goes_on(watchdog: Watchdog[Any], said: list[str], monkeypa
     control = LoadControl("version 1 of 'm'", 60)
 
     def load() -> None:
-        control.enter("trial run of one row")
+        control.enter("trial run of one sample")
         while len(said) < 3:
             threading.Event().wait(0.01)
 
     watchdog.run(load, control)
-    assert said[0] == "loading version 1 of 'm': trial run of one row, 0 s so far" and len(said) == 3
+    assert said[0] == "loading version 1 of 'm': trial run of one sample, 0 s so far" and len(said) == 3
 
 
 @pytest.mark.parametrize("ears", [True, False])
@@ -66,7 +66,7 @@ def test_the_limit(watchdog: Watchdog[Any], monkeypatch: pytest.MonkeyPatch, ear
     control = LoadControl("m", 0.1)
 
     def load() -> None:
-        control.stopped_by(told.set)
+        control.add_stop(told.set)
         control.enter("a long way")
         (told if ears else go).wait(60)
 
@@ -83,7 +83,7 @@ def test_the_limit(watchdog: Watchdog[Any], monkeypatch: pytest.MonkeyPatch, ear
 
 def test_a_reason_to_end_it(watchdog: Watchdog[Any]) -> None:
     control, told = LoadControl("m", 60), threading.Event()
-    control.stopped_by(told.set)
+    control.add_stop(told.set)
     threading.Timer(0.05, lambda: control.end(Cancelled("its files have changed"))).start()
     with pytest.raises(Cancelled, match="its files have changed"):
         watchdog.run(lambda: told.wait(60), control)
@@ -91,7 +91,7 @@ def test_a_reason_to_end_it(watchdog: Watchdog[Any]) -> None:
     with pytest.raises(Cancelled, match="its files have changed"):  # the first one counts
         control.enter("more")
     late = threading.Event()
-    control.stopped_by(late.set)
+    control.add_stop(late.set)
     assert late.is_set()
 
 
@@ -155,8 +155,8 @@ def test_a_trial_run_that_never_ends(watchdog: Watchdog[Any], endless: Path) -> 
     """In this process: ONNX Runtime ends it between two turns of the loop."""
     control = LoadControl("endless", 1)
     with pytest.raises(LoadError, match="takes too long") as caught:
-        watchdog.run(partial(Model, endless, Options("cpu"), Limits(), control=control), control)
-    assert "trial run of one row" in str(caught.value.got)
+        watchdog.run(partial(Model, endless, ModelConfig("cpu"), RequestLimits(), control=control), control)
+    assert "trial run of one sample" in str(caught.value.got)
     for thread in alive("endless"):  # a busy machine may need longer than the grace
         thread.join(60)
     assert not alive("endless")
@@ -165,8 +165,8 @@ def test_a_trial_run_that_never_ends(watchdog: Watchdog[Any], endless: Path) -> 
 @pytest.mark.parametrize("stage", ["session", "golden", "proof", "measure", "padding"])
 def test_every_run_at_the_load_can_be_ended(mlp: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     """Whatever the load is at: nothing of it takes a run that was ended for the answer of a model."""
-    from ox.serve.engine.session import Engine
     from ox.serve.repository import model as load
+    from ox.serve.runtime.session import Engine
 
     control = LoadControl("mlp", 60)
     target = {"session": (Engine, "__init__"), "golden": (load, "check_golden"), "proof": (load, "fit"),
@@ -183,14 +183,14 @@ def test_every_run_at_the_load_can_be_ended(mlp: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(*target, ended)
     with pytest.raises((Cancelled, ServeError)):
-        Model(mlp, Options("cpu"), Limits(), control=control)
+        Model(mlp, ModelConfig("cpu"), RequestLimits(), control=control)
     assert isinstance(control.error, Cancelled)
 
 
 def test_an_end_after_the_load_ends_no_run(mlp: Path) -> None:
     """Not those that the event loop makes itself, nor those of the instances, which have no control of their own."""
     control = LoadControl("mlp", 60)
-    model = Model(mlp, Options("cpu"), Limits(), control=control)
+    model = Model(mlp, ModelConfig("cpu"), RequestLimits(), control=control)
     row = model.proof.row
     assert row is not None
     control.end(Cancelled("its files have changed"))
@@ -199,9 +199,9 @@ def test_an_end_after_the_load_ends_no_run(mlp: Path) -> None:
 
 def test_an_end_before_the_load_is_complete_counts(mlp: Path) -> None:
     control = LoadControl("mlp", 60)
-    engine = Model(mlp, Options("cpu"), Limits(), control=LoadControl()).engine
+    engine = Model(mlp, ModelConfig("cpu"), RequestLimits(), control=LoadControl()).engine
     engine.loading = control
-    control.stopped_by(engine._stop)
+    control.add_stop(engine._stop)
     control.end(Cancelled("now"))
     with pytest.raises(Cancelled, match="now"):
         engine.end_load()

@@ -14,8 +14,8 @@ from world import STABLE, WIDTH, World
 from ox.bench.address import Address
 from ox.bench.answer import OK, Reply, read
 from ox.bench.model import Model, Tensor, as_bytes
+from ox.bench.protobuf import field, fields, framed
 from ox.bench.request import build
-from ox.bench.wire import field, fields, framed
 
 BUSY = ("HTTP 503", "HTTP 504", "gRPC 14", "gRPC 4", "gRPC 8")
 Judge = Callable[[Reply, float], str | None]

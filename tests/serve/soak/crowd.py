@@ -119,9 +119,9 @@ class Crowd(Closed):
     http, grpc = AsksHttp, AsksGrpc
 
     def __init__(self, address: Address, cases: list[Case], book: Book, count: int) -> None:
-        keeper: Any = Bookkeeper(cases, book)
+        model_manager: Any = Bookkeeper(cases, book)
         recorder: Any = book
-        super().__init__(address, [case.request for case in cases], keeper, recorder, count, 30.0)
+        super().__init__(address, [case.request for case in cases], model_manager, recorder, count, 30.0)
         self.book = book
         self.random = random.Random(address.grpc)
 

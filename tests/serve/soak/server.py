@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[3]
 # Shorter times than a user has, so that every one of them runs out during a soak.
 CODE = """
 import sys
-from ox.serve import Limits, Options, serve
-limits = Limits(request_s=4, idle_s=20, poll_s=0.5)
+from ox.serve import RequestLimits, ModelConfig, serve
+limits = RequestLimits(request_s=4, idle_s=20, poll_s=0.5)
 workers, log, *paths = sys.argv[1:]
 serve(paths, port=0, workers=int(workers), manage=True, log=log or None, access_log=bool(log), limits=limits,
-      options=Options(device="cpu"), show=lambda line: print(line, flush=True))
+      options=ModelConfig(device="cpu"), show=lambda line: print(line, flush=True))
 """
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from ox.errors import DeviceError, ServeError
 from ox.serve.batching.job import Job
+from ox.serve.protocol.v2.request import Request
 from ox.serve.telemetry.stages import REASONS, Stages, reason
-from ox.serve.v2.request import Request
 
 
 def test_an_answer_is_counted_in_every_stage() -> None:

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto
 
 from ox.errors import ArgumentError
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 
 pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed")
 
@@ -36,7 +36,7 @@ def traced(mlp: Path) -> Iterator[tuple[Server, InMemorySpanExporter]]:
     memory = InMemorySpanExporter()
     kept = TracerProvider(shutdown_on_exit=False)
     kept.add_span_processor(SimpleSpanProcessor(memory))
-    with Server([mlp], options=Options(device="cpu", instances=1)) as server:
+    with Server([mlp], options=ModelConfig(device="cpu", instances=1)) as server:
         server.service.telemetry.trace(kept)
         yield server, memory
 
@@ -119,7 +119,7 @@ def test_a_model_that_comes_later_is_traced(build: Any, connect: Any, tmp_path: 
     memory = InMemorySpanExporter()
     kept = TracerProvider(shutdown_on_exit=False)
     kept.add_span_processor(SimpleSpanProcessor(memory))
-    with Server([tmp_path], options=Options(device="cpu", instances=1)) as server:
+    with Server([tmp_path], options=ModelConfig(device="cpu", instances=1)) as server:
         server.service.telemetry.trace(kept)
         write("mlp")
         for _ in range(1000):
@@ -159,7 +159,7 @@ def test_spans_reach_a_collector(mlp: Path, connect: Any, monkeypatch: pytest.Mo
         Thread(target=collector.serve_forever, daemon=True).start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
         monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=here")
-        with Server([mlp], options=Options(device="cpu", instances=1), trace=True) as server:
+        with Server([mlp], options=ModelConfig(device="cpu", instances=1), trace=True) as server:
             assert ask(server, connect, inputs(1), traceparent=f"00-{TRACE}-{PARENT}-01") == 200
         collector.shutdown()
     ((path, body),) = posted

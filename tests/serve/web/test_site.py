@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 from ox.graph.contract import Contract, Sample
-from ox.serve import Options, Server
+from ox.serve import ModelConfig, Server
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def golden(build: Any) -> Path:
 
 def test_a_golden_sample_can_be_sent_as_it_is(golden: Path, connect: Any) -> None:
     path = "/v2/ox/models/twice/versions/1/samples"
-    with Server([golden], options=Options(device="cpu", instances=1)) as server, connect(server) as client:
+    with Server([golden], options=ModelConfig(device="cpu", instances=1)) as server, connect(server) as client:
         for number in (0, 1):
             status, headers, body = client.ask("GET", f"{path}/{number}")
             assert status == 200 and headers["content-type"] == "application/json"

@@ -34,7 +34,7 @@ def test_a_stop_that_ended_does_not_count() -> None:
 
 def test_one_that_sleeps_and_does_not_answer() -> None:
     number, why = looks(Heartbeat(lambda: ("S", 5)))
-    assert number == 1 + STILL / EVERY and why == "has stood still for 3 s"
+    assert number == 1 + STILL / EVERY and why == "has used no CPU time and not responded for 3 s"
 
 
 @pytest.mark.parametrize("letter", ["R", "S", "D", "t", ""])
@@ -43,7 +43,7 @@ def test_one_that_is_busy_has_longer(letter: str) -> None:
     used = count()
     heartbeat = Heartbeat(lambda: (letter, next(used)) if letter else None)
     number, why = looks(heartbeat)
-    assert number == HANGS / EVERY and why == "has not answered for 30 s"
+    assert number == HANGS / EVERY and why == "has not responded for 30 s"
 
 
 def test_a_starved_process_is_not_still() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from ox.serve.limits import Limits
-from ox.serve.options import Options
-from ox.serve.settings import Settings
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.config.server_config import ServerConfig
 from ox.serve.workers import supervisor as supervision
-from ox.serve.workers.orders import Orders
 from ox.serve.workers.supervisor import Supervisor
+from ox.serve.workers.worker_config import WorkerConfig
 
 
 def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,8 +34,10 @@ def test_a_worker_that_is_being_made_ends_with_the_others(mlp: Path, monkeypatch
 
     async def body() -> None:
         monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
-        settings = Settings(port=0, workers=2)
-        supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
+        settings = ServerConfig(port=0, workers=2)
+        supervisor = Supervisor(
+            WorkerConfig([str(mlp)], ModelConfig(device="cpu"), RequestLimits(), settings), lambda line: None
+        )
         await supervisor.start()
         await supervisor.loaded()
         os.kill(made[0].pid, signal.SIGKILL)
@@ -52,8 +54,10 @@ def test_a_stop_during_the_start_leaves_no_error_and_waits_for_no_import(mlp: Pa
 
     async def body() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
-        settings = Settings(port=0, workers=2)
-        supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
+        settings = ServerConfig(port=0, workers=2)
+        supervisor = Supervisor(
+            WorkerConfig([str(mlp)], ModelConfig(device="cpu"), RequestLimits(), settings), lambda line: None
+        )
         starting = asyncio.ensure_future(supervisor.start())
         while len(supervisor._workers) < 2:
             await asyncio.sleep(0.01)
@@ -70,11 +74,13 @@ def test_a_stop_during_the_start_leaves_no_error_and_waits_for_no_import(mlp: Pa
 
 def test_what_a_worker_counts_is_looked_at_without_being_asked(mlp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Should it die, so much of it is known."""
-    monkeypatch.setattr(supervision, "LOOKS", 1)
+    monkeypatch.setattr(supervision, "HEARTBEATS_PER_SNAPSHOT", 1)
 
     async def body() -> None:
-        settings = Settings(port=0, workers=1)
-        supervisor = Supervisor(Orders([str(mlp)], Options(device="cpu"), Limits(), settings), lambda line: None)
+        settings = ServerConfig(port=0, workers=1)
+        supervisor = Supervisor(
+            WorkerConfig([str(mlp)], ModelConfig(device="cpu"), RequestLimits(), settings), lambda line: None
+        )
         await supervisor.start()
         await supervisor.loaded()
         worker = supervisor._workers[0]

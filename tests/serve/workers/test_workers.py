@@ -76,7 +76,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="as
 @needs_proc
 def test_a_killed_worker_comes_back_and_all_end_together(mlp: Path, connect: Any) -> None:
     with serving(mlp, "--port", 0) as (process, address, lines):
-        assert lines[-1].startswith("2 workers · warm in")
+        assert lines[-1].startswith("2 workers · ready in")
         first = children(process)
         assert len(first) == 2 and answers(connect, address)
         os.kill(first[0], signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_a_killed_worker_comes_back_and_all_end_together(mlp: Path, connect: Any
         assert answers(connect, address)  # by the other one
         until(lambda: len(children(process)) == 2)
         assert process.stdout is not None
-        assert "was killed by signal 9 · starting it again" in process.stdout.readline()
+        assert "was killed by signal 9 · restarting it" in process.stdout.readline()
         second = children(process)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=300)
@@ -111,6 +111,7 @@ def test_workers_do_not_outlive_their_supervisor(mlp: Path) -> None:
         until(lambda: not any(map(alive, pids)))
 
 
+@pytest.mark.slow
 def test_what_hinders_a_worker_is_said_once(mlp: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"\x08\x0a broken")
@@ -150,6 +151,7 @@ def test_calls_concern_all_workers_also_those_that_come_later(mlp: Path, connect
         assert status == 404 and b"nobody" in reply
 
 
+@pytest.mark.slow
 @needs_proc
 def test_counts_of_a_worker_that_died_are_kept(mlp: Path, connect: Any) -> None:
     """Whatever was shown once is never more than what is shown later."""
@@ -190,6 +192,7 @@ def test_counts_of_a_worker_that_died_are_kept(mlp: Path, connect: Any) -> None:
         assert counted() == (35, 35)
 
 
+@pytest.mark.slow_after(1)
 @needs_proc
 @pytest.mark.parametrize("stopped", [1, 2])
 def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: int) -> None:
@@ -213,8 +216,8 @@ def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: 
             os.kill(pid, signal.SIGSTOP)
         assert process.stdout is not None
         said = {process.stdout.readline() for _ in range(2 * stopped)}
-        assert sum("has been stopped (SIGSTOP) · ending it" in line for line in said) == stopped
-        assert sum("was killed by signal 9 · starting it again" in line for line in said) == stopped
+        assert sum("has been stopped (SIGSTOP) · killing it" in line for line in said) == stopped
+        assert sum("was killed by signal 9 · restarting it" in line for line in said) == stopped
         until(lambda: not any(map(alive, first[:stopped])) and len(children(process)) == 2)
         until(lambda: all(listens(pid, address.port) for pid in children(process)))
         before = sum(got.values())
@@ -228,6 +231,7 @@ def test_a_worker_that_is_stopped_is_replaced(mlp: Path, connect: Any, stopped: 
         assert process.communicate(timeout=300)[1] == "" and process.returncode == 0
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_worker_that_is_stopped_does_not_hold_up_the_end(mlp: Path) -> None:
     with serving(mlp, "--port", 0) as (process, _, _lines):
@@ -237,6 +241,7 @@ def test_a_worker_that_is_stopped_does_not_hold_up_the_end(mlp: Path) -> None:
         assert process.communicate(timeout=300)[1] == "" and process.returncode == 0 and not any(map(alive, pids))
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_region_that_is_gone_hinders_no_new_worker(mlp: Path, connect: Any) -> None:
     region = Path(f"/dev/shm/ox-test-{os.getpid()}")
@@ -261,7 +266,7 @@ def listens(pid: int, port: int) -> bool:
     entries = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     inodes = {entry[9] for entry in entries if entry[3] == "0A" and int(entry[1].split(":")[1], 16) == port}
     try:
-        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        links = [os.readlink(channel) for channel in Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:  # it is just ending
         return False
     return any(f"socket:[{inode}]" in links for inode in inodes)

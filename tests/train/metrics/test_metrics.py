@@ -11,7 +11,7 @@ from sklearn import metrics as reference
 
 import ox
 from ox.errors import ArgumentError, BoundsError, DTypeError, OxError, ShapeError
-from ox.files import load, save
+from ox.serialization.files import load, save
 from ox.train import metrics
 from ox.train.metrics import AUROC, F1, R2, RMSE, Accuracy, ConfusionMatrix, MeanAbsoluteError, Perplexity, TopK
 

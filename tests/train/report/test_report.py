@@ -19,7 +19,7 @@ from ox import nn, train
 from ox.data import TensorDataset
 from ox.errors import LoadError
 from ox.train.report import write
-from ox.train.report.findings import WORST, find
+from ox.train.report.findings import MAX_WORST, find
 from ox.train.report.picture import show
 
 
@@ -81,7 +81,7 @@ def test_the_worst_are_the_worst(run: train.Run) -> None:
     found = find(recipe, model, part)
     images, sides = part.tensors
     losses = nn.functional.cross_entropy(model(images), sides, reduction="none").array
-    order = np.argsort(-losses, kind="stable")[:WORST]
+    order = np.argsort(-losses, kind="stable")[:MAX_WORST]
     assert [s.index for s in found.worst] == order.tolist()
     np.testing.assert_allclose([s.loss for s in found.worst], losses[order], rtol=1e-5)
     np.testing.assert_array_equal(found.worst[0].inputs[0], images.array[order[0]])

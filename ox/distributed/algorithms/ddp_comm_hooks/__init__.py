@@ -1,5 +1,5 @@
 """Ways in which DistributedDataParallel may average a bucket. `torch.distributed.algorithms.ddp_comm_hooks`."""
 
-from ox.doors import doors
+from ox.core.lazy import lazy_modules
 
-__getattr__, __dir__ = doors(__name__)
+__getattr__, __dir__ = lazy_modules(__name__)

@@ -1,5 +1,5 @@
-"""Averages in full and in half precision, for `DistributedDataParallel.register_comm_hook`.
-`torch.distributed.algorithms.ddp_comm_hooks.default_hooks`."""
+"""Communication hooks that average gradients in full and in half precision, for
+`DistributedDataParallel.register_comm_hook`. `torch.distributed.algorithms.ddp_comm_hooks.default_hooks`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.operator import make_tensor
 from ox.distributed.collectives import all_reduce
 from ox.distributed.work import Work
 from ox.distributed.world import get_world_size
 from ox.dtypes import DType, bfloat16, float16
-from ox.ops.operator import make_tensor
-from ox.tensor import Tensor
+from ox.tensors.tensor import Tensor
 
 
 class Future:
-    """A collective, and what its result becomes."""
+    """A collective and the functions to apply to its result."""
 
     def __init__(self, work: Work, value: Tensor, then: Callable[[Tensor], Tensor] | None = None) -> None:
         self._work, self._value, self._then = work, value, then
@@ -26,19 +26,19 @@ class Future:
         return self._work.is_completed()
 
     def wait(self) -> Tensor:
-        """The result, when it is there."""
+        """Waits for the result."""
         self._work.wait()
         if self._then is not None:
             self._value, self._then = self._then(self._value), None
         return self._value
 
     def then(self, function: Callable[[Tensor], Tensor]) -> Future:
-        """A future of what the function makes of the result, as soon as somebody waits."""
+        """A future whose result is `function(result)`; it is computed in `wait`."""
         before = self._then
         return Future(self._work, self._value, function if before is None else lambda x: function(before(x)))
 
 
-def _averaged(group: Any, bucket: Any, kind: DType | None) -> Future:
+def _average(group: Any, bucket: Any, kind: DType | None) -> Future:
     group = bucket.process_group if group is None else group
     buffer: Tensor = bucket.buffer()
     own = buffer.array
@@ -63,18 +63,18 @@ def _sum(tensor: Tensor, group: Any) -> Work:
 
 def allreduce_hook(process_group: Any, bucket: Any) -> Future:
     """What DistributedDataParallel does without a hook. `process_group`: None for the model's own."""
-    return _averaged(process_group, bucket, None)
+    return _average(process_group, bucket, None)
 
 
 def fp16_compress_hook(process_group: Any, bucket: Any) -> Future:
     """Average float16 roundings of the gradients. It halves the bytes where a backend sums halves, as NCCL does; over
     MPI they travel as float32."""
-    return _averaged(process_group, bucket, float16)
+    return _average(process_group, bucket, float16)
 
 
 def bf16_compress_hook(process_group: Any, bucket: Any) -> Future:
     """`fp16_compress_hook` in bfloat16."""
-    return _averaged(process_group, bucket, bfloat16)
+    return _average(process_group, bucket, bfloat16)
 
 
 __all__ = ["Future", "allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]

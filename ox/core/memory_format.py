@@ -1,0 +1,126 @@
+"""Offset and strides of an array in the memory of the array that it is a view of."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ox.errors import ArgumentError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes, and for each dimension how many elements of memory lie between neighbours."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def span(self) -> tuple[int, int]:
+        """The first and the last element of memory, counted from the element [0, 0, ...]."""
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return sum(min(0, s) for s in steps), sum(max(0, s) for s in steps)
+
+    def is_row_major(self) -> bool:
+        """Whether the memory is that of a new array: rows after each other, without gaps."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
+
+    def overlaps(self) -> bool:
+        """Whether elements share memory because a dimension is repeated (expanded)."""
+        return any(n > 1 and s == 0 for n, s in zip(self.shape, self.strides, strict=True))
+
+
+def layout(array: Any) -> Layout:
+    """The layout of a NumPy or CuPy array."""
+    return Layout(tuple(array.shape), tuple(s // array.itemsize for s in array.strides))
+
+
+def address(array: Any) -> int:
+    """The offset of the element [0, 0, ...]."""
+    where = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+    return int(where)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A view: its own layout, that of the whole, and how many elements lie between their first ones."""
+
+    layout: Layout
+    base_layout: Layout
+    offset: int
+
+    def places(self) -> Array:
+        """For each element of the part the number, in row-major order, of the same element in the whole; int64."""
+        if not prod(self.layout.shape):
+            return np.zeros(self.layout.shape, np.int64)
+        first, last = self.base_layout.span()
+        memory = np.arange(last - first + 1, dtype=np.int64)
+        if not self.base_layout.is_row_major():
+            numbers = np.arange(prod(self.base_layout.shape), dtype=np.int64).reshape(self.base_layout.shape)
+            _strided(memory, self.base_layout, -first)[...] = numbers
+        return _strided(memory, self.layout, self.offset - first).copy()
+
+
+def part_of(array: Any, whole: Any) -> Part | None:
+    """Offset and strides of `array` in `base_layout`; None if it is no part of it."""
+    size = whole.itemsize
+    distance = address(array) - address(whole)
+    if type(array) is not type(whole) or array.itemsize != size or distance % size:
+        return None
+    part = Part(layout(array), layout(whole), distance // size)
+    if array.size:
+        first, last = part.layout.span()
+        begin, end = part.base_layout.span()
+        if not whole.size or part.offset + first < begin or part.offset + last > end:
+            return None
+    return part
+
+
+def same_place(a: Any, b: Any) -> bool:
+    """Whether two arrays are element by element the same memory."""
+    return a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype and address(a) == address(b)
+
+
+def _strided(memory: Array, like: Layout, start: int) -> Array:
+    return as_strided(memory[start:], like.shape, tuple(s * memory.itemsize for s in like.strides))
+
+
+class memory_format:
+    """How PyTorch lays out the elements of a tensor. Here a tensor is in rows, and a format changes nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ox.{self.name}"
+
+
+contiguous_format, preserve_format = memory_format("contiguous_format"), memory_format("preserve_format")
+channels_last, channels_last_3d = memory_format("channels_last"), memory_format("channels_last_3d")
+_warned: list[bool] = []
+
+
+def check_memory_format(wanted: Any) -> None:
+    """A memory format is accepted and ignored; one other than row-major warns once.
+
+    Raises:
+        ArgumentError: what is no memory format.
+    """
+    if wanted is None or wanted is contiguous_format or wanted is preserve_format:
+        return
+    if not isinstance(wanted, memory_format):
+        raise ArgumentError("this is no memory format", got=repr(wanted), expected="ox.contiguous_format")
+    if not _warned:
+        _warned.append(True)
+        warnings.warn(f"{wanted!r} changes nothing: tensors are row-major (this warning appears once)", stacklevel=3)

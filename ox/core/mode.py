@@ -1,0 +1,104 @@
+"""The state of the current context (thread or task): gradients, autocast, a recording, a forced executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+from ox.devices import executors
+
+
+class Recorder(Protocol):
+    """What `Operator.__call__` reports to: every call, every in-place write, and which tensors are the same value."""
+
+    def add(self, op: Any, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None: ...
+
+    def alias(self, new: Any, old: Any) -> None: ...
+
+    def on_custom_gradient(self) -> None: ...
+
+    def copy_call_site(self, node: Any, since: int) -> None: ...
+
+    def count(self) -> int: ...
+
+    def value(self, tensor: Any) -> Any: ...
+
+    def dynamic(self, tensor: Any) -> tuple[bool, ...]: ...
+
+    def mark_dynamic(self, tensor: Any) -> None: ...
+
+    def body(self, function: Callable[..., Any], inputs: Any = ()) -> tuple[Any, list[Any], list[Any]]: ...
+
+    def resume(self, tape: Any, inputs: Any) -> None: ...
+
+    def set_value(self, tensor: Any, other: Any) -> None: ...
+
+    def on_hook(self, node: Any) -> None: ...
+
+    def on_random(self) -> None: ...
+
+    def on_custom_node(self, sources: Any) -> None: ...
+
+
+class NodeObserver(Protocol):
+    """Is called for every new autograd node: for anomaly detection, saved-tensor hooks and the profiler."""
+
+    def on_node(self, node: Any) -> None: ...
+
+    def gradients(self, node: Any, cotangents: list[Any], differentiable: bool) -> list[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The switches. Immutable: a context manager puts a changed copy in place and the old one back."""
+
+    grad: bool = True
+    inference: bool = False
+    recording: Recorder | None = None
+    executor: Callable[..., Any] | None = None  # forced for every operator; None picks by device, dtype and size
+    modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
+    observer: NodeObserver | None = None
+    autocast: Any = None  # an ox.amp.autocast.Active, which gives a call its inputs in other types
+
+
+MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
+
+
+def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:
+    """A copy with some switches changed; a third of the time of `dataclasses.replace`."""
+    get = changes.get
+    made = Mode(
+        get("grad", mode.grad),
+        get("inference", mode.inference),
+        get("recording", mode.recording),
+        get("executor", mode.executor),
+        get("modules", mode.modules),
+        get("observer", mode.observer),
+        get("autocast", mode.autocast),
+    )
+    return made if changes.keys() <= _FIELDS else replace(made, **changes)  # which names the switch that is none
+
+
+_FIELDS = frozenset(field.name for field in fields(Mode))
+
+
+class switch_mode:
+    """``with switched(grad=False):`` runs a block with some switches changed."""
+
+    __slots__ = ("_changes", "_token")
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def __enter__(self) -> Mode:
+        mode = with_changes(MODE.get(), self._changes)
+        self._token = MODE.set(mode)
+        return mode
+
+    def __exit__(self, *_: object) -> None:
+        MODE.reset(self._token)
+
+
+executors._switches[:] = [switch_mode]

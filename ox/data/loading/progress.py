@@ -1,0 +1,96 @@
+"""The progress of a loader in an epoch, from which its state is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ox.data.loading.worker_seeds import mix
+from ox.errors import LoadError
+
+
+@dataclass
+class Progress:
+    """The position in an epoch, and the random states at its start."""
+
+    epoch: int  # number of earlier epochs
+    seed: int  # the base of the seeds of the workers
+    order: dict[str, Any] | None = None  # the generator state from which the order was drawn
+    sampler: Any = None  # the state_dict of the sampler at the start
+    done: int = 0  # batches returned: those numbered below this
+    done_ahead: list[int] = field(default_factory=list)  # batches returned out of order, with numbers above `done`
+    # per worker: batches returned ("given"), whether it ended, the dataset's state
+    streams: list[dict[str, Any]] | None = None
+    next_worker: int = 0  # the number of the worker whose stream is next
+    running: bool = True
+
+    def add(self, batch: int) -> None:
+        """Counts a returned batch."""
+        if batch != self.done:
+            self.done_ahead = sorted([*self.done_ahead, batch])
+            return
+        self.done += 1
+        while self.done_ahead and self.done_ahead[0] == self.done:
+            self.done_ahead.pop(0)
+            self.done += 1
+
+    def state(self) -> dict[str, Any]:
+        """Plain numbers, and the states of sampler and datasets."""
+        state: dict[str, Any] = {
+            "position": self.done,
+            "epoch_state": self.order,
+            "epoch": self.epoch,
+            "seed": self.seed,
+        }
+        if self.sampler is not None:
+            state["sampler"] = self.sampler
+        if self.done_ahead:
+            state["beyond"] = list(self.done_ahead)
+        if self.streams is not None:
+            state |= {"streams": [dict(stream) for stream in self.streams], "turn": self.next_worker}
+        return state
+
+
+def new_epoch(epoch: int, generator: dict[str, int], rank: int) -> Progress:
+    """A new epoch. It draws no numbers from the generator, so the order of samples does not depend on the number of
+    workers. Workers of different ranks get different seeds."""
+    return Progress(epoch, mix(generator["seed"], generator["counter"], epoch, rank))
+
+
+def from_state(state: dict[str, Any], length: int | None, workers: int, stream: bool) -> Progress:
+    """The progress that a `state_dict` describes.
+
+    Args:
+        length: batches per epoch; None if unknown.
+        workers: number of streams.
+
+    Raises:
+        LoadError: not a state of such a loader.
+    """
+    if not isinstance(state, dict):
+        raise LoadError("this is no state of a loader", expected="what state_dict() gave", got=type(state).__name__)
+    position, streams = state.get("position"), state.get("streams")
+    if not isinstance(position, int) or position < 0 or (length is not None and position > length):
+        raise LoadError(
+            "the loader's state does not fit",
+            expected=f"a position of 0 to {length} batches" if length is not None else "a position",
+            got=repr(position),
+            hint="the same dataset and batch size as when it was saved",
+        )
+    if streams is not None and (not stream or len(streams) != workers):
+        raise LoadError(
+            "the loader's state does not fit",
+            expected=f"streams of {workers} workers" if stream else "a state of a dataset with indices",
+            got=f"{len(streams)} streams",
+            hint=f"num_workers={len(streams)}, as when it was saved",
+        )
+    return Progress(
+        epoch=int(state.get("epoch") or 0),
+        seed=int(state.get("seed") or 0),
+        order=state.get("epoch_state"),
+        sampler=state.get("sampler"),
+        done=position,
+        done_ahead=list(state.get("beyond") or []),
+        streams=[dict(each) for each in streams] if streams is not None else None,
+        next_worker=int(state.get("turn") or 0),
+    )

@@ -1,0 +1,68 @@
+"""Which executor runs a call: decided once for an operator and its element types, then looked up."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+
+from ox.devices.operator import Operator
+from ox.errors import DeviceError
+
+
+class Accelerated(Protocol):
+    """A faster way to run one operator on some element types, where it pays."""
+
+    def worthwhile(self, arrays: list[Any]) -> bool:
+        """Whether these arrays are large enough for it."""
+
+    def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        """The outputs, as the kernel would return them."""
+
+
+def accelerated(op: Operator, arrays: list[Any]) -> Accelerated | None:
+    """The faster executor for these element types on the CPU, or None when the NumPy kernel is the one to use."""
+    for offer in accelerators:
+        found: Accelerated | None = offer(op, arrays)
+        if found is not None:
+            return found
+    return None
+
+
+accelerators: list[Any] = []  # functions (op, arrays) -> Accelerated | None; ox.devices.node_session adds one
+
+
+def cpu(array: Any) -> np.ndarray[Any, Any]:
+    """The array in host memory (a copy if it lives on a GPU)."""
+    return array if isinstance(array, np.ndarray) else np.asarray(array.get())
+
+
+def namespace(op: Operator, arrays: list[Any]) -> Any:
+    """numpy, or cupy when an input lives on a GPU. Host inputs are brought back; scalars of the host are taken along.
+
+    Raises:
+        DeviceError: when larger tensors of both devices meet.
+    """
+    cupy = sys.modules.get("cupy")
+    schema = op.schema
+    on_gpu = [
+        i
+        for i, a in enumerate(arrays)
+        if a is not None and not isinstance(a, np.ndarray) and not schema.input_at(i).host
+    ]
+    for i, a in enumerate(arrays):
+        if a is None:
+            continue
+        if schema.input_at(i).host:
+            arrays[i] = cpu(a)
+        elif on_gpu and isinstance(a, np.ndarray):
+            if a.size != 1:
+                raise DeviceError(
+                    f"{op.name} got tensors on different devices",
+                    expected="all inputs on cuda",
+                    got=f"input '{schema.input_at(i).name}' on cpu, '{schema.input_at(on_gpu[0]).name}' on cuda",
+                    hint='x.to("cuda")',
+                )
+            arrays[i] = cupy.asarray(a)  # type: ignore[union-attr]
+    return cupy if on_gpu else np

@@ -1,0 +1,272 @@
+"""`ox.export.save`: record, simplify, write and verify; the file appears only if the verification succeeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ox._version import __version__
+from ox.autograd.grad_mode import no_grad
+from ox.core.mode import MODE
+from ox.dtypes import is_floating
+from ox.errors import ArgumentError, ExportError
+from ox.export import files
+from ox.export.example_inputs import Dims, read
+from ox.export.proof import Proof, Row, narrowest, prove
+from ox.export.proof_cases import observed_sizes, run_cases
+from ox.export.two_sizes import Subject, name_sizes, record_twice
+from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
+from ox.graph.ir import Graph, Value
+from ox.graph.passes.shape_inference import infer, simplify
+from ox.graph.writer import opset as opsets
+from ox.graph.writer.names import rename
+from ox.graph.writer.workarounds import between_casts, mixed_bfloat16
+from ox.graph.writer.write import to_model
+from ox.nn.base.module import Module
+from ox.onnx_module.loaded import Loaded
+from ox.tensors.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was exported, and how it was proven."""
+
+    path: Path
+    model: str  # the class or function that was recorded
+    recorded: tuple[int, int] | None  # the batch sizes of the two recordings
+    nodes: int
+    contract: Contract
+    proof: Proof
+    opset: int
+    size: int  # bytes, of the data file too
+    data: Path | None = None  # external data
+    metadata: dict[str, str] | None = None
+
+    def __str__(self) -> str:
+        """The file, its inputs and outputs, and how it was proven; all of it is in the fields."""
+        nodes = f"{self.nodes} node" + "s" * (self.nodes != 1)
+        lines = [f"{self.path}: {self.model}, {nodes}, opset {self.opset}, {self.size:,} bytes", f"  {self.dims}"]
+        for row in self.rows:
+            at = "the example" if row.batch is None else f"batch {row.batch}"
+            lines.append(f"  {row.runtime}, {at}: max |Δ| {row.max_abs:.1e}, at most {row.allowed:.1e}")
+        return "\n".join(lines)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.proof.rows
+
+    @property
+    def dims(self) -> str:
+        """``image [batch, 1, 8, 8] → logits [batch, 10]``."""
+        from ox.graph.contract import show_dims
+
+        ends = [self.contract.inputs, self.contract.outputs]
+        return " → ".join(", ".join(f"{info.name} {show_dims(info.dims)}" for info in infos) for infos in ends)
+
+
+def save(
+    model: Callable[..., Any],
+    path: str | os.PathLike[str],
+    example: Any,
+    *further: Any,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    dims: Dims | None = None,
+    opset: int | None = None,
+    golden: Any = True,
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    meaning: Mapping[str, str | None] | None = None,
+    run: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    external_above: int = files.MAX_INLINE_BYTES,
+) -> Report:
+    """Write `model` as an ONNX file that has proven itself; a file that was there stays until the new one has.
+
+    The model is recorded in eval mode at two batch sizes, and both recordings must be one graph. The file is checked by
+    onnx.checker and strict shape inference, and run on ONNX Runtime at batch 1, 2 and 7 on rows of the example; every
+    output must agree with the model's within `ox.tolerance`. Mode, parameters and running statistics of the
+    model are afterwards what they were.
+
+    Args:
+        model: an `ox.nn.Module` or any function of tensors.
+        example: a tensor or array, a tuple of them in the order of the arguments, or a dict by argument name. More
+            than ten rows make a better proof.
+        input_names: default: the argument names of `forward`.
+        output_names: default: ``output``, ``output_0``, ..., or the keys of the dict that the model returns.
+        dims: for an input, a size or a name a dimension; sizes with a name may vary. Default: the first dimension of
+            every input is "batch", and the others are fixed.
+        opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
+        golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
+        labels: the class names of the only output, or of several by name.
+        meaning: what an input or output means, by name.
+        run: the name of the run that trained it.
+        metadata: further `metadata_props`.
+        external_above: bytes of weights above which they go to ``<name>.data`` beside the file.
+
+    Raises:
+        ExportError: what cannot be recorded, written or proven; names the operator and the line of the model.
+        ArgumentError: an example, names or dims that do not fit together.
+    """
+    if not callable(model):
+        raise ArgumentError("the model is no module and no function", got=type(model).__name__)
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(
+            "the path is none", got=type(path).__name__, hint="ox.export.save(model, 'model.onnx', example)"
+        )
+    if further:
+        raise ArgumentError(
+            "save takes one example, which may be a tuple",
+            got=f"{1 + len(further)} of them",
+            hint="ox.export.save(model, path, (x, n))",
+        )
+    path = Path(path)
+    with _note_failure(path), _eval_mode(model):
+        files.check_writable(path)
+        opsets.check_range(opset)
+        known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface
+        given = read(model, example, input_names, dims, known)
+        if output_names is None and known is not None:
+            output_names = [info.name for info in known.outputs]
+        subject = Subject(model, given, weights_of(model), output_names)
+        graph = record_twice(subject)
+        if isinstance(model, Loaded):
+            graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
+            graph.declared_inputs = model.graph.declared_inputs
+        _check_weights(graph)
+        if mixed_bfloat16(graph):
+            graph = between_casts(graph)
+        names = [v.name for v in graph.outputs]
+        cases = run_cases(model, given, names, golden)
+        shapes = [observed_sizes(given, case) for case in cases]
+        inferred = simplify(graph, opset)
+        rename(graph)
+        for v in graph.outputs:
+            v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)
+        named = _labels(labels, names)
+        _check_labels(named, graph.outputs)
+        opset = opsets.select_opset(graph, opset)
+        infer(to_model(graph, opset=opset, weights=False))
+        contract = Contract(
+            tuple(_info(v, known.inputs if known else None, meaning, None) for v in graph.inputs),
+            tuple(_info(v, known.outputs if known else None, meaning, named) for v in graph.outputs),
+            tuple(Sample(dict(c.inputs), dict(c.outputs)) for c in cases if not c.in_report),
+            __version__,
+            run if run is not None or known is None else known.run,
+            None if (through := narrowest(graph)) is None else through.name,
+        )
+        kept = model.metadata if isinstance(model, Loaded) else {}
+        entries = contract.to_metadata() | kept | _buffers(model, graph) | dict(metadata or {})
+        proof, data = files.write(
+            lambda weights: to_model(graph, opset=opset, metadata=entries, weights=weights),
+            graph,
+            path,
+            lambda written: prove(written, graph, opset, cases),
+            external_above,
+        )
+        size = path.stat().st_size + (data.stat().st_size if data else 0)
+        name = type(model).__name__ if isinstance(model, Module) else getattr(model, "__name__", type(model).__name__)
+        recorded = (2, 3) if given.batch else None
+        return Report(path, name, recorded, len(graph.nodes), contract, proof, opset, size, data, entries)
+
+
+@contextmanager
+def _note_failure(path: Path) -> Iterator[None]:
+    """Adds to an error of a failed export whether the file was written."""
+    try:
+        yield
+    except ExportError as error:
+        error.note = f"{path.name} was not written" if not path.exists() else f"{path.name} is what it was"
+        raise
+
+
+@contextmanager
+def _eval_mode(model: Any) -> Iterator[None]:
+    """Eval mode and no gradients; every submodule gets its own mode back."""
+    if MODE.get().recording is not None:
+        raise ExportError(
+            "save was called inside a recording", hint="ox.export.save outside of compiled or recorded code"
+        )
+    modules = list(model.modules()) if isinstance(model, Module) else []
+    modes = [module.training for module in modules]
+    if modules:
+        model.eval()
+    try:
+        with no_grad():
+            yield
+    finally:
+        for module, training in zip(modules, modes, strict=True):
+            object.__setattr__(module, "training", training)
+
+
+def weights_of(model: Any) -> dict[str, Tensor]:
+    """Parameters and buffers by name: what an exported file calls its initializers."""
+    if not isinstance(model, Module):
+        return {}
+    return {**dict(model.named_parameters()), **dict(model._dense_buffers())}
+
+
+def _buffers(model: Any, graph: Graph) -> dict[str, str]:
+    """The initializers that are not trained, for fine-tuning of the file; one name per line."""
+    if not isinstance(model, Module):
+        return {}
+    kept = {v.name for v in graph.owned}
+    names = [name for name, _ in model._dense_buffers() if name in kept]
+    return {"ox.buffers": "\n".join(names)} if names else {}
+
+
+def _labels(
+    labels: Sequence[str] | Mapping[str, Sequence[str]] | None, outputs: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    if labels is None:
+        return {}
+    by_name = dict(labels) if isinstance(labels, Mapping) else {outputs[0]: labels}
+    unknown = [name for name in by_name if name not in outputs]
+    if unknown or (len(outputs) > 1 and not isinstance(labels, Mapping)):
+        raise ArgumentError(
+            "labels do not name an output", expected=f"a dict with keys of {', '.join(outputs)}",
+            got=", ".join(unknown) or "a list",
+        )  # fmt: skip
+    return {name: tuple(map(str, each)) for name, each in by_name.items()}
+
+
+def _check_labels(labels: Mapping[str, tuple[str, ...]], outputs: Sequence[Value]) -> None:
+    """As many labels as the last dimension of their output has scores."""
+    for value in outputs:
+        scores = value.dims[-1] if value.dims else None
+        if value.name in labels and isinstance(scores, int) and scores != len(labels[value.name]):
+            raise ArgumentError(
+                f"the labels do not fit output '{value.name}'",
+                expected=f"{scores}, one for each of its scores",
+                got=f"{len(labels[value.name])}: {', '.join(labels[value.name][:4])}, ...",
+            )
+
+
+def _check_weights(graph: Graph) -> None:
+    """No NaN among the weights: such a model answers nothing, and yet a proof finds it equal to itself."""
+    for value in graph.owned:
+        array = graph.constants[value]
+        if is_floating(array.dtype) and (count := int(np.isnan(array).sum())):
+            raise ExportError(
+                f"'{value.name}' holds NaN",
+                got=f"{count} of {array.size} values",
+                hint="a checkpoint from before the loss became NaN; ox.autograd.detect_anomaly finds where it did",
+            )
+
+
+def _info(
+    value: Value,
+    known: Sequence[TensorInfo] | None,
+    meaning: Mapping[str, str | None] | None,
+    labels: Mapping[str, tuple[str, ...]] | None,
+) -> TensorInfo:
+    assert value.dtype is not None and value.dims is not None
+    before = next((info for info in known or () if info.name == value.name), None)
+    told = (meaning or {}).get(value.name) or (before.meaning if before else None)
+    named = (labels or {}).get(value.name) or (before.labels if before else None)
+    return TensorInfo(value.name, dtype_name(value.dtype), tuple(value.dims), told, named)

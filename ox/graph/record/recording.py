@@ -1,0 +1,339 @@
+"""Recording: every operator call becomes a node of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ox.call_site import module_path, users_line
+from ox.core.mode import MODE, switch_mode
+from ox.core.operator import OPS, Operator
+from ox.core.symbolic import Dim
+from ox.errors import RecordError
+from ox.graph.ir import Graph, Node, Value
+
+if TYPE_CHECKING:
+    from ox.tensors.tensor import Tensor
+
+Dims = Sequence[int | str]
+
+
+class Recorded:
+    """The state of a tensor in a recording: its graph value, and which of its dimensions are dynamic."""
+
+    __slots__ = ("dims", "dynamic", "recording", "value", "version", "view_call", "view_call")
+
+    def __init__(self, recording: Recording, value: Value, changing: tuple[bool, ...], version: int) -> None:
+        self.recording, self.value, self.dynamic, self.version = recording, value, changing, version
+        self.dims: tuple[int, ...] | None = None
+        self.view_call: tuple[Any, ...] | None = None  # of a view: operator, inputs, attributes, outputs, which of them
+
+    def active(self) -> bool:
+        """Whether its recording, or one inside it, is the one that records now."""
+        now: Any = MODE.get().recording
+        return now is not None and now.is_or_encloses(self.recording)
+
+    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """The tensor's shape, with an `ox.Dim` for every size that may change; plain ints once recording is over."""
+        plain: tuple[int, ...] = tensor.static_shape
+        if not any(self.dynamic) or not self.active():
+            return plain
+        if self.dims is None:
+            self.dims = tuple(
+                Dim(size, _size_of(tensor, axis)) if self.dynamic[axis] else size for axis, size in enumerate(plain)
+            )
+        return self.dims
+
+
+def _size_of(tensor: Tensor, axis: int) -> Callable[[], Tensor]:
+    return lambda: OPS["Shape"](tensor, start=axis, end=axis + 1)
+
+
+class Recording:
+    """Collects a graph while it is the active recording of a context. `Operator.__call__` reports every call to it."""
+
+    outer: Recording | None = None  # the one that it is inside of; ox.graph.record.nested
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self._constants: dict[int, tuple[Any, Value, int]] = {}  # by array, which is kept, so its id stays its own
+        self._touched: list[Tensor] = []
+        self._names: dict[str, Value] = {}
+        self._inside: list[Recording] = []  # recordings of branches and bodies
+
+    def _name(self, value: Value, wanted: str) -> Value:
+        """Give `value` a name that is free: the wanted one, or with a number behind it."""
+        name, k = wanted, 1
+        while name in self._names:
+            name, k = f"{wanted}_{k}", k + 1
+        self._names[name] = value
+        value.name = name
+        return value
+
+    def _claim(self, value: Value, name: str) -> None:
+        """Give `value` this very name; a value of a node that has it gets another."""
+        before = self._names.pop(name, None)
+        if before in self.graph.inputs or before in self.graph.owned or before in self.graph.outputs:
+            raise RecordError(
+                f"two inputs, outputs or parameters would be called '{name}'", hint="other input_names or output_names"
+            )
+        if before is not None and before is not value:
+            self._name(before, f"{name}_1")
+        self._names.pop(value.name, None)
+        self._names[name] = value
+        value.name = name
+
+    def input(self, name: str, tensor: Tensor, dims: Dims | None = None) -> Value:
+        """Declare a graph input; a string in `dims` names a size that may change."""
+        shape = tensor.static_shape
+        dims = shape if dims is None else tuple(dims)
+        if len(dims) != len(shape):
+            raise RecordError(
+                f"input '{name}' has {len(shape)} dimensions",
+                expected=f"as many names or sizes as that, got {list(dims)}",
+            )
+        value = Value("", tensor.array.dtype, tuple(dims), shape)
+        self._claim(value, name)
+        tensor._recorded = Recorded(self, value, tuple(isinstance(d, str) for d in dims), tensor.version)
+        self._touched.append(tensor)
+        self.graph.inputs.append(value)
+        return value
+
+    def constant(self, tensor: Tensor, name: str | None = None) -> Value:
+        """The value of a tensor that was not computed inside: a parameter when named, or a constant of the code."""
+        array = tensor.array
+        known = self._constants.get(id(array))
+        if known is not None:
+            if known[2] != tensor.version:
+                raise stale_view_error(tensor)
+            return known[1]
+        value = Value("", array.dtype, array.shape, array.shape)
+        if name is None:
+            self._name(value, "constant")
+        else:
+            self._claim(value, name)
+            self.graph.owned.add(value)
+        self._constants[id(array)] = (array, value, tensor.version)
+        from ox.devices import cpu
+
+        self.graph.constants[value] = cpu(array).copy()  # a step may overwrite the memory
+        return value
+
+    def value(self, tensor: Tensor) -> Value:
+        """What the tensor is in this graph: a value that it has, or a constant from now on."""
+        recorded = tensor._recorded
+        if recorded is not None and recorded.recording is self:
+            if recorded.version != tensor.version:
+                raise stale_view_error(tensor)
+            return recorded.value
+        if recorded is not None and recorded.recording.root() is self.root():
+            raise RecordError(
+                "a tensor that a branch or a loop's body made is used outside of it",
+                hint="return it from the function that was given to ox.cond, ox.while_loop or ox.scan",
+            )
+        return self.constant(tensor)
+
+    def is_or_encloses(self, recording: Any) -> bool:
+        """Whether a recording is this one or one that this one is inside of: its tensors can be read here."""
+        return recording is self or (self.outer is not None and self.outer.is_or_encloses(recording))
+
+    def root(self) -> Recording:
+        """The outermost one around this one."""
+        return self if self.outer is None else self.outer.root()
+
+    def constant_of(self, tensor: Tensor) -> Value | None:
+        """The constant that the tensor's memory already is, here or further out."""
+        known = self._constants.get(id(tensor.array))
+        if known is not None:
+            return known[1]
+        return None if self.outer is None else self.outer.constant_of(tensor)
+
+    def body(
+        self, function: Callable[..., Any], inputs: Sequence[tuple[str, Any, tuple[bool, ...], bool]] = ()
+    ) -> tuple[Graph, list[Tensor], list[tuple[bool, ...]]]:
+        """Record `function` as a subgraph; see `ox.graph.record.nested.body`."""
+        from ox.graph.record.nested import body
+
+        return body(self, function, inputs)
+
+    def resume(self, tape: Any, inputs: Sequence[Tensor]) -> None:
+        """Copy the nodes of another body into this one, so that its tensors can be read; only `Nested` supports it."""
+        raise RecordError("only inside a branch or a loop can what another one did be read")
+
+    def set_value(self, tensor: Tensor, other: Tensor) -> None:
+        """`tensor` now has the value of `other`, of any size."""
+        value = self.value(other)
+        tensor._recorded = Recorded(self, value, (True,) * tensor.array.ndim or _SCALAR, tensor.version)
+
+    def dynamic(self, tensor: Tensor) -> tuple[bool, ...]:
+        """Which sizes of a tensor may change from run to run."""
+        recorded = tensor._recorded
+        known = recorded is not None and self.is_or_encloses(recorded.recording)
+        return recorded.dynamic if known else (False,) * tensor.array.ndim
+
+    def mark_dynamic(self, tensor: Tensor) -> None:
+        """Every size of this recorded tensor may change from run to run."""
+        tensor._recorded.dynamic = (True,) * tensor.array.ndim or _SCALAR
+
+    def add(self, op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
+        values = [None if x is None else self.value(x) for x in inputs]
+        while values and values[-1] is None:
+            values.pop()
+        changes = any(
+            x is not None
+            and x._recorded is not None
+            and (op.data_dependent_shape or any(x._recorded.dynamic))
+            and self.is_or_encloses(x._recorded.recording)
+            for x in inputs
+        )
+        made = []
+        for port, y in enumerate(outputs):
+            shape = y.static_shape
+            value = self._name(Value("", y.array.dtype, None, shape), op.name.lower())
+            changing = (changes,) * len(shape) if shape or not changes else _SCALAR
+            y._recorded = Recorded(self, value, changing, y.version)
+            if y._base is not None:
+                y._recorded.view_call = op, inputs, attributes, len(outputs), port
+            made.append(value)
+        self.graph.nodes.append(
+            Node(
+                op.name,
+                op.domain,
+                values,
+                made,
+                {**op.schema.attributes, **attributes},
+                where=users_line(),
+                module=module_path(MODE.get().modules),
+            )
+        )
+
+    def count(self) -> int:
+        """How many nodes there are so far."""
+        return len(self.graph.nodes)
+
+    def copy_call_site(self, node: Node, since: int) -> None:
+        """The nodes from number `since` on are a replay of this one, whose author they keep."""
+        for made in self.graph.nodes[since:]:
+            made.where, made.module = node.where, node.module
+
+    def on_custom_gradient(self) -> None:
+        """A gradient was declared that is not that of the operators; a graph holds operators only."""
+
+    def on_hook(self, node: Any) -> None:
+        """A hook is set on a node or leaf."""
+        self.on_custom_gradient()
+
+    def on_random(self) -> None:
+        """A generator is about to draw random numbers."""
+
+    def on_custom_node(self, sources: Iterable[Tensor]) -> None:
+        """A node that no operator made follows these tensors."""
+
+    def alias(self, new: Tensor, old: Tensor) -> None:
+        """`new` was written in place and is now what `old` is."""
+        recorded = old._recorded
+        if recorded is None or recorded.recording is not self:
+            recorded = Recorded(self, self.constant(old), (False,) * old.array.ndim, 0)
+        how = None if new._recorded is None or new._recorded.recording is not self else new._recorded.view_call
+        new._recorded = Recorded(self, recorded.value, recorded.dynamic, new.version)
+        new._recorded.view_call = how
+        self._touched.append(new)
+
+    def finish(self, outputs: Mapping[str, Tensor]) -> Graph:
+        """Name the outputs and hand over the graph."""
+        for name, tensor in outputs.items():
+            value = self.value(tensor)
+            if value in self.graph.outputs or value in self.graph.inputs or value in self.graph.constants:
+                # a graph output must have its own node
+                copy = Value("", value.dtype, value.dims, value.shape)
+                self.graph.nodes.append(Node("Identity", "", [value], [copy]))
+                value = copy
+            self._claim(value, name)
+            self.graph.outputs.append(value)
+        return self.graph
+
+    def forget(self) -> None:
+        """Let tensors that outlive the recording be ordinary tensors again."""
+        for inside in self._inside:
+            inside.forget()
+        for tensor in self._touched:
+            if tensor._recorded is not None and tensor._recorded.recording is self:
+                tensor._recorded = None
+
+
+def stale_view_error(tensor: Tensor) -> RecordError:
+    return RecordError(
+        "a view is read after its memory was written in place, which a graph cannot follow",
+        got=f"written by {tensor.last_write()}",
+        hint="the out-of-place form of that write, or .clone() before it",
+    )
+
+
+# a changing tensor of no dimensions has no size to mark, yet what is computed from it changes
+_SCALAR: tuple[bool, ...] = (True,)
+
+
+def record(
+    function: Callable[..., Any],
+    inputs: Mapping[str, Tensor],
+    *,
+    dims: Mapping[str, Dims] | None = None,
+    constants: Mapping[str, Tensor] | None = None,
+    outputs: Sequence[str] | None = None,
+    restore: Iterable[Tensor] = (),
+    recording: Recording | None = None,
+) -> Graph:
+    """Run `function(*inputs)` once and return what ran as a graph.
+
+    Args:
+        inputs: graph inputs by name, in the order in which `function` takes them.
+        dims: for an input, one int or name a dimension; named sizes may change from run to run. Default: all fixed.
+        constants: names for tensors that the function uses without being given them (parameters, buffers).
+        outputs: names for what the function returns; default ``output`` or ``output_0``, ..., or a dict's keys.
+        restore: tensors whose values, versions and gradients are put back after the run, as it may write them.
+        recording: where to record; its `graph` then holds what ran until an error.
+
+    Raises:
+        RecordError: a branch on data, or a result that is no tensor.
+    """
+    from ox import random
+
+    recording = recording or Recording()
+    kept = [(t, t.array.copy(), t.array, t.grad, t._version and list(t._version)) for t in restore]
+    state = random.get_state()
+    try:
+        for name, tensor in inputs.items():
+            recording.input(name, tensor, (dims or {}).get(name))
+        for name, tensor in (constants or {}).items():
+            recording.constant(tensor, name)
+        with switch_mode(recording=recording):
+            return recording.finish(named_outputs(function(*inputs.values()), outputs))
+    finally:
+        recording.forget()
+        random.set_state(state)
+        for tensor, array, memory, grad, version in kept:
+            memory[...] = array
+            tensor.array, tensor.grad = memory, grad
+            if tensor._version is not None:
+                tensor._version[:] = version or [0, ""]
+
+
+def named_outputs(result: Any, names: Sequence[str] | None) -> dict[str, Tensor]:
+    """What a function returned, by name; a None beside tensors is left out.
+
+    Raises RecordError for what is no tensor."""
+    if isinstance(result, Mapping):
+        named = dict(result)
+    else:
+        several = list(result) if isinstance(result, (tuple, list)) else [result]
+        several = [each for each in several if each is not None] or several  # the loss of a model without targets
+        names = names or (["output"] if len(several) == 1 else [f"output_{i}" for i in range(len(several))])
+        if len(names) != len(several):
+            raise RecordError("other names than results", expected=f"{len(several)} names", got=str(list(names)))
+        named = dict(zip(names, several, strict=True))
+    for name, tensor in named.items():
+        if not hasattr(tensor, "_recorded"):
+            raise RecordError(
+                f"result '{name}' is no tensor", got=type(tensor).__name__, expected="tensors, or a dict of them"
+            )
+    return named

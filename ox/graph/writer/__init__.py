@@ -1,0 +1,4 @@
+"""Graphs as ONNX files.
+
+Imports ox.graph and ox.core only.
+"""

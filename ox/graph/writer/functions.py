@@ -1,0 +1,72 @@
+"""Bodies for what is not an `ai.onnx` operator, or not yet: each distinct call becomes one function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ox.core import operator
+from ox.core.operator import OPS
+from ox.graph.ir import Array, Graph, Node, Value
+from ox.graph.passes.cleanup import fold_constants, remove_dead
+from ox.graph.record.recording import record
+from ox.graph.writer import opset as opsets
+
+
+def functions_of(graph: Graph, opset: int) -> tuple[dict[str, Graph], dict[Node, str]]:
+    """The bodies by function name, and which one each node calls. Calls that differ only in values share one.
+
+    Functions stand for the operators of the domain ``ox``, and for those that `opset` lacks and that have an expansion.
+    """
+    functions: dict[str, Graph] = {}
+    calls: dict[Node, str] = {}
+    names: dict[Any, str] = {}
+    expandable = opsets.expandable(graph)
+    for node in graph.all_nodes():
+        known: dict[Value, Array] = {}
+        if node.domain != "ox":
+            if node not in expandable or not opsets.obstacle(node, opset):
+                continue
+            known = expandable[node]
+        key = (
+            node.op_type,
+            len(node.outputs),
+            repr(sorted(node.attributes.items())),
+            tuple(None if v is None else (v.dtype, len(v.shape or ())) for v in node.inputs),
+            tuple(array.tobytes() for array in known.values()),
+        )
+        if key not in names:
+            # with a prefix, because onnx.reference ignores the domain for names of ai.onnx
+            name = f"Ox{node.op_type}"
+            name = name if name not in functions else f"{name}_{len(functions)}"
+            names[key], functions[name] = name, body_of(node, known)
+        calls[node] = names[key]
+    return functions, calls
+
+
+def body_of(node: Node, known: dict[Value, Array]) -> Graph:
+    """Record the operator's body for inputs of these types and ranks, every size open; the known ones have values."""
+    op: Any = OPS[node.key]
+    body = op.body if node.domain else op.expanded
+    inputs = {
+        f"input_{i}": operator.make_tensor(np.zeros(v.shape or (), v.dtype))
+        for i, v in enumerate(node.inputs)
+        if v is not None
+    }
+    places = [i for i, v in enumerate(node.inputs) if v is not None]
+
+    def run(*given: Any) -> Any:
+        arguments: list[Any] = [None] * len(node.inputs)
+        for i, tensor in zip(places, given, strict=True):
+            value: Any = node.inputs[i]
+            arguments[i] = operator.make_tensor(known[value]) if value in known else tensor
+        result = body(*arguments, **node.attributes)
+        return result[: len(node.outputs)] if isinstance(result, tuple) else result
+
+    dims = {name: [f"{name}_{axis}" for axis in range(t.array.ndim)] for name, t in inputs.items()}
+    recorded = record(run, inputs, dims=dims)
+    remove_dead(recorded)
+    fold_constants(recorded)
+    remove_dead(recorded)
+    return recorded

@@ -1,0 +1,120 @@
+"""Which opsets can write a node: an attribute that the target lacks may only be at its default."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import onnx
+from onnx import defs
+
+from ox.core.operator import OPS
+from ox.errors import ExportError
+from ox.graph.ir import Array, Graph, Node, Value
+
+LOWEST = 21  # by default; the opset argument may select an older one
+LOWEST_ALLOWED = 13
+NEWEST = defs.onnx_opset_version()
+HIGHEST = min(26, NEWEST)  # 26 is where ONNX Runtime 1.31 stops
+DOMAINS = ("", "ai.onnx")
+
+
+def schema_of(node: Node, opset: int) -> Any:
+    """The operator's schema at an opset, or None where it does not exist yet."""
+    try:
+        return defs.get_schema(node.op_type, opset, "")
+    except defs.SchemaError:
+        return None
+
+
+def default_of(schema: Any, name: str) -> Any:
+    """A schema's default for an attribute, as a Python value; None when there is none."""
+    value = schema.attributes[name].default_value
+    if not value.name:
+        return None
+    value = onnx.helper.get_attribute_value(value)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def obstacle(node: Node, opset: int) -> str | None:
+    """Why `opset` cannot express the node; None when it can."""
+    if node.domain not in DOMAINS:
+        return None
+    schema = schema_of(node, opset)
+    if schema is None:
+        return f"{node.op_type} does not exist in opset {opset}"
+    if len(node.inputs) - node.captured > schema.max_input or len(node.outputs) > schema.max_output:
+        return f"{node.op_type} takes fewer inputs or outputs in opset {opset}"
+    newest = defs.get_schema(node.op_type)
+    for name, value in node.attributes.items():
+        if name not in schema.attributes and not same_default(value, default_of(newest, name)):
+            return f"{node.op_type} has no attribute {name} in opset {opset}"
+    types = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    for given, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
+        for i, value in enumerate(given[: len(given) - node.captured] if given is node.inputs else given):
+            parameter = formal[min(i, len(formal) - 1)]
+            allowed = types.get(parameter.type_str, [parameter.type_str])
+            if value is not None and value.dtype is not None and type_name(value.dtype) not in allowed:
+                return f"{node.op_type} does not take {value.dtype} in opset {opset}"
+    return None
+
+
+def type_name(dtype: Any) -> str:
+    """``tensor(float)``: an element type as ONNX schemas spell it."""
+    name = str(dtype)
+    return f"tensor({ {'float32': 'float', 'float64': 'double'}.get(name, name) })"
+
+
+def same_default(value: Any, default: Any) -> bool:
+    """Whether a value is the schema's default; ONNX stores floats in single precision."""
+    if isinstance(value, float) and isinstance(default, float):
+        return abs(value - default) <= 1e-6 * abs(default)
+    return value is None or bool(value == default)
+
+
+def check_range(wanted: int | None) -> None:
+    """Raise ExportError for an opset that ox does not write."""
+    if wanted is not None and not LOWEST_ALLOWED <= wanted <= HIGHEST:
+        raise ExportError(
+            f"opset {wanted} is out of range",
+            expected=f"{LOWEST_ALLOWED} to {HIGHEST} (ONNX Runtime runs up to {HIGHEST})",
+            hint=f"--opset {LOWEST}, which every live runtime reads",
+        )
+
+
+def expandable(graph: Graph) -> dict[Node, dict[Value, Array]]:
+    """The nodes that a function of older operators can stand for, each with those of its inputs that the function
+    holds: host inputs, which must be numbers of the graph."""
+    found: dict[Node, dict[Value, Array]] = {}
+    for node in graph.nodes:
+        for _, inside in node.subgraphs():
+            found.update(expandable(inside))
+        op = OPS.get(node.key)
+        if op is not None and op.expanded is not None:
+            host = [v for i, v in enumerate(node.inputs) if v is not None and op.schema.input_at(i).host]
+            if all(v in graph.constants for v in host):
+                found[node] = {v: graph.constants[v] for v in host}
+    return found
+
+
+def select_opset(graph: Graph, wanted: int | None) -> int:
+    """The opset to write: the wanted one if every node fits it, else the lowest from 21 that they all fit, or where
+    there is none, the lowest that they fit once some stand for functions.
+
+    Raises:
+        ExportError: out of range, or a node that the wanted opset cannot express (operator and line are named).
+    """
+    check_range(wanted)
+    candidates = range(LOWEST, HIGHEST + 1) if wanted is None else [wanted]
+    free: Container[Node] = ()
+    for free in ((), expandable(graph)):
+        for opset in candidates:
+            first = next((n for n in graph.all_nodes() if n not in free and obstacle(n, opset)), None)
+            if first is None:
+                return opset
+    assert first is not None
+    raise ExportError(
+        f"{obstacle(first, opset)}",
+        where=first.place or None,
+        hint="a higher --opset" if wanted is not None else "another element type",
+    )

@@ -1,0 +1,174 @@
+"""Clipping gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from ox import ops
+from ox.core.constants import scalar, scalar_like
+from ox.core.mode import MODE, switch_mode
+from ox.core.promotion import cast
+from ox.errors import GradientError
+from ox.sparse.tensor import SparseTensor
+from ox.tensors.tensor import Tensor, make_tensor
+
+
+def _with_grad(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    chosen = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p for p in chosen if p.grad is not None]
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale gradients so that their norm, over all together, is at most `max_norm`. `torch.nn.utils.clip_grad_norm_`.
+
+    Args:
+        norm_type: of the norm, inf and -inf too; not 0.
+        error_if_nonfinite: raise GradientError for a norm that is infinite or NaN, and change nothing.
+        foreach: has no effect.
+
+    Returns:
+        The norm before, a tensor of no dimensions.
+    """
+    tensors = _with_grad(parameters)
+    total = get_total_norm([p.grad for p in tensors], norm_type, error_if_nonfinite)  # type: ignore[misc]
+    clip_grads_with_norm_(tensors, max_norm, total)
+    return total
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all elements of all tensors together. `torch.nn.utils.get_total_norm`; arguments as there."""
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    chosen = [t.coalesce().values() if isinstance(t, SparseTensor) else t for t in given]
+    if not chosen:
+        return make_tensor(np.zeros((), np.float32))
+    with switch_mode(grad=False):
+        total = _fast_norm(chosen, norm_type) if _eager(chosen) else None
+        if total is None:
+            total = total_norm(chosen, float(norm_type))
+    if error_if_nonfinite and MODE.get().recording is None and not np.isfinite(float(total.array)):
+        names = [i for i, g in enumerate(chosen) if not np.isfinite(np.asarray(g).sum())]
+        raise GradientError(
+            "the norm of the gradients is not finite",
+            expected="a finite norm",
+            got=f"{float(total.array)}, from parameters {names[:8]}",
+            hint="a smaller learning rate, or look at the loss",
+        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale gradients by max_norm / total_norm where that is below 1. `torch.nn.utils.clip_grads_with_norm_`."""
+    tensors = _dense(_with_grad(parameters), lambda g: g * min(float(max_norm) / (float(total_norm.array) + 1e-6), 1.0))
+    with switch_mode(grad=False):
+        if _eager([p.grad for p in tensors]):  # type: ignore[misc]
+            factor = min(float(max_norm) / (float(total_norm.array) + 1e-6), 1.0)
+            if factor != 1:
+                _scale(tensors, factor)
+            return
+        kind = total_norm.array.dtype
+        factor_tensor = ops.Min(ops.Div(scalar(float(max_norm), kind), total_norm + 1e-6), scalar(1.0, kind))
+        for p in tensors:
+            grad: Any = p.grad
+            p.grad = ops.Mul(grad, cast(factor_tensor, grad.array.dtype))
+
+
+def _dense(parameters: list[Tensor], clip: Callable[[Any], Any]) -> list[Tensor]:
+    """Those with ordinary gradients; sparse ones are replaced by what `clip` makes of them."""
+    for p in parameters:
+        if isinstance(p.grad, SparseTensor):
+            p.grad = clip(p.grad.detach())
+    return [p for p in parameters if not isinstance(p.grad, SparseTensor)]
+
+
+def _eager(tensors: list[Tensor]) -> bool:
+    return MODE.get().recording is None and all(isinstance(t.array, np.ndarray) for t in tensors)
+
+
+def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
+    """The 2-norm of float32 or float64 gradients in one pass each, without temporaries; None for others."""
+    arrays = [t.array for t in tensors]
+    if norm_type != 2 or any(a.dtype.kind != "f" or a.dtype.itemsize < 4 for a in arrays):
+        return None
+    squares = 0.0
+    with np.errstate(all="ignore"):
+        for a in arrays:
+            flat = a.reshape(-1)
+            squares += float(np.dot(flat, flat))
+    return make_tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
+
+
+def _scale(tensors: list[Tensor], factor: float) -> None:
+    """Gradients times a number: in place, but where two share memory or it cannot be written."""
+    grads: list[Any] = [p.grad for p in tensors]
+    owners = [_owner(g.array) for g in grads]
+    shared = {owner for owner, count in Counter(owners).items() if count > 1}
+    for p, grad, owner in zip(tensors, grads, owners, strict=True):
+        if owner in shared or not grad.array.flags.writeable:
+            p.grad = ops.Mul(grad, scalar(factor, grad.array.dtype))
+            continue
+        with np.errstate(invalid="ignore"):  # an infinite gradient, which a GradScaler skips afterwards
+            np.multiply(grad.array, factor, out=grad.array)
+        version = grad._shared_version()
+        version[0] += 1
+        version[1] = "clip_grad_norm_"
+
+
+def _owner(array: Any) -> int:
+    """The array whose memory this is, by id."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return id(array)
+
+
+def total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
+    """The norm of all tensors as one vector, in operators."""
+    sizes = [ops.Abs(t) for t in tensors]
+    if norm_type == inf:
+        return ops.Max(*[ops.ReduceMax(a, keepdims=0) for a in sizes])
+    if norm_type == -inf:
+        return ops.Min(*[ops.ReduceMin(a, keepdims=0) for a in sizes])
+    if not norm_type:
+        raise GradientError(f"norm_type {norm_type} is no norm", expected="1, 2, inf, ...")
+    parts = [ops.ReduceSum(_power(a, norm_type), keepdims=0) for a in sizes]
+    total = parts[0]
+    for part in parts[1:]:
+        total = ops.Add(total, cast(part, total.array.dtype))
+    return ops.Sqrt(total) if norm_type == 2 else _power(total, 1 / norm_type)
+
+
+def _power(x: Tensor, exponent: float) -> Tensor:
+    if exponent in (1, 2):
+        return x if exponent == 1 else ops.Mul(x, x)
+    return ops.Pow(x, scalar(exponent, x.array.dtype))
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+    """Limit every element of the gradients to ±clip_value. `torch.nn.utils.clip_grad_value_`."""
+    with switch_mode(grad=False):
+        for p in _dense(
+            _with_grad(parameters), lambda g: g.coalesce()._with(g.coalesce().values().clamp(-clip_value, clip_value))
+        ):
+            grad: Any = p.grad
+            clipped = ops.Clip(grad, scalar_like(-clip_value, grad), scalar_like(clip_value, grad))
+            if MODE.get().recording is None:
+                grad.assign(clipped, "clip_grad_value_")  # in place: other references to the gradient see it
+            else:
+                p.grad = clipped

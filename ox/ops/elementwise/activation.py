@@ -1,0 +1,170 @@
+"""Activations: Relu Tanh Sigmoid Erf Gelu Softmax LogSoftmax Hardmax."""
+
+from math import pi, sqrt
+
+from ox.core.constants import axes_tensor, constant
+from ox.core.function import function
+from ox.core.operator import operator
+from ox.core.tensor import TensorBase
+from ox.core.types import XP, T
+from ox.core.upcast import in_float32
+from ox.dtypes import FLOATS, SIGNED
+from ox.errors import ArgumentError
+from ox.ops.elementwise.arithmetic import Add, Exp, Mul, Neg, Sub
+from ox.ops.elementwise.comparison import LessOrEqual, Where, nothing
+from ox.ops.elementwise.erf import erf
+from ox.ops.reduce.reduction import ReduceSum
+
+__all__ = ["Erf", "Gelu", "Hardmax", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"]
+
+
+@operator("Y", T=(*FLOATS, *SIGNED), amp="widest", batching="pointwise")
+def Relu(xp: XP, X: T) -> T:
+    """max(X, 0); its gradient at 0 is 0. ONNX Relu."""
+    return xp.maximum(X, X.dtype.type(0))
+
+
+@Relu.gradient("X")
+def _(g: TensorBase, Y: TensorBase) -> TensorBase:
+    zero = constant(0, g)
+    return Where(LessOrEqual(Y, zero), zero, g)
+
+
+@operator("output", T=FLOATS, amp="widest", batching="pointwise")
+def Tanh(xp: XP, input: T) -> T:
+    """Hyperbolic tangent. ONNX Tanh."""
+    return xp.tanh(input)
+
+
+@Tanh.gradient("input")
+def _(g: TensorBase, output: TensorBase) -> TensorBase:
+    return Mul(g, Sub(constant(1, g), Mul(output, output)))
+
+
+@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@in_float32
+def Sigmoid(xp: XP, X: T) -> T:
+    """1 / (1 + exp(-X)). ONNX Sigmoid."""
+    y = xp.asarray(xp.negative(X))
+    xp.exp(y, out=y)
+    y += 1
+    return xp.reciprocal(y, out=y)
+
+
+@Sigmoid.gradient("X")
+def _(g: TensorBase, Y: TensorBase) -> TensorBase:
+    return Mul(g, Sub(Y, Mul(Y, Y)))
+
+
+@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@in_float32
+def Erf(xp: XP, input: T) -> T:
+    """The error function, 2/sqrt(pi) times the integral of exp(-t²) from 0. ONNX Erf."""
+    return erf(xp, input)
+
+
+@Erf.gradient("input")
+def _(g: TensorBase, input: TensorBase) -> TensorBase:
+    return Mul(Mul(g, constant(2 / sqrt(pi), g)), Exp(Neg(Mul(input, input))))
+
+
+@operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
+@in_float32
+def Gelu(xp: XP, X: T, *, approximate: str = "none") -> T:
+    """X times the normal distribution function of X; `approximate="tanh"` for the formula with tanh. ONNX Gelu."""
+    if approximate == "none":
+        y = erf(xp, X * X.dtype.type(sqrt(0.5)))
+    elif approximate == "tanh":
+        y = xp.asarray(xp.multiply(X, X))
+        y *= CUBE
+        y += 1
+        y *= X
+        y *= SLOPE
+        xp.tanh(y, out=y)
+    else:
+        raise ArgumentError(
+            f"Gelu does not know the approximation {approximate!r}", expected="'none' or 'tanh'", got=repr(approximate)
+        )
+    y += 1
+    y *= X
+    y *= 0.5
+    return y
+
+
+SLOPE, CUBE = sqrt(2 / pi), 0.044715
+
+
+@Gelu.gradient("X")
+def _(g: TensorBase, X: TensorBase, approximate: str) -> TensorBase:
+    return GeluGradient(g, X, approximate=approximate)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def GeluGradient(g: T, X: T, *, approximate: str = "none") -> T:
+    """g times the slope of Gelu at X."""
+    one = constant(1, g)
+    if approximate == "none":
+        u = Mul(X, constant(sqrt(0.5), g))
+        slope = Mul(Mul(u, Exp(Neg(Mul(u, u)))), constant(2 / sqrt(pi), g))
+        total = Add(Add(Erf(u), slope), one)
+    else:
+        square = Mul(X, X)
+        t = Tanh(Mul(Mul(X, constant(SLOPE, g)), Add(Mul(square, constant(CUBE, g)), one)))
+        inner = Mul(Mul(X, constant(SLOPE, g)), Add(Mul(square, constant(3 * CUBE, g)), one))
+        total = Add(Add(t, one), Mul(Sub(one, Mul(t, t)), inner))
+    return Mul(Mul(g, constant(0.5, g)), total)
+
+
+@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
+@in_float32
+def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
+    """exp(input) normalised to sum 1 along an axis. ONNX Softmax."""
+    if not input.size:
+        return input.copy()
+    y = xp.asarray(input - input.max(axis=axis, keepdims=True))
+    xp.exp(y, out=y)
+    y /= y.sum(axis=axis, keepdims=True)
+    return y
+
+
+@Softmax.gradient("input")
+def _(g: TensorBase, output: TensorBase, axis: int) -> TensorBase:
+    return SoftmaxGradient(g, output, axis=axis)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def SoftmaxGradient(g: T, Y: T, *, axis: int = -1) -> T:
+    """What arrives at Softmax's input when g arrives at its output Y."""
+    product = Mul(g, Y)
+    return Sub(product, Mul(Y, ReduceSum(product, axes_tensor([axis]), keepdims=1)))
+
+
+@operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
+@in_float32
+def LogSoftmax(xp: XP, input: T, *, axis: int = -1) -> T:
+    """log(Softmax(input)), computed without the quotient. ONNX LogSoftmax."""
+    if not input.size:
+        return input.copy()
+    y = xp.asarray(input - input.max(axis=axis, keepdims=True))
+    y -= xp.log(xp.exp(y).sum(axis=axis, keepdims=True))
+    return y
+
+
+@LogSoftmax.gradient("input")
+def _(g: TensorBase, output: TensorBase, axis: int) -> TensorBase:
+    return Sub(g, Mul(Exp(output), ReduceSum(g, axes_tensor([axis]), keepdims=1)))
+
+
+@operator("output", T=FLOATS, amp="widest", batching="axis")
+def Hardmax(xp: XP, input: T, *, axis: int = -1) -> T:
+    """1 at the first greatest value along an axis, else 0; its gradient is 0. ONNX Hardmax."""
+    if not input.size:
+        return input.copy()
+    axis %= input.ndim
+    places = xp.arange(input.shape[axis]).reshape([-1, *[1] * (input.ndim - axis - 1)])
+    return (places == xp.expand_dims(input.argmax(axis=axis), axis)).astype(input.dtype)
+
+
+@Hardmax.gradient("input")
+def _(g: TensorBase) -> TensorBase:
+    return nothing(g)

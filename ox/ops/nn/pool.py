@@ -1,0 +1,202 @@
+"""Pooling under a moving window: MaxPool AveragePool."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ox.core.broadcast import reshape_to
+from ox.core.constants import axes_tensor, ones, zeros
+from ox.core.operator import OPS, operator
+from ox.core.tensor import TensorBase, TensorType
+from ox.core.types import XP, Array, Int64, T
+from ox.core.upcast import downcast, in_float32
+from ox.dtypes import FLOATS, HALF_TYPES, int8, uint8
+from ox.errors import ShapeError
+from ox.ops.index.gather import ScatterElements, product_of
+from ox.ops.nn.window import Ints, Window, pad_to, padded
+
+__all__ = ["AveragePool", "MaxPool"]
+
+
+def ceil_padding(window: Window, sizes: Ints) -> tuple[list[int], list[tuple[Any, Any]]]:
+    """How many places, and pads under which the window stays inside: at the end as many as its last place needs."""
+    places = window.outputs(sizes)
+    placed = window.padding(sizes)
+    needed = [
+        (before, (p - 1) * s + extent - n - before)
+        for p, s, extent, n, (before, _) in zip(places, window.strides, window.extents, sizes, placed, strict=True)
+    ]
+    return places, needed
+
+
+def spatial(name: str, X: Array, kernel: Ints) -> tuple[int, ...]:
+    if X.ndim != len(kernel) + 2:
+        raise ShapeError(
+            f"{name} with kernel_shape {list(kernel)} needs {len(kernel) + 2} dimensions", got=f"X {list(X.shape)}"
+        )
+    return X.shape[2:]
+
+
+@operator("Y Indices", T=(*FLOATS, int8, uint8), amp="widest", batching="images")
+def MaxPool(
+    xp: XP,
+    X: T,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+    outputs: int = 1,
+) -> tuple[T, Int64]:
+    """The largest value under a window over X [N, C, ...]; Indices says where it lay in the flattened X, with columns
+    before rows where storage_order is 1. ONNX MaxPool, `torch.nn.functional.max_pool2d`."""
+    window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    sizes = spatial("MaxPool", X, window.kernel)
+    places, around = ceil_padding(window, sizes)
+    half = X.dtype in HALF_TYPES
+    data = X.astype(np.float32) if half else X
+    lowest = -np.inf if X.dtype in FLOATS else np.iinfo(X.dtype).min
+    data = padded(xp, data, around, lowest)
+    best: Any = None
+    chosen: Any = None
+    for tap, where in window.taps(places):
+        values = data[(..., *where)]
+        if best is None:
+            best = values.copy()
+            if outputs > 1:
+                chosen = xp.empty(best.shape, np.int64)
+                chosen[...] = _positions(tap, window, places, around, sizes, storage_order, xp)
+        elif outputs > 1:
+            better = values > best
+            better |= (values != values) & (best == best)  # NaN wins, and the first one stays
+            xp.copyto(best, values, where=better)
+            here = _positions(tap, window, places, around, sizes, storage_order, xp)
+            xp.copyto(chosen, xp.broadcast_to(here, chosen.shape), where=better)
+        else:
+            xp.maximum(best, values, out=best)
+    Y = downcast(best, X.dtype) if half else best
+    if outputs > 1:
+        images = xp.arange(X.shape[0] * X.shape[1]) * prod(sizes)
+        chosen += images.reshape(*X.shape[:2], *[1] * len(sizes))
+        return Y, chosen
+    return Y
+
+
+def _positions(
+    tap: Ints, window: Window, places: Ints, around: Sequence[tuple[int, int]], sizes: Ints, storage_order: int, xp: XP
+) -> Array:
+    """The index of this tap in the flattened image for each window; inside the pads, the nearest element."""
+    rank = len(sizes)
+    total: Any = 0
+    order = range(rank) if not storage_order else range(rank - 1, -1, -1)
+    scale = prod(sizes)
+    for i in order:
+        scale //= max(1, sizes[i])
+        along = np.arange(places[i]) * window.strides[i] + (tap[i] * window.dilations[i] - around[i][0])
+        along = along.clip(0, sizes[i] - 1) * scale
+        total = total + along.reshape([-1 if j == i else 1 for j in range(rank)])
+    return xp.asarray(total)
+
+
+@MaxPool.gradient("X")
+def _(g: TensorBase, Indices: TensorBase, X_shape: tuple[int, ...], storage_order: int) -> TensorBase:
+    flat = ScatterElements(
+        zeros([product_of(X_shape)], g),
+        OPS["Reshape"](Indices, axes_tensor([-1])),
+        OPS["Reshape"](g, axes_tensor([-1])),
+        axis=0,
+        reduction="add",
+    )
+    if not storage_order:
+        return reshape_to(flat, X_shape)
+    rank = len(X_shape)
+    turned = reshape_to(flat, [*X_shape[:2], *X_shape[:1:-1]])
+    return OPS["Transpose"](turned, perm=[0, 1, *range(rank - 1, 1, -1)])
+
+
+@operator("Y", T=FLOATS, amp="widest", batching="images")
+@in_float32
+def AveragePool(
+    xp: XP,
+    X: T,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> T:
+    """The mean under a window over X [N, C, ...]; pads count only with count_include_pad. ONNX AveragePool,
+    `torch.nn.functional.avg_pool2d`."""
+    window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    sizes = spatial("AveragePool", X, window.kernel)
+    places, around = ceil_padding(window, sizes)
+    data = padded(xp, X, around)
+    total: Any = None
+    for _, where in window.taps(places):
+        if total is None:
+            total = data[(..., *where)].copy()
+        else:
+            total += data[(..., *where)]
+    if _always_full(window, count_include_pad):
+        total /= prod(window.kernel)
+        return total
+    counted = window.padding(sizes) if count_include_pad else [(0, 0)] * len(sizes)
+    for i, n in enumerate(sizes):
+        stand = np.arange(places[i]) * window.strides[i] - around[i][0]
+        taps = stand[:, None] + np.arange(window.kernel[i]) * window.dilations[i]
+        inside = ((taps >= -counted[i][0]) & (taps < n + counted[i][1])).sum(axis=1)
+        shape = [-1 if j == i else 1 for j in range(len(sizes))]
+        total /= xp.asarray(np.maximum(inside, 1).astype(X.dtype).reshape(shape))
+    return total
+
+
+def _always_full(window: Window, count_include_pad: int) -> bool:
+    """Whether every place of the window counts all its taps."""
+    if window.ceil and not window.same:
+        return False
+    return bool(count_include_pad) or not (window.same or any(window.pads))
+
+
+def spread(g: TensorType, window: Window, shape: Ints) -> TensorType:
+    """A cotangent of sums under a window over [N, C, ...] of `shape`, given to all that the window met."""
+    images = reshape_to(g, [shape[0] * shape[1], 1, *g.shape[2:]])
+    taps = ones([1, 1, *window.kernel], g)
+    met = OPS["ConvTranspose"](images, taps, strides=window.strides, dilations=window.dilations)
+    return reshape_to(pad_to(met, [-b for b, _ in window.padding(shape[2:])], shape[2:]), shape)
+
+
+@AveragePool.gradient("X")
+def _(
+    g: TensorBase,
+    X_shape: tuple[int, ...],
+    auto_pad: str,
+    ceil_mode: int,
+    count_include_pad: int,
+    dilations: Ints | None,
+    kernel_shape: Ints,
+    pads: Ints | None,
+    strides: Ints | None,
+) -> TensorBase:
+    window = Window(kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    sizes = X_shape[2:]
+    before = [b for b, _ in window.padding(sizes)]
+    if _always_full(window, count_include_pad):
+        g = g * (1 / prod(window.kernel))
+    else:
+        # how many taps count: the same window summed over ones
+        placed = window.padding(sizes)
+        counted = [n + b + e if count_include_pad else n for n, (b, e) in zip(sizes, placed, strict=True)]
+        fronts = [0 if count_include_pad else b for b in before]
+        covered = [(p - 1) * s + e for p, s, e in zip(g.shape[2:], window.strides, window.extents, strict=True)]
+        inside = pad_to(ones([1, 1, *counted], g), fronts, covered)
+        taps = ones([1, 1, *window.kernel], g)
+        g = g / OPS["Conv"](inside, taps, strides=window.strides, dilations=window.dilations)
+    return spread(g, window, X_shape)

@@ -1,0 +1,102 @@
+"""Attention as ox trains with it: a function of the domain ``ox`` whose forward and backward are one session each."""
+
+from ox.core.broadcast import sum_to
+from ox.core.constants import axes_tensor, constant
+from ox.core.function import function
+from ox.core.operator import OPS
+from ox.core.tensor import TensorBase, TensorType
+from ox.core.types import T2, T
+from ox.dtypes import FLOATS, bool_, float16
+from ox.ops.elementwise.activation import Softmax
+from ox.ops.elementwise.arithmetic import Add, Mul, Sub
+from ox.ops.elementwise.comparison import Where
+from ox.ops.reduce.reduction import ReduceSum
+
+__all__ = ["ScaledAttention"]
+
+
+@function("Y weights", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
+def ScaledAttention(
+    Q: T, K: T, V: T, bias: T = None, allowed: T2 = None, kept: T = None, *, scale: float = 1.0
+) -> tuple[T, T]:
+    """(weights·kept)·V, and the weights, which are softmax(scale·Q·Kᵀ + bias).
+
+    Q [..., T, E], K [..., S, E], V [..., S, F] with the same leading dimensions; bias, allowed and kept are broadcast
+    to [..., T, S].
+
+    Args:
+        allowed: where attention may go. A row that may go nowhere gives zeros.
+        kept: what dropout leaves, a factor without a gradient.
+    """
+    scores = OPS["MatMul"](Mul(Q, constant(scale, Q)), _turned(K))
+    if bias is not None:
+        scores = Add(scores, bias)
+    if allowed is not None:
+        # not -inf: a row that may go nowhere would become NaN, here and in its gradient
+        scores = Where(allowed, scores, constant(-1e30 if Q.dtype != float16 else -30000.0, Q))
+    weights = Softmax(scores, axis=-1)
+    if allowed is not None:
+        weights = Where(allowed, weights, constant(0, Q))
+    return OPS["MatMul"](weights if kept is None else Mul(weights, kept), V), weights
+
+
+def _turned(x: TensorType) -> TensorType:
+    """The last two axes swapped."""
+    rank = x.array.ndim
+    return OPS["Transpose"](x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@function("dQ dK dV", fused=True, T=FLOATS, amp="widest")
+def ScaledAttentionGradient(
+    g: T, Q: T, K: T, V: T, Y: T, weights: T, kept: T = None, *, scale: float = 1.0
+) -> tuple[T, T, T]:
+    """The gradients of Q, K and V where only Y was used."""
+    to_scores = _to_scores(g, V, Y, weights, kept, None)
+    to_v = OPS["MatMul"](_turned(weights if kept is None else Mul(weights, kept)), g)
+    return *_to_factors(to_scores, Q, K, scale), to_v
+
+
+def _to_scores(
+    g: TensorBase,
+    V: TensorBase,
+    Y: TensorBase,
+    weights: TensorBase,
+    kept: TensorBase | None,
+    g_weights: TensorBase | None,
+) -> TensorBase:
+    back = OPS["MatMul"](g, _turned(V))
+    back = back if kept is None else Mul(back, kept)
+    # a row of weights times its cotangents has the sum of the row of Y times its own, which is shorter
+    shared = ReduceSum(Mul(g, Y), axes_tensor([-1]), keepdims=1)
+    if g_weights is not None:
+        back = Add(back, g_weights)
+        shared = Add(shared, ReduceSum(Mul(g_weights, weights), axes_tensor([-1]), keepdims=1))
+    return Mul(weights, Sub(back, shared))
+
+
+def _to_factors(to_scores: TensorBase, Q: TensorBase, K: TensorBase, scale: float) -> tuple[TensorBase, TensorBase]:
+    factor = constant(scale, Q)
+    return OPS["MatMul"](to_scores, Mul(K, factor)), OPS["MatMul"](_turned(to_scores), Mul(Q, factor))
+
+
+@ScaledAttention.gradient("Q", "K", "V", "bias")
+def _(
+    g: TensorBase | None,
+    g_weights: TensorBase | None,
+    Q: TensorBase,
+    K: TensorBase,
+    V: TensorBase,
+    Y: TensorBase,
+    weights: TensorBase,
+    kept: TensorBase | None,
+    bias_shape: tuple[int, ...] | None,
+    scale: float,
+    needs: tuple[bool, ...],
+) -> tuple[TensorBase | None, ...]:
+    if g is not None and g_weights is None and not needs[3]:
+        return *ScaledAttentionGradient(g, Q, K, V, Y, weights, kept, scale=scale), None
+    g = Mul(Y, constant(0, Y)) if g is None else g
+    to_scores = _to_scores(g, V, Y, weights, kept, g_weights)
+    to_v = OPS["MatMul"](_turned(weights if kept is None else Mul(weights, kept)), g)
+    to_bias = sum_to(to_scores, bias_shape) if needs[3] and bias_shape is not None else None
+    return *_to_factors(to_scores, Q, K, scale), to_v, to_bias

@@ -1,0 +1,4 @@
+"""Quantization and integer products.
+
+Imports ox.core and ox.ops only; users take the operators from ox.ops.
+"""

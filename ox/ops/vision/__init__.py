@@ -1,0 +1,4 @@
+"""Operators on images: resizing, sampling, boxes.
+
+Imports ox.core and ox.ops only; users take the operators from ox.ops.
+"""

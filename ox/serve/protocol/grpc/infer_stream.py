@@ -1,0 +1,181 @@
+"""ModelStreamInfer: many requests over one call. They run concurrently; responses are sent in order.
+
+A failed request gets an error response and the stream continues; with `triton_grpc_error: true` in the metadata the
+call fails instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+from weakref import WeakSet
+
+from ox.errors import OxError, ServeError
+from ox.serve.protocol.grpc.inference import Inference, internal_error
+from ox.serve.protocol.grpc.response import stream_error, stream_response
+from ox.serve.protocol.grpc.wire import split_message
+from ox.serve.protocol.v2.pending import Pending
+from ox.serve.response_memory import Body, Buffers
+from ox.serve.transport.grpc.rpc import Rpc, error_status
+from ox.serve.transport.http.client_rate import buffers_full
+
+
+class InferStream:
+    """One call with its unanswered requests.
+
+    Args:
+        rpc: the call.
+        max_requests: the limit of concurrent requests; flow control makes the client wait.
+    """
+
+    def __init__(self, rpc: Rpc, max_requests: int) -> None:
+        self.rpc, self._max_requests = rpc, max_requests
+        self._requests: deque[StreamRequest] = deque()
+        self._first_before: StreamRequest | None = None  # the first unanswered request at the last check
+        self._half_closed = self._paused = self._finished = self._draining = False
+        self._fail_on_error = rpc.metadata.get(b"triton_grpc_error") == b"true"
+        rpc.on_half_close, rpc.on_cancel = self._on_half_close, self._cancel
+
+    def add(self, request: StreamRequest) -> None:
+        """Adds a request, whose response is sent in order."""
+        self._requests.append(request)
+        if len(self._requests) >= self._max_requests:
+            self._paused = True
+            self.rpc.pause()
+
+    def send_ready(self) -> None:
+        """Sends finished responses in order."""
+        turns, rpc = self._requests, self.rpc
+        while turns and turns[0].message and not self._finished:
+            turn = turns.popleft()
+            if turn.error_code and self._fail_on_error:
+                self._cancel()
+                rpc.fail(turn.error_code, turn.error_text)
+                return
+            rpc.send(turn.message)
+        if self._finished:
+            return
+        if self._half_closed and not turns:
+            self._finished = True
+            rpc.finish()
+        elif self._draining:
+            if not turns:
+                self._finished = True
+                rpc.fail(*error_status(ServeError("the server is stopping", status=503, hint="again in a moment")))
+        elif self._paused and len(turns) < self._max_requests:
+            self._paused = False
+            rpc.resume()
+
+    def shed_blocked(self) -> None:
+        """Under memory pressure: replaces responses that wait for an earlier one by errors."""
+        first = self._requests[0] if self._requests else None
+        blocked = first is not None and first is self._first_before and not first.message
+        self._first_before = first
+        for turn in list(self._requests) if blocked else ():
+            if isinstance(turn.message, Buffers):
+                turn.send_error(*error_status(buffers_full()))
+
+    def drain(self) -> None:
+        """Reads no more requests, answers the accepted ones, and ends."""
+        self._draining = True
+        if not self._finished:
+            self.rpc.pause()
+            self.send_ready()
+
+    def _on_half_close(self) -> None:
+        self._half_closed = True
+        self.send_ready()
+
+    def _cancel(self) -> None:
+        self._finished = True
+        for turn in self._requests:
+            if turn.job is not None:
+                turn.job.abandon()
+        self._requests.clear()
+
+
+class StreamRequest:
+    """One request of a stream; `message` is its response, b"" until it is finished."""
+
+    __slots__ = ("_stream", "error_code", "error_text", "id", "job", "message")
+
+    def __init__(self, stream: InferStream) -> None:
+        self._stream = stream
+        self.id = ""
+        self.message: Body = b""
+        self.error_code, self.error_text = 0, ""
+        self.job: StreamPending | None = None  # set while it runs
+
+    def respond(self, answer: Body) -> None:
+        self.job = None
+        self.message = stream_response(answer)
+        self._stream.send_ready()
+
+    def send_error(self, code: int, text: str) -> None:
+        self.job = None
+        self.error_code, self.error_text = code, text
+        self.message = stream_error(text, self.id)
+        self._stream.send_ready()
+
+
+class StreamPending(Pending[StreamRequest, Body]):
+    """A request of a stream in progress."""
+
+    __slots__ = ()
+
+    def encode(self) -> Body:
+        return self.write(self.request, self.outputs)
+
+    def send(self, answer: Body) -> None:
+        self.client.respond(answer)
+
+    def send_error(self, error: OxError) -> None:
+        self.client.send_error(*error_status(error))
+
+    def send_internal_error(self) -> None:
+        self.client.send_error(*internal_error())
+
+
+class InferStreams:
+    """ModelStreamInfer.
+
+    Args:
+        inference: runs the requests.
+        max_requests: the limit of concurrent requests per stream.
+    """
+
+    def __init__(self, inference: Inference, max_requests: int) -> None:
+        self._inference, self._max_requests = inference, max_requests
+        self._streams: WeakSet[InferStream] = WeakSet()
+
+    def drain(self) -> None:
+        """Ends all streams."""
+        for stream in list(self._streams):
+            stream.drain()
+
+    def shed_blocked(self) -> None:
+        """See `InferStream.shed_blocked`; called about every second under memory pressure."""
+        for stream in list(self._streams):
+            stream.shed_blocked()
+
+    def receive(self, body: bytes, rpc: Rpc) -> None:
+        """One message of a stream."""
+        stream = rpc.state
+        if not isinstance(stream, InferStream):
+            rpc.state = stream = InferStream(rpc, self._max_requests)
+            self._streams.add(stream)
+        inference, received = self._inference, perf_counter()
+        turn = StreamRequest(stream)
+        stream.add(turn)
+        try:
+            parts = split_message(body)
+            turn.id = parts.id
+            request = inference.read(body, parts, rpc, received)
+            turn.job = StreamPending(
+                request, request.writer_state.model, inference.write, turn, received, rpc.metadata, rpc.deadline
+            )
+            turn.job.submit()
+        except OxError as error:
+            turn.send_error(*error_status(error))
+        except Exception:
+            turn.send_error(*internal_error())

@@ -1,0 +1,191 @@
+"""The OpenAPI document at /openapi.json: all calls, and the request format of each loaded model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from ox._version import __version__
+from ox.graph.contract import DTYPES, Array, TensorInfo, dtype_name
+from ox.serve.protocol.rest.routing import Route
+from ox.serve.repository.model import Model
+
+Document = dict[str, Any]
+MAX_SAMPLE_ELEMENTS = 1024  # elements of a golden sample
+ERROR = {"description": "What is wrong, what was expected, what to try", "content": {}}
+ABOUT = """The Open Inference Protocol V2 with Triton's extensions. Tensors are sent as JSON, or as raw bytes after \
+the JSON: then the header Inference-Header-Content-Length is the length of the JSON, and the parameter \
+binary_data_size of each tensor is its number of bytes. If the header is 0, there is no JSON and \
+the body is the only input."""
+LENGTH = {
+    "name": "Inference-Header-Content-Length",
+    "in": "header",
+    "description": "Length of the JSON in bytes; absent without binary tensors, 0 without JSON",
+    "schema": {"type": "integer", "minimum": 0},
+}
+
+
+def openapi(models: Iterable[Model], table: Sequence[Route]) -> Document:
+    """The OpenAPI 3.1 document of a table of routes; its paths are relative to its own URL."""
+    paths: Document = {}
+    for model in models:
+        for route in table:
+            if route.each_model:
+                path = route.path.format(model=quote(model.name), version=model.version)
+                paths[path] = {route.method.lower(): _inference(model, path)}
+    for route in table:
+        if not (route.each_model or route.undocumented):
+            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "ox", "version": __version__, "description": ABOUT},
+        "servers": [{"url": "."}],
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _object({"error": {"type": "string"}})},
+            "responses": {"Error": {**ERROR, "content": _json({"$ref": "#/components/schemas/Error"})}},
+        },
+    }
+
+
+def _operation(route: Route) -> Document:
+    names = re.findall(r"{(\w+)}", route.path)
+    operation: Document = {
+        "operationId": _identifier(f"{route.method} {route.path}"),
+        "summary": route.about,
+        "responses": {
+            "200": {"description": "Done"}
+            if route.reply is None
+            else {"description": "The response", "content": _json({})},
+            "default": {"$ref": "#/components/responses/Error"},
+        },
+    }
+    if route.reply:
+        operation["responses"]["200"]["content"] = _json(_object(route.reply))
+        if "ready" in route.reply:
+            error = {"$ref": "#/components/schemas/Error"}
+            content = _json({"anyOf": [_object(route.reply), error]})
+            operation["responses"]["400"] = {"description": "Not ready", "content": content}
+    if names:
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+    if route.request:
+        operation["requestBody"] = {"content": _json({"type": "object", "properties": route.request})}
+    return operation
+
+
+def _inference(model: Model, path: str) -> Document:
+    examples = _examples(model)
+    request = _object(
+        {"inputs": _tensors(model.inputs)}, "inputs", id={"type": "string"}, outputs=_requested_outputs(model)
+    )
+    request["properties"]["parameters"] = {"type": "object"}
+    reply = _object(
+        {"model_name": {"const": model.name}, "model_version": {"const": model.version}},
+        id={"type": "string"},
+        outputs=_tensors(model.outputs),
+    )
+    raw = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "operationId": _identifier(path),
+        "summary": f"Runs {model.name}",
+        "parameters": [LENGTH],
+        "requestBody": {
+            "required": True,
+            "content": {**_json(request, examples[0]), "application/octet-stream": raw},
+        },
+        "responses": {
+            "200": {
+                "description": "The outputs",
+                "content": {**_json(reply, examples[1]), "application/octet-stream": raw},
+            },
+            "default": {"$ref": "#/components/responses/Error"},
+        },
+    }
+
+
+def _tensors(infos: Iterable[TensorInfo]) -> Document:
+    schemas = [_tensor(info) for info in infos]
+    return {"type": "array", "items": {"oneOf": schemas} if schemas else False, "maxItems": len(schemas)}
+
+
+def _tensor(info: TensorInfo) -> Document:
+    sizes = [{"const": size} if isinstance(size, int) else _size(size) for size in info.dims]
+    count = len(sizes)
+    shape: Document = {"type": "array", "minItems": count, "maxItems": count}
+    if sizes:
+        shape |= {"prefixItems": sizes}
+    schema = _object(
+        {"name": {"const": info.name}, "shape": shape, "datatype": {"const": info.dtype}},
+        data={"type": "array", "description": "in row-major order; flat, or nested like the shape"},
+        parameters={"type": "object"},
+    )
+    schema["properties"]["data"] |= {"items": {"anyOf": [_element(info.dtype), {"type": "array"}]}}
+    if info.dtype == "BF16":
+        del schema["properties"]["data"]
+    if info.meaning is not None:
+        schema["description"] = info.meaning
+    return schema
+
+
+def _size(name: str | None) -> Document:
+    schema: Document = {"type": "integer", "minimum": 0}
+    return schema if name is None else schema | {"description": name}
+
+
+def _element(dtype: str) -> Document:
+    if dtype in ("BOOL", "BYTES"):
+        return {"type": "boolean" if dtype == "BOOL" else "string"}
+    if DTYPES[dtype].kind in "iu":
+        bounds = np.iinfo(DTYPES[dtype])
+        return {"type": "integer", "minimum": int(bounds.min), "maximum": int(bounds.max)}
+    return {"type": "number"}
+
+
+def _requested_outputs(model: Model) -> Document:
+    names = [info.name for info in model.outputs]
+    entry = _object({"name": {"enum": names}}, parameters={"type": "object"}) if names else False
+    return {"type": "array", "items": entry, "description": "default: all outputs"}
+
+
+def _examples(model: Model) -> tuple[Document | None, Document | None]:
+    """A golden sample as example request and response, if it is small and JSON can represent it."""
+    for sample in model.samples:
+        arrays = [*sample.inputs.values(), *sample.outputs.values()]
+        if sum(array.size for array in arrays) <= MAX_SAMPLE_ELEMENTS and all(map(_fits_json, arrays)):
+            reply = {"model_name": model.name, "model_version": model.version, "outputs": _data(sample.outputs)}
+            return {"inputs": _data(sample.inputs)}, reply
+    return None, None
+
+
+def _fits_json(array: Array) -> bool:
+    return array.dtype.kind in "biuO" or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
+
+
+def _data(arrays: Mapping[str, Array]) -> list[Document]:
+    return [
+        {"name": name, "shape": list(array.shape), "datatype": dtype_name(array.dtype), "data": array.ravel().tolist()}
+        for name, array in arrays.items()
+    ]
+
+
+def _object(required: Document, *also: str, **optional: Any) -> Document:
+    """The schema of an object; the fields of `required`, and those named in `also`, are required."""
+    names = list(dict.fromkeys([*required, *also]))
+    return {"type": "object", "properties": {**required, **optional}, "required": names}
+
+
+def _json(schema: Document, example: Document | None = None) -> Document:
+    media: Document = {"schema": schema}
+    if example is not None:
+        media["example"] = example
+    return {"application/json": media}
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text).strip("_").lower()

@@ -1,0 +1,148 @@
+"""A route: method, path, required permission and handler. The tree that finds routes by path.
+
+`ox.serve.protocol.rest.routes` has the table of all routes. The router, admission and the OpenAPI document read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ox.serve.access.permission import ALL, Permission
+from ox.serve.config.request_limits import RequestLimits
+from ox.serve.response_memory import Body
+from ox.serve.service import Service
+from ox.serve.transport.http import JSON, Exchange
+
+ANY = "*"  # the method of a path that returns 404; the table has it for its permission
+READ = Permission("read")
+PathParameters = dict[str, str]  # the values of the {parameters} in a path
+Fields = dict[str, Any]  # JSON schemas of an object's fields by name
+
+
+class Reply(NamedTuple):
+    """A complete response."""
+
+    body: Body = b""
+    content_type: bytes = JSON
+    headers: bytes = b""  # header lines, each with its CRLF
+    status: int = 200
+
+
+class Context(Protocol):
+    """What handlers use of the server."""
+
+    service: Service
+    limits: RequestLimits
+    table: Sequence[Route]
+
+    def infer(self, exchange: Exchange, name: str, version: str) -> None:
+        """Submits an inference request; the response is sent later."""
+
+
+HandlerResult = Reply | Awaitable[Reply] | None  # None: the handler calls `exchange.reply` itself
+Handler = Callable[[Context, Exchange, PathParameters], HandlerResult]
+
+
+class Route(NamedTuple):
+    """One method of one path.
+
+    Args:
+        method: GET (also serves HEAD), POST or ANY.
+        path: with {parameters}; {model} is the model that the permission is about.
+        permission: None for public routes.
+        handler: returns or sends the response.
+        about: the summary in the OpenAPI document.
+        request: JSON schemas of the fields of the body.
+        reply: JSON schemas of the fields of the response, {} for any JSON; None for an empty response.
+        each_model: the OpenAPI document lists it once per model, with the model's tensors.
+        undocumented: the reason why the OpenAPI document leaves it out.
+    """
+
+    method: str
+    path: str
+    permission: Permission | None
+    handler: Handler
+    about: str = ""
+    request: Fields | None = None
+    reply: Fields | None = None
+    each_model: bool = False
+    undocumented: str = ""
+
+
+class RouteNode:
+    """A node of the path tree: the routes of its path, and its children."""
+
+    __slots__ = ("children", "parameter", "parameter_child", "routes")
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Route] = {}  # by method
+        self.children: dict[str, RouteNode] = {}  # by the next path segment
+        self.parameter = ""  # name of a parameter as the next segment
+        self.parameter_child: RouteNode | None = None  # the child for that parameter
+
+    def add_child(self, part: str) -> RouteNode:
+        """The child for a segment of a route's path, created if missing."""
+        if not part.startswith("{"):
+            return self.children.setdefault(part, RouteNode())
+        if self.parameter_child is None:
+            self.parameter, self.parameter_child = part[1:-1], RouteNode()
+        return self.parameter_child
+
+
+class Routes:
+    """Finds routes by the segments of a path (`ox.serve.protocol.rest.target`)."""
+
+    def __init__(self, table: Iterable[Route]) -> None:
+        self._root = RouteNode()
+        for route in table:
+            branch = self._root
+            for part in route.path.removeprefix("/").split("/"):
+                branch = branch.add_child(part)
+            branch.routes[route.method] = route
+
+    def find(self, parts: list[str]) -> tuple[dict[str, Route], PathParameters] | None:
+        """The routes of a path by method, and its path parameters; None for an unknown path."""
+        return _find(self._root, parts, 0, {})
+
+    def permission(self, method: str, parts: list[str]) -> Permission | None:
+        """The permission that a request needs; None for public routes.
+
+        An unknown path or method changes nothing, so it never needs "manage". An unknown path needs "read" of the model
+        in it, or of all models. An unknown method of a known path needs the permission of the path, or "read" in place
+        of "manage".
+        """
+        found = self.find(parts)
+        if found is None:
+            return READ._replace(model=self._model(parts))
+        routes, names = found
+        route = routes.get("GET" if method == "HEAD" else method)
+        permission = (route or next(iter(routes.values()))).permission
+        if permission is None:  # public for reading only
+            return READ if route is None and method == "POST" else None
+        if route is None and permission.action == "manage":
+            permission = READ
+        return permission._replace(model=names["model"]) if "model" in names else permission
+
+    def _model(self, parts: list[str]) -> str:
+        branch: RouteNode | None = self._root
+        for part in parts:
+            if branch is None:
+                break
+            if branch.parameter == "model":
+                return part
+            branch = branch.children.get(part)
+        return ALL
+
+
+def _find(
+    branch: RouteNode, parts: list[str], place: int, names: PathParameters
+) -> tuple[dict[str, Route], PathParameters] | None:
+    if place == len(parts):
+        return (branch.routes, names) if branch.routes else None
+    part = parts[place]
+    below = branch.children.get(part)
+    found = None if below is None else _find(below, parts, place + 1, names)
+    if found is None and branch.parameter_child is not None and part:
+        found = _find(branch.parameter_child, parts, place + 1, {**names, branch.parameter: part})
+    return found

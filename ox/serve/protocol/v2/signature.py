@@ -1,0 +1,144 @@
+"""A model's signature, which requests are checked against: inputs, outputs, sizes that must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from ox.errors import ServeError
+from ox.graph.contract import Array, TensorInfo
+from ox.serve.config.dimension_limits import LONGEST, DimensionLimits, Most
+from ox.serve.protocol.v2.classification import class_count
+from ox.serve.protocol.v2.document import nearest, quote
+from ox.serve.protocol.v2.inputs import MAX_DIM, InputCodec
+from ox.serve.protocol.v2.request import RequestedOutput
+from ox.serve.protocol.v2.shared_memory import REGION, SIZE, Regions
+
+
+class Signature:
+    """Checks requests of all formats: JSON, binary tensors, gRPC.
+
+    Args:
+        inputs, outputs: the model's interface.
+        max_rows: the limit of rows per request.
+        max_strings: the limit of elements of all BYTES tensors of a request.
+        batched: whether first dimensions count rows; otherwise they can be 0.
+        max_dims: limits of dimensions and their sources; dimensions without a name are "None".
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        max_rows: int,
+        max_strings: int,
+        batched: bool = True,
+        max_dims: Most = MappingProxyType({}),
+    ) -> None:
+        self.outputs, self.max_rows, self.batched = outputs, max_rows, batched
+        share = max_strings // max(1, sum(info.dtype == "BYTES" for info in inputs))
+        # First dimensions can differ: the edges of a graph beside its nodes.
+        most = {info.name: max_rows if info.dims[:1] == inputs[0].dims[:1] else MAX_DIM - 1 for info in inputs}
+        limits = {info.name: DimensionLimits("input", info, max_dims, inputs[0].dims[:1]) for info in inputs}
+        self.inputs = {
+            info.name: InputCodec(info, most[info.name], share, batched, limits[info.name]) for info in inputs
+        }
+        self.output_index = {info.name: position for position, info in enumerate(outputs)}
+        self.all_outputs = {
+            binary: [RequestedOutput(position, binary) for position in range(len(outputs))] for binary in (False, True)
+        }
+        self.add_optional_inputs: Callable[[dict[str, Array]], None] | None = (
+            None  # adds inputs that clients can leave out, such as a mask
+        )
+        self.allow_empty = True  # whether inputs can be empty: a Scan of length 0 crashes ONNX Runtime
+        # With at most one varying size, inputs are checked independently and batches need no grouping.
+        tails = [info.dims[1:] for info in inputs]
+        self._has_symbols = any(not isinstance(size, int) for tail in tails for size in tail) or len(inputs) > 1
+        self._needs_grouping = any(not isinstance(size, int) for tail in tails for size in tail)
+
+    def input(self, name: Any, feed: dict[str, Array]) -> InputCodec:
+        """The codec of an input that is not in `feed` yet.
+
+        Raises:
+            ServeError: unknown name, or an input that appears twice.
+        """
+        codec = self.inputs.get(name) if type(name) is str else None
+        if codec is None:
+            raise ServeError(f"there is no input {quote(name)}", expected=self.names(), hint=nearest(name, self.inputs))
+        if name in feed:
+            raise ServeError(f"input '{name}' appears twice")
+        return codec
+
+    def rows_and_key(self, feed: dict[str, Array]) -> tuple[int, tuple[Any, ...]]:
+        """The number of rows and the grouping key of a complete feed.
+
+        Raises:
+            ServeError: an input is missing or empty, sizes of one symbol differ, or too many rows.
+        """
+        if len(feed) != len(self.inputs) and self.add_optional_inputs is not None:
+            self.add_optional_inputs(feed)
+        if len(feed) != len(self.inputs):
+            missing = ", ".join(f"'{name}'" for name in self.inputs if name not in feed)
+            raise ServeError(f"input {missing} is missing", expected=self.names())
+        if not self.allow_empty:
+            empty = next((name for name, array in feed.items() if 0 in array.shape), None)
+            if empty is not None:
+                raise ServeError(f"input '{empty}' is empty", expected="sizes of 1 or more: the model has a Scan")
+        if self._has_symbols:
+            sizes: dict[str, tuple[int, str]] = {}
+            for name, array in feed.items():
+                for dim, size in zip(self.inputs[name].info.dims, array.shape, strict=True):
+                    if isinstance(dim, str) and sizes.setdefault(dim, (size, name))[0] != size:
+                        other, where = sizes[dim]
+                        raise ServeError(
+                            f"'{dim}' is {size} in input '{name}'", expected=f"{other}, as in input '{where}'"
+                        )
+        first = next(iter(feed.values()), None)
+        # A feed without rows counts as one.
+        rows = first.shape[0] or 1 if first is not None and first.ndim else 1
+        if rows > self.max_rows:
+            raise ServeError(
+                f"{rows} samples in one request", status=413, expected=f"at most {self.max_rows} (--limit rows)"
+            )
+        # In the model's order, since clients list inputs in any order.
+        if not self._needs_grouping:
+            return rows, ()
+        key = tuple(feed[name].shape[1:] for name in self.inputs)
+        for tail in key:
+            for size in tail:
+                if not 0 < size < LONGEST:
+                    return rows, (object(),)  # a unique key: it runs alone
+        return rows, key
+
+    def output(
+        self,
+        name: Any,
+        requested: dict[int, RequestedOutput],
+        parameters: Mapping[str, Any],
+        binary: bool,
+        regions: Regions,
+    ) -> None:
+        """Adds an output to `requested`; `regions` are the shared memory regions.
+
+        Raises:
+            ServeError: unknown name, requested twice, or invalid parameters.
+        """
+        position = self.output_index.get(name) if type(name) is str else None
+        if position is None:
+            names = ", ".join(f"'{info.name}'" for info in self.outputs)
+            raise ServeError(f"there is no output {quote(name)}", expected=names, hint=nearest(name, self.output_index))
+        if position in requested:
+            raise ServeError(f"output '{name}' is requested twice")
+        classes = (
+            class_count(parameters["classification"], self.outputs[position]) if "classification" in parameters else 0
+        )
+        window = None
+        if REGION in parameters or SIZE in parameters:
+            if classes:
+                raise ServeError(f"output '{name}' is requested as classification and in shared memory", hint="either")
+            window = regions.slice(parameters, f"output '{name}'")
+        requested[position] = RequestedOutput(position, binary, classes, window, self.batched)
+
+    def names(self) -> str:
+        return ", ".join(str(codec.info) for codec in self.inputs.values()) or "no inputs"

@@ -1,1 +1,0 @@
-"""The Open Inference Protocol V2 over HTTP: paths, JSON, binary tensors."""

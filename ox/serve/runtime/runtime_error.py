@@ -1,0 +1,53 @@
+"""What ONNX Runtime's errors mean: whose fault a run that failed is, and their text without C++."""
+
+from __future__ import annotations
+
+import re
+
+from ox.errors import ServeError
+
+CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+LOADING = re.compile(r"(Exception during initialization|Load model from \S+ failed): ?")
+NODE = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'[^']*' Status Message: ?")
+# Where in its source a check failed: the file, the function's signature, the condition.
+CHECK = re.compile(
+    r"/\S*/(?:onnxruntime|_deps)/\S+?:\d+ [^()]*?\w\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with .*?\](?= ))? "
+    r"(?:.{1,300}? was false\. )?"
+)
+FILE = re.compile(r"\S*/(?:onnxruntime|_deps)/\S+\.(?:cc|h|cpp)(?::\d+)?\s?|\b\w+\.(?:cc|h|cpp):\d+ \w+ ")
+HINT = "inputs whose sizes and values fit one another and the model"
+NEGATIVE_SIZE = "Size() must be >= 0"
+# A node that fails although its input is fine: the device failed, or the run was stopped.
+OURS = re.compile(r"CUDA|CUDNN|CUBLAS|terminate flag")
+
+
+def reason(text: str) -> str:
+    """One line of ONNX Runtime's message, without error codes and source positions: "Reshape: ..."."""
+    line = next((line for line in text.splitlines() if line.strip()), text).strip()
+    line = NODE.sub(r"\1: ", LOADING.sub("", CODE.sub("", line)))
+    return FILE.sub("", CHECK.sub("", line))[:300]
+
+
+def failed_operator(error: Exception) -> str:
+    """The operator that a run failed at; "" where none is named."""
+    found = NODE.findall(str(error))
+    return found[-1] if found else ""
+
+
+def run_failure(error: Exception) -> ServeError:
+    """A run that failed: the input's fault (400) where an operator refuses what it is given, ours otherwise (500).
+
+    A model is served after it has run on what it declares, so what an operator refuses is in the request.
+    """
+    text, operator = str(error), failed_operator(error)
+    if NEGATIVE_SIZE in text:
+        what = "this request asks the model for a tensor of a negative size"
+        got = f"a negative one for {operator or 'an operator'}"
+        return ServeError(what, status=400, expected="sizes of 0 or more", got=got, hint=HINT)
+    refused = type(error).__name__ == "InvalidArgument" or (operator and not OURS.search(text))
+    return ServeError(
+        "the model cannot run on this input",
+        status=400 if refused else 500,
+        got=reason(text),
+        hint=HINT if refused else None,
+    )

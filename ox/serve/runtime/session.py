@@ -1,0 +1,303 @@
+"""ONNX Runtime behind the server: its API is used only here. Sessions, providers, errors."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ox.devices.arena import USE_ARENA, memory_error
+from ox.devices.probe import CPU, CUDA, missing_library
+from ox.devices.runtime import onnxruntime
+from ox.errors import ArgumentError, DeviceError, LoadError
+from ox.graph.contract import DTYPES, Array, TensorInfo
+from ox.serve.runtime.buffer import bindable
+from ox.serve.runtime.device_buffers import DeviceInstance
+from ox.serve.runtime.instance import ControlledRun, Feed, Instance
+from ox.serve.runtime.io_binding import BufferedInstance
+from ox.serve.runtime.load_control import LoadControl
+from ox.serve.runtime.memory import RunMemory
+from ox.serve.runtime.runtime_error import reason, run_failure
+from ox.serve.runtime.source import Source
+
+Run = Callable[[Feed], list[Array]]
+
+TYPES = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "float16": "FP16", "float": "FP32", "double": "FP64", "bfloat16": "BF16", "string": "BYTES",
+}  # fmt: skip
+BFLOAT16 = 16  # TensorProto.BFLOAT16
+ZIPMAP = "zipmap=False, so that probabilities are one tensor: skl2onnx.to_onnx(model, X, options={'zipmap': False})"
+
+
+class Engine:
+    """A model in ONNX Runtime, able to run on several threads at once.
+
+    Args:
+        source: the checked file.
+        device: "cpu", "cuda" (that or nothing), "auto" (CUDA where it works).
+        instances: how many threads will run it.
+        threads: how many threads one run uses.
+        memory: bytes that all runs of the process may take together; 0 for half of what is available.
+        control: stops the creation of sessions and runs without their own control; it receives the progress.
+
+    `load_s` is how long ONNX Runtime took for it.
+
+    Raises:
+        DeviceError: ONNX Runtime is missing, or the requested device does not work.
+        LoadError: ONNX Runtime refuses the file.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        device: str,
+        instances: int,
+        threads: int,
+        memory: int = 0,
+        control: LoadControl | None = None,
+    ) -> None:
+        if device not in ("cpu", "cuda", "auto"):
+            raise ArgumentError("unknown device", expected="cpu, cuda or auto", got=device)
+        runtime = onnxruntime()
+        self.providers = _providers(runtime, device)
+        self.memory = RunMemory(runtime, memory)
+        # One session serves many threads, and holds the weights once. But its pool is shared too, so instances of
+        # more than one thread each get sessions, and pools, of their own.
+        count = instances if threads > 1 and self.providers[0] == CPU else 1
+        self.loading = control or LoadControl()
+        self.loading.enter(f"making {count} session{'s' * (count > 1)} of {threads} thread{'s' * (threads > 1)}")
+        begun = perf_counter()
+        sessions = [self._make_session(runtime, source, threads) for _ in range(count)]
+        self.load_s = perf_counter() - begun
+        self.threads = threads
+        self.provider: str = sessions[0].get_providers()[0]
+        if device == "cuda" and self.provider != CUDA:
+            got = f"{self.provider} ({missing_library(runtime, CUDA) or 'no device, or no driver'})"
+            raise DeviceError("the CUDA execution provider did not load", got=got, hint=CUDA_HINT)
+        self.inputs = tuple(_info(source, entry, "input") for entry in sessions[0].get_inputs())
+        self.outputs = tuple(_info(source, entry, "output") for entry in sessions[0].get_outputs())
+        names = [info.name for info in self.outputs]
+        make = _runner
+        if any(info.dtype == "BF16" for info in (*self.inputs, *self.outputs)):
+            text = any(info.dtype == "BYTES" for info in self.inputs)
+            make = _text_and_bfloat16_runner if text else _bfloat16_runner
+        if make is _text_and_bfloat16_runner and any(info.dtype == "BF16" for info in self.outputs):
+            raise LoadError(
+                f"{source.path} cannot be served: ONNX Runtime takes text only with outputs of NumPy types",
+                expected="another type than BF16 for outputs beside inputs of text",
+                hint="a Cast to FLOAT as the last operator",
+            )
+        self._runtime, self._sessions = runtime, sessions
+        self._usual = self._control()
+        self._stop = partial(setattr, self._usual, "terminate", True)
+        self.loading.add_stop(self._stop)
+        self._runs = [make(runtime, session, names, self.memory) for session in sessions]
+
+    def _make_session(self, runtime: ModuleType, source: Source, threads: int) -> Any:
+        """A session whose packed weights leave the runs their memory.
+
+        ONNX Runtime packs weights into the runs' arena without looking at its limit, and counts no more beyond it.
+        """
+        session = _session(runtime, source, self.providers, threads, self.loading)
+        if not self.memory.is_nearly_full():
+            return session
+        del session
+        return _session(runtime, source, self.providers, threads, self.loading, packed=False)
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.provider == CUDA else "cpu"
+
+    def run(self, feed: Feed) -> list[Array]:
+        """One run, on the first session, to try the model.
+
+        Raises:
+            ServeError: it fails. Exception: why the load was ended.
+        """
+        rows = max((len(array) for array in feed.values() if array.ndim), default=1)
+        self.loading.enter(f"trial run of {f'a batch of {rows} samples' if rows > 1 else 'one sample'}")
+        return self._runs[0](feed, self._usual)
+
+    def end_load(self) -> None:
+        """The model is complete: nothing that ends its load can end a run from now on.
+
+        Raises:
+            Exception: why the load was ended, if it was.
+        """
+        self.loading.forget(self._stop)
+        self.loading.check()  # after it: an end that came before may have reached the runs
+
+    @property
+    def bindable(self) -> bool:
+        """Whether instances can have buffers of their own."""
+        return bindable((*self.inputs, *self.outputs))
+
+    def instance(self, index: int, bound: int = 0) -> Instance:
+        """An instance for one more thread; sessions are assigned in turn. `bound` is the rows of its own buffers."""
+        index %= len(self._runs)
+        run, session = self._runs[index], self._sessions[index]
+        if not bound:
+            made = Instance(run, self._control)
+        elif self.device == "cuda":
+            made = DeviceInstance(run, self._control, session, self.inputs, self.outputs, bound, self._runtime)
+        else:
+            made = BufferedInstance(run, self._control, session, self.inputs, self.outputs, bound)
+        made.usual = self._usual
+        return made
+
+    def _control(self) -> Any:
+        control = self._runtime.RunOptions()
+        control.log_severity_level = 4  # a stopped run is not an error for the log
+        return control
+
+
+CUDA_HINT = 'pip install "ox-onnx[cuda13]", or --device auto to accept the CPU'
+
+
+def _providers(runtime: ModuleType, device: str) -> list[str]:
+    available = runtime.get_available_providers()
+    if device == "cuda" and CUDA not in available:
+        got = f"{CPU} (this ONNX Runtime {runtime.__version__} is built for the CPU)"
+        raise DeviceError("the CUDA execution provider did not load", got=got, hint=CUDA_HINT)
+    if device == "cpu" or CUDA not in available:
+        return [CPU]
+    if hasattr(runtime, "preload_dlls"):
+        runtime.preload_dlls()
+    return [CUDA, CPU]
+
+
+def _session(
+    runtime: ModuleType,
+    source: Source,
+    providers: list[str],
+    threads: int,
+    control: LoadControl,
+    packed: bool = True,
+) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised; the log would repeat them
+    options.add_session_config_entry(*USE_ARENA)
+    options.add_session_config_entry("session.disable_prepacking", str(int(not packed)))
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(source.largest_fold))
+    # A spinning pool takes the cores that the event loop and the other instances need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Looked at between two steps of the optimizer; ONNX Runtime before 1.22 does not have it.
+    stop = partial(getattr(options, "set_load_cancellation_flag", bool), True)
+    control.add_stop(stop)
+    try:
+        return runtime.InferenceSession(str(source.path), options, providers=providers)
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        control.check()
+        raise _refusal(source, runtime, str(error)) from error
+    finally:
+        control.forget(stop)
+
+
+def _refusal(source: Source, runtime: ModuleType, text: str) -> LoadError:
+    """ONNX Runtime's reason, in the one format."""
+    what = f"ONNX Runtime {runtime.__version__} cannot load {source.path}"
+    supported = re.search(r"support for domain ai\.onnx is till opset (\d+)", text)
+    if supported:
+        expected = f"opset {supported[1]} or lower"
+        return LoadError(what, expected=expected, got=f"opset {source.opset}", hint="ox export --opset 21")
+    version = re.search(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)", text)
+    if version:
+        hint = "write the file with a lower ir_version"
+        return LoadError(what, expected=f"IR version {version[2]} or lower", got=f"IR version {version[1]}", hint=hint)
+    unknown = re.search(r"No Op registered for (\S+) with domain_version of (\d+)", text)
+    if unknown:
+        got = f"operator {unknown[1]}, unknown at version {unknown[2]} of its domain"
+        return LoadError(what, got=got, hint="a file of ai.onnx operators alone; ox export writes no others")
+    return LoadError(what, got=reason(text))
+
+
+def _info(source: Source, entry: Any, role: str) -> TensorInfo:
+    inner = re.fullmatch(r"tensor\((\w+)\)", entry.type)
+    dtype = TYPES.get(inner[1]) if inner else None
+    if dtype is None:
+        raise LoadError(
+            f"{source.path} cannot be served: the protocol carries only tensors of its own types",
+            where=f"{role} '{entry.name}'",
+            expected=", ".join(DTYPES),
+            got=entry.type,
+            hint=ZIPMAP if entry.type.startswith("seq(map(") else None,
+        )
+    dims = tuple(dim if isinstance(dim, int) and dim >= 0 else dim or None for dim in entry.shape or ())
+    return TensorInfo(entry.name, dtype, dims)
+
+
+def _runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
+    def run(feed: Feed, control: Any) -> list[Array]:
+        try:
+            return session.run(names, feed, control)  # type: ignore[no-any-return]
+        except Exception as error:
+            return _again(partial(session.run, names, feed, control), error, memory)
+
+    return run
+
+
+def _entering(runtime: ModuleType) -> Callable[[Array], Any]:
+    """ONNX Runtime takes bfloat16 only as an OrtValue over its bits."""
+    make = runtime.OrtValue.ortvalue_from_numpy_with_onnx_type
+    bfloat16 = DTYPES["BF16"]
+    return lambda array: (
+        make(np.ascontiguousarray(array).view(np.uint16), BFLOAT16) if array.dtype == bfloat16 else array
+    )
+
+
+def _text_and_bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
+    """Text cannot be an OrtValue, so it goes the plain way, which OrtValues may go, too."""
+    enter, plain = _entering(runtime), _runner(runtime, session, names, memory)
+    return lambda feed, control: plain({name: enter(array) for name, array in feed.items()}, control)
+
+
+def _bfloat16_runner(runtime: ModuleType, session: Any, names: list[str], memory: RunMemory) -> ControlledRun:
+    """The plain way cannot give bfloat16 back as an array."""
+    value, enter = runtime.OrtValue, _entering(runtime)
+    bfloat16 = DTYPES["BF16"]
+
+    def whole(array: Array) -> Any:
+        entered = enter(array)
+        return value.ortvalue_from_numpy(array) if entered is array else entered
+
+    def leave(result: Any) -> Array:
+        if result.element_type() != BFLOAT16:
+            return result.numpy()  # type: ignore[no-any-return]
+        shape = tuple(result.shape())
+        return np.frombuffer(ctypes.string_at(result.data_ptr(), 2 * math.prod(shape)), bfloat16).reshape(shape)
+
+    def once(feed: Feed, control: Any) -> list[Array]:
+        results = session.run_with_ort_values(names, {name: whole(array) for name, array in feed.items()}, control)
+        return [leave(result) for result in results]
+
+    def run(feed: Feed, control: Any) -> list[Array]:
+        try:
+            return once(feed, control)
+        except Exception as error:
+            return _again(partial(once, feed, control), error, memory)
+
+    return run
+
+
+def _again(run: Callable[[], list[Array]], error: Exception, memory: RunMemory) -> list[Array]:
+    """Once more, if memory was missing: in pieces that other runs have left, there may be enough of it."""
+    refusal = memory.refusal(error)
+    if refusal is None:
+        raise run_failure(error) from error
+    if memory_error(error) is not None:
+        try:
+            return run()
+        except Exception as second:
+            refusal = memory.refusal(second) or run_failure(second)
+    raise refusal from error

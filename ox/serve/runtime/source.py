@@ -1,0 +1,52 @@
+"""Looks at a model file before a runtime does: is it whole, and does it stay inside its folder?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ox.graph.reader.model_file import external_file, metadata_of, nodes_of, opset_of, parse, tensors_of
+from ox.serve.runtime.constant_folding import largest_fold
+from ox.serve.runtime.endless_loops import suspect
+from ox.serve.runtime.row_independence import rows_mix
+
+# Operators whose work does not follow from the shapes of the inputs: the values can make it any length.
+OPEN_ENDED = {
+    "If", "Loop", "Scan", "SequenceMap", "Range", "Expand", "Tile", "ConstantOfShape", "Resize", "Upsample", "Pad",
+    "CenterCropPad", "OneHot", "Col2Im", "MaxUnpool", "AffineGrid", "DFT", "MelWeightMatrix", "HannWindow",
+    "HammingWindow", "BlackmanWindow", "RandomNormal", "RandomUniform",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model file that may be given to a runtime."""
+
+    path: Path
+    metadata: dict[str, str]
+    opset: int
+    operators: frozenset[str]
+    largest_fold: int = 1 << 30  # bytes of one result that may be computed when it is loaded
+    suspect: bool = False  # a single operator may run for ever: see ox.serve.runtime.endless_loops
+    mixing: str | None = None  # why rows of a batch may depend on one another, from the graph
+
+    @property
+    def may_run_long(self) -> bool:
+        """Whether the values of an input, not only its shape, may decide how long a run takes."""
+        return bool(self.operators & OPEN_ENDED)
+
+
+def read(path: Path) -> Source:
+    """Parses the file without its external data and checks the paths of that data.
+
+    Raises:
+        LoadError: missing, unreadable, damaged, external data outside the model's folder, or a file that grows without
+            measure while it is loaded.
+    """
+    model = parse(path)
+    files = {path, *filter(None, (external_file(path, tensor) for tensor in tensors_of(model)))}
+    operators = frozenset(node.op_type for node in nodes_of(model))
+    largest = largest_fold(model, sum(file.stat().st_size for file in files))
+    may_be_unbounded = suspect(model, nodes_of(model))
+    mixing = rows_mix(model, path.parent)
+    return Source(path, metadata_of(model), opset_of(model), operators, largest, may_be_unbounded, mixing)

@@ -1,0 +1,119 @@
+"""One HTTP request and its response."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from math import ceil
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import orjson
+
+from ox.errors import OxError, ServeError
+from ox.serve.response_memory import Body, Buffers
+
+if TYPE_CHECKING:
+    from ox.serve.transport.http.connection import Connection
+
+log = logging.getLogger("ox.serve")
+
+JSON = b"application/json"
+STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+CONTINUE = STATUS_LINES[100] + b"\r\n"
+
+
+class Exchange:
+    """One request and its response."""
+
+    __slots__ = (
+        "body",
+        "connection",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_cancel",
+        "received_at",
+        "response",
+        "target",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connection: Connection,
+        method: bytes,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        body: bytes,
+        keep_alive: bool,
+    ) -> None:
+        self.connection = connection
+        self.method, self.target, self.headers = method, target, headers
+        self.body = body  # a bytearray if it arrived in several reads; not modified
+        self.keep_alive = keep_alive
+        self.received_at = perf_counter()
+        self.response: Body | None = None
+        self.on_cancel: Callable[[], None] | None = None  # called if the client disconnects before the response
+
+    def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+        """Sends the response; `extra` holds header lines, each with its CRLF. Call it once, on the event loop."""
+        listener_state = self.connection.listener_state
+        listener_state.replies[status] += 1
+        if listener_state.draining:
+            self.keep_alive = False
+        if not self.keep_alive:
+            extra += b"connection: close\r\n"
+        if listener_state.access_log is not None:
+            extra += listener_state.access_log.http(self, status, len(body))
+        head = b"%scontent-type: %s\r\ncontent-length: %d\r\n%s\r\n" % (
+            STATUS_LINES[status],
+            content_type,
+            len(body),
+            extra,
+        )
+        if self.method == b"HEAD":
+            self.response = head
+        elif isinstance(body, Buffers):
+            self.response = Buffers([head, *body.buffers])
+        else:
+            self.response = head + body
+        self.on_cancel = None
+        self.connection.process_queue()
+
+    def send_error(self, error: OxError, extra: bytes = b"") -> None:
+        """Sends an error response in the protocol's format."""
+        status = 500
+        if isinstance(error, ServeError):
+            status = error.status
+            if status in (429, 503):
+                extra += b"retry-after: %d\r\n" % max(1, ceil(error.retry_after))
+            elif status == 401:
+                extra += b'www-authenticate: Bearer realm="ox"\r\n'
+        self.reply(status, orjson.dumps({"error": error.one_line()}), extra=extra)
+
+    def send_internal_error(self) -> None:
+        """Logs the current exception, a bug in the server, and sends status 500."""
+        access_log = self.connection.listener_state.access_log
+        record_fields = {} if access_log is None else {"fields": access_log.of(self)}
+        log.exception("%s %s failed", self.method.decode(), self.target.decode("latin-1"), extra=record_fields)
+        self.send_error(ServeError("the server failed on this request", status=500, hint="its log"))
+
+
+class KeepAliveExchange(Exchange):
+    """A keep-alive request of HTTP/1.0: without a keep-alive header in the response the client waits for the close."""
+
+    __slots__ = ()
+
+    def reply(self, status: int, body: Body = b"", content_type: bytes = JSON, extra: bytes = b"") -> None:
+        if not self.connection.listener_state.draining:
+            extra += b"connection: keep-alive\r\n"
+        super().reply(status, body, content_type, extra)
+
+
+class RejectedExchange(Exchange):
+    """A request rejected by its headers. The server drops its body and sends the error in order."""
+
+    __slots__ = ("error",)
+
+    error: ServeError

@@ -1,0 +1,190 @@
+"""How many rows, instances and threads suit a model on this machine: a short measurement when it is loaded.
+
+Values in the options are not measured. What cannot be measured in the time that a start may take keeps the defaults: an
+instance of one thread for each core, batches of 8.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ox.devices.machine import threads as usable_threads
+from ox.errors import ServeError
+from ox.graph.contract import Array, Sample
+from ox.serve.config.model_config import ModelConfig
+from ox.serve.runtime.instance import Feed, Instance
+from ox.serve.runtime.proof import Proof, promise, prove, rows
+from ox.serve.runtime.session import Engine, Run
+from ox.serve.runtime.source import Source
+from ox.tolerance import compare
+
+HANDOFF_S = 60e-6  # what a batch costs besides its run; and a run that is shorter needs no thread
+MAX_BATCH = {"cpu": 32, "cuda": 32}
+USUAL = {"cpu": 8, "cuda": 32}
+SIZES = (1, 2, 4, 8, 16, 32)
+MIN_BATCHES = 4  # is tried however slow the model is
+TURNS = 30
+BUDGET_S = 0.06  # for the rows, and again for the threads
+SLOW_LOAD_S = 0.1  # a session that takes so long is not made again to try other threads
+WORTH = 1.05  # what buffers, or a smaller batch's rows, must gain
+CLEARLY = 1.2  # the required gain over the default size or threads: measurements on a busy machine vary
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What suits a model: `measured` names the settings that were measured rather than given."""
+
+    engine: Engine
+    proof: Proof
+    instances: int
+    threads: int
+    bound: int  # rows of the instances' own buffers; 0 for none
+    measured: frozenset[str]
+
+
+def fit(
+    source: Source,
+    engine: Engine,
+    samples: Sequence[Sample],
+    options: ModelConfig,
+    through: np.dtype[Any] | None = None,
+    max_rows_source: str | None = None,
+) -> Fit:
+    """Proves and measures a model that has been loaded for one thread a run, or for the number in the options;
+    `max_rows_source` is which setting of theirs the most rows are from."""
+    measured: set[str] = set()
+    on_gpu = engine.device == "cuda"
+    known = rows(engine, samples, 1)
+    row = known[0][0] if known else None
+    asked = options.max_rows is not None and options.max_rows > 1
+    max_rows, unwanted = options.max_rows, max_rows_source or f"max_rows is {options.max_rows}"
+    impossible = promise(engine.inputs, engine.outputs, asked) or source.mixing
+    if impossible is not None and (max_rows is None or asked):
+        max_rows, unwanted = 1, impossible
+    if max_rows is None:
+        max_rows = USUAL[engine.device]
+        if row is not None and (found := best_rows(engine.run, row, MAX_BATCH[engine.device])) is not None:
+            max_rows, unwanted = found, "batches are not faster (measured)"
+            measured.add("rows")
+    proof = prove(engine, samples, max_rows, through, unwanted)
+    cores = 1 if on_gpu else usable_threads()
+    threads = options.threads or 1
+    instances = options.instances or max(1, cores // threads)
+    if options.threads is None and options.instances is None and cores > 1 and row is not None and not on_gpu:
+        other = _all_cores(source, engine, row, proof, cores)
+        if other is not None:
+            measured.add("threads")
+            if other is not engine:
+                engine, instances, threads = other, 1, cores
+    bound = 0
+    if engine.bindable and row is not None and proof.why is None and (on_gpu or _binding_is_faster(engine, row, proof)):
+        bound = proof.max_rows if _binding_works(engine, row, proof.max_rows, through) else 0
+    return Fit(engine, proof, instances, threads, bound, frozenset(measured))
+
+
+def best_rows(run: Run, row: Feed, most: int) -> int | None:
+    """Batches of the usual size if they are nearly as quick a row as the best, else the smallest that are; None if the
+    row cannot be repeated."""
+    seconds: dict[int, float] = {}
+    begun, sizes = perf_counter(), [size for size in SIZES if size <= most]
+    try:
+        feeds = {size: {name: np.repeat(array, size, axis=0) for name, array in row.items()} for size in sizes}
+        # All sizes in turn, again and again: what else the machine does meets them all.
+        for turn in range(TURNS):
+            for size, feed in feeds.items():
+                if size > MIN_BATCHES and (perf_counter() - begun > BUDGET_S or (turn and size not in seconds)):
+                    break
+                seconds[size] = min(seconds.get(size, float("inf")), _shortest_run(run, feed, 0.0))
+            if perf_counter() - begun > BUDGET_S:
+                break
+    except (ServeError, np.exceptions.AxisError):
+        return None
+    times = {size: (each + HANDOFF_S) / size for size, each in seconds.items()}
+    best, usual = min(times.values()), USUAL["cpu"]
+    if usual in times and times[usual] <= CLEARLY * best:
+        return usual
+    return next(size for size, each in times.items() if each <= WORTH * best)
+
+
+def _shortest_run(run: Run, feed: Feed, seconds: float) -> float:
+    """The shortest of a few runs, at least one: what else the machine does only makes them longer."""
+    quickest, end = float("inf"), perf_counter() + seconds
+    for _ in range(TURNS):
+        begun = perf_counter()
+        run(feed)
+        now = perf_counter()
+        quickest = min(quickest, now - begun)
+        if now > end:
+            break
+    return quickest
+
+
+def _all_cores(source: Source, engine: Engine, row: Feed, proof: Proof, cores: int) -> Engine | None:
+    """The engine, or another one with all cores for each run if that is clearly quicker; None if it was not tried."""
+    if proof.row_s < HANDOFF_S or engine.load_s > SLOW_LOAD_S or proof.row_s * proof.max_rows > BUDGET_S / 4:
+        return None
+    feed = {name: np.repeat(array, proof.max_rows, axis=0) for name, array in row.items()} if proof.why is None else row
+    other = Engine(source, engine.device, 1, cores, engine.memory.limit, engine.loading)
+    each = [engine.instance(index) for index in range(cores)]
+    rates: list[float] = []
+    for instances in (each, [other.instance(0)]) * 3:
+        rates.append(throughput(instances, feed, BUDGET_S / 6))
+    return other if min(rates[1::2]) > CLEARLY * max(rates[::2]) else engine
+
+
+def throughput(instances: Sequence[Instance], feed: Feed, seconds: float) -> float:
+    """Runs a second of instances that all run the same feed at once."""
+    counts = [0] * len(instances)
+    start = threading.Barrier(len(instances))
+
+    def work(index: int) -> None:
+        start.wait()
+        end = perf_counter() + seconds
+        with suppress(ServeError):  # the load was stopped: its waiter gets the error
+            while perf_counter() < end:
+                instances[index]((feed,))
+                counts[index] += 1
+
+    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(instances))]
+    begun = perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (perf_counter() - begun)
+
+
+def _binding_is_faster(engine: Engine, row: Feed, proof: Proof) -> bool:
+    if proof.row_s > HANDOFF_S:
+        return False
+    times = {"without": 0.0, "with": 0.0}
+    instances = {"without": engine.instance(0), "with": engine.instance(0, proof.max_rows)}
+    for count in (1, min(proof.max_rows, USUAL["cpu"])):
+        for name, instance in instances.items():
+            times[name] += _shortest_run(partial(_call, instance, [row] * count), row, BUDGET_S / 10)
+    return times["with"] * WORTH < times["without"]
+
+
+def _binding_works(engine: Engine, row: Feed, most: int, through: np.dtype[Any] | None) -> bool:
+    """Whether an instance with buffers gives what one without gives; if it raises, the model is served without."""
+    plain, bound = engine.instance(0), engine.instance(0, most)
+    try:
+        for count in sorted({1, most - 1, most}):
+            pairs = zip(bound([row] * count), plain([row] * count), strict=True)
+            if not all(compare(got, expected, through).ok for got, expected in pairs):
+                return False
+    except Exception:
+        return False
+    return True
+
+
+def _call(instance: Instance, feeds: Sequence[Feed], _: Feed) -> list[Array]:
+    return instance(feeds)

@@ -1,0 +1,161 @@
+"""Tensor methods that speak of memory: views, copies, strides, addresses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ox import functions as F
+from ox.core import views
+from ox.core.memory_format import address, check_memory_format, layout, part_of, same_place
+from ox.core.mode import MODE
+from ox.core.operator import OPS
+from ox.errors import ArgumentError, GradientError, ShapeError
+from ox.functions.dimension_arguments import one_dim
+
+if TYPE_CHECKING:
+    from ox.tensors.tensor import Tensor
+
+
+class MemoryMethods:
+    """Mixed into `ox.Tensor`."""
+
+    def view(self: Any, *sizes: Any, size: Any = None) -> Tensor:
+        """The same memory in another shape; one size may be -1. `torch.Tensor.view`.
+
+        Raises:
+            ShapeError: the sizes do not multiply to the number of elements, or the memory of this view (a transposed
+                or cut tensor) does not allow that shape without a copy.
+            ArgumentError: an element type instead of a shape.
+        """
+        if len(sizes) == 1 and isinstance(sizes[0], (np.dtype, type)):
+            raise ArgumentError(
+                "view gives another shape, not another element type",
+                hint="x.to(dtype) converts; ox.from_numpy(x.numpy().view(dtype)) reads the same bits",
+            )
+        if not self.array.flags.c_contiguous and self._base is None and not views.living_views(self):
+            # an operator's result has another memory order; this memory is not shared
+            self.array = self.array.copy(order="C")
+        made = F.reshape(self, *sizes) if size is None else F.reshape(self, *sizes, shape=size)
+        if made._base is None and made.array.size:
+            raise ShapeError(
+                f"a view of shape {list(made.static_shape)} does not fit the memory of this tensor without a copy",
+                got=f"shape {list(self.static_shape)} with strides {list(self.stride())}",
+                hint="x.reshape(...), which copies",
+            )
+        return made
+
+    def clone(self: Any, *, memory_format: Any = None) -> Tensor:
+        """A copy in new memory; gradients pass."""
+        check_memory_format(memory_format)
+        copied = OPS["Identity"](self)
+        if copied.array is self.array or copied.array.base is not None:
+            copied.array = copied.array.copy()
+            copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
+        return copied
+
+    def contiguous(self: Any, memory_format: Any = None) -> Tensor:
+        """Itself when the array is in row-major order, else a copy that is."""
+        check_memory_format(memory_format)
+        return self if self.array.flags.c_contiguous else self.clone()
+
+    def is_contiguous(self: Any, memory_format: Any = None) -> bool:
+        """Whether the array is in row-major order."""
+        check_memory_format(memory_format)
+        return bool(self.array.flags.c_contiguous)
+
+    def stride(self: Any, dim: int | None = None) -> Any:
+        """For each dimension (or one) how many elements of memory lie between neighbours."""
+        strides = layout(self.array).strides
+        return strides if dim is None else strides[one_dim(dim, self.array.ndim)]
+
+    def storage_offset(self: Any) -> int:
+        """How many elements of memory lie before its first one in the tensor whose view it is."""
+        part = None if self._base is None else part_of(self.array, self._base.array)
+        return 0 if part is None else part.offset
+
+    def data_ptr(self: Any) -> int:
+        """The address of the first element."""
+        return address(self.array)
+
+    def is_set_to(self: Any, tensor: Tensor) -> bool:
+        """Whether both are element by element the same memory."""
+        return same_place(self.array, tensor.array)
+
+    def _is_view(self: Any) -> bool:
+        """Whether it shows the memory of another tensor, which is then `_base`."""
+        return self._base is not None
+
+    def detach_(self: Any) -> Tensor:
+        """Leave the graph; `torch.Tensor.detach_`. Raises GradientError for a view."""
+        if self._base is not None:
+            raise GradientError("a view cannot be detached in place", hint="x.detach()")
+        own: Any = self
+        own.node, own.port = None, 0
+        return own
+
+    def t_(self: Any) -> Tensor:
+        """`t` in place."""
+        return _become(self, F.t(self), "t_")
+
+    def transpose_(self: Any, dim0: int, dim1: int) -> Tensor:
+        """`transpose` in place."""
+        return _become(self, F.transpose(self, dim0, dim1), "transpose_")
+
+    def squeeze_(self: Any, dim: Any = None) -> Tensor:
+        """`squeeze` in place."""
+        return _become(self, F.squeeze(self, dim), "squeeze_")
+
+    def unsqueeze_(self: Any, dim: int) -> Tensor:
+        """`unsqueeze` in place."""
+        return _become(self, F.unsqueeze(self, dim), "unsqueeze_")
+
+    swapdims_ = transpose_
+
+    def swapaxes_(self: Any, axis0: int, axis1: int) -> Tensor:
+        """`swapaxes` in place."""
+        return _become(self, F.swapaxes(self, axis0, axis1), "swapaxes_")
+
+    @property
+    def is_cuda(self: Any) -> bool:
+        """Whether it is on a GPU."""
+        return not isinstance(self.array, np.ndarray)
+
+    @property
+    def is_cpu(self: Any) -> bool:
+        """Whether it is in host memory."""
+        return isinstance(self.array, np.ndarray)
+
+    def pin_memory(self: Any, device: Any = None) -> Tensor:
+        """Itself: arrays stay in ordinary memory, from which a GPU copies too."""
+        return self
+
+    def is_pinned(self: Any, device: Any = None) -> bool:
+        """False."""
+        return False
+
+    # what tensors of PyTorch can be besides
+    is_ipu = is_maia = is_meta = is_mkldnn = is_mps = is_mtia = is_nested = False
+    is_quantized = is_sparse_csr = is_vulkan = is_xla = is_xpu = False
+    output_nr = 0
+
+
+def _become(x: Any, view: Tensor, operation: str) -> Tensor:
+    """`x` is from now on what a view of it is: another shape of the same memory.
+
+    Raises:
+        GradientError: as for a write in place.
+    """
+    if x is view:
+        return x
+    mode = MODE.get()
+    if mode.grad and x.node is not None:
+        x._refuse_write(operation)
+    x.array = view.array
+    x.count_write(operation)  # in a recording, views from before do not know the new shape
+    if mode.recording is not None:
+        mode.recording.alias(x, view)
+    if mode.grad:
+        x.node, x.port = view.node, view.port
+    return x

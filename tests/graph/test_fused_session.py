@@ -1,0 +1,67 @@
+"""Fused bodies: one session instead of many calls, the same numbers; a recording and a fork see the operators."""
+
+from __future__ import annotations
+
+import os
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+from ox.core.operator import OPS
+from ox.graph import fused_session
+from ox.graph.record.recording import record
+from ox.ops.elementwise.activation import GeluGradient
+from ox.tolerance import compare
+
+FUSED = [name for name, op in OPS.items() if getattr(op, "fused", False)]
+
+
+def _large() -> tuple[ox.Tensor, ox.Tensor]:
+    return ox.randn(64, 1024), ox.randn(64, 1024)
+
+
+def test_there_are_fused_operators() -> None:
+    assert {"ox.GeluGradient", "ox.SoftmaxGradient", "ox.LayerNormalizationGradient"} <= set(FUSED)
+
+
+def test_a_large_call_is_one_session_with_the_bodys_numbers() -> None:
+    g, x = _large()
+    fused_session.session.cache_clear()
+    got = GeluGradient(g, x)
+    assert fused_session.session.cache_info().misses == 1
+    assert compare(got.numpy(), GeluGradient.body(g, x).numpy()).ok
+
+
+def test_a_small_call_is_none() -> None:
+    fused_session.session.cache_clear()
+    GeluGradient(ox.randn(4, 4), ox.randn(4, 4))
+    assert fused_session.session.cache_info().misses == 0
+
+
+def test_a_recording_sees_the_operators() -> None:
+    g, x = _large()
+    graph = record(lambda a, b: GeluGradient(a, b), {"g": g, "x": x})
+    assert {node.domain for node in graph.nodes} == {""}
+    assert "Erf" in {node.op_type for node in graph.nodes}
+
+
+def _child(pipe: Any) -> None:
+    g, x = ox.ones(64, 1024), ox.ones(64, 1024)
+    pipe.send(float(GeluGradient(g, x).numpy()[0, 0]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_threads_that_are_gone() -> None:
+    parent = float(GeluGradient(ox.ones(64, 1024), ox.ones(64, 1024)).numpy()[0, 0])
+    context = get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_child, args=(there,))
+    child.start()
+    assert here.poll(30), "the child hangs"
+    assert np.isclose(here.recv(), parent, rtol=1e-5)
+    child.join(120)
+    assert child.exitcode == 0

@@ -1,0 +1,396 @@
+"""save and load: what goes in comes out, nothing hostile gets through, a file is whole or not there."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ox
+from ox.dtypes import ALL
+from ox.errors import ArgumentError, LoadError, OxError, WriteError
+from ox.serialization.files import write_whole
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (ox.Tensor, np.ndarray)):
+        return a.dtype == b.dtype and a.shape == b.shape and np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return bool(a == b) or (a != a and b != b)
+
+
+def test_a_nested_value_comes_back(tmp_path: Path) -> None:
+    value = {
+        "step": 12, 3: [True, False, None], ("a", 1): (1.5, math.inf, -math.inf, math.nan, -0.0, 5e-324, 0.1),
+        "text": 'ünï \n"quoted" \ud83d', "big": 10**40, "empty": [{}, [], ()], None: "none", True: "yes", 2.5: "float",
+        "tensors": [ox.randn(2, 3), ox.tensor(3.5), ox.zeros(0, 3), ox.randn(4, 6).T[1:, ::2], ox.ones(2).expand(3, 2)],
+        "arrays": (np.arange(3), np.float32(2.5) * np.ones((2, 1), np.float16)),
+    }  # fmt: skip
+    ox.save(value, tmp_path / "x.ox")
+    back = ox.load(tmp_path / "x.ox")
+    assert same(back, value)
+    assert math.copysign(1, back["a", 1][4]) == -1
+    assert os.listdir(tmp_path) == ["x.ox"]
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_every_element_type(tmp_path: Path, dtype: Any) -> None:
+    tensors = [ox.tensor([[0, 1, 2], [3, 100, 7]]).to(dtype), ox.zeros(0, dtype=dtype), ox.tensor(1).to(dtype)]
+    ox.save(tensors, tmp_path / "x")
+    assert same(ox.load(tmp_path / "x"), tensors)
+
+
+def test_what_is_loaded_can_be_written_and_is_plain(tmp_path: Path) -> None:
+    x = ox.ones(2, requires_grad=True)
+    ox.save({"leaf": x, "result": x * 2, "number": np.float32(0.5), "int": np.int8(3)}, tmp_path / "x")
+    back = ox.load(tmp_path / "x")
+    assert not back["leaf"].requires_grad
+    back["result"].add_(1)
+    assert back["result"].tolist() == [3, 3]
+    assert (back["number"], back["int"]) == (0.5, 3)
+    np.asarray(back["leaf"])[0] = 9
+    assert back["leaf"].tolist() == [9, 1]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [object(), {1, 2}, b"bytes", 1j, np.array(["a"]), np.array([1j]), lambda: 0, np.datetime64("2020")],
+    ids=lambda bad: type(bad).__name__,
+)
+def test_what_cannot_be_saved_is_named(tmp_path: Path, bad: Any) -> None:
+    with pytest.raises(ArgumentError, match="cannot write") as caught:
+        ox.save({"a": [1, {"deep": bad}]}, tmp_path / "x")
+    assert caught.value.where == "value['a'][1]['deep']"
+    assert not os.listdir(tmp_path)
+
+
+def test_what_contains_itself_is_refused(tmp_path: Path) -> None:
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(ArgumentError, match="contains itself"):
+        ox.save(value, tmp_path / "x")
+
+
+def test_a_model_is_pointed_to_its_state(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        ox.save(ox.nn.Linear(1, 1), tmp_path / "x")
+    assert "state_dict" in caught.value.hint
+
+
+def test_a_failing_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    ox.save(1, path)
+    with pytest.raises(ArgumentError):
+        ox.save(object(), path)
+
+    def half(temporary: Path) -> None:
+        temporary.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, half)
+
+    def full(temporary: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(WriteError, match="was not written") as caught:
+        write_whole(path, full)
+    assert caught.value.got == "No space left on device"
+    assert ox.load(path) == 1
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "missing" / "x", tmp_path / "folder"):
+        with pytest.raises(WriteError):
+            ox.save(1, path)
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_the_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    ox.save(1, tmp_path / "x")
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_what_is_not_there_or_no_file(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="cannot be opened"):
+        ox.load(tmp_path / "missing")
+    with pytest.raises(LoadError):
+        ox.load(tmp_path)
+    (tmp_path / "empty").touch()
+    with pytest.raises(LoadError):
+        ox.load(tmp_path / "empty")
+
+
+def raw(path: Path, header: Any, data: bytes) -> None:
+    """A safetensors file of a header as written here."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_another_programs_file(tmp_path: Path, dtype: Any) -> None:
+    """The form that safetensors has documented, written by hand: no line of ox had a part in it."""
+    from ox.dtypes import bfloat16
+
+    name = {"bfloat16": "BF16", "bool": "BOOL"}.get(str(dtype)) or f"{dtype.kind.upper()}{8 * dtype.itemsize}"
+    a, b = np.array([[0, 1, 2], [3, 100, 7]]).astype(dtype), np.array(1).astype(dtype)
+    size = a.nbytes
+    header = {
+        "__metadata__": {"format": "pt"},
+        "h.0.weight": {"dtype": name, "shape": [2, 3], "data_offsets": [0, size]},
+        "scalar": {"dtype": name, "shape": [], "data_offsets": [size, size + b.nbytes]},
+        "empty": {"dtype": name, "shape": [0, 3], "data_offsets": [size + b.nbytes] * 2},
+    }
+    raw(tmp_path / "x", header, a.tobytes() + b.tobytes())
+    found = ox.load(tmp_path / "x")
+    assert sorted(found) == ["empty", "h.0.weight", "scalar"]
+    assert same(found["h.0.weight"], ox.tensor(a) if dtype != bfloat16 else ox.tensor(a.astype(float)).to(bfloat16))
+    assert (found["scalar"].shape, found["scalar"].item()) == ((), 1)
+    assert (found["empty"].shape, found["empty"].dtype) == ((0, 3), dtype)
+    with open(tmp_path / "x", "rb") as file:
+        assert same(ox.load(file)["h.0.weight"], found["h.0.weight"])
+
+
+def test_another_programs_file_fits_a_model(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    model = ox.nn.Linear(2, 1)
+    save_file({"weight": np.array([[1, 2]], np.float16), "bias": np.array([3], np.float64)}, tmp_path / "x")
+    assert repr(model.load_state_dict(ox.load(tmp_path / "x"))) == "<All keys matched successfully>"
+    assert model(ox.tensor([10.0, 100.0])).tolist() == [213]
+    assert model.weight.dtype == ox.float32
+
+
+def test_a_type_that_ox_has_not(tmp_path: Path) -> None:
+    raw(tmp_path / "x", {"w": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}, b"ab")
+    with pytest.raises(LoadError, match="a type that ox has not") as caught:
+        ox.load(tmp_path / "x")
+    assert (caught.value.where, caught.value.got) == ("w", "F8_E4M3")
+
+
+def test_bools_of_a_foreign_file_are_bools(tmp_path: Path) -> None:
+    raw(tmp_path / "x", {"w": {"dtype": "BOOL", "shape": [3], "data_offsets": [0, 3]}}, b"\x00\x01\x07")
+    assert np.asarray(ox.load(tmp_path / "x")["w"]).tobytes() == b"\x00\x01\x01"
+
+
+def test_a_pickle_is_never_run(tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "new.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"cos\nsystem\n(S'true'\ntR.")
+    (tmp_path / "old.pt").write_bytes(b"\x80\x02cos\nsystem\nq\x00.")
+    for name in ("new.pt", "old.pt"):
+        with pytest.raises(LoadError, match="cannot be read") as caught:
+            ox.load(tmp_path / name)
+        assert "pickle" in caught.value.got
+
+
+W = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"not json", b"[" * 100_000, b"[]", b"3", b"{", b'{"w": 3}', {"w": {}}, {"w": W | {"dtype": "X"}},
+        {"w": W | {"shape": [3]}}, {"w": W | {"shape": [-2]}}, {"w": W | {"shape": [1 << 62, 4]}},
+        {"w": W | {"shape": "ab"}}, {"w": W | {"data_offsets": [0, 1 << 62]}}, {"w": W | {"data_offsets": [8, 0]}},
+        {"w": W | {"data_offsets": [-8, 0]}}, {"w": W | {"data_offsets": [4, 12]}}, {"w": W, "v": W},
+        {"w": W | {"data_offsets": [0]}}, {"__metadata__": 5, "w": W}, {"__metadata__": {"a": 1}, "w": W}, {},
+    ],
+    ids=lambda t: str(t)[:40],
+)  # fmt: skip
+def test_hostile_headers(tmp_path: Path, header: Any) -> None:
+    raw(tmp_path / "x", header, bytes(8))
+    with pytest.raises(LoadError) as caught:
+        ox.load(tmp_path / "x")
+    assert str(tmp_path / "x") in caught.value.what
+
+
+def hostile(tree: Any, path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    text = tree if isinstance(tree, str) else json.dumps(tree)
+    save_file({"0": np.zeros(4, np.float32), "1": np.zeros(3, np.uint16)}, path, metadata={"ox.tree": text})
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        "not json", "[" * 100_000, "1" * 5000, {}, {"a": 1, "b": 2}, {"list": 5}, {"dict": [[[1], 2, 3]]}, [1, 2],
+        {"dict": [[{"list": []}, 1]]}, {"float": "0x1p99999"}, {"float": "zz"}, {"float": 3},
+        {"tensor": ["7", "float32", [4]]},
+        {"tensor": ["0", "float32", [5]]}, {"tensor": ["0", "int8", [4]]}, {"tensor": ["0", "bfloat16", [4]]},
+        {"tensor": ["0", "nonsense", [4]]}, {"tensor": ["0", "float32", [-1]]}, {"tensor": ["0", "float32", "ab"]},
+        {"tensor": ["0", "float32", [2.5]]}, {"tensor": ["0", "float32", [1 << 62, 4]]}, {"tensor": 3},
+        {"code": ["0", "float32", [4]]},
+        {"tensor": [["0"], "float32", [4]]}, {"tensor": ["0", "float32", [-2, -2]]}, {"array": [None, None, None]},
+    ],
+    ids=lambda t: str(t)[:40],
+)  # fmt: skip
+def test_hostile_trees(tmp_path: Path, tree: Any) -> None:
+    hostile(tree, tmp_path / "x")
+    with pytest.raises(LoadError) as caught:
+        ox.load(tmp_path / "x")
+    assert str(tmp_path / "x") in caught.value.what
+
+
+def test_damaged_bytes(tmp_path: Path) -> None:
+    """Cut off anywhere, or with bytes changed: a LoadError or a value, never anything else."""
+    path = tmp_path / "x"
+    ox.save({"a": [ox.randn(3), 2.5, "text"], "b": (ox.tensor([1, 2]), None)}, path)
+    whole = path.read_bytes()
+    for length in {0, 1, 7, 8, 9, *range(10, len(whole), 17), len(whole) - 1}:
+        path.write_bytes(whole[:length])
+        with pytest.raises(LoadError):
+            ox.load(path)
+    choose = random.Random(0)
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(choose.randint(1, 4)):
+            damaged[choose.randrange(len(whole) - 20)] = choose.randrange(256)
+        path.write_bytes(bytes(damaged))
+        try:
+            ox.load(path)
+        except OxError as error:
+            assert isinstance(error, LoadError)
+    path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
+    with pytest.raises(LoadError):
+        ox.load(path)
+
+
+def test_a_special_file_is_never_replaced_and_a_link_is_followed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(WriteError, match="was not written"):
+        ox.save({"a": 1}, pipe)
+    assert pipe.is_fifo()
+    real, link = tmp_path / "real", tmp_path / "link"
+    ox.save({"a": 1}, real)
+    link.symlink_to(real)
+    ox.save({"a": 2}, link)
+    assert link.is_symlink()
+    assert ox.load(real) == {"a": 2}
+
+
+def test_an_open_file_serves_as_well(tmp_path: Path) -> None:
+    value = {"epoch": 3, "model": {"weight": ox.randn(2, 3)}}
+    buffer = io.BytesIO()
+    ox.save(value, buffer)
+    buffer.seek(0)
+    assert same(ox.load(buffer, map_location=lambda storage, place: storage, weights_only=True), value)
+    with open(tmp_path / "x.pt", "wb") as file:
+        ox.save(value, file)
+    assert same(ox.load(tmp_path / "x.pt", map_location=ox.device("cpu")), value)
+    assert same(ox.load(tmp_path / "x.pt", "cpu"), value)
+
+
+# -- checksums --------------------------------------------------------------------------------------------------------
+
+
+def test_any_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
+    """Each bit of a file: what is read is what was written, or one error."""
+    value = {"w": ox.tensor([1.0, 2.0, 3.0]), "m": [ox.tensor([True]), ox.ones(2, dtype=ox.bfloat16)], "step": 3}
+    ox.save(value, tmp_path / "x")
+    data, found = (tmp_path / "x").read_bytes(), 0
+    for place in range(len(data)):
+        for bit in range(8):
+            torn = bytearray(data)
+            torn[place] ^= 1 << bit
+            (tmp_path / "torn").write_bytes(torn)
+            try:
+                read = ox.load(tmp_path / "torn")
+            except LoadError:
+                found += 1
+            else:
+                assert same(read, value) or "ox.tree" not in str(torn), (place, bit)
+    assert found > 7 * len(data)  # harmless are the spaces after the header, and the checksum's own name
+
+
+def test_any_truncation_is_found(tmp_path: Path) -> None:
+    ox.save({"w": ox.tensor([1.0, 2.0, 3.0])}, tmp_path / "x")
+    data = (tmp_path / "x").read_bytes()
+    for length in range(len(data)):
+        (tmp_path / "torn").write_bytes(data[:length])
+        with pytest.raises(LoadError):
+            ox.load(tmp_path / "torn")
+
+
+def test_a_file_without_a_checksum(tmp_path: Path) -> None:
+    """As versions before wrote them."""
+    from safetensors.numpy import save_file
+
+    tree = '{"dict": [["w", {"tensor": ["w", "float32", [2]]}]]}'
+    save_file({"w": np.array([1, 2], np.float32)}, tmp_path / "x", metadata={"ox.tree": tree})
+    assert ox.load(tmp_path / "x")["w"].tolist() == [1, 2]
+
+
+def test_a_tensor_that_another_program_changed_is_damage(tmp_path: Path) -> None:
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    ox.save({"w": ox.tensor([1.0, 2.0])}, tmp_path / "x")
+    with safe_open(tmp_path / "x", framework="numpy") as f:
+        about = f.metadata()
+    save_file(load_file(tmp_path / "x"), tmp_path / "same", metadata=about)
+    assert ox.load(tmp_path / "same")["w"].tolist() == [1, 2]
+    save_file({"w": np.array([1, 3], np.float32)}, tmp_path / "other", metadata=about)
+    with pytest.raises(LoadError, match="damaged") as caught:
+        ox.load(tmp_path / "other")
+    assert about["ox.crc32"] in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[2**62, 2**62], [2**63], [-1], [0, 2**64], [0] * 100, [1e300], ["a"], [None], [[1]], [True], "4", {}, 2**70, None],
+    ids=str,
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_an_absurd_shape(tmp_path: Path, shape: Any, own: bool) -> None:
+    from safetensors.numpy import save
+
+    path = tmp_path / "x"
+    if own:
+        tree = json.dumps({"dict": [["w", {"tensor": ["w", "float32", shape]}]]})
+        path.write_bytes(save({"w": np.ones(4, np.float32)}, metadata={"ox.tree": tree}))
+    else:
+        header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 16]}}).encode()
+        path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    with pytest.raises(LoadError, match=r"cannot be read|damaged"):
+        ox.load(path)
+    empty = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(empty)) + empty)
+    with pytest.raises(LoadError, match=r"cannot be read|damaged"):
+        ox.load(path)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_tensors_that_no_memory_holds(tmp_path: Path, own: bool) -> None:
+    """A sparse file is as large as its header says, and costs nothing."""
+    count = 2**41
+    about = {"ox.tree": json.dumps({"tensor": ["w", "float32", [count]]})} if own else {}
+    entry = {"dtype": "F32", "shape": [count], "data_offsets": [0, 4 * count]}
+    header = json.dumps({"__metadata__": about, "w": entry}).encode()
+    with open(tmp_path / "x", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        try:
+            file.truncate(8 + len(header) + 4 * count)
+        except OSError:
+            pytest.skip("this disk has no files of that size")
+    with pytest.raises(LoadError, match="does not fit into memory"):
+        ox.load(tmp_path / "x")

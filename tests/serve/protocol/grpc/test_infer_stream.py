@@ -1,0 +1,115 @@
+"""ModelStreamInfer over both transports: many requests in flight, answers in order, errors that do not end it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from ox.serve.protocol.grpc.proto import message
+
+Answer = message("inference.ModelStreamInferResponse")
+
+
+def answers(call: Any) -> list[Any]:
+    return [Answer.FromString(each) for each in call]
+
+
+def test_answers_come_in_order(wire: Any, ones: Any, expected: Any) -> None:
+    rows = [1, 5, 50, 2, 1, 50, 4] * 20
+    bodies = [ones(rows=count, id=str(n)).SerializeToString() for n, count in enumerate(rows)]
+    got = answers(wire.stream()(iter(bodies), timeout=300))
+    assert [each.infer_response.id for each in got] == [str(n) for n in range(len(rows))]
+    assert {each.error_message for each in got} == {""}
+    for count, each in zip(rows, got, strict=True):
+        y = np.frombuffer(each.infer_response.raw_output_contents[0], np.float32).reshape(count, 10)
+        np.testing.assert_allclose(y, expected(count), rtol=1e-4, atol=1e-4)
+
+
+def test_errors_are_answered_in_their_turn(wire: Any, ones: Any) -> None:
+    good, bad, unknown = ones(id="good"), ones(id="bad", raw_input_contents=[]), ones(model="nope", id="unknown")
+    bodies = [each.SerializeToString() for each in (good, bad, good, unknown)] + [b"\xff"]
+    got = answers(wire.stream()(iter(bodies), timeout=300))
+    assert [each.infer_response.id for each in got] == ["good", "bad", "good", "unknown", ""]
+    assert [bool(each.infer_response.raw_output_contents) for each in got] == [True, False, True, False, False]
+    texts = [each.error_message for each in got]
+    assert texts[0] == texts[2] == "" and "input 'x' has no data" in texts[1]
+    assert "there is no model 'nope'" in texts[3] and "not a valid ModelInferRequest" in texts[4]
+
+
+def test_a_client_that_wants_status_codes(wire: Any, ones: Any) -> None:
+    bodies = [ones(id="1").SerializeToString(), ones(model="nope").SerializeToString(), ones().SerializeToString()]
+    call = wire.stream()(iter(bodies), timeout=300, metadata=[("triton_grpc_error", "true")])
+    got = []
+    with pytest.raises(grpc.RpcError) as caught:
+        got.extend(Answer.FromString(each) for each in call)
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND and "'nope'" in caught.value.details()
+    assert len(got) <= 1  # grpcio's client may lose what came just before an error
+
+
+def test_an_empty_stream(wire: Any) -> None:
+    assert answers(wire.stream()(iter([]), timeout=300)) == []
+
+
+def test_the_last_answer_is_marked_for_whoever_asks(wire: Any, ones: Any) -> None:
+    asked = {"triton_enable_empty_final_response": {"bool_param": True}}
+    bodies = [ones(parameters=asked).SerializeToString(), ones().SerializeToString()]
+    first, second = answers(wire.stream()(iter(bodies), timeout=300))
+    assert first.infer_response.parameters["triton_final_response"].bool_param
+    assert first.infer_response.raw_output_contents and not second.infer_response.parameters
+
+
+def test_the_model_is_not_told_of_that(wire: Any, ones: Any, held: Any) -> None:
+    asked = {"triton_enable_empty_final_response": {"bool_param": True}, "mine": {"int64_param": 1}}
+    call = wire.stream()(iter([ones(parameters=asked).SerializeToString()]), timeout=300)
+    held.wait(1)
+    assert dict(held.jobs[0].request.parameters) == {"mine": 1}
+    held.release()
+    assert answers(call)[0].infer_response.parameters["triton_final_response"].bool_param
+
+
+def test_answers_before_the_client_is_done(wire: Any, ones: Any) -> None:
+    """A conversation: each request waits for the answer to the one before."""
+    turn = threading.Semaphore(1)
+
+    def bodies() -> Iterator[bytes]:
+        for n in range(10):
+            turn.acquire()
+            yield ones(id=str(n)).SerializeToString()
+
+    got = []
+    for each in wire.stream()(bodies(), timeout=300):
+        got.append(Answer.FromString(each).infer_response.id)
+        turn.release()
+    assert got == [str(n) for n in range(10)]
+
+
+def test_a_stream_that_is_cancelled_abandons_its_jobs(grpc_server: Any, wire: Any, ones: Any, held: Any) -> None:
+    hold = threading.Event()
+
+    def bodies() -> Iterator[bytes]:
+        for _ in range(3):
+            yield ones().SerializeToString()
+        hold.wait(120)
+
+    call = wire.stream()(bodies())
+    held.wait(3)
+    call.cancel()
+    hold.set()
+    assert held.abandoned(3)
+
+
+def test_a_stream_may_have_so_many_in_flight(grpc_server: Any, wire: Any, ones: Any, held: Any, expected: Any) -> None:
+    most = grpc_server.limits.pipeline
+    bodies = [ones(id=str(n)).SerializeToString() for n in range(3 * most)]
+    call = wire.stream()(iter(bodies), timeout=300)
+    held.wait(most)
+    for _ in range(20):  # what else was sent has arrived by then
+        assert wire.call("ServerLive").live
+    assert len(held.jobs) == most
+    held.release()
+    assert [each.infer_response.id for each in answers(call)] == [str(n) for n in range(3 * most)]

@@ -1,0 +1,148 @@
+"""What every path answers to every method, and what a key must permit for it: as clients know it, written out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.serve import ModelConfig, Server
+from ox.serve.protocol.rest.admission import permission_of
+from ox.serve.protocol.rest.routes import ROUTES, TABLE
+from ox.serve.protocol.rest.target import path_segments
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
+ALL, SCORES = ("read", "*"), ("read", "scores")
+READ = {"GET": (200, ALL)}
+MODEL = {"GET": (200, SCORES)}
+INFER = {"POST": (400, ("infer", "scores"))}  # 400: the body that the test sends asks for nothing
+MANAGE = ("manage", "*")
+# For each path what its methods answer, and the permission; every other method is refused, HEAD is GET, and OPTIONS
+# tells the methods.
+PATHS: dict[str, dict[str, tuple[int, Any]]] = {
+    "/": {"GET": (200, None)},
+    "/docs": READ,
+    "/openapi.json": READ,
+    "/metrics": {"GET": (200, ("metrics", "*"))},
+    "/v2": {"GET": (200, ("read", ""))},
+    "/v2/health/live": {"GET": (200, None)},
+    "/v2/health/ready": {"GET": (200, None)},
+    "/v2/models/stats": READ,
+    "/v2/models/scores": MODEL,
+    "/v2/models/scores/ready": MODEL,
+    "/v2/models/scores/config": MODEL,
+    "/v2/models/scores/stats": MODEL,
+    "/v2/models/scores/infer": INFER,
+    "/v2/models/scores/versions/1": MODEL,
+    "/v2/models/scores/versions/1/ready": MODEL,
+    "/v2/models/scores/versions/1/config": MODEL,
+    "/v2/models/scores/versions/1/stats": MODEL,
+    "/v2/models/scores/versions/1/infer": INFER,
+    "/v2/models/scores/trace/setting": {"GET": (200, SCORES), "POST": (200, ("manage", "scores"))},
+    "/v2/trace/setting": {"GET": (200, ALL), "POST": (200, MANAGE)},
+    "/v2/logging": {"GET": (200, ALL), "POST": (200, MANAGE)},
+    "/v2/repository/index": {"POST": (200, ALL)},
+    "/v2/repository/models/scores/load": {"POST": (200, ("manage", "scores"))},
+    "/v2/repository/models/gone/unload": {"POST": (404, ("manage", "gone"))},
+    "/v2/systemsharedmemory/status": READ,
+    "/v2/systemsharedmemory/region/r/status": {"GET": (404, ALL)},
+    "/v2/systemsharedmemory/region/r/register": {"POST": (400, MANAGE)},
+    "/v2/systemsharedmemory/region/r/unregister": {"POST": (200, MANAGE)},
+    "/v2/systemsharedmemory/unregister": {"POST": (200, MANAGE)},
+    "/v2/cudasharedmemory/status": READ,
+    "/v2/cudasharedmemory/region/r/status": {"GET": (501, ALL)},
+    "/v2/cudasharedmemory/region/r/register": {"POST": (501, MANAGE)},
+    "/v2/cudasharedmemory/region/r/unregister": {"POST": (200, MANAGE)},
+    "/v2/cudasharedmemory/unregister": {"POST": (200, MANAGE)},
+    "/v2/ox/figures": READ,
+    "/v2/ox/models/scores/versions/1/samples/0": MODEL,
+}
+# Paths that answer 404 whatever the method, with the permissions for GET and POST.
+NOTHING: dict[str, tuple[Any, Any]] = {
+    "/favicon.ico": (None, ALL),
+    "/nowhere": (ALL, ALL),
+    "/v2/health": (ALL, ALL),
+    "/v2/models": (ALL, ALL),
+    "/v2/models/scores/classify": (SCORES, SCORES),
+    "/v2/models/scores/versions": (SCORES, SCORES),
+    "/v2/models/scores/generate": (("infer", "scores"), ("infer", "scores")),
+    "/v2/models/scores/generate_stream": (("infer", "scores"), ("infer", "scores")),
+    "/v2/models/scores/versions/1/generate": (("infer", "scores"), ("infer", "scores")),
+    "/v2/models/scores/versions/1/generate_stream": (("infer", "scores"), ("infer", "scores")),
+    "/v2/ox/models/scores": (SCORES, SCORES),
+    "//v2/models/scores/infer": (ALL, ALL),
+}
+
+
+@pytest.fixture(scope="module")
+def everything(scores: Path) -> Iterator[Server]:
+    with Server([scores], options=ModelConfig(device="cpu", instances=1), manage=True) as running:
+        yield running
+
+
+def test_every_route_is_here() -> None:
+    found = [ROUTES.find(path_segments(path.encode())) for path in (*PATHS, *NOTHING)]
+    here = {(route.method, route.path) for each in found if each is not None for route in each[0].values()}
+    left_out = {(route.method, route.path) for route in TABLE} - here
+    assert not left_out, f"say what they answer, in PATHS: {left_out}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("path", PATHS)
+def test_every_method_of_every_path(everything: Server, connect: Any, path: str, method: str) -> None:
+    methods = PATHS[path]
+    allowed = ", ".join("GET, HEAD" if each == "GET" else each for each in methods)
+    known = "GET" if method == "HEAD" else method
+    with connect(everything) as client:
+        client.send(f"{method} {path} HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        if method == "HEAD":  # the length of a body that does not come
+            head = client.socket.recv(65536)
+            while b"\r\n\r\n" not in head:
+                head += client.socket.recv(65536)
+            assert head.endswith(b"\r\n\r\n")
+            assert int(head.split()[1]) == (methods[known][0] if known in methods else 405)
+            return
+        status, headers, body = client.reply()
+    if known in methods:
+        assert status == methods[known][0], body
+        assert "allow" not in headers
+    elif method == "OPTIONS":
+        assert (status, headers["allow"], body) == (200, f"{allowed}, OPTIONS", b"")
+    else:
+        assert (status, headers["allow"]) == (405, f"{allowed}, OPTIONS")
+        assert json.loads(body) == {"error": f"{method} is not for {path}; expected {allowed}"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("path", PATHS)
+def test_every_permission(path: str, method: str) -> None:
+    methods = PATHS[path]
+    known = "GET" if method == "HEAD" else method
+    need = permission_of(method.encode(), path.encode())
+    if known in methods:
+        assert need == methods[known][1]
+        return
+    permissions = [permission for _, permission in methods.values()]
+    if permissions == [None] and method != "POST":
+        assert need is None
+    elif permissions == [None]:  # nobody sends something to an open path without a key
+        assert need == ALL
+    else:  # refused in any case; about the same model
+        assert need is not None and need[1] == permissions[0][1]
+
+
+@pytest.mark.parametrize("path", NOTHING)
+def test_paths_without_anything(everything: Server, connect: Any, path: str) -> None:
+    reads, sends = NOTHING[path]
+    for method in METHODS:
+        needed = reads if method != "POST" else sends
+        assert permission_of(method.encode(), path.encode()) == needed
+        if method == "HEAD":  # an answer without the body that is looked at below
+            continue
+        with connect(everything) as client:
+            status, headers, body = client.ask(method, path, b"{}")
+        assert status == 404 and "allow" not in headers
+        assert json.loads(body)["error"].startswith(f"there is no /{path.removeprefix('/')}; try /docs")

@@ -1,0 +1,151 @@
+"""Runs that are ended, and instances with buffers of their own."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from ox.devices.probe import CUDA
+from ox.devices.runtime import onnxruntime
+from ox.errors import LoadError, ServeError
+from ox.graph.contract import DTYPES, TensorInfo
+from ox.serve import ModelConfig, RequestLimits
+from ox.serve.repository.model import Model
+from ox.serve.runtime.buffer import bindable
+from ox.serve.runtime.io_binding import BufferedInstance
+from ox.serve.runtime.session import Engine
+from ox.serve.runtime.source import read
+
+F = TensorProto.FLOAT
+
+
+@pytest.fixture
+def endless(build: Any, loop_body: Any) -> Path:
+    """y = x after as many rounds of a loop as `n` says."""
+    nodes = [("Loop", ["n", "go", "x"], ["y"], {"body": loop_body})]
+    inputs = {"n": (TensorProto.INT64, []), "x": (F, ["batch", 4])}
+    return build("endless", nodes, inputs, {"y": (F, ["batch", 4])}, {"go": np.array(True)})  # type: ignore[no-any-return]
+
+
+def test_a_run_is_ended_from_another_thread(endless: Path, capfd: Any) -> None:
+    instance = Engine(read(endless), "cpu", 1, 1).instance(0)
+    control = instance.control()
+
+    def stop() -> None:
+        sleep(0.05)
+        control.terminate = True
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    x = np.zeros((1, 4), np.float32)
+    with pytest.raises(ServeError, match="cannot run") as caught:
+        instance([{"n": np.array(1 << 60), "x": x}], control)
+    thread.join()
+    assert caught.value.status == 500 and capfd.readouterr() == ("", "")  # ONNX Runtime does not log it either
+    (y,) = instance([{"n": np.array(3), "x": x + 2}], instance.control())  # the next run is none the worse
+    assert (y == 2).all()
+
+
+@pytest.fixture
+def engine(mlp: Path) -> Engine:
+    return Engine(read(mlp), "cpu", 1, 1)
+
+
+def rows(*counts: int) -> list[dict[str, Any]]:
+    random = np.random.default_rng(sum(counts))
+    return [{"x": random.standard_normal((count, 64)).astype(np.float32)} for count in counts]
+
+
+@pytest.mark.parametrize("counts", [(1,), (5,), (1, 1), (2, 3, 3), (8,), (1,) * 8, (9,), (4, 5)])
+def test_buffers_give_the_same(engine: Engine, counts: tuple[int, ...]) -> None:
+    plain, bound = engine.instance(0), engine.instance(0, 8)
+    assert isinstance(bound, BufferedInstance)
+    feeds = rows(*counts)
+    for _ in range(2):
+        (expected,), (got,) = plain(feeds), bound(feeds)
+        assert got.shape == expected.shape and np.allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_answers_are_not_overwritten(engine: Engine) -> None:
+    bound = engine.instance(0, 8)
+    kept = [(feeds := rows(size), bound(feeds)[0]) for size in (3, 8, 1, 3)]
+    for feeds, y in kept:
+        assert np.allclose(y, engine.run(feeds[0])[0], rtol=1e-5, atol=1e-5)
+
+
+def test_buffers_that_do_not_fit_are_not_the_requests_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may say one size of its outputs and give another."""
+    wrong = (TensorInfo("y", "FP32", ("batch", 11)),)
+    monkeypatch.setattr(engine, "outputs", wrong)
+    (feed,) = rows(2)
+    assert engine.instance(0, 8)([feed])[0].shape == (2, 10)
+
+
+def test_an_ended_run_is_not_repeated(engine: Engine) -> None:
+    bound = engine.instance(0, 8)
+    control = bound.control()
+    control.terminate = True
+    with pytest.raises(Exception, match="terminate flag"):
+        bound(rows(1), control)
+
+
+def test_what_can_have_buffers() -> None:
+    def one(dtype: str, *dims: Any) -> bool:
+        return bindable([TensorInfo("x", dtype, dims)])
+
+    assert one("FP32", "batch", 3) and one("BOOL", None) and one("INT64", "batch", 2, 2)
+    assert not one("FP32", "batch", "t") and not one("FP32", 1, 3) and not one("FP32")
+    assert not one("BYTES", "batch") and not one("BF16", "batch", 2)
+
+
+def test_a_server_with_and_without_buffers(
+    mlp: Path, connect: Any, infer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ox.serve import Server
+    from ox.serve.tuning import measure
+
+    for pays in (True, False):
+        monkeypatch.setattr(measure, "_binding_is_faster", lambda *_, pays=pays: pays)
+        with Server([mlp], options=ModelConfig(max_rows=4)) as server, connect(server) as client:
+            served = server.models[0]
+            assert isinstance(served.batcher._inline, BufferedInstance) is pays
+            for count in (1, 3, 4, 6):
+                (feed,) = rows(count)
+                y = infer(client, "mlp", x=feed["x"])["y"]
+                assert np.allclose(y, served.engine.run(feed)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_buffers_on_a_gpu(mlp: Path) -> None:
+    if CUDA not in onnxruntime().get_available_providers():
+        pytest.skip("this ONNX Runtime has no CUDA provider")
+    model = Model(mlp, ModelConfig(device="auto"), RequestLimits())
+    if model.engine.device != "cuda":
+        pytest.skip("no CUDA device")
+    bound, plain = model.engine.instance(0, 8), Engine(read(mlp), "cpu", 1, 1).instance(0)
+    for counts in ((1,), (3,), (2, 3), (8,), (9,)):
+        feeds = rows(*counts)
+        assert np.allclose(bound(feeds)[0], plain(feeds)[0], rtol=1e-2, atol=1e-2)
+
+
+def text_and_halves(build: Any, kind: int) -> Path:
+    """`text` as it came, and `half` as another type."""
+    nodes = [("Identity", ["text"], ["said"], {}), ("Cast", ["half"], ["number"], {"to": kind})]
+    inputs = {"text": (TensorProto.STRING, ["batch"]), "half": (TensorProto.BFLOAT16, ["batch"])}
+    outputs = {"said": (TensorProto.STRING, ["batch"]), "number": (kind, ["batch"])}
+    return build(f"text_{kind}", nodes, inputs, outputs)  # type: ignore[no-any-return]
+
+
+def test_text_beside_bfloat16(build: Any) -> None:
+    engine = Engine(read(text_and_halves(build, F)), "cpu", 1, 1)
+    half = np.array([1.5, -2], DTYPES["BF16"])
+    said, number = engine.run({"text": np.array(["a", "ü"], object), "half": half})
+    assert said.tolist() == ["a", "ü"] and number.tolist() == [1.5, -2]
+    with pytest.raises(LoadError, match="takes text only with outputs of NumPy types"):
+        Engine(read(text_and_halves(build, TensorProto.BFLOAT16)), "cpu", 1, 1)

@@ -1,0 +1,112 @@
+"""Ids of requests, and the access log."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ox.serve import ModelConfig, Server
+from ox.serve.telemetry import logs
+from ox.serve.telemetry.access_log import AccessLog
+from ox.serve.telemetry.logs import Log
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("given", [b"a", b"7f3c-1", b"req:1/2+3=@x._", b"x" * 128])
+def test_a_decent_id_is_kept(given: bytes) -> None:
+    assert AccessLog(False).identify({b"x-request-id": given}) == given
+
+
+@pytest.mark.parametrize("given", [b"", b"-a", b"a b", b"a\nb", b"a\n", b"x" * 129, "é".encode(), b'"', b"a, b"])
+def test_another_one_is_replaced(given: bytes) -> None:
+    access_log = AccessLog(False)
+    first, second = access_log.identify({b"x-request-id": given}), access_log.identify({})
+    assert first != second and all(re.fullmatch(rb"[0-9a-f]{12}-[0-9a-f]+", ident) for ident in (first, second))
+
+
+def test_workers_make_different_ids() -> None:
+    assert AccessLog(False).identify({}) != AccessLog(False).identify({})
+
+
+@pytest.mark.parametrize(
+    ("parent", "trace"),
+    [
+        (PARENT, TRACE),
+        (f"cc{PARENT[2:]}-more", TRACE),  # a later version of the header
+        (PARENT.upper(), None),
+        (PARENT[:-1], None),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
+        ("", None),
+    ],
+)
+def test_the_clients_trace(parent: str, trace: str | None) -> None:
+    entry = AccessLog(False).fields({b"traceparent": parent.encode()}, b"1")
+    assert entry == ({"request_id": "1"} if trace is None else {"request_id": "1", "trace_id": trace})
+
+
+@pytest.fixture(scope="module")
+def logged(mlp: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """A server with an access log, and the file that its lines go to."""
+    path = tmp_path_factory.mktemp("log") / "lines"
+    with path.open("w") as stream, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ox.serve.telemetry.telemetry.Log", lambda form, level: Log(form, level, stream))
+        with Server([mlp], options=ModelConfig(device="cpu", instances=1), log="json", access_log=True) as server:
+            yield server, path
+
+
+def asked(logged: tuple[Server, Path], connect: Any, target: str, headers: dict[str, str]) -> tuple[Any, list[Any]]:
+    """The answer, and the lines of the log that hold its id, once they are there."""
+    server, path = logged
+    with connect(server) as client:
+        answer = client.ask("GET", target, headers=headers)
+    ident = answer[1]["x-request-id"]
+    for _ in range(1000):
+        found = [line for line in map(json.loads, path.read_text().splitlines()) if line.get("request_id") == ident]
+        if any(line["message"] == "request" for line in found):
+            return answer, found
+        time.sleep(0.01)
+    raise AssertionError(f"no line for {ident}")
+
+
+def test_a_line_for_a_request(logged: tuple[Server, Path], connect: Any) -> None:
+    _, (line,) = asked(logged, connect, "/v2?a=%0a", {"x-request-id": "mine", "traceparent": PARENT})
+    assert {**line, "time": "", "ms": 0, "bytes": 0} == {
+        "time": "", "level": "info", "message": "request", "method": "GET", "target": "/v2?a=%0a", "status": 200,
+        "bytes": 0, "ms": 0, "peer": "127.0.0.1", "request_id": "mine", "trace_id": TRACE,
+    }  # fmt: skip
+    assert line["ms"] > 0 and line["bytes"] > 10
+
+
+def test_an_error_of_ours_is_logged_with_its_stack_and_told_without(
+    logged: tuple[Server, Path], connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise ZeroDivisionError("a secret of ours")
+
+    monkeypatch.setattr(logged[0].service, "server_metadata", broken)
+    (status, headers, body), found = asked(logged, connect, "/v2", {})
+    assert status == 500 and b"secret" not in body and re.fullmatch(r"[0-9a-f]{12}-[0-9a-f]+", headers["x-request-id"])
+    error, line = found  # both have the id that the client got
+    assert "ZeroDivisionError: a secret of ours" in error["stack"] and error["level"] == "error"
+    assert line["status"] == 500
+
+
+def test_without_a_log_there_are_no_ids(server: Server, client: Any) -> None:
+    _, headers, _ = client.ask("GET", "/v2", headers={"x-request-id": "mine"})
+    assert "x-request-id" not in headers
+    assert logs.LOGGER.level in (0, 20)  # the other server's, at most
+
+
+def test_equal_requests_have_different_ids(logged: tuple[Server, Path], connect: Any) -> None:
+    """Also where the server remembers what it made of equal heads."""
+    with connect(logged[0]) as client:
+        idents = [client.ask("GET", "/v2")[1]["x-request-id"] for _ in range(5)]
+    assert len(set(idents)) == 5

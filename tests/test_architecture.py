@@ -1,0 +1,286 @@
+"""ARCHITECTURE.md and the docstrings of packages are true: the tree, the floors, the walks, the imports."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from http.client import HTTPConnection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import ox
+from ox import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "ARCHITECTURE.md"
+PACKAGES = {
+    folder: name
+    for top in (ROOT / "ox", ROOT / "cli" / "ox_cli", ROOT / "models" / "ox_models")
+    for folder in [top, *sorted(each for each in top.rglob("*") if each.is_dir())]
+    if any(folder.glob("*.py"))
+    for name in [".".join(folder.relative_to(top.parent).parts)]
+}
+
+
+# ---- the tree and its floors
+
+
+@cache
+def walls() -> dict[str, Any]:
+    """FLOORS and GROUND of tests/test_walls.py."""
+    tree = ast.parse((ROOT / "tests" / "test_walls.py").read_text())
+    targets = {
+        target.id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+        for target in ([statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets)
+        if isinstance(target, ast.Name)
+    }
+    return {name: ast.literal_eval(targets[name]) for name in ("FLOORS", "GROUND")}
+
+
+def section(title: str, level: int = 2) -> str:
+    """The text below a heading of the page."""
+    mark = "#" * level
+    found = re.search(rf"^{mark} {re.escape(title)}\n(.*?)(?=^#{{1,{level}}} |\Z)", PAGE.read_text(), re.S | re.M)
+    assert found is not None, f"ARCHITECTURE.md has no section '{title}'"
+    return found[1]
+
+
+def rows() -> list[list[str]]:
+    """The cells of the table of packages: names, floor, contents."""
+    lines = re.findall(r"^\| (`.*) \|$", section("The tree and its floors"), re.M)
+    return [line.split(" | ") for line in lines]
+
+
+def test_the_floors_are_those_of_the_walls() -> None:
+    """tests/test_walls.py enforces FLOORS."""
+    said = {name: int(floor) for names, floor, _ in rows() for name in re.findall(r"`([\w.]+)`", names)}
+    floors = dict(walls()["FLOORS"])
+    ground = floors.pop("ox.ground")
+    floors |= {f"ox.{name}": ground for name in walls()["GROUND"]}
+    wrong = {
+        name: (said.get(name), floors.get(name)) for name in {*said, *floors} if said.get(name) != floors.get(name)
+    }
+    assert not wrong, f"the table of ARCHITECTURE.md, and FLOORS: {wrong}"
+
+
+def is_module(name: str) -> bool:
+    return (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
+
+
+def test_every_floor_is_one_of_something() -> None:
+    names = {*walls()["FLOORS"], *(f"ox.{name}" for name in walls()["GROUND"])} - {"ox.ground", "ox_cli", "ox_models"}
+    there = {f"ox.{path.stem}" for path in (ROOT / "ox").iterdir() if path.suffix == ".py" or path in PACKAGES}
+    assert names == there - {"ox.__init__"}
+
+
+@pytest.mark.parametrize("cells", rows(), ids=lambda cells: cells[0].strip("`").split("`")[0])
+def test_a_row_names_the_folders_of_its_package(cells: list[str]) -> None:
+    names = [name for name in re.findall(r"`([\w.]+)`", cells[0]) if not is_module(name)]
+    folders = {"ox_cli": ROOT / "cli" / "ox_cli", "ox_models": ROOT / "models" / "ox_models"}
+    said = set(re.findall(r"`(\w+)/`", cells[2]))
+    found = {
+        folder.name
+        for name in names
+        for folder in folders.get(name, ROOT / name.replace(".", "/")).iterdir()
+        if folder in PACKAGES
+    }
+    assert said == found, f"the row of {cells[0]} should name the folders {sorted(found)}"
+
+
+# ---- the walks
+
+
+def steps(title: str) -> list[tuple[str, str]]:
+    """The files and functions that a walk names, in order: ``1. `ox/core/operator.py` `Operator.__call__`, ...``."""
+    found = []
+    for line in re.findall(r"^\d+\. (.*?):", section(title, 3), re.M):
+        file, *names = re.findall(r"`([^`]+)`", line)
+        found += [(file, name) for name in names]
+    assert found, f"the walk '{title}' names no functions"
+    return found
+
+
+class Walk:
+    """Follows calls until all steps of a walk were called, in order; in this thread and in those that begin inside."""
+
+    def __init__(self, walk: list[tuple[str, str]]) -> None:
+        top = str(Path(ox.__file__).parents[1]) + "/"
+        self.walk = [(top + file, name) for file, name in walk]
+        self.called: set[tuple[str, str]] = set()
+        self.place = 0
+
+    def note(self, frame: FrameType, event: str, _: Any) -> None:
+        if self.place == len(self.walk):
+            sys.setprofile(None)  # of this thread; the rest of the work is as quick as usual
+        elif event == "call" and (key := (frame.f_code.co_filename, frame.f_code.co_qualname)) in self.walk:
+            self.called.add(key)
+            if key == self.walk[self.place]:
+                self.place += 1
+
+    def __enter__(self) -> Walk:
+        self.before = sys.getprofile()
+        threading.setprofile(self.note)
+        sys.setprofile(self.note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self.before)
+        threading.setprofile(None)  # type: ignore[arg-type]  # how it is switched off
+
+
+def check(title: str, work: Callable[[], object]) -> None:
+    """`work` calls what the walk names, in its order; other calls may come between."""
+    with Walk(steps(title)) as walk:
+        work()
+    if walk.place < len(walk.walk):
+        missing = walk.walk[walk.place]
+        why = "is called before the steps above it, and not after" if missing in walk.called else "is not called"
+        raise AssertionError(f"{title}: {missing[1]} of {missing[0]} {why}")
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def test_the_walk_of_a_tensor() -> None:
+    x, w = ox.randn(3, 4), ox.randn(4, 2, requires_grad=True)
+
+    def work() -> None:
+        (x @ w).tanh().sum().backward()
+
+    work()
+    check("A tensor, forward and backward", work)
+
+
+def test_the_walk_of_a_training_step(tmp_path: Path) -> None:
+    page = tmp_path / "tiny.py"
+    page.write_text(
+        "import ox\nfrom ox import nn\nfrom ox.data import TensorDataset\n"
+        "defaults = {'epochs': 1, 'batch_size': 4}\nloss = nn.MSELoss()\n"
+        "def data():\n    part = TensorDataset(ox.randn(8, 3), ox.randn(8, 2))\n    return part, part, part\n"
+        "def model():\n    return nn.Linear(3, 2)\n"
+    )
+    recipe = ox.train.load(str(page))
+    check("A training step", lambda: ox.train.train(recipe, out=tmp_path / "run"))
+
+
+def test_the_walk_of_an_export(tmp_path: Path) -> None:
+    check("An export", lambda: ox.export.save(model(), tmp_path / "model.onnx", ox.randn(3, 4)))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    ox.export.save(model(), tmp_path / "model.onnx", ox.randn(3, 4))
+    return tmp_path / "model.onnx"
+
+
+def test_the_walk_of_a_model_load(file: Path) -> None:
+    def work() -> None:
+        with ox.serve.Server([file], port=0):
+            pass
+
+    check("A model load", work)
+
+
+def test_the_walk_of_a_request(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The walk is that of a quick model without buffers, whatever a busy machine measures.
+    monkeypatch.setattr("ox.serve.repository.model.HANDOFF_S", 60.0)
+    monkeypatch.setattr("ox.serve.tuning.measure._binding_is_faster", lambda *_: False)
+    body = '{"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}'
+
+    def work() -> None:
+        with ox.serve.Server([file], port=0) as server:
+            client = HTTPConnection("127.0.0.1", server.port)
+            client.request("POST", "/v2/models/model/infer", body)
+            assert client.getresponse().status == 200
+            client.close()
+
+    check("An HTTP request", work)
+
+
+# ---- the docstrings of packages
+
+# Users read these in help(): PyTorch's and torchvision's paths, and those of docs/. They may be longer, and need no
+# sentence about imports; that of each package of the table stands in ARCHITECTURE.md.
+READ_IN_HELP = set(
+    re.findall(
+        r"\S+",
+        """
+        ox ox.amp ox.autograd ox.backends ox.bench ox.core.mt19937 ox.cpu ox.cuda ox.data ox.data.datasets
+        ox.data.transforms ox.distributed ox.distributed.algorithms ox.distributed.algorithms.ddp_comm_hooks
+        ox.distributed.optim ox.distributions ox.einops ox.export ox.func ox.jit ox.linalg ox.nn
+        ox.nn.functional ox.nn.modules ox.nn.parallel ox.nn.utils ox.onnx ox.ops ox.optim
+        ox.optim.lr_scheduler ox.porting ox.profiler ox.serialization ox.serialization.torch_checkpoint
+        ox.serve ox.signal ox.sparse ox.train ox.train.loggers ox.train.metrics ox.train.report ox.utils
+        ox.utils.benchmark ox.utils.data ox.vision ox.vision.datasets ox.vision.models ox.vision.transforms
+        ox.vision.transforms.v2
+        """,
+    )
+)
+
+
+def docstring(folder: Path) -> str:
+    init = folder / "__init__.py"
+    assert init.exists(), f"{folder.relative_to(ROOT)} has no __init__.py"
+    return ast.get_docstring(ast.parse(init.read_text())) or ""
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=PACKAGES.get)
+def test_a_package_says_what_lives_there(folder: Path) -> None:
+    text, name = docstring(folder), PACKAGES[folder]
+    assert re.match(r".*\w{3}", text), f"{name}/__init__.py begins with a docstring: what lives here"
+    if name not in READ_IN_HELP:
+        assert len(text.splitlines()) <= 3, f"the docstring of {name} has at most three lines"
+        assert re.search(r"\b[Ii]mport", text), f"the docstring of {name} says what it imports, or who imports it"
+
+
+def test_the_list_of_packages_read_in_help_is_current() -> None:
+    assert not READ_IN_HELP - set(PACKAGES.values())
+
+
+IMPORT = re.compile(r"^ *from (ox[\w.]*) import (?:\(([^)]*)\)|([^\n#]*))", re.M)
+FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?: +[^\n]*)?\n)+", re.M)
+
+
+@cache
+def arrows() -> set[tuple[str, str]]:
+    """The modules that packages import from others: ("ox.export", "ox.graph.ir"). Imports for types do not count."""
+    found = set()
+    for folder, package in PACKAGES.items():
+        for path in folder.glob("*.py"):
+            for module, several, one in IMPORT.findall(FOR_TYPES.sub("", path.read_text())):
+                for name in re.findall(r"(\w+)(?: as \w+)?", several or one):
+                    inner = f"{module}.{name}"
+                    target = inner if is_module(inner) or (ROOT / inner.replace(".", "/")).is_dir() else module
+                    if target in PACKAGES.values() or target.count(".") > 1:
+                        found.add((package, target))
+    return found - {("ox", "ox")}
+
+
+NAMES = r"\box(?:_\w+)?(?:\.\w+)+|\box_\w+"
+
+
+def inside(name: str, packages: list[str]) -> bool:
+    return any(name == each or name.startswith(each + ".") for each in packages)
+
+
+@pytest.mark.parametrize("folder", [each for each in PACKAGES if PACKAGES[each] not in READ_IN_HELP], ids=PACKAGES.get)
+def test_what_a_docstring_says_of_imports_is_true(folder: Path) -> None:
+    """What "Imports A and B only" and "Imported by C only" say; modules such as ox.errors do not count."""
+    text, name = " ".join(docstring(folder).split()), PACKAGES[folder]
+    others = [(here, there) for here, there in arrows() if inside(here, [name]) != inside(there, [name])]
+    for said in re.findall(r"Imports ([^.]*(?:\.\w[^.]*)*?) only", text):
+        wrong = {there for here, there in others if inside(here, [name]) and not inside(there, re.findall(NAMES, said))}
+        assert not wrong, f"{name} imports {sorted(wrong)}, too"
+    for said in re.findall(r"[Ii]mported by ([^.]*(?:\.\w[^.]*)*?) only", text):
+        wrong = {here for here, there in others if inside(there, [name]) and not inside(here, re.findall(NAMES, said))}
+        assert not wrong, f"{sorted(wrong)} import {name}, too"

@@ -1,0 +1,177 @@
+"""Temporary files and folders: what a killed process left goes, what a living one writes stays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ox
+from ox import temporary_files
+from ox.serialization.files import write_whole
+
+
+def forked(work: Callable[[], object]) -> int:
+    """A process that does `work` and waits to be killed."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            signal.pause()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def killed(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def wait_for(there: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < give_up
+        time.sleep(0.002)
+
+
+def hold(path: Path) -> None:
+    with temporary_files.file_beside(path) as held:
+        held.write_bytes(b"half")
+        signal.pause()
+
+
+def hold_folder(parent: Path) -> None:
+    with temporary_files.folder("ox-test-", parent) as held:
+        (held / "part").mkdir()
+        (held / "part" / "file").write_bytes(b"half")
+        signal.pause()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_only_what_nobody_writes_is_removed(tmp_path: Path, kind: str) -> None:
+    work = (lambda: hold(tmp_path / "x")) if kind == "file" else (lambda: hold_folder(tmp_path))
+    names = temporary_files.ANY if kind == "file" else temporary_files.re.compile("ox-test-.*")
+    pid = forked(work)
+    try:
+        wait_for(lambda: [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size])
+        temporary_files.remove_abandoned(tmp_path, names)
+        assert len(os.listdir(tmp_path)) == 1
+    finally:
+        killed(pid)
+    temporary_files.remove_abandoned(tmp_path, names)
+    assert not os.listdir(tmp_path)
+
+
+def test_the_next_of_its_kind_removes_it(tmp_path: Path) -> None:
+    for work in (lambda: hold(tmp_path / "x [1]"), lambda: hold_folder(tmp_path)):
+        pid = forked(work)
+        wait_for(lambda: [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size])
+        killed(pid)
+        ox.save(1, tmp_path / "y")  # another file's, which is not looked for
+        left = len(os.listdir(tmp_path))
+        ox.save(1, tmp_path / "x [1]")
+        with temporary_files.folder("ox-test-", tmp_path):
+            pass
+        assert left == 2
+        assert sorted(os.listdir(tmp_path)) == ["x [1]", "y"]
+        for name in os.listdir(tmp_path):
+            (tmp_path / name).unlink()
+
+
+def test_a_worker_that_outlives_its_parent_holds_nothing(tmp_path: Path) -> None:
+    worker = tmp_path / "worker"
+
+    def with_a_worker() -> None:
+        with temporary_files.file_beside(tmp_path / "x"):
+            pid = os.fork()
+            if pid:
+                ox.save(pid, worker)
+            signal.pause()
+
+    pid = forked(with_a_worker)
+    wait_for(worker.is_file)
+    killed(pid)
+    try:
+        temporary_files.remove_abandoned(tmp_path)
+        assert os.listdir(tmp_path) == ["worker"]
+    finally:
+        os.kill(ox.load(worker), signal.SIGKILL)
+
+
+def test_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a file is left behind when it has not changed for an hour."""
+
+    def none(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    old, new = tmp_path / ".x.01234567.tmp", tmp_path / ".x.89abcdef.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 4000,) * 2)
+    ox.save(1, tmp_path / "x")
+    assert sorted(os.listdir(tmp_path)) == [new.name, "x"]
+
+
+def test_other_files_stay(tmp_path: Path) -> None:
+    names = [".x.tmp", "x.01234567.tmp", ".x.0123456.tmp", ".x.01234567.tmp~", ".x.0123456G.tmp", ".01234567.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+    os.mkfifo(tmp_path / ".x.01234567.tmp")
+    (tmp_path / ".y.01234567.tmp").symlink_to(tmp_path / ".x.tmp")
+    temporary_files.remove_abandoned(tmp_path)
+    ox.save(1, tmp_path / "x")
+    assert sorted(os.listdir(tmp_path)) == sorted([*names, "x", ".x.01234567.tmp", ".y.01234567.tmp"])
+
+
+def saves(path: Path, small: bool) -> Callable[[], None]:
+    state = {"w": np.zeros(8 if small else 400_000), "step": 1}
+
+    def again_and_again() -> None:
+        while True:
+            ox.save(state, path)
+
+    return again_and_again
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("small", [True, False])
+def test_killed_at_any_moment(tmp_path: Path, small: bool) -> None:
+    """SIGKILL while a file is written, again and again: the next one leaves what one that was left in peace leaves."""
+    clean, path, chance, torn = tmp_path / "clean", tmp_path / "killed" / "x", random.Random(3), 0
+    for folder in (clean, path.parent):
+        folder.mkdir()
+    ox.save({"w": np.zeros(8 if small else 400_000), "step": 1}, clean / "x")
+    for _ in range(40):
+        pid = forked(saves(path, small))
+        time.sleep(chance.uniform(0.0, 0.02))
+        killed(pid)
+        torn += len(os.listdir(path.parent)) > path.is_file()
+        assert len(os.listdir(path.parent)) <= 2, "what the one before left was not removed"
+    assert torn
+    ox.save({"w": np.zeros(8 if small else 400_000), "step": 1}, path)
+    assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == {"x": (clean / "x").read_bytes()}
+
+
+def test_two_that_write_one_file(tmp_path: Path) -> None:
+    """Neither takes away what the other writes; the file is always one of theirs, whole."""
+    pids = [forked(saves(tmp_path / "x", small=True)) for _ in range(2)]
+    try:
+        give_up = time.monotonic() + 1.0
+        while time.monotonic() < give_up:
+            assert all(os.waitpid(pid, os.WNOHANG) == (0, 0) for pid in pids), "a save failed"
+            if (tmp_path / "x").is_file():
+                assert ox.load(tmp_path / "x")["step"] == 1
+    finally:
+        for pid in pids:
+            killed(pid)
+    write_whole(tmp_path / "x", lambda path: path.write_bytes(b"whole"))
+    assert os.listdir(tmp_path) == ["x"]
