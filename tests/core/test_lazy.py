@@ -135,7 +135,7 @@ def test_the_default_type_by_a_tensors_name() -> None:
         assert ox.get_default_dtype() == ox.float32
         with pytest.raises(ox.errors.DTypeError):
             ox.set_default_tensor_type(ox.LongTensor)
-        with pytest.raises(ox.errors.ArgumentError, match="tensors are made on the CPU"):
+        with pytest.raises(ox.errors.ArgumentError, match="the default device is always the CPU"):
             ox.set_default_tensor_type("torch.cuda.FloatTensor")
         with pytest.raises(ox.errors.ArgumentError, match="is no type of tensor"):
             ox.set_default_tensor_type("torch.NothingTensor")
