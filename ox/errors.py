@@ -13,10 +13,10 @@
     ├── WorkerError         (RuntimeError)   a worker of a loader raised, died or hangs
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
-    ├── LoadError           (ValueError)     a file that is damaged, hostile or not what was expected
+    ├── LoadError           (ValueError)     a file that is damaged, malicious or not what was expected
     ├── WriteError          (OSError)        a file that the system does not let us write
     ├── TrainError          (RuntimeError)   a run that cannot start, go on or resume
-    ├── RecipeError         (ValueError)     a page that is not a recipe
+    ├── RecipeError         (ValueError)     an unknown recipe, or a file that is not a recipe file
     └── ServeError          (RuntimeError)   a request or model that the server refuses (carries an HTTP status)
 
 Each is also the built-in class in brackets, so code that catches `ValueError` or `TypeError` keeps working, and a
@@ -34,7 +34,7 @@ def _nowhere() -> str | None:
     return None
 
 
-call_site: Callable[[], str | None] = _nowhere  # ox.core.explain, floors above, puts its own function here
+call_site: Callable[[], str | None] = _nowhere  # ox.core.explain, on a higher floor, puts its own here
 
 
 class OxError(RuntimeError):
@@ -144,7 +144,7 @@ class ExportError(OxError, RuntimeError):
 
 
 class LoadError(OxError, ValueError):
-    """A file is damaged, hostile, or of another kind than expected. A long string of the file is shown by its start."""
+    """A file is damaged, malicious, or of another kind than expected. A long string of the file is shown by its start."""
 
     def __init__(self, what: str, **fields: Any) -> None:
         super().__init__(_shortened(what), **fields)
@@ -168,7 +168,7 @@ class TrainError(OxError, RuntimeError):
 
 
 class RecipeError(OxError, ValueError):
-    """A recipe is unknown, or a page is not one."""
+    """A recipe is unknown, or a file is not a recipe file."""
 
 
 class ServeError(OxError, RuntimeError):

@@ -63,7 +63,7 @@ def backward(
         else:
             chosen = as_list(inputs)
             if not chosen:
-                raise ArgumentError("backward's inputs are none", hint="inputs=None for all leaves")
+                raise ArgumentError("`inputs` of backward is empty", hint="inputs=None for all leaves")
             edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
             arrivals.on_start({x.node for x in chosen if isinstance(x.node, Leaf) and x.node.after})
             found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)

@@ -60,7 +60,7 @@ class Mode:
     executor: Callable[..., Any] | None = None  # forced for every operator; None picks by device, dtype and size
     modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
     observer: NodeObserver | None = None
-    autocast: Any = None  # an ox.amp.autocast.Active, which gives a call its inputs in other types
+    autocast: Any = None  # an ox.amp.autocasting.Active, which gives a call its inputs in other types
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)

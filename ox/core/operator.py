@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     def make_tensor(array: Any) -> Any: ...
     def as_input(x: Any) -> Any: ...
 
-else:  # ox.tensor, one floor up, registers its class, its constructor and its conversion here
+else:  # `ox.tensors`, on a higher floor, registers its class, its constructor and its conversion here
     tensor_class = make_tensor = as_input = None
 new = object.__new__
 NOTHING: list[Any] = []

@@ -25,7 +25,7 @@ from ox.core.symbolic import Dim, size_tensor
 from ox.core.tensor import TensorBase, TensorType
 from ox.errors import RecordError
 
-# ox.autograd.hooks, floors above, registers here what moves a retained gradient from the old node to the new one
+# ox.autograd.hooks, on a higher floor, registers here what moves a retained gradient from the old node to the new one
 move_retained: list[Callable[[Any, Any], None]] = []
 
 FIRST_PRUNE = 100  # so many views are noted before the dead ones are looked for

@@ -17,7 +17,7 @@ from ox.core.tensor import TensorBase
 from ox.dtypes import is_floating
 from ox.errors import GradientError
 
-# ox.autograd, one floor up, registers `grad` and `vjp_of_tape` here
+# ox.autograd, on a higher floor, registers `grad` and `vjp_of_tape` here
 differentiate: Any = None
 vjp_of_tape: Any = None
 

@@ -20,7 +20,7 @@ from ox.errors import ArgumentError, DeviceError
 if TYPE_CHECKING:
     from ox.devices.dispatch import Accelerated
 
-# ox.core.mode, one floor up, registers its switch here
+# ox.core.mode, on a higher floor, registers its switch here
 _switches: list[Callable[..., AbstractContextManager[Any]]] = []
 
 

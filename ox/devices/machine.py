@@ -113,7 +113,7 @@ def available_memory(root: Path = CGROUPS, membership: Path = MEMBERSHIP, info: 
 
 
 def _free_memory(folder: Path) -> int | None:
-    """What a control group leaves, None if it has no limit. Files that it keeps in memory make room when need be."""
+    """What a control group leaves, None if it has no limit. The page cache counts as free."""
     for most, used, unused in (
         ("memory.max", "memory.current", "inactive_file "),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),

@@ -1,4 +1,4 @@
-"""What executors need to know of an operator. `ox.core.operator.Operator` has more; it stands one floor up."""
+"""What executors need to know of an operator. `ox.core.operator.Operator`, on a higher floor, has more."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Work:
         return True
 
     def check_ranks(self, waited: float, limit: float) -> bool:
-        """After some time without a result: tell the others, hear them, give up. True when there is an error now."""
+        """Exchange status with the other ranks, and raise an error after the timeout. True if there is an error now."""
         monitor = self._group.monitor
         if monitor is None:
             if waited > limit:

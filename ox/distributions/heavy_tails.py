@@ -63,7 +63,7 @@ class Cauchy(Distribution):
 
 
 class _Half(TransformedDistribution):
-    """The size of numbers whose density is even."""
+    """The absolute value of a symmetric distribution."""
 
     arg_constraints = {"scale": constraints.positive}  # noqa: RUF012
     support = constraints.nonnegative

@@ -1,6 +1,7 @@
 """PyTorch's functions on tensors, as compositions of operators; most are Tensor methods too.
 
-Imports ox.core, ox.ops, ox.amp and ox.tensors only. No function reads an array: it would not record.
+Imports ox.core, ox.ops, ox.amp and floors below only; ox.tensors for annotations. A function that reads an array
+could not be recorded, so none does.
 """
 
 from typing import TYPE_CHECKING

@@ -47,7 +47,7 @@ class Node:
 
     @property
     def key(self) -> str:
-        """The name of the operator in `ox.ops.OPS`."""
+        """The name of the operator in `ox.core.operator.OPS`."""
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
     def subgraphs(self) -> Iterator[tuple[str, Graph]]:

@@ -28,8 +28,8 @@ NOT_NEGATIVE = frozenset(
 
 
 def options(**given: Any) -> dict[str, Any]:
-    """PyTorch's settings about the how of a step, which a group keeps and ox answers with the one way it has: an eager
-    step is always fused, and every step can be captured. Raises ArgumentError for `differentiable=True`."""
+    """PyTorch's options for how a step is executed. They are stored in the group and have no effect. Raises
+    ArgumentError for `differentiable=True`."""
     if given.get("differentiable"):
         raise ArgumentError(
             "an optimizer's step is not differentiable",
@@ -88,7 +88,7 @@ class Optimizer(Hooked):
             if not isinstance(p, Tensor):
                 raise ArgumentError("an optimizer takes tensors", got=type(p).__name__)
             if not p.is_leaf:
-                raise ArgumentError("an optimizer takes leaves", got="a computed tensor")
+                raise ArgumentError("an optimizer needs leaf tensors", got="a tensor that an operator computed")
             if id(p) in taken:
                 raise ArgumentError("a parameter is in two groups", got=f"shape {list(p.static_shape)}")
             taken.add(id(p))
@@ -110,7 +110,7 @@ class Optimizer(Hooked):
                 raise ArgumentError("betas lie in [0, 1)", got=str(settings["betas"]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget gradients, or fill them with zeros."""
+        """Set gradients to None, or fill them with zeros."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:

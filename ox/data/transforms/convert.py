@@ -61,7 +61,7 @@ def convert_image_dtype(pixels: Pixels, dtype: Any = float32) -> Pixels:
         steps = (int(bound(new)) + 1) / (int(bound(old)) + 1)
         wide = pixels.astype(np.int64)
         return (wide * int(steps) if steps >= 1 else wide // int(1 / steps)).astype(new)
-    raise DTypeError("images are numbers", expected="float32 or uint8", got=f"{old} to {new}")
+    raise DTypeError("images must be numeric arrays", expected="float32 or uint8", got=f"{old} to {new}")
 
 
 def to_dtype(image: Any, dtype: Any = float32, scale: bool = False) -> Any:

@@ -156,7 +156,7 @@ class Tree:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget gradients, or fill them with zeros."""
+        """Set gradients to None, or fill them with zeros."""
         for p in self.parameters():
             if set_to_none or p.grad is None:
                 p.grad = None

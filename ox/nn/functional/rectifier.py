@@ -1,4 +1,4 @@
-"""Rectifiers and their kin, under PyTorch's names."""
+"""Rectifiers and related functions, under PyTorch's names."""
 
 from __future__ import annotations
 

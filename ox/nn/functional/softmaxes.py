@@ -1,4 +1,4 @@
-"""Softmax and its kin, under PyTorch's names."""
+"""Softmax and related functions, under PyTorch's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rectifiers and their kin as modules."""
+"""Rectifiers and related layers."""
 
 from __future__ import annotations
 

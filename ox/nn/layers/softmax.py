@@ -1,4 +1,4 @@
-"""Softmax and its kin as modules."""
+"""Softmax and related layers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ox.errors import DTypeError, ShapeError
 
 __all__ = ["Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"]
 
-# Uniform numbers in [0, 1) from the default generator, which `ox.random`, a floor up, registers here
+# Uniform numbers in [0, 1) from the default generator, which `ox.random`, on a higher floor, registers here
 source: Callable[[Sequence[int]], Any] = np.empty
 
 

@@ -91,7 +91,7 @@ class LRScheduler:
 def checked(optimizer: Any) -> Any:
     """The optimizer. Raises DTypeError (a TypeError) for what is none."""
     if not isinstance(optimizer, Optimizer):
-        raise DTypeError("a scheduler takes an optimizer", got=type(optimizer).__name__)
+        raise DTypeError("the first argument of a scheduler must be an optimizer", got=type(optimizer).__name__)
     return optimizer
 
 

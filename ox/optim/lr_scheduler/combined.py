@@ -24,7 +24,7 @@ class _Combined(LRScheduler):
         for i, scheduler in enumerate(schedulers):
             if isinstance(scheduler, ReduceLROnPlateau):
                 raise ArgumentError(
-                    f"{name} does not step ReduceLROnPlateau, which wants a number", got=f"scheduler {i}"
+                    f"{name} cannot contain ReduceLROnPlateau: its step needs a metric", got=f"scheduler {i}"
                 )
             if scheduler.optimizer is not self.optimizer:
                 raise ArgumentError(f"{name} takes schedulers of one optimizer", got=f"scheduler {i} has another")

@@ -124,6 +124,6 @@ def _value(value: str, name: str, text: str) -> float:
         units = ", ".join(("KiB", "MiB", "GiB") if kind == SIZE else filter(None, UNITS[kind]))
         expected = f"a number of {kind}, or one with {units}" if kind else "a whole number"
         expected += f"; {_range(name)}"
-        raise ArgumentError(f"the limit {name} is no such number", where=f"--limit {text[:80]}", expected=expected)
+        raise ArgumentError(f"invalid value for the limit {name}", where=f"--limit {text[:80]}", expected=expected)
     number = float(found[1]) * UNITS[kind][found[2]]
     return number if kind == TIME and math.isfinite(number) else int(number)

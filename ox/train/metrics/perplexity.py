@@ -1,4 +1,4 @@
-"""How many words a language model hesitates between."""
+"""Perplexity of a language model."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def tile(node: Node) -> Tensor:
             axis, outer = place, 1  # the same for each row
         elif place == axis:
             if not is_size(repeat):
-                raise Mixes("repeats rows, nobody knows how often")
+                raise Mixes("repeats rows an unknown number of times")
             outer = outer * repeat
         dims.append(size * repeat if is_count(repeat) else node.symbols.fresh())
     return Tensor(tuple(dims), axis, outer)
