@@ -3,7 +3,7 @@
     python benchmarks/bench_loader.py            (ROUNDS=3 for three processes a side)
 
 - images: JPEG files of 320×240, decoded by Pillow, cropped to 224×224, flipped, in batches of 64 that are uint8 or
-  normalised float32; the second epoch of workers that stay;
+  normalized float32; the second epoch of workers that stay;
 - light: rows of 16 floats and a class, taken one by one in batches of 128, where the loader itself is what costs;
 - arrays: 600 kB a sample, copied only: what handing over costs;
 - start: from `iter` to the first batch, with 2 workers.

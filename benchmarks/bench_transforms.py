@@ -57,9 +57,9 @@ def _figures(
     singles = [pixels[i] for i in range(64)]
     return {
         "read a JPEG, 500 × 375": cost(lambda: [read(file) for file in jpegs], 8, 3),
-        "224: crop, flip, normalise": cost(lambda: [usual(image) for image in images], 8, 3),
+        "224: crop, flip, normalize": cost(lambda: [usual(image) for image in images], 8, 3),
         "224: the same and jittered colours": cost(lambda: [coloured(image) for image in images], 8, 2),
-        "32: crop, flip, normalise": cost(lambda: [tiny(image) for image in singles], 64, 3),
+        "32: crop, flip, normalize": cost(lambda: [tiny(image) for image in singles], 64, 3),
         "32: the same, 256 at once": cost(lambda: batch(pixels), 256, 3),
     }
 

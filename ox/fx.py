@@ -1,4 +1,4 @@
-"""`torch.fx`, as far as models name it: nothing is traced symbolically, so marks for its tracer do nothing."""
+"""`torch.fx`, as far as models use it: ox has no symbolic tracing, so marks for a tracer have no effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def wrap(fn_or_name: Any) -> Any:
 
 
 class Proxy:
-    """Nothing is one. `torch.fx.Proxy`, for `isinstance`."""
+    """`torch.fx.Proxy`, for `isinstance`. It has no instances."""
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 Nobody tells it what a word is, or a verse. It sees 128 characters of the King James Bible and says after each what
 comes next; from that alone come spelling, names, and the cadence of "And it came to pass". A step further is only more
-of the same: `ox_models/gpt2.py`, which this page uses, is GPT-2 itself, and reads checkpoints of its full size.
+of the same: `ox_models/gpt2.py`, which this recipe uses, is GPT-2 itself, and reads checkpoints of its full size.
 
 `ox train gpt`, then `ox export model.onnx`, `ox serve model.onnx`; what the server's clients do is at the end.
 """
@@ -110,4 +110,4 @@ def sample(model: nn.Module) -> str:
 #     write(lambda ids: session.run(None, {"input_ids": ids})[0], "In the beginning", 300, np.random.default_rng())
 #
 # and of `ox serve model.onnx` a POST to /v2/models/model/infer for each character, with `ids.ravel().tolist()` as data.
-# A client without this page finds the alphabet at /v2/models/model: in the meaning of input_ids, and as labels.
+# A client without this file finds the alphabet at /v2/models/model: in the meaning of input_ids, and as labels.

@@ -101,7 +101,7 @@ class Packed:
         if not is_tensor(made) or made.static_shape != self.shape or made.array.dtype != self.dtype:
             raise ArgumentError(
                 "an unpack hook of saved_tensors_hooks returned something else than was packed",
-                expected=f"a {self.dtype} tensor {list(self.shape)}",
+                expected=f"a tensor of type {self.dtype} and shape {list(self.shape)}",
                 got=f"{made.array.dtype} {list(made.static_shape)}" if is_tensor(made) else type(made).__name__,
             )
         tensor: TensorBase = made.shallow_copy()

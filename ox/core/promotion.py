@@ -47,7 +47,7 @@ def promote_operands(a: Any, b: Any) -> tuple[Any, Any]:
         b = operator.as_input(b)
     if not is_tensor(b):
         raise DTypeError(
-            f"a tensor does not combine with a {type(b).__name__}",
+            f"a tensor cannot be combined with {type(b).__name__}",
             expected="a tensor, an array or a number",
             hint="ox.tensor(values) first",
         )

@@ -112,7 +112,7 @@ class Work:
         return True
 
     def check_ranks(self, waited: float, limit: float) -> bool:
-        """Exchange status with the other ranks, and raise an error after the timeout. True if there is an error now."""
+        """Exchange status with the other ranks, and set an error after the timeout. True if there is an error now."""
         monitor = self._group.monitor
         if monitor is None:
             if waited > limit:

@@ -37,7 +37,9 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size)
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if prod(self.in_shape) != prod(self.out_shape):
-            raise ShapeError("in_shape and out_shape must have the same number of elements", got=f"{in_shape} and {out_shape}")
+            raise ShapeError(
+                "in_shape and out_shape must have the same number of elements", got=f"{in_shape} and {out_shape}"
+            )
         self.domain = constraints.independent(constraints.real, len(self.in_shape))
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))
 

@@ -138,7 +138,7 @@ def scan(
         result = combine_fn(*given)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise ArgumentError(
-                "combine_fn returns two things: the next carry, and what is stacked", got=f"a {type(result).__name__}"
+                "combine_fn must return two values: the next carry, and the output to stack", got=type(result).__name__
             )
         after, new_form = flatten(result[0])
         _same("combine_fn", form, new_form)

@@ -35,7 +35,7 @@ class Loaded(Module):
     under the file's own names. A parameter is floating, a gradient reaches it, and it has more than one element or is a
     layer's weight or bias: bounds, scales of a Resize, epsilons and running statistics are buffers.
 
-    In train mode a BatchNormalization normalises by its batch and moves its running statistics, and a Dropout drops, by
+    In train mode a BatchNormalization normalizes by its batch and moves its running statistics, and a Dropout drops, by
     the generator of `ox.manual_seed`; in eval mode neither does, even where the file was written in training mode.
     Other operators do the same in both modes.
 
@@ -104,12 +104,12 @@ class Loaded(Module):
     def run(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         """Run a node as training or evaluation wants it."""
         if node.key == "BatchNormalization":
-            return self._normalise(node, inputs)
+            return self._normalize(node, inputs)
         if node.key == "Dropout":
             return self._drop(node, inputs)
         return call(node, inputs)
 
-    def _normalise(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    def _normalize(self, node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         if not self.training:
             if not node.attributes.get("training_mode"):
                 return call(node, inputs)

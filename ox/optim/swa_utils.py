@@ -117,7 +117,7 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -> None:
-    """Compute the statistics of batch normalisations anew from one pass over `loader`, whose items are inputs or start
+    """Compute the statistics of batch normalizations anew from one pass over `loader`, whose items are inputs or start
     with them. `torch.optim.swa_utils.update_bn`."""
     layers = [
         m for m in model.modules() if isinstance(m._buffers.get("running_mean"), Tensor) and hasattr(m, "momentum")

@@ -67,7 +67,7 @@ NAMESPACES = {
     "torchvision.ops": "dir(ox.vision.ops) lists those there",
     "torchvision.transforms": "dir(ox.data.transforms) lists those there; any function of an image is a transform",
 }
-NOTHING = "nothing in ox stands for it; an expression of what is there"
+NOTHING = "ox has no replacement; compute it with other functions"
 
 
 @cache
@@ -89,7 +89,7 @@ def counterpart(path: str) -> str:
     return path if module is None else _KNOWN[module] + path.removeprefix(module)
 
 
-def found(path: str) -> str:
+def existing_prefix(path: str) -> str:
     """As much of a path of PyTorch, from its start, as ox has; all of it if nothing is missing."""
     known = module_of(path)
     assert known is not None, path
@@ -128,7 +128,7 @@ def way_out(path: str) -> str:
         return hint
     if any(part.startswith("_") for part in parts):
         return "part of PyTorch's own machinery"
-    owner = found(path)
+    owner = existing_prefix(path)
     if hint := next((hint for space, hint in NAMESPACES.items() if path.startswith(f"{space}.")), None):
         return hint
     near = difflib.get_close_matches(path[len(owner) + 1 :].partition(".")[0], dir(_thing(owner)), 1, 0.8)

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from ox.porting.names import NEED_PYTORCH, found, left_out, module_of, way_out
+from ox.porting.names import NEED_PYTORCH, existing_prefix, left_out, module_of, way_out
 from ox.porting.scopes import Comprehension, Function, Scopes, parameters
 from ox.porting.source import Source
 
@@ -108,7 +108,7 @@ class _Visitor(ast.NodeVisitor):
             self.note(node, root, self.imports_guarded)
             return False
         ours = module_of(path) is not None
-        if ours and found(path) != path:
+        if ours and existing_prefix(path) != path:
             self.note(node, path, self.imports_guarded)
             return False
         return ours
@@ -122,7 +122,7 @@ class _Visitor(ast.NodeVisitor):
             return
         paths = [f"{module}.{name}" for module in self.stars]
         known = [path for path in paths if path in left_out()]
-        if (self.only_stars or known) and not any(found(path) == path for path in paths):
+        if (self.only_stars or known) and not any(existing_prefix(path) == path for path in paths):
             chosen = known[-1:] or paths
             self.note(node, " or ".join(chosen), self.attributes_guarded, way_out(chosen[0]))
 
@@ -140,12 +140,14 @@ class _Visitor(ast.NodeVisitor):
             self.visit(node.value)
 
     def used(self, node: ast.Attribute, path: str) -> None:
-        owner = found(path)
+        owner = existing_prefix(path)
         inner: ast.AST = node
         while isinstance(inner, ast.Attribute):
             inner = inner.value
         imported = isinstance(inner, ast.Name) and self.scopes.root(inner.id)
-        if owner == path or not imported or found(imported) != imported:  # the last has been said at its import
+        if (
+            owner == path or not imported or existing_prefix(imported) != imported
+        ):  # the last has been said at its import
             return
         name = ".".join(path.split(".")[: owner.count(".") + 2])
         if name not in self.asked:

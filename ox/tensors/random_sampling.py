@@ -50,12 +50,12 @@ def normal(
     `torch.normal`.
 
     Raises:
-        ArgumentError: a negative deviation, or numbers without a size.
+        ArgumentError: a negative `std`, or numbers without a size.
     """
     given = [x for x in (mean, std) if is_tensor(x)]
-    for value in (std.array if is_tensor(std) else np.asarray(std),):
-        if isinstance(value, np.ndarray) and (value < 0).any():
-            raise ArgumentError("a deviation is not negative")
+    deviation = std.array if is_tensor(std) else np.asarray(std)
+    if isinstance(deviation, np.ndarray) and (deviation < 0).any():
+        raise ArgumentError("std must be 0 or more", got=str(deviation.min()))
     with no_grad():
         if not given:
             if size is None:

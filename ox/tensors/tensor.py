@@ -84,7 +84,7 @@ class Tensor(Methods, Aliases, TensorBase):
             return
         if not is_floating(self.array.dtype):
             raise DTypeError(
-                f"a {self.array.dtype} tensor cannot require a gradient",
+                f"a tensor of type {self.array.dtype} cannot require a gradient",
                 expected="a floating type",
                 hint="x.float().requires_grad_()",
             )

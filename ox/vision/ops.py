@@ -227,7 +227,7 @@ class StochasticDepth(Module):
 
 
 class FrozenBatchNorm2d(Module):
-    """Batch normalisation [n, c, h, w] by statistics and factors that stay. `torchvision.ops.FrozenBatchNorm2d`."""
+    """Batch normalization [n, c, h, w] by statistics and factors that stay. `torchvision.ops.FrozenBatchNorm2d`."""
 
     def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__()

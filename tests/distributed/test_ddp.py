@@ -172,7 +172,7 @@ for step in range(50):
     optimizer.zero_grad()
     F.cross_entropy(ddp(x[rank::world]), y[rank::world]).backward()
     optimizer.step()
-    # one process that normalises each part by itself and keeps the statistics of the first
+    # one process that normalizes each part by itself and keeps the statistics of the first
     other.zero_grad()
     parts, stats = [], None
     for r in range(world):

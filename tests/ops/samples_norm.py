@@ -1,4 +1,4 @@
-"""Samples of the operators that normalise."""
+"""Samples of the operators that normalize."""
 
 from __future__ import annotations
 

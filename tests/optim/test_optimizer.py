@@ -147,7 +147,7 @@ def test_gradients_of_other_strides() -> None:
         (lambda: optim.SGD([]), "got no parameters"),
         (lambda: optim.SGD(nn.Parameter(np.ones(1, np.float32))), "an iterable of tensors"),
         (lambda: optim.SGD([1.0]), "takes tensors"),
-        (lambda: optim.SGD([nn.Parameter(np.ones(1, np.float32)) * 2.0]), "takes leaves"),
+        (lambda: optim.SGD([nn.Parameter(np.ones(1, np.float32)) * 2.0]), "needs leaf tensors"),
         (lambda: optim.Adam(parameters(), lr=-1), "lr must not be negative"),
         (lambda: optim.Adam(parameters(), betas=(1.0, 0.9)), "betas lie in"),
         (lambda: optim.SGD(parameters(), nesterov=True), "Nesterov needs a momentum"),

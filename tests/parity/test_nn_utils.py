@@ -1,4 +1,4 @@
-"""torch.nn.utils: clipping, vectors, normalised weights, parametrizations, fusion, pruning, functional calls."""
+"""torch.nn.utils: clipping, vectors, normalized weights, parametrizations, fusion, pruning, functional calls."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_vectors() -> None:
         ours.vector_to_parameters(ox.zeros(7), here.parameters())
 
 
-# normalised weights ------------------------------------------------------------------------------------------------
+# normalized weights ------------------------------------------------------------------------------------------------
 
 LAYERS: list[Any] = [
     ("Linear", (4, 3), (5, 4)),

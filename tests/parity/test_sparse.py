@@ -75,8 +75,8 @@ def test_a_function_that_keeps_a_sparse_matrix() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_edges_that_are_dropped_and_normalised() -> None:
-    """As LightGCN and NGCF drop edges, and as adjacency matrices are normalised."""
+def test_edges_that_are_dropped_and_normalized() -> None:
+    """As LightGCN and NGCF drop edges, and as adjacency matrices are normalized."""
 
     def made(T: Any, a: Any) -> list[Any]:
         kept = T.tensor([True, False, True, True, False, True])

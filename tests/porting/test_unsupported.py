@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from ox.porting import Source, find_missing
-from ox.porting.names import MODULES, found, left_out, way_out
+from ox.porting.names import MODULES, existing_prefix, left_out, way_out
 
 
 def names(text: str) -> list[str]:
@@ -147,11 +147,11 @@ def test_the_way_out() -> None:
     assert "several processes" in way_out("apex")
     assert way_out("torch.nn.functional.relu7") == "perhaps torch.nn.functional.relu"
     assert way_out("torch._C._nn") == "part of PyTorch's own machinery"
-    assert way_out("torch.xyzzy").startswith("nothing in ox")
+    assert way_out("torch.xyzzy").startswith("ox has no replacement")
 
 
 def test_every_package_has_a_room_and_every_left_out_name_is_none() -> None:
     for package in MODULES:
-        assert found(package) == package
+        assert existing_prefix(package) == package
     assert len(left_out()) > 200 and all(name.startswith("torch") and why for name, why in left_out().items())
-    assert found("torch.nn.functional.relu.__name__.x") == "torch.nn.functional.relu.__name__.x"
+    assert existing_prefix("torch.nn.functional.relu.__name__.x") == "torch.nn.functional.relu.__name__.x"

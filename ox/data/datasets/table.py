@@ -54,7 +54,7 @@ class Coding:
 class TableDataset(Dataset):
     """The rows of a table.
 
-    A sample is ``(features, target)``: features float32 [f], the numbers normalised and then each category as one
+    A sample is ``(features, target)``: features float32 [f], the numbers normalized and then each category as one
     number a value, 1 where it is that; with ``one_hot=False`` it is ``(numbers, codes, target)``, float32 [a] and int64
     [b], for embeddings, where code 0 is a value that is missing or was not seen in training. The target is int64 []
     (a class, if the column is text or stands in `categorical`) or float32 [] (a number, as it is in the table); it is

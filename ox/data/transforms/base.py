@@ -92,15 +92,15 @@ def _singles(images: Any) -> Any:
     return (make_tensor(array) for array in images.array) if isinstance(images, Tensor) else images
 
 
-class Fixed(Transform):
-    """A transform without chance, whose function takes many images as it takes one."""
+class DeterministicTransform(Transform):
+    """A transform without random numbers. Its `apply` accepts one image or a batch of images."""
 
     def apply_batch(self, images: Any, numbers: NDArray[np.float64]) -> Any:
         return self.apply(images, ())
 
 
 class Sometimes(Transform):
-    """A transform that is done with probability `p`, and else leaves the image as it is."""
+    """A transform that is applied with probability `p`. Subclasses define `transform`."""
 
     draws = 1
 
@@ -108,11 +108,11 @@ class Sometimes(Transform):
         self.p, self.generator = check_probability(p, type(self).__name__), generator
 
     def apply(self, image: Any, numbers: Sequence[float]) -> Any:
-        return self.done(image, numbers[1:]) if numbers[0] < self.p else as_array(image)
+        return self.transform(image, numbers[1:]) if numbers[0] < self.p else as_array(image)
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         """The image changed."""
-        raise ArgumentError(f"{type(self).__name__} has no done")
+        raise ArgumentError(f"{type(self).__name__} does not define transform()")
 
 
 def as_array(image: Any) -> Any:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ox.data.transforms import functional as F
-from ox.data.transforms.base import Fixed
+from ox.data.transforms.base import DeterministicTransform
 from ox.data.transforms.resizing import BILINEAR, mode_of, pair
 from ox.dtypes import float32
 
 
-class ToTensor(Fixed):
+class ToTensor(DeterministicTransform):
     """A float32 tensor [c, h, w] from 0 to 1, of an array [h, w, c] of bytes or a Pillow image; values of other types
     stay. `torchvision.transforms.ToTensor`."""
 
@@ -19,7 +19,7 @@ class ToTensor(Fixed):
         return F.to_tensor(image)
 
 
-class PILToTensor(Fixed):
+class PILToTensor(DeterministicTransform):
     """A tensor [c, h, w] of an array [h, w, c] or a Pillow image; all values stay.
     `torchvision.transforms.PILToTensor`."""
 
@@ -27,7 +27,7 @@ class PILToTensor(Fixed):
         return F.pil_to_tensor(image)
 
 
-class ToImage(Fixed):
+class ToImage(DeterministicTransform):
     """`PILToTensor` that lets tensors pass. `torchvision.transforms.v2.ToImage`; ``ToDtype(ox.float32, scale=True)``
     behind it makes what `ToTensor` makes."""
 
@@ -35,7 +35,7 @@ class ToImage(Fixed):
         return F.to_image(image)
 
 
-class ToPILImage(Fixed):
+class ToPILImage(DeterministicTransform):
     """A Pillow image, to look at or to save. `torchvision.transforms.ToPILImage`."""
 
     def __init__(self, mode: str | None = None) -> None:
@@ -45,7 +45,7 @@ class ToPILImage(Fixed):
         return F.to_pil_image(image, self.mode)
 
 
-class ToDtype(Fixed):
+class ToDtype(DeterministicTransform):
     """Another type of values. `torchvision.transforms.v2.ToDtype`.
 
     Args:
@@ -59,7 +59,7 @@ class ToDtype(Fixed):
         return F.to_dtype(image, self.dtype, self.scale)
 
 
-class ConvertImageDtype(Fixed):
+class ConvertImageDtype(DeterministicTransform):
     """Another type of values, with white as white. `torchvision.transforms.ConvertImageDtype`."""
 
     def __init__(self, dtype: Any = float32) -> None:
@@ -69,7 +69,7 @@ class ConvertImageDtype(Fixed):
         return F.convert_image_dtype(image, self.dtype)
 
 
-class Normalize(Fixed):
+class Normalize(DeterministicTransform):
     """``(value - mean) / std`` of floats, one of each a channel. `torchvision.transforms.Normalize`."""
 
     def __init__(self, mean: Any, std: Any, inplace: bool = False) -> None:
@@ -79,7 +79,7 @@ class Normalize(Fixed):
         return F.normalize(image, self.mean, self.std)
 
 
-class Resize(Fixed):
+class Resize(DeterministicTransform):
     """Another size: (h, w), or an int for the shorter side. `torchvision.transforms.Resize`; all else as for
     `functional.resize`."""
 
@@ -93,7 +93,7 @@ class Resize(Fixed):
         return F.resize(image, self.size, self.interpolation, self.max_size, self.antialias)
 
 
-class CenterCrop(Fixed):
+class CenterCrop(DeterministicTransform):
     """The middle, black where it reaches outside. `torchvision.transforms.CenterCrop`."""
 
     def __init__(self, size: Any) -> None:
@@ -103,7 +103,7 @@ class CenterCrop(Fixed):
         return F.center_crop(image, self.size)
 
 
-class Pad(Fixed):
+class Pad(DeterministicTransform):
     """A frame; see `functional.pad`. `torchvision.transforms.Pad`."""
 
     def __init__(self, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> None:
@@ -113,7 +113,7 @@ class Pad(Fixed):
         return F.pad(image, self.padding, self.fill, self.padding_mode)
 
 
-class Grayscale(Fixed):
+class Grayscale(DeterministicTransform):
     """Grey levels, in 1 or 3 equal channels. `torchvision.transforms.Grayscale`."""
 
     def __init__(self, num_output_channels: int = 1) -> None:
@@ -123,7 +123,7 @@ class Grayscale(Fixed):
         return F.rgb_to_grayscale(image, self.num_output_channels)
 
 
-class FiveCrop(Fixed):
+class FiveCrop(DeterministicTransform):
     """A tuple of the four corners and the middle. `torchvision.transforms.FiveCrop`."""
 
     def __init__(self, size: Any) -> None:
@@ -133,7 +133,7 @@ class FiveCrop(Fixed):
         return F.five_crop(image, self.size)
 
 
-class TenCrop(Fixed):
+class TenCrop(DeterministicTransform):
     """`FiveCrop`, and that of the flipped image. `torchvision.transforms.TenCrop`."""
 
     def __init__(self, size: Any, vertical_flip: bool = False) -> None:

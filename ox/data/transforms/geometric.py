@@ -170,7 +170,10 @@ def _warped(
     """Each pixel of the result from where the coefficients point to: Pillow's AFFINE (0) and PERSPECTIVE (2)."""
     mode = mode_of(interpolation)
     if mode not in ("nearest", "nearest-exact", "bilinear", "bicubic"):
-        raise ArgumentError(f"rotation does not support interpolation {mode!r}", expected="nearest, bilinear or bicubic")
+        raise ArgumentError(
+            f"rotate, affine and perspective do not support interpolation {mode!r}",
+            expected="nearest, bilinear or bicubic",
+        )
     number = 0 if pixels.dtype == np.bool_ else PILLOW[mode]
     values = fills(fill, pixels.shape[-1], "a turn")
 

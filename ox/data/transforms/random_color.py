@@ -78,7 +78,7 @@ class RandomGrayscale(Sometimes):
     def __init__(self, p: float = 0.1, generator: random.Generator | None = None) -> None:
         super().__init__(p, generator)
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.rgb_to_grayscale(image, F.get_dimensions(image)[0])
 
 
@@ -110,7 +110,7 @@ class GaussianBlur(Transform):
 class RandomInvert(Sometimes):
     """White becomes black, with probability `p`. `torchvision.transforms.RandomInvert`."""
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.invert(image)
 
 
@@ -121,7 +121,7 @@ class RandomPosterize(Sometimes):
         super().__init__(p, generator)
         self.bits = bits
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.posterize(image, self.bits)
 
 
@@ -132,7 +132,7 @@ class RandomSolarize(Sometimes):
         super().__init__(p, generator)
         self.threshold = threshold
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.solarize(image, self.threshold)
 
 
@@ -143,19 +143,19 @@ class RandomAdjustSharpness(Sometimes):
         super().__init__(p, generator)
         self.sharpness_factor = sharpness_factor
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.adjust_sharpness(image, self.sharpness_factor)
 
 
 class RandomAutocontrast(Sometimes):
     """Each channel from black to white, with probability `p`. `torchvision.transforms.RandomAutocontrast`."""
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.autocontrast(image)
 
 
 class RandomEqualize(Sometimes):
     """Each channel's values about as frequent, with probability `p`. `torchvision.transforms.RandomEqualize`."""
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.equalize(image)

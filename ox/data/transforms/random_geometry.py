@@ -25,21 +25,21 @@ class _Flip(Sometimes):
     def apply_batch(self, images: Any, numbers: NDArray[np.float64]) -> Any:
         pixels, close = opened(images, type(self).__name__)
         made, chosen = np.array(pixels), numbers[:, 0] < self.p
-        made[chosen] = self.done(pixels, ())[chosen]
+        made[chosen] = self.transform(pixels, ())[chosen]
         return close(made)
 
 
 class RandomHorizontalFlip(_Flip):
     """Left and right changed, with probability `p`. `torchvision.transforms.RandomHorizontalFlip`."""
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.hflip(image)
 
 
 class RandomVerticalFlip(_Flip):
     """Top and bottom changed, with probability `p`. `torchvision.transforms.RandomVerticalFlip`."""
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         return F.vflip(image)
 
 
@@ -314,7 +314,7 @@ class RandomPerspective(Sometimes):
         self.distortion_scale, self.interpolation = distortion_scale, mode_of(interpolation)
         self.fill = fill
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         rows, columns = size_of(image, "RandomPerspective")
         right, bottom = columns - 1, rows - 1
         across, down = (int(self.distortion_scale * (side // 2)) + 1 for side in (columns, rows))
@@ -349,7 +349,7 @@ class RandomErasing(Sometimes):
             raise ArgumentError("RandomErasing takes a number, one a channel, or 'random'", got=repr(value))
         self.value = value
 
-    def done(self, image: Any, numbers: Sequence[float]) -> Any:
+    def transform(self, image: Any, numbers: Sequence[float]) -> Any:
         rows, columns = size_of(image, "RandomErasing")
         for i in range(TRIES):
             width, height = _rectangle(rows * columns, self.scale, self.ratio, numbers[2 * i : 2 * i + 2])

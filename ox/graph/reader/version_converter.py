@@ -148,7 +148,7 @@ def _split(old: NodeAdapter) -> list[onnx.NodeProto]:
 
 
 def _softmax(old: NodeAdapter) -> list[onnx.NodeProto]:
-    """Before opset 13 everything from the axis on was normalised together."""
+    """Before opset 13 everything from the axis on was normalized together."""
     axis, rank = int(old.pop_attribute("axis", 1)), old.rank()
     if axis == -1 or (rank is not None and axis == rank - 1):
         old.set_attribute("axis", -1)

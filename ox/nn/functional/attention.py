@@ -68,7 +68,9 @@ def scaled_dot_product_attention(
 
 def _check_mask(mask: Tensor, query: Tensor, key: Tensor) -> None:
     if mask.array.dtype != bool_ and not is_floating(mask.array.dtype):
-        raise DTypeError(f"attention does not take a {mask.array.dtype} mask", expected="bool or a floating type")
+        raise DTypeError(
+            f"attention does not accept masks of type {mask.array.dtype}", expected="bool or a floating type"
+        )
     full = (*query.static_shape[:-1], key.static_shape[-2])
     own = mask.static_shape
     if len(own) > len(full) or any(a not in (1, b) for a, b in zip(own[::-1], full[::-1], strict=False)):

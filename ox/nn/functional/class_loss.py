@@ -81,7 +81,9 @@ def nll_loss(
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
     x, t = input.array, target.array
     if t.dtype.kind not in "iu":
-        raise DTypeError(f"{name} does not take a {t.dtype} target", expected="int64 classes", hint="target.long()")
+        raise DTypeError(
+            f"{name} does not accept targets of type {t.dtype}", expected="int64 classes", hint="target.long()"
+        )
     if x.ndim == 0 or t.shape != x.shape[:axis] + x.shape[axis + 1 :]:
         fitting = [*x.shape[:axis], *x.shape[axis + 1 :]]
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""Normalisation over the batch, over examples and over features."""
+"""Normalization over the batch, over examples and over features."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batch_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise [N, C, ...] over all but dimension 1. `torch.nn.functional.batch_norm`, ONNX BatchNormalization.
+    """Normalize [N, C, ...] over all but dimension 1. `torch.nn.functional.batch_norm`, ONNX BatchNormalization.
 
     Args:
         running_mean, running_var: [C]; written in place when training (the variance unbiased, as PyTorch has it),
@@ -91,7 +91,7 @@ def batch_norm(
             count = product([shape[0], *shape[2:]])
             if count <= 1 and not isinstance(count, Dim):
                 raise ShapeError(
-                    "batch normalisation needs more than one value a channel while training",
+                    "batch normalization needs more than one value a channel while training",
                     got=f"input {list(x.shape)}",
                     hint="a larger batch, or model.eval()",
                 )
@@ -120,7 +120,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise over the last dimensions, which must be `normalized_shape`. `torch.nn.functional.layer_norm`,
+    """Normalize over the last dimensions, which must be `normalized_shape`. `torch.nn.functional.layer_norm`,
     ONNX LayerNormalization."""
     input = row_major(input)
     x, shape = input.array, tuple(normalized_shape)
@@ -171,7 +171,7 @@ def _ones(shape: tuple[int, ...], dtype: DType) -> Tensor:
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalise each group of channels of each example of [N, C, ...], times weight [C] plus bias [C].
+    """Normalize each group of channels of each example of [N, C, ...], times weight [C] plus bias [C].
     `torch.nn.functional.group_norm`, ONNX GroupNormalization."""
     input = row_major(input)
     x = input.array
@@ -214,7 +214,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalise each channel of each example of [N, C, ...], times weight [C] plus bias [C].
+    """Normalize each channel of each example of [N, C, ...], times weight [C] plus bias [C].
     `torch.nn.functional.instance_norm`, ONNX InstanceNormalization.
 
     Args:

@@ -76,7 +76,9 @@ def classes(name: str, target: Tensor, shape: Sequence[int], for_input: Sequence
     """Raise unless target holds integers and has the shape that belongs to the input's."""
     t = target.array
     if t.dtype.kind not in "iu":
-        raise DTypeError(f"{name} does not take a {t.dtype} target", expected="int64 classes", hint="target.long()")
+        raise DTypeError(
+            f"{name} does not accept targets of type {t.dtype}", expected="int64 classes", hint="target.long()"
+        )
     if t.shape != tuple(shape):
         raise ShapeError(
             f"{name} cannot score {list(for_input)} against {list(t.shape)}",

@@ -136,7 +136,7 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalise [N, C] or [N, C, L] over all but C. `torch.nn.BatchNorm1d`, ONNX BatchNormalization.
+    """Normalize [N, C] or [N, C, L] over all but C. `torch.nn.BatchNorm1d`, ONNX BatchNormalization.
 
     Args:
         momentum: the part of a new batch in the running statistics (1 less ONNX's); None for the plain average.
@@ -146,7 +146,7 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalise [N, C, H, W] over all but C. `torch.nn.BatchNorm2d`, ONNX BatchNormalization.
+    """Normalize [N, C, H, W] over all but C. `torch.nn.BatchNorm2d`, ONNX BatchNormalization.
 
     Args:
         momentum: the part of a new batch in the running statistics (1 less ONNX's); None for the plain average.
@@ -156,7 +156,7 @@ class BatchNorm2d(_BatchNorm):
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalise [N, C, D, H, W] over all but C. `torch.nn.BatchNorm3d`, ONNX BatchNormalization.
+    """Normalize [N, C, D, H, W] over all but C. `torch.nn.BatchNorm3d`, ONNX BatchNormalization.
 
     Args:
         momentum: the part of a new batch in the running statistics (1 less ONNX's); None for the plain average.
@@ -205,7 +205,7 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalise each channel of each example of [N, C, L], or of [C, L]. `torch.nn.InstanceNorm1d`,
+    """Normalize each channel of each example of [N, C, L], or of [C, L]. `torch.nn.InstanceNorm1d`,
     ONNX InstanceNormalization.
 
     Args:
@@ -216,14 +216,14 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalise each channel of each example of [N, C, H, W], or of [C, H, W]. `torch.nn.InstanceNorm2d`,
+    """Normalize each channel of each example of [N, C, H, W], or of [C, H, W]. `torch.nn.InstanceNorm2d`,
     ONNX InstanceNormalization; arguments as for InstanceNorm1d."""
 
     ranks, layout = (3, 4), "[{0}, height, width] or [batch, {0}, height, width]"
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalise each channel of each example of [N, C, D, H, W], or of [C, D, H, W]. `torch.nn.InstanceNorm3d`,
+    """Normalize each channel of each example of [N, C, D, H, W], or of [C, D, H, W]. `torch.nn.InstanceNorm3d`,
     ONNX InstanceNormalization; arguments as for InstanceNorm1d."""
 
     ranks, layout = (4, 5), "[{0}, depth, height, width] or [batch, {0}, depth, height, width]"

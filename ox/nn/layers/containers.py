@@ -16,7 +16,7 @@ def _module(value: Any, holder: Module) -> Any:
     if isinstance(value, Module) or (value is None and not isinstance(holder, Sequential)):
         return value
     expected = "a Module" if isinstance(holder, Sequential) else "a Module or None"
-    raise ArgumentError(f"{type(holder).__name__} holds modules", expected=expected, got=type(value).__name__)
+    raise ArgumentError(f"{type(holder).__name__} accepts only modules", expected=expected, got=type(value).__name__)
 
 
 class _Numbered(Module):

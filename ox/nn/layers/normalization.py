@@ -32,7 +32,7 @@ def _reset(module: Any) -> None:
 
 
 class LayerNorm(Module):
-    """Normalise over the last dimensions. `torch.nn.LayerNorm`, ONNX LayerNormalization.
+    """Normalize over the last dimensions. `torch.nn.LayerNorm`, ONNX LayerNormalization.
 
     weight (ones) and bias (zeros) of `normalized_shape`, if `elementwise_affine`.
     """
@@ -116,7 +116,7 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalise each group of channels of each example of [N, C, ...]. `torch.nn.GroupNorm`, ONNX GroupNormalization.
+    """Normalize each group of channels of each example of [N, C, ...]. `torch.nn.GroupNorm`, ONNX GroupNormalization.
 
     weight (ones) and bias (zeros) [num_channels], if `affine`.
     """

@@ -142,7 +142,7 @@ class _SyncNorm(Function):
         count = float(counts.sum())
         if count <= 1:
             raise ShapeError(
-                "batch normalisation needs more than one value a channel while training",
+                "batch normalization needs more than one value a channel while training",
                 got=f"{int(count)} over all ranks, {own} of them here",
                 hint="a larger batch, or model.eval()",
             )

@@ -95,7 +95,7 @@ class TransformerEncoderLayer(_Layer):
 
     Args:
         activation: "relu", "gelu" or a function on tensors.
-        norm_first: normalise what goes into each block instead of what comes out.
+        norm_first: normalize what goes into each block instead of what comes out.
     """
 
     def forward(

@@ -1,4 +1,4 @@
-"""Gradients, vectors, normalised weights and fused layers, under the names of `torch.nn.utils`."""
+"""Gradients, vectors, normalized weights and fused layers, under the names of `torch.nn.utils`."""
 
 from ox.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from ox.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm

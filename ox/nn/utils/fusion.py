@@ -1,4 +1,4 @@
-"""A batch normalisation at inference is an affine map, so the layer before it can do it along."""
+"""A batch normalization at inference is an affine map, so the layer before it can do it along."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Pair = tuple[Parameter, Parameter]
 
 
 def fuse_conv_bn_eval(conv: M, bn: Module, transpose: bool = False) -> M:
-    """A copy of a convolution that also does the normalisation after it; both in eval mode.
+    """A copy of a convolution that also does the normalization after it; both in eval mode.
     `torch.nn.utils.fuse_conv_bn_eval`."""
     return _fused(conv, bn, partial(fuse_conv_bn_weights, transpose=transpose))
 
 
 def fuse_linear_bn_eval(linear: M, bn: Module) -> M:
-    """A copy of a Linear that also does the normalisation after it; both in eval mode.
+    """A copy of a Linear that also does the normalization after it; both in eval mode.
     `torch.nn.utils.fuse_linear_bn_eval`.
 
     Raises:
@@ -34,7 +34,7 @@ def fuse_linear_bn_eval(linear: M, bn: Module) -> M:
     features: Any = bn.num_features
     if features not in (1, linear.out_features):
         raise ShapeError(
-            "the Linear and the normalisation do not fit", expected=f"{linear.out_features} features", got=str(features)
+            "the Linear and the normalization do not fit", expected=f"{linear.out_features} features", got=str(features)
         )
     return _fused(linear, bn, fuse_linear_bn_weights)
 
@@ -43,7 +43,7 @@ def _fused(layer: M, bn: Module, fuse: Any) -> M:
     if layer.training or bn.training:
         raise ArgumentError("only modules in eval mode can be fused", hint="model.eval()")
     if bn._buffers.get("running_mean") is None or bn._buffers.get("running_var") is None:
-        raise ArgumentError("a normalisation without running statistics cannot be fused")
+        raise ArgumentError("a normalization without running statistics cannot be fused")
     made = deepcopy(layer)
     parts = made.weight, made.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
     weight, bias = fuse(*parts)

@@ -32,7 +32,7 @@ class BasePruningMethod:
 
     @property
     def name(self) -> str:
-        """The parameter, as the hooks of other normalised weights call it."""
+        """The parameter, as the hooks of other normalized weights call it."""
         return self._tensor_name
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:

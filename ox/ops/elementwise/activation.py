@@ -118,7 +118,7 @@ def GeluGradient(g: T, X: T, *, approximate: str = "none") -> T:
 @operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="axis")
 @in_float32
 def Softmax(xp: XP, input: T, *, axis: int = -1) -> T:
-    """exp(input) normalised to sum 1 along an axis. ONNX Softmax."""
+    """exp(input) normalized to sum 1 along an axis. ONNX Softmax."""
     if not input.size:
         return input.copy()
     y = xp.asarray(input - input.max(axis=axis, keepdims=True))

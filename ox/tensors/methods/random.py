@@ -75,7 +75,7 @@ class RandomMethods:
         _floats(self, "uniform_")
         low = named.pop("from", from_)
         if named or low > to:
-            raise ArgumentError("uniform_ needs a range that ascends", got=f"{low} to {to}")
+            raise ArgumentError("from must not be greater than to", got=f"{low} and {to}")
         drawn = _torch(self, generator, "uniform", low, to)
         if drawn is None:
             drawn = _uniform(self, generator) * (to - low) + low
@@ -85,7 +85,7 @@ class RandomMethods:
         """Normal with a mean and a deviation."""
         _floats(self, "normal_")
         if std < 0:
-            raise ArgumentError("a deviation is not negative", got=str(std))
+            raise ArgumentError("std must be 0 or more", got=str(std))
         drawn = _torch(self, generator, "normal", mean, std)
         if drawn is None:
             drawn = _standard(self, generator) * std + mean

@@ -90,4 +90,4 @@ def to_python(value: Any) -> Any:
     """NumPy's numbers and arrays as Python's."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
-    raise TypeError(f"a logger takes numbers, strings and lists of them, not a {type(value).__name__}")
+    raise TypeError(f"a logger accepts numbers, strings and lists of them, not {type(value).__name__}")

@@ -30,9 +30,9 @@ def test_lists_and_dicts_hold_none_in_a_modules_place() -> None:
 
 
 def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="Sequential holds modules"):
+    with pytest.raises(ArgumentError, match="Sequential accepts only modules"):
         nn.Sequential(nn.ReLU(), None)
-    with pytest.raises(ArgumentError, match="ModuleList holds modules"):
+    with pytest.raises(ArgumentError, match="ModuleList accepts only modules"):
         nn.ModuleList([nn.ReLU(), len])
-    with pytest.raises(ArgumentError, match="ModuleDict holds modules"):
+    with pytest.raises(ArgumentError, match="ModuleDict accepts only modules"):
         nn.ModuleDict({"a": 1})

@@ -45,7 +45,7 @@ class Dictionary(object):
 
 
 class LayerNormLSTMCell(nn.RNNCellBase):
-    """Layer normalisation of gates and cell; the four gates are one product."""
+    """Layer normalization of gates and cell; the four gates are one product."""
 
     def __init__(self, input_size, hidden_size, bias=True):
         super(LayerNormLSTMCell, self).__init__(input_size, hidden_size, bias, num_chunks=4)

@@ -1,4 +1,4 @@
-"""Node classification with graph convolutions: a sparse normalised adjacency from scipy-like coordinates, spmm."""
+"""Node classification with graph convolutions: a sparse normalized adjacency from scipy-like coordinates, spmm."""
 
 import argparse
 import math

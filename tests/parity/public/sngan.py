@@ -1,4 +1,4 @@
-"""SNGAN: projection-free spectral normalisation of the discriminator, hinge loss, residual blocks."""
+"""SNGAN: projection-free spectral normalization of the discriminator, hinge loss, residual blocks."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Graph convolutions: a normalised sparse adjacency with spmm, and message passing by index_add and scatter."""
+"""Graph convolutions: a normalized sparse adjacency with spmm, and message passing by index_add and scatter."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Policy gradients: log-probabilities gathered, returns discounted and normalised, entropy, a custom Function."""
+"""Policy gradients: log-probabilities gathered, returns discounted and normalized, entropy, a custom Function."""
 
 import torch
 import torch.nn as nn

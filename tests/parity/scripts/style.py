@@ -192,7 +192,7 @@ def main(fill, numbers):
             return style_score + content_score
 
         optimizer.step(closure)
-    # deep dream: normalised ascent with roll
+    # deep dream: normalized ascent with roll
     img = style.clone()
     for _ in range(3):
         img = img.roll(shifts=(1, 2), dims=(2, 3)).detach().requires_grad_(True)

@@ -87,12 +87,12 @@ def test_room_for_all_bodies_grows_with_one() -> None:
     ("text", "words"),
     [
         ("lines=3", "there is no limit 'lines'"),
-        ("rows", "the limit rows is no such number"),
-        ("rows=many", "the limit rows is no such number"),
-        ("rows=3MiB", "the limit rows is no such number"),
+        ("rows", "invalid value for the limit rows"),
+        ("rows=many", "invalid value for the limit rows"),
+        ("rows=3MiB", "invalid value for the limit rows"),
         ("reply=3s", "a number of bytes, or one with KiB, MiB, GiB"),
         ("idle_s=3MiB", "a number of seconds, or one with ms, s, min, h"),
-        ("rows=-1", "the limit rows is no such number"),
+        ("rows=-1", "invalid value for the limit rows"),
         ("rows=0", "more than 0"),
         ("rows=1.5", "a whole number; more than 0, at most 2,147,483,647"),
         ("rows=-1", "more than 0, at most 2,147,483,647"),
@@ -100,7 +100,7 @@ def test_room_for_all_bodies_grows_with_one() -> None:
         ("idle_s=nan", "more than 0, at most 1,000,000,000 seconds"),
         ("body=4GiB", "the limit body is out of range"),
         ("write_s=0", "more than 0"),
-        ("idle_s=nan", "the limit idle_s is no such number"),
+        ("idle_s=nan", "invalid value for the limit idle_s"),
     ],
 )
 def test_what_is_no_limit(text: str, words: str) -> None:

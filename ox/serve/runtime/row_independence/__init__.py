@@ -25,7 +25,7 @@ from ox.serve.runtime.row_independence import matrix as matrix
 from ox.serve.runtime.row_independence import quantization as quantization
 from ox.serve.runtime.row_independence import recurrent as recurrent
 from ox.serve.runtime.row_independence import reduction as reduction
-from ox.serve.runtime.row_independence import refused as refused
+from ox.serve.runtime.row_independence import refusals as refusals
 from ox.serve.runtime.row_independence import shapes as shapes
 from ox.serve.runtime.row_independence import vision as vision
 from ox.serve.runtime.row_independence.walk import TooLarge, Walk

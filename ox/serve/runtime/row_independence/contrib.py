@@ -40,10 +40,10 @@ def _first(node: Node, count: int) -> Node:
 
 @rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=CONTRIB)
 def skip_layer_normalization(node: Node) -> Sequence[State]:
-    """Adds up, then normalises the last axis."""
+    """Adds up, then normalizes the last axis."""
     summed = broadcast([node[0], node[1]], node.symbols)
     if summed.axis == summed.rank - 1:
-        raise Mixes("normalises over the batch axis")
+        raise Mixes("normalizes over the batch axis")
     for index in range(2, len(node.inputs)):
         node.fixed(index)
         if (weight := node.get(index)) is not None and weight.rank != 1:

@@ -1,4 +1,4 @@
-"""Operators along axes: reductions, running sums, sorting, normalisations."""
+"""Operators along axes: reductions, running sums, sorting, normalizations."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def layer_normalization(node: Node) -> Sequence[Tensor]:
     x = node[0]
     axis = axis_of(node.integer("axis", -1), x.rank)
     if x.axis is not None and x.axis >= axis:
-        raise Mixes("normalises over the batch axis")
+        raise Mixes("normalizes over the batch axis")
     _fits_behind(node, axis, 1, 2)
     small = x.with_dims([1 if place >= axis else size for place, size in enumerate(x.sizes)])
     return [x.with_dims(x.sizes), small, small]
 
 
 def _fits_behind(node: Node, axis: int, *indices: int) -> None:
-    """Weights are spread over the axes that are normalised: they must not reach the batch axis."""
+    """Weights are spread over the axes that are normalized: they must not reach the batch axis."""
     x = node[0]
     for index in indices:
         tensor = node.get(index)
@@ -119,7 +119,7 @@ def mean_variance_normalization(node: Node) -> Tensor:
     x = node[0]
     axes = node.ints("axes") or [0, 2, 3]
     if x.axis is not None and x.axis in {axis_of(axis, x.rank) for axis in axes}:
-        raise Mixes("normalises over the batch axis")
+        raise Mixes("normalizes over the batch axis")
     return x.with_dims(x.sizes)
 
 
@@ -127,7 +127,7 @@ def mean_variance_normalization(node: Node) -> Tensor:
 def batch_normalization(node: Node) -> Sequence[State]:
     training = node.integer("training_mode", 0) if node.version >= 14 else node.count > 1
     if training or (node.version < 7 and not node.integer("is_test", 0)):
-        raise Mixes("normalises over the batch axis: it is in training mode")
+        raise Mixes("normalizes over the batch axis: it is in training mode")
     node.fixed(1, 2, 3, 4)
     x = node[0]
     if x.axis == 1:
@@ -141,7 +141,7 @@ def by_channel(node: Node) -> Tensor:
     node.fixed(1, 2)
     x = node[0]
     if x.axis not in (None, 0):
-        raise Mixes("normalises over the batch axis")
+        raise Mixes("normalizes over the batch axis")
     return x.with_dims(x.sizes)
 
 

@@ -221,7 +221,7 @@ MIXED: dict[str, tuple[Nodes, list[Any], dict[str, Any], str]] = {
     "batch norm in training": (
         [("BatchNormalization", "x s s s s", "y m v", {"training_mode": 1})], [4], {"s": floats(4)}, "training mode"),
     "mean and variance": ([("MeanVarianceNormalization", "x", "y")], [4, 3, 3], {}, "MeanVarianceNormalization"),
-    "layer norm over all": ([("LayerNormalization", "x s", "y", {"axis": 0})], [4], {"s": floats(1)}, "normalises"),
+    "layer norm over all": ([("LayerNormalization", "x s", "y", {"axis": 0})], [4], {"s": floats(1)}, "normalizes"),
     "one scale for all": (
         [("DynamicQuantizeLinear", "x", "q s z"), ("DequantizeLinear", "q s z", "y")], [4], {}, "one scale"),
     "quantized by the optimizer": ([("DynamicQuantizeMatMul", "x w s", "y")], [4],

@@ -23,7 +23,7 @@ OPERATORS = sorted({(schema.domain, schema.name) for schema in defs.get_all_sche
 
 @pytest.mark.parametrize("key", OPERATORS, ids=[f"{domain}:{name}" for domain, name in OPERATORS])
 def test_a_rule_or_a_refusal(key: tuple[str, str]) -> None:
-    assert (key in RULES) != (key in REFUSED), f"{key} needs a rule, or a reason in refused.py"
+    assert (key in RULES) != (key in REFUSED), f"{key} needs a rule, or a reason in refusals.py"
 
 
 def test_nothing_else_is_entered() -> None:
