@@ -144,7 +144,7 @@ class ExportError(OxError, RuntimeError):
 
 
 class LoadError(OxError, ValueError):
-    """A file is damaged, malicious, or of another kind than expected. A long string of the file is shown by its start."""
+    """A file is damaged, malicious or of another kind than expected. A long string of it is shown by its start."""
 
     def __init__(self, what: str, **fields: Any) -> None:
         super().__init__(_shortened(what), **fields)

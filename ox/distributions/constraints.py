@@ -45,7 +45,9 @@ class _Dependent(Constraint):
 
     @staticmethod
     def _unknown(value: Any) -> Any:
-        raise ArgumentError("what may be depends on the parameters", hint="the support of an instance")
+        raise ArgumentError(
+            "this constraint depends on the parameters of the distribution", hint="the support of an instance"
+        )
 
     def __call__(self, *, is_discrete: bool = False, event_dim: int = 0) -> _Dependent:
         return self

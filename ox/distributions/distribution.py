@@ -31,7 +31,7 @@ def require(name: str, parameter: Tensor, valid: Tensor, what: str) -> None:
     if valid._recorded is None and not bool(valid.array.all()):
         wrong = int((~valid.array).sum())
         raise ArgumentError(
-            f"{name} cannot have these values", expected=what,
+            f"invalid values of {name}", expected=what,
             got=f"{wrong} of {valid.array.size} that are not, in {list(parameter.static_shape)}",
         )  # fmt: skip
 
@@ -121,7 +121,7 @@ class Distribution:
         """The same as a function of the parameters, so that gradients reach them. Raises ArgumentError where a sample
         is no such function."""
         raise ArgumentError(
-            f"a sample of {type(self).__name__} is no smooth function of its parameters",
+            f"{type(self).__name__} has no rsample: its samples are not differentiable in its parameters",
             hint="sample(), and log_prob of it",
         )  # fmt: skip
 

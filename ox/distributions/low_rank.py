@@ -36,7 +36,7 @@ class LowRankMultivariateNormal(Distribution):
         n = loc.shape[-1] if loc.ndim else 0
         if not loc.ndim or cov_factor.ndim < 2 or cov_factor.shape[-2] != n or cov_diag.shape[-1:] != (n,):
             raise ShapeError(
-                "the mean, the directions and the diagonal do not meet",
+                "the shapes of loc, cov_factor and cov_diag do not fit",
                 expected="[..., n], [..., n, rank] and [..., n]",
                 got=", ".join(str(list(x.shape)) for x in (loc, cov_factor, cov_diag)),
             )

@@ -32,14 +32,14 @@ class MixtureSameFamily(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(mixture_distribution, Categorical):
-            raise ArgumentError("a Categorical chooses", got=type(mixture_distribution).__name__)
+            raise ArgumentError("mixture_distribution must be a Categorical", got=type(mixture_distribution).__name__)
         batch = component_distribution.batch_shape[:-1]
         count = component_distribution.batch_shape[-1:]
         own, classes = mixture_distribution.batch_shape, mixture_distribution.logits.shape[-1]
         fits = len(own) <= len(batch) and all(a in (1, b) for a, b in zip(reversed(own), reversed(batch), strict=False))
         if tuple(count) != (classes,) or not fits:
             raise ShapeError(
-                "the classes and the components do not meet",
+                "the batch shape of the components does not fit the Categorical",
                 expected=f"components {[*own, classes]}",
                 got=str(list(component_distribution.batch_shape)),
             )

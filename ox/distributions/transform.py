@@ -35,7 +35,7 @@ class Transform:
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
-            raise ArgumentError("a transform remembers 0 or 1 pairs", got=f"cache_size={cache_size}")
+            raise ArgumentError("cache_size must be 0 or 1", got=f"cache_size={cache_size}")
         self._cache_size, self._pair = cache_size, (None, None)
 
     def with_cache(self, cache_size: int = 1) -> Any:
@@ -51,7 +51,7 @@ class Transform:
     @property
     def sign(self) -> Any:
         """1 where the function rises, -1 where it falls."""
-        raise ArgumentError(f"{type(self).__name__} neither rises nor falls throughout")
+        raise ArgumentError(f"{type(self).__name__} is not monotonic, so it has no sign")
 
     @property
     def inv(self) -> Transform:

@@ -53,7 +53,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
         return true_fn(*operands) if pred else false_fn(*operands)
     if not is_tensor(pred):
         raise ArgumentError(
-            "cond decides by a bool", expected="a bool, or a tensor of one bool",
+            "the condition of cond must be a bool", expected="a bool, or a tensor of one bool",
             got=f"{type(pred).__name__} {pred!r:.200}",
             hint="x.any(), x.all() or x > 0",
         )  # fmt: skip
@@ -70,7 +70,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     results = OPS["If"](pred, then_branch=branch(true_fn), else_branch=branch(false_fn))
     if any(form != forms[0] for form in forms):
         raise RecordError(
-            "the two branches do not give the same",
+            "the two branches return different structures",
             got=f"the true one {_describe(forms[0])}, the false one {_describe(forms[-1])}",
             expected="one structure of tuples, lists and dicts",
         )
@@ -216,7 +216,7 @@ def _check_callable(name: str, function: Any, count: int) -> None:
 def _same(name: str, expected: Any, got: Any) -> None:
     if expected != got:
         raise RecordError(
-            f"{name} does not return what it is given next", expected=_describe(expected), got=_describe(got)
+            f"{name} does not return the structure that it takes", expected=_describe(expected), got=_describe(got)
         )
 
 

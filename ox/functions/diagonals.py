@@ -176,7 +176,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     expected = _diagonal(input.detach(), offset, first, second).static_shape
     if src.static_shape != expected:
         raise ShapeError(
-            "diagonal_scatter: the source is no such diagonal",
+            "diagonal_scatter: the source does not have the shape of the diagonal",
             expected=str(list(expected)),
             got=str(list(src.static_shape)),
         )

@@ -174,7 +174,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
         raise ShapeError("cov takes a matrix", got=str(list(input.static_shape)))
     input = floating(reshape(input, 1, -1) if input.array.ndim < 2 else input)
     if fweights is not None and is_floating(fweights.array.dtype):
-        raise DTypeError("cov's fweights count", expected="integers", got=str(fweights.array.dtype))
+        raise DTypeError("fweights of cov must be integers", expected="integers", got=str(fweights.array.dtype))
     weights = None
     for given in (fweights, aweights):
         if given is not None:

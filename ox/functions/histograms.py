@@ -118,7 +118,7 @@ def searchsorted(
         ShapeError: sequences of several dimensions whose leading ones are not those of the values.
     """
     if side not in (None, "left", "right") or (side == "left" and right):
-        raise ArgumentError("searchsorted has a left and a right side", got=f"{side}, {right=}")
+        raise ArgumentError("invalid side of searchsorted", got=f"{side}, {right=}")
     right = right or side == "right"
     sequence = sorted_sequence
     if sorter is not None:

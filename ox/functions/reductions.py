@@ -48,7 +48,7 @@ def sum(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | N
 def _refuse_integers(name: str, x: Any) -> None:
     if not is_floating(x.array.dtype):
         raise DTypeError(
-            f"{name} of whole numbers is not one of them",
+            f"{name} does not support integers",
             expected="a floating type",
             got=str(x.array.dtype),
             hint=f"x.float().{name}()",
@@ -69,7 +69,7 @@ def mean(input: Any, dim: Dims = None, keepdim: bool = False, *, dtype: DType | 
 def _extreme_over(op: Any, x: Any, dim: Dims, keepdim: bool) -> Tensor:
     axes = axes_of(x, dim)
     if not x.array.size and 0 in [x.static_shape[d] for d in some_dims(dim, x.array.ndim)]:
-        raise ArgumentError("no elements have no extreme", got=f"shape {list(x.static_shape)}")
+        raise ArgumentError("a tensor without elements has no maximum or minimum", got=f"shape {list(x.static_shape)}")
     dtype = x.array.dtype
     if dtype.name in _SMALL:
         return cast(op(cast(x, int64), axes, keepdims=int(keepdim)), dtype)
@@ -103,7 +103,7 @@ def _position(op: Any, x: Any, dim: int | None, keepdim: bool) -> Tensor:
     else:
         dim = one_dim(dim, rank)
     if not x.static_shape[dim]:
-        raise ArgumentError("no elements have no extreme", got=f"shape {list(x.static_shape)}")
+        raise ArgumentError("a tensor without elements has no maximum or minimum", got=f"shape {list(x.static_shape)}")
     if x.array.dtype == bool_:
         x = cast(x, int64)
     if given is None or not rank:

@@ -39,7 +39,7 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
         wanted = _settled(input, wanted)
     elif -1 in wanted and 0 in wanted:
         raise ShapeError(
-            "a size of 0 leaves nothing for -1 to divide",
+            "the size -1 is ambiguous beside a size of 0",
             got=f"{wanted} for {list(input.static_shape)}",
             hint="x.shape[0] for a size to keep",
         )
@@ -52,7 +52,7 @@ def _settled(x: Any, sizes: list[Any]) -> list[Any]:
     """The sizes without -1, for a tensor without elements, where ONNX would read a 0 as a size to copy."""
     if 0 in sizes:
         raise ShapeError(
-            "the size -1 of a tensor without elements could be any",
+            "the size -1 is ambiguous for a tensor without elements",
             expected="a size for each dimension",
             got=f"{sizes} for {list(x.static_shape)}",
         )

@@ -116,7 +116,7 @@ def _along(x: Any, dim: Any) -> tuple[Tensor, int, bool]:
 
 def _check_not_empty(x: Any, dim: int, what: str) -> None:
     if not x.static_shape[dim]:
-        raise ArgumentError(f"no elements have no {what}", got=f"shape {list(x.static_shape)}")
+        raise ArgumentError(f"a tensor without elements has no {what}", got=f"shape {list(x.static_shape)}")
 
 
 def _median(x: Any, dim: Any, keepdim: bool, skip_nan: bool) -> Any:

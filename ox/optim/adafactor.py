@@ -46,7 +46,7 @@ class Adafactor(Optimizer):
     ) -> None:
         if beta2_decay > 0 or d < 1 or any(e is not None and e < 0 for e in eps):
             raise ArgumentError(
-                "Adafactor cannot do this",
+                "invalid option of Adafactor",
                 expected="beta2_decay of 0 or less, eps of 0 or more, d of 1 or more",
                 got=f"{beta2_decay}, {eps}, {d}",
             )

@@ -36,7 +36,7 @@ def options(**given: Any) -> dict[str, Any]:
             hint="write the update yourself, on tensors that ox.autograd.grad(..., create_graph=True) gave",
         )
     if given.get("fused") and given.get("foreach"):
-        raise ArgumentError("fused and foreach are two ways of one step", got="both")
+        raise ArgumentError("fused and foreach exclude each other", got="both")
     return given
 
 
@@ -61,7 +61,7 @@ class Optimizer(Hooked):
         if isinstance(params, Tensor):
             raise ArgumentError("an optimizer takes an iterable of tensors", got="one Tensor", hint="[tensor]")
         if isinstance(params, set):
-            raise ArgumentError("an optimizer takes its parameters in an order", got="a set", hint="a list")
+            raise ArgumentError("the parameters of an optimizer must be ordered", got="a set", hint="a list")
         groups = list(params)
         if not groups:
             raise ArgumentError(f"{type(self).__name__} got no parameters", hint="model.parameters()")

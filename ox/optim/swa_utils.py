@@ -160,7 +160,7 @@ class SWALR(LRScheduler):
     ) -> None:
         if anneal_strategy not in ("cos", "linear") or not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ArgumentError(
-                "SWALR cannot plan this",
+                "invalid option of SWALR",
                 expected="anneal_epochs of 0 or more, anneal_strategy 'cos' or 'linear'",
                 got=f"{anneal_epochs}, {anneal_strategy!r}",
             )

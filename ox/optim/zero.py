@@ -67,7 +67,9 @@ class ZeroRedundancyOptimizer(Optimizer):
             )
         kind: Any = optimizer_class
         if isinstance(kind, type) and issubclass(kind, LBFGS):
-            raise ArgumentError("LBFGS has one state for all parameters, which cannot be dealt out")
+            raise ArgumentError(
+                "ZeroRedundancyOptimizer cannot divide the state of LBFGS: it has one state for all parameters"
+            )
         self.process_group = process_group
         self.world, self.rank = dist.get_world_size(process_group), dist.get_rank(process_group)
         self.parameters_as_bucket_view = parameters_as_bucket_view

@@ -229,7 +229,7 @@ class SparseTensor:
     def t(self) -> SparseTensor:
         """A matrix transposed."""
         if self.ndim != 2:
-            raise ShapeError("t() transposes matrices", got=str(list(self.shape)))
+            raise ShapeError("t() needs a matrix", got=str(list(self.shape)))
         return self.transpose(0, 1)
 
     # -- arithmetic --------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class SparseTensor:
             return NotImplemented
         self._same_shape(other)
         if other.sparse_dim() != self.sparse_dim():
-            raise ShapeError("two tensors with other numbers of sparse dimensions do not add up")
+            raise ShapeError("sparse tensors with different numbers of sparse dimensions cannot be added")
         if np.array_equal(self._index.numpy(), other._index.numpy()):
             return SparseTensor(
                 self._index, self._value + other._value, self.shape, self._coalesced or other._coalesced

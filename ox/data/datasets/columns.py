@@ -75,7 +75,7 @@ def read_columns(
             columns = _arrow(path, kind, text)
         else:
             raise ArgumentError(
-                f"{path} is no kind of table that is read",
+                f"{path} is not a supported kind of table",
                 expected=".csv, .tsv, .parquet, .arrow or .feather",
                 got=kind or "no suffix",
             )

@@ -52,7 +52,9 @@ def _archive(file: IO[bytes], path: Path, limit: int) -> dict[str, Array]:
         total = sum(entry.file_size for entry in entries)
         if total > limit:
             raise LoadError(
-                f"{path} unpacks to too much", expected=f"at most {limit / 1e6:,.0f} MB", got=f"{total / 1e6:,.0f} MB"
+                f"{path} is too large when it is unpacked",
+                expected=f"at most {limit / 1e6:,.0f} MB",
+                got=f"{total / 1e6:,.0f} MB",
             )
         found = {}
         for entry in entries:
@@ -74,7 +76,9 @@ def _array(file: IO[bytes], size: int, path: Path, limit: int) -> Array:
     needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
     if needed > limit or needed > there:
         raise LoadError(
-            f"{path} does not hold what it says" if needed > there else f"{path} unpacks to too much",
+            f"{path} has fewer bytes than its header declares"
+            if needed > there
+            else f"{path} is too large when it is unpacked",
             expected=f"{dtype} {list(shape)}: {needed:,} bytes" if needed > there else f"at most {limit:,} bytes",
             got=f"{max(there, 0):,} bytes" if needed > there else f"{needed:,} bytes",
         )

@@ -48,7 +48,7 @@ class Coding:
             target = values["target"]
             return Coding([Column(**c) for c in values["features"]], None if target is None else Column(**target))
         except (KeyError, TypeError) as error:
-            raise LoadError("this is no coding of a table", got=str(error)) from None
+            raise LoadError("invalid Coding of a table", got=str(error)) from None
 
 
 class TableDataset(Dataset):

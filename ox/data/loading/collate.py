@@ -83,7 +83,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         parts = [_collate_entry(part) for part in zip(*batch, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else parts
     raise DTypeError(
-        f"{type(first).__name__} has no batch",
+        f"{type(first).__name__} cannot be collated into a batch",
         expected="tensors, arrays, numbers, strings, or tuples, lists and dicts of them",
         hint="a collate_fn of your own",
     )
@@ -97,7 +97,7 @@ def _collate_entry(values: Sequence[Any]) -> Any:
 def _none_error(batch: Sequence[Any]) -> DTypeError:
     odd = next(i for i, sample in enumerate(batch) if sample is None)
     return DTypeError(
-        "NoneType has no batch",
+        "None cannot be collated into a batch",
         expected="a value in each sample",
         got=f"None, number {odd} of the batch",
         hint="a value in its place (a dataset's __getitem__ returns on every way), or a collate_fn of your own",

@@ -114,7 +114,7 @@ class StreamFetcher:
             stateful = self._stream if hasattr(self._stream, "load_state_dict") else None
             if stateful is None:
                 raise LoadError(
-                    "the loader's state holds one of the stream, which takes none",
+                    "the loader's state has a state of the stream, which cannot load it",
                     expected=f"load_state_dict in {type(self.dataset).__name__} or in its iterator",
                 )
             stateful.load_state_dict(state)

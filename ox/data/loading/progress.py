@@ -68,7 +68,7 @@ def from_state(state: dict[str, Any], length: int | None, workers: int, stream: 
         LoadError: not a state of such a loader.
     """
     if not isinstance(state, dict):
-        raise LoadError("this is no state of a loader", expected="what state_dict() gave", got=type(state).__name__)
+        raise LoadError("invalid state of a loader", expected="what state_dict() gave", got=type(state).__name__)
     position, streams = state.get("position"), state.get("streams")
     if not isinstance(position, int) or position < 0 or (length is not None and position > length):
         raise LoadError(

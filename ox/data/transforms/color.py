@@ -253,7 +253,7 @@ def gaussian_blur(pixels: Pixels, kernel_size: Any, sigma: Any = None) -> Pixels
         reach = size // 2
         if reach >= values.shape[axis]:
             raise ShapeError(
-                "gaussian_blur mirrors no more than there is",
+                "the kernel of gaussian_blur is too large for the image",
                 expected=f"a kernel below {2 * values.shape[axis]}",
                 got=str(size),
             )
@@ -299,7 +299,7 @@ def normalize(pixels: Pixels, mean: Any, std: Any, inplace: bool = False) -> Pix
             got=f"{middle.size} and {spread.size}",
         )
     if not spread.all():
-        raise ArgumentError("normalize divides by no deviation of 0", got=repr(std))
+        raise ArgumentError("std of normalize must not be 0", got=repr(std))
     made = pixels - middle
     made /= spread
     return made

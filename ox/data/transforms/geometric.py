@@ -47,7 +47,7 @@ def pad(pixels: Pixels, padding: Any, fill: Any = 0, padding_mode: str = "consta
         raise ArgumentError("there is no such padding_mode", expected=", ".join(_MODES), got=repr(padding_mode))
     height, width = pixels.shape[-3:-1]
     if height + min(top, 0) + min(bottom, 0) < 1 or width + min(left, 0) + min(right, 0) < 1:
-        raise ArgumentError("nothing of the image is left", got=f"padding {padding} of {height} × {width}")
+        raise ArgumentError("the padding removes the whole image", got=f"padding {padding} of {height} × {width}")
     kept = pixels[..., max(-top, 0) : height - max(-bottom, 0), max(-left, 0) : width - max(-right, 0), :]
     top, bottom, left, right = (max(side, 0) for side in (top, bottom, left, right))
     if padding_mode != "constant":
@@ -70,7 +70,7 @@ def crop(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels
 
 def _crop(pixels: Pixels, top: int, left: int, height: int, width: int) -> Pixels:
     if height < 1 or width < 1:
-        raise ArgumentError("a crop has positive sides", got=f"{height} × {width}")
+        raise ArgumentError("height and width of a crop must be positive", got=f"{height} × {width}")
     rows, columns = pixels.shape[-3:-1]
     bottom, right = top + height, left + width
     if top < 0 or left < 0 or bottom > rows or right > columns:
@@ -127,7 +127,9 @@ def five_crop(image: Any, size: Any) -> tuple[Any, ...]:
     (height, width), (rows, columns) = pair(size, "five_crop"), size_of(image, "five_crop")
     if height > rows or width > columns:
         raise ShapeError(
-            "five_crop cuts no more than there is", expected=f"at most {rows} × {columns}", got=f"{height} × {width}"
+            "the size of five_crop is larger than the image",
+            expected=f"at most {rows} × {columns}",
+            got=f"{height} × {width}",
         )
     corners = [(top, left) for top in (0, rows - height) for left in (0, columns - width)]
     return (*(crop(image, top, left, height, width) for top, left in corners), center_crop(image, (height, width)))
@@ -266,5 +268,7 @@ def perspective(
     try:
         coefficients = np.linalg.solve(np.array(lines, np.float64), np.array(values, np.float64)).tolist()
     except np.linalg.LinAlgError:
-        raise ArgumentError("no view takes these points there", got=repr(endpoints)) from None
+        raise ArgumentError(
+            "no perspective transform maps the start points to the end points", got=repr(endpoints)
+        ) from None
     return _warped(pixels, 2, coefficients, (pixels.shape[-2], pixels.shape[-3]), interpolation, fill)

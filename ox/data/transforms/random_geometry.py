@@ -105,7 +105,7 @@ def _part(rows: int, columns: int, size: tuple[int, int], numbers: Sequence[floa
     height, width = size
     if height > rows or width > columns:
         raise ShapeError(
-            "RandomCrop cuts no more than there is",
+            "the size of RandomCrop is larger than the image",
             expected=f"an image of at least {height} × {width}",
             got=f"{rows} × {columns}",
             hint="pad_if_needed=True",

@@ -89,6 +89,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise ShapeError("glu takes one dimension or more", got="none")
     dim = one_dim(dim, rank)
     if input.static_shape[dim] % 2:
-        raise ShapeError("glu halves an even size", got=f"{list(input.static_shape)}, dimension {dim}")
+        raise ShapeError("glu needs an even size", got=f"{list(input.static_shape)}, dimension {dim}")
     a, b = ops.Split(input, axis=dim, num_outputs=2, outputs=2)
     return ops.Mul(a, ops.Sigmoid(b))

@@ -126,7 +126,7 @@ def _adaptive_max(rank: int, input: Tensor, output_size: OutputSize, return_indi
     sizes = x.shape[2:]
     wanted = _sizes(output_size, sizes, rank)
     if not all(x.static_shape[2:]):
-        raise ShapeError("there is no largest of nothing", got=f"input {list(input.static_shape)}")
+        raise ShapeError("adaptive max pooling needs an input with elements", got=f"input {list(input.static_shape)}")
     plain = not any(isinstance(n, Dim) for n in (*sizes, *wanted))
     found: tuple[Tensor, Any]
     if not return_indices and all(not isinstance(n, Dim) and n == 1 for n in wanted):

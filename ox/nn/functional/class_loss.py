@@ -48,7 +48,7 @@ def cross_entropy(
     """
     reduction = legacy(size_average, reduce, reduction)
     if not 0 <= label_smoothing <= 1:
-        raise ArgumentError("label_smoothing is a part", expected="0 to 1", got=str(label_smoothing))
+        raise ArgumentError("label_smoothing must be from 0 to 1", expected="0 to 1", got=str(label_smoothing))
     axis = 0 if input.array.ndim == 1 else 1
     _check_weight("cross_entropy", input, weight, axis)
     if is_floating(target.array.dtype):

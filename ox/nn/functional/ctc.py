@@ -125,7 +125,7 @@ def _check(labels: Tensor, lengths: Tensor, sizes: Tensor, steps: int, count: in
         raise ShapeError("target_lengths go beyond targets", expected=f"0 to {labels.static_shape[1]}", got=str(s))
     used = labels.array[np.arange(labels.static_shape[1]) < s[:, None]]
     if used.size and (used.min() < 0 or used.max() >= count or (used == blank).any()):
-        raise ShapeError("a target is a class and not the blank", expected=f"0 to {count - 1} without {blank}")
+        raise ShapeError("targets must be classes other than blank", expected=f"0 to {count - 1} without {blank}")
 
 
 def _forward(logp: Tensor, labels: Tensor, lengths: Tensor, sizes: Tensor, blank: int) -> Tensor:

@@ -73,7 +73,7 @@ def _factor(factor: int, name: str) -> int:
 
 def _unfit(name: str, input: Tensor, expected: str) -> ShapeError:
     return ShapeError(
-        f"{name} cannot share these sizes out", expected=expected, got=f"input {list(input.static_shape)}"
+        f"{name} cannot divide the sizes of the input", expected=expected, got=f"input {list(input.static_shape)}"
     )
 
 

@@ -42,7 +42,7 @@ def grid_sample(
         or not all(shape[2:])
     ):
         raise ShapeError(
-            "grid_sample cannot look at this input through this grid",
+            "the shapes of input and grid do not fit grid_sample",
             expected="input [N, C, H, W] and grid [N, H', W', 2], or [N, C, D, H, W] and [N, D', H', W', 3]",
             got=f"input {list(shape)}, grid {list(through)}",
         )

@@ -44,7 +44,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     for i in range(count):
         begin[rank - 1 - i], end[rank - 1 - i] = amounts[2 * i], amounts[2 * i + 1]
     if any(n + b + e < 0 for n, b, e in zip(shape, begin, end, strict=True)):
-        raise ShapeError("padding crops more than there is", got=f"pad {tuple(pad)} of {list(shape)}")
+        raise ShapeError("negative padding removes more than the input has", got=f"pad {tuple(pad)} of {list(shape)}")
     if mode == "constant":
         made = ops.Pad(input, size_tensor([*begin, *end]), scalar_like(0 if value is None else value, input))
         return in_own_memory(made, input)

@@ -216,7 +216,7 @@ def _lp_pool(
     rank: int, input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None, ceil_mode: bool
 ) -> Tensor:
     if norm_type == 0:
-        raise ArgumentError("there is no 0-norm to pool by")
+        raise ArgumentError("norm_type must not be 0")
     if math.isinf(norm_type):
         # the power that all others tend to: the greatest size, or the smallest
         size = ops.Abs(input) if norm_type > 0 else ops.Neg(ops.Abs(input))

@@ -58,11 +58,11 @@ def interpolate(
             "interpolate takes [batch, channels, ...]", expected=expected, got=f"{list(input.static_shape)}"
         )
     if align_corners is not None and mode not in _RANKS:
-        raise ArgumentError(f"mode {mode!r} has no corners to align", expected=", ".join(_RANKS))
+        raise ArgumentError(f"mode {mode!r} does not support align_corners", expected=", ".join(_RANKS))
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ArgumentError("antialias is for the modes 'bilinear' and 'bicubic'", got=repr(mode))
     if antialias and align_corners:
-        raise ArgumentError("antialias with aligned corners is no ONNX Resize", hint="align_corners=False")
+        raise ArgumentError("antialias does not support align_corners=True", hint="align_corners=False")
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
             "interpolate takes either size or scale_factor", got=f"size={size}, scale_factor={scale_factor}"
@@ -77,7 +77,7 @@ def interpolate(
         scales = _scales(scale_factor, rank)
         wanted = [_scaled(n, s) for n, s in zip(sizes, scales, strict=True)]
         if any(n < 1 for n in wanted):
-            raise ShapeError("interpolate would leave nothing", got=f"size {[int(n) for n in wanted]}")
+            raise ShapeError("the result of interpolate would be empty", got=f"size {[int(n) for n in wanted]}")
     if not all(input.static_shape[1:]):
         raise ShapeError("interpolate takes no empty images", got=f"input {list(input.static_shape)}")
     if mode == "area":

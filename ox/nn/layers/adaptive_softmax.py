@@ -86,7 +86,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         single = input.array.ndim == 1
         x = ops.Unsqueeze(input, ints(0)) if single else input
         if x.array.ndim != 2:
-            raise ShapeError("input [N, in_features]", got=str(list(input.static_shape)))
+            raise ShapeError(
+                "AdaptiveLogSoftmaxWithLoss needs input [N, in_features]", got=str(list(input.static_shape))
+            )
         classes("AdaptiveLogSoftmaxWithLoss", target, input.static_shape[:-1], input.static_shape)
         t = ops.Unsqueeze(target, ints(0)) if single else target
         known = MODE.get().recording is None

@@ -17,7 +17,7 @@ __all__ = ["CTCLoss", "CrossEntropyLoss", "LinearCrossEntropyLoss", "NLLLoss", "
 
 def _part(label_smoothing: float) -> float:
     if not 0 <= label_smoothing <= 1:
-        raise ArgumentError("label_smoothing is a part", expected="0 to 1", got=str(label_smoothing))
+        raise ArgumentError("label_smoothing must be from 0 to 1", expected="0 to 1", got=str(label_smoothing))
     return label_smoothing
 
 

@@ -85,7 +85,7 @@ class _Numbered(Module):
 
     def _other(self, other: Any) -> None:
         if isinstance(self, Sequential) and not isinstance(other, Sequential):
-            raise DTypeError("a Sequential adds up with a Sequential", got=type(other).__name__)
+            raise DTypeError("only a Sequential can be added to a Sequential", got=type(other).__name__)
 
     def append(self, module: Module | None) -> Any:
         self._modules[str(len(self))] = _module(module, self)

@@ -70,7 +70,7 @@ class RNNBase(Module):
             raise ArgumentError("dropout is a probability", expected="0 to 1", got=repr(dropout))
         if proj_size < 0 or proj_size >= hidden_size or (proj_size and mode != "LSTM"):
             raise ArgumentError(
-                "proj_size is less than hidden_size, and only an LSTM has one", got=f"{proj_size} for {hidden_size}"
+                "proj_size must be less than hidden_size, and needs an LSTM", got=f"{proj_size} for {hidden_size}"
             )
         self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)

@@ -84,7 +84,7 @@ def orthogonal(
     """
     weight = _existing(module, name)
     if weight.array.ndim < 2:
-        raise ArgumentError("a matrix can be orthogonal", got=f"shape {list(weight.static_shape)}")
+        raise ArgumentError("orthogonal needs a matrix", got=f"shape {list(weight.static_shape)}")
     square = weight.static_shape[-1] == weight.static_shape[-2]
     kind = orthogonal_map or ("matrix_exp" if square else "householder")
     if kind not in MAPS:

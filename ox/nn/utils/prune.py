@@ -157,7 +157,9 @@ class _Amount(BasePruningMethod):
         if isinstance(self.amount, float):
             return round(self.amount * of)
         if self.amount > of:
-            raise ArgumentError("more is to be pruned than there is", expected=f"at most {of}", got=str(self.amount))
+            raise ArgumentError(
+                "amount is larger than the number of elements", expected=f"at most {of}", got=str(self.amount)
+            )
         return int(self.amount)
 
     def _without(self, mask: Any, importance: Any) -> Tensor:

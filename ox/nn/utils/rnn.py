@@ -119,7 +119,7 @@ def pack_padded_sequence(
     if enforce_sorted:
         if (np.diff(given) > 0).any():
             raise ArgumentError(
-                "the lengths do not fall",
+                "the lengths are not in descending order",
                 got=str(given.tolist()),
                 hint="enforce_sorted=False, or sort the sequences by length",
             )

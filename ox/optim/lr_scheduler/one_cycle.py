@@ -45,7 +45,7 @@ class OneCycleLR(LRScheduler):
             total_steps = epochs * steps_per_epoch
         if total_steps < 1 or not 0 <= pct_start <= 1 or anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(
-                "OneCycleLR cannot plan this",
+                "invalid option of OneCycleLR",
                 expected="total_steps of 1 or more, pct_start 0 to 1, anneal_strategy 'cos' or 'linear'",
                 got=f"{total_steps}, {pct_start}, {anneal_strategy!r}",
             )

@@ -37,7 +37,7 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         if factor >= 1 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ArgumentError(
-                "ReduceLROnPlateau cannot do this",
+                "invalid option of ReduceLROnPlateau",
                 expected="factor below 1, mode 'min' or 'max', threshold_mode 'rel' or 'abs'",
                 got=f"{factor}, {mode!r}, {threshold_mode!r}",
             )
@@ -87,7 +87,7 @@ class ReduceLROnPlateau(LRScheduler):
         if len(self.min_lrs) != len(self.optimizer.param_groups):
             if self.default_min_lr is None:
                 raise ArgumentError(
-                    "the optimizer has other groups than min_lr has numbers",
+                    "min_lr needs one value for each parameter group",
                     hint="scheduler.min_lrs.append(...) for each new group",
                 )
             self.min_lrs = per_group("min_lr", self.optimizer, self.default_min_lr)
