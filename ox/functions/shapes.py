@@ -39,7 +39,7 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
         wanted = _settled(input, wanted)
     elif -1 in wanted and 0 in wanted:
         raise ShapeError(
-            "the size -1 is ambiguous beside a size of 0",
+            "the size -1 cannot be computed beside a size of 0",
             got=f"{wanted} for {list(input.static_shape)}",
             hint="x.shape[0] for a size to keep",
         )

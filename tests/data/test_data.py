@@ -120,7 +120,7 @@ def test_collation() -> None:
     with pytest.raises(ShapeError, match="different lengths"):
         default_collate([(1, 2), (1,)])
     for batch in ([None], [ox.ones(2), None], [(1, 2), None], [{"a": 1}, {"a": None}], [None, "a"]):
-        with pytest.raises(DTypeError, match="NoneType has no batch"):
+        with pytest.raises(DTypeError, match="None cannot be collated into a batch"):
             default_collate(batch)
 
 

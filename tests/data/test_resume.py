@@ -295,7 +295,7 @@ def test_a_stream_that_keeps_its_place_is_not_read_again() -> None:
 
 @pytest.mark.parametrize("state", [None, [1], 3])
 def test_what_is_no_state(state: Any) -> None:
-    with pytest.raises(LoadError, match="no state of a loader"):
+    with pytest.raises(LoadError, match="invalid state of a loader"):
         DataLoader(range(3)).load_state_dict(state)
 
 
@@ -311,7 +311,7 @@ def test_states_that_do_not_fit_a_stream() -> None:
         DataLoader(range(12), 2, num_workers=2).load_state_dict(state)
     other = DataLoader(Shares(), 2, num_workers=2)
     other.load_state_dict(state)
-    with pytest.raises(LoadError, match="one of the stream, which takes none"):
+    with pytest.raises(LoadError, match="a state of the stream, which cannot load it"):
         list(other)
 
 

@@ -261,7 +261,7 @@ def test_a_size_of_many_decides(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("pred", [None, "a", 1.5, 1, np.ones(2, bool), np.ones(1)])
 def test_what_decides_nothing(pred: Any) -> None:
-    with pytest.raises(ArgumentError, match="decides by a bool") as caught:
+    with pytest.raises(ArgumentError, match="condition of cond must be a bool") as caught:
         ox.cond(pred, lambda: x(2), lambda: x(3))
     assert "test_control.py" in str(caught.value)
 

@@ -70,7 +70,7 @@ def test_lora_merges_in_evaluation_and_comes_apart_in_training() -> None:
 
 
 def test_train_takes_a_bool() -> None:
-    with pytest.raises(ArgumentError, match="trains or it does not"):
+    with pytest.raises(ArgumentError, match="mode must be True or False"):
         nn.ReLU().train("yes")  # type: ignore[arg-type]
 
 

@@ -252,7 +252,7 @@ def test_settings_about_the_how() -> None:
     for wrong in ({"differentiable": True}, {"foreach": True, "fused": True}):
         with pytest.raises(ArgumentError):
             optim.Adam(parameters(), **wrong)
-    with pytest.raises(ArgumentError, match="in an order"):
+    with pytest.raises(ArgumentError, match="must be ordered"):
         optim.SGD(set(parameters()))
 
 

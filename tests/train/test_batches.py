@@ -188,7 +188,7 @@ def test_collating_dataclasses_and_none() -> None:
     assert (
         isinstance(batch, Named) and batch.x.shape == (2, 2) and batch.label.tolist() == [1, 0] and batch.note is None
     )
-    with pytest.raises(DTypeError, match="NoneType has no batch") as caught:
+    with pytest.raises(DTypeError, match="None cannot be collated into a batch") as caught:
         default_collate([(1, None), (1, 2)])
     assert "number 0 of the batch" in str(caught.value)
 

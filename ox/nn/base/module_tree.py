@@ -141,7 +141,7 @@ class Tree:
         """Switch dropout, batch statistics and the like on or off here, and by their own `train` in the modules below.
         Raises ArgumentError for a mode that is no bool."""
         if not isinstance(mode, bool):
-            raise ArgumentError("mode must be True or False", expected="a bool", got=repr(mode))
+            raise ArgumentError("mode must be True or False", got=repr(mode))
         self.training = mode
         for module in self.children():
             module.train(mode)

@@ -73,7 +73,7 @@ def test_others_are_encoded_by_the_training_rows(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"'length' of .* is not all numbers") as error:
         TableDataset(written(tmp_path, FLOWERS.replace("3.0", "long")), coding=kept)
     assert "'long' in row 2" in str(error.value)
-    with pytest.raises(LoadError, match="no coding"):
+    with pytest.raises(LoadError, match="invalid Coding"):
         Coding.from_dict({"features": [{"nam": 1}], "target": None})
 
 
@@ -172,7 +172,7 @@ def test_other_files(tmp_path: Path) -> None:
         TableDataset(tmp_path / "latin.csv")
     with pytest.raises(LoadError, match="cannot be opened"):
         TableDataset(tmp_path / "none.csv")
-    with pytest.raises(ArgumentError, match="no kind of table"):
+    with pytest.raises(ArgumentError, match="not a supported kind of table"):
         TableDataset(tmp_path / "t.xlsx")
     empty = TableDataset(written(tmp_path, "a,b\n"))
     assert len(empty) == 0 and empty.feature_names == ["a", "b"]

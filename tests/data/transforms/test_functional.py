@@ -197,7 +197,7 @@ def test_crops() -> None:
     assert (F.center_crop(PHOTO, (10, 10)) == PHOTO[5:15, 10:20]).all()
     wide = F.center_crop(PHOTO, (10, 34))
     assert wide.shape == (10, 34, 3) and (wide[:, 2:32] == PHOTO[5:15]).all() and not wide[:, :2].any()
-    with pytest.raises(ArgumentError, match="positive sides"):
+    with pytest.raises(ArgumentError, match="must be positive"):
         F.crop(PHOTO, 0, 0, 0, 3)
     five = F.five_crop(PHOTO, (5, 6))
     assert (five[1] == PHOTO[:5, -6:]).all() and (five[2] == PHOTO[-5:, :6]).all() and len(five) == 5
@@ -283,7 +283,7 @@ def test_perspective_moves_its_points() -> None:
     made = F.perspective(image, start, end)
     for x, y in end:
         assert made[y - 1 : y + 1, x - 1 : x + 1].mean() > 0.8
-    with pytest.raises(ArgumentError, match="no view"):
+    with pytest.raises(ArgumentError, match="no perspective transform"):
         F.perspective(image, start, [[0, 0], [0, 0], [0, 0], [0, 0]])
     with pytest.raises(ArgumentError, match="four points"):
         F.perspective(image, start[:3], end[:3])
@@ -381,7 +381,7 @@ def test_blur() -> None:
     for size, sigma in ((4, 1.0), (-1, 1.0), (3, 0), (3, -1.0), ([3, 2], 1.0)):
         with pytest.raises(ArgumentError):
             F.gaussian_blur(PHOTO, size, sigma)
-    with pytest.raises(ShapeError, match="mirrors"):
+    with pytest.raises(ShapeError, match="kernel of gaussian_blur is too large"):
         F.gaussian_blur(np.zeros((2, 9, 1)), 5)
 
 
@@ -400,7 +400,7 @@ def test_normalize() -> None:
     with pytest.raises(DTypeError, match="takes floats") as error:
         F.normalize(PHOTO, mean, std)
     assert "ToTensor" in str(error.value)
-    with pytest.raises(ArgumentError, match="deviation of 0"):
+    with pytest.raises(ArgumentError, match="std of normalize must not be 0"):
         F.normalize(floats, mean, [0.1, 0, 0.1])
     with pytest.raises(ShapeError, match="a channel"):
         F.normalize(floats, [0.5, 0.5], [1, 1])

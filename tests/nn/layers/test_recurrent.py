@@ -64,7 +64,7 @@ def test_a_packed_sequence_keeps_the_order() -> None:
     padded, lengths = pad_packed_sequence(packed)
     assert lengths.tolist() == [1, 3, 2]
     assert np.array_equal(padded[:2, 2].numpy(), sequences[2].numpy())
-    with pytest.raises(ArgumentError, match="do not fall"):
+    with pytest.raises(ArgumentError, match="not in descending order"):
         pack_sequence(sequences)
 
 
