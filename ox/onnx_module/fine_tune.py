@@ -62,7 +62,7 @@ def find_head(net: Loaded) -> Head:
         if node.key in ("MatMul", "Gemm") and node.inputs[1] in trained and net.state[trained[0].name].ndim == 2:
             return _head(net, node)
         if trained and node.op_type not in ELEMENTWISE:
-            got = f"a {node.op_type} with '{trained[0].name}'"
+            got = f"{node.op_type} with '{trained[0].name}'"
             break
         waiting += [v for v in node.inputs if v is not None]
     raise LoadError("the file has no head", expected="a MatMul or Gemm with weights before its first output", got=got)

@@ -301,7 +301,9 @@ def _flatten(value: Any, arrays: dict[str, np.ndarray[Any, Any]], where: str) ->
     kind = "tensor" if is_tensor(value) else "array"
     array = value.detach().cpu().array if kind == "tensor" else value
     if not isinstance(array, np.ndarray) or array.dtype not in ALL:
-        what = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(value).__name__}"
+        what = (
+            f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"values of type {type(value).__name__}"
+        )
         raise ArgumentError(
             f"ox.save cannot write {what}",
             where=where,

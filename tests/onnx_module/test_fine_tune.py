@@ -155,7 +155,7 @@ def test_no_head(tmp_path: Path) -> None:
     path = saved(conv, tmp_path / "conv.onnx", np.ones((2, 1, 4, 4), np.float32))
     with pytest.raises(LoadError, match="has no head") as caught:
         find_head(load(path))
-    assert "a Conv with '0.weight'" in str(caught.value)
+    assert "got      Conv with '0.weight'" in str(caught.value)
     plain = written(tmp_path / "plain.onnx", [helper.make_node("Softmax", ["x"], ["y"])], {}, last=6)
     with pytest.raises(LoadError, match="has no head"):
         find_head(load(plain))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ox
-from ox.errors import ArgumentError, DTypeError, RecordError
+from ox.errors import ArgumentError, CallError, DTypeError, RecordError
 from ox.graph.record.recording import record
 from ox.graph.replay import replay
 
@@ -75,6 +75,12 @@ def test_a_recorded_draw_is_the_eager_one() -> None:
 def test_refused() -> None:
     with pytest.raises(ArgumentError, match="std must be 0 or more"):
         ox.normal(0.0, ox.tensor([-1.0]))
+    with pytest.raises(ArgumentError, match="std must be 0 or more"):
+        ox.zeros(2).normal_(0, -1)
+    with pytest.raises(ArgumentError, match="from must not be greater"):
+        ox.zeros(2).uniform_(2, 1)
+    with pytest.raises(CallError, match="no argument 'low'"):
+        ox.zeros(2).uniform_(low=1)
     with pytest.raises(ArgumentError, match="weights"):
         ox.multinomial(ox.tensor([0.0, 1.0]), 2)
     with pytest.raises(ArgumentError, match="above 0"):

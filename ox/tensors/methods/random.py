@@ -15,7 +15,7 @@ from ox.core.mt19937.switch import is_torch_compatible
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
 from ox.dtypes import DType, float32, float64, is_floating
-from ox.errors import ArgumentError, DTypeError
+from ox.errors import ArgumentError, CallError, DTypeError
 
 if TYPE_CHECKING:
     from ox.random import Generator
@@ -74,7 +74,9 @@ class RandomMethods:
         """Uniform in [from, to)."""
         _floats(self, "uniform_")
         low = named.pop("from", from_)
-        if named or low > to:
+        if named:
+            raise CallError(f"uniform_ has no argument {next(iter(named))!r}", expected="from, to, generator")
+        if low > to:
             raise ArgumentError("from must not be greater than to", got=f"{low} and {to}")
         drawn = _torch(self, generator, "uniform", low, to)
         if drawn is None:
