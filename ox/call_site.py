@@ -30,7 +30,7 @@ def _is_users(name: str) -> bool | None:
         return False
     if name.startswith(_PYTHON) and not {"site-packages", "dist-packages"} & set(name.split(os.sep)):
         return None if _EVENT_LOOP in name else False
-    return os.path.basename(name) not in ("ox", "ox.exe") or name != sys.argv[0]  # the installed command
+    return os.path.basename(name) not in ("ox", "ox.exe") or name != os.path.abspath(sys.argv[0])  # the command
 
 
 _judged: dict[str, bool | None] = {}  # by file: once, when its code runs, for writes in place ask at every call
@@ -39,6 +39,15 @@ _judged: dict[str, bool | None] = {}  # by file: once, when its code runs, for w
 def is_ox(file: str) -> bool:
     """Whether it is a file of ox."""
     return file.startswith(_OX)
+
+
+def _is_generated(code: Any) -> bool:
+    """Whether code without a file is nobody's text: a method that `dataclass` or `namedtuple` made, or the line that
+    starts a process of `multiprocessing`."""
+    if code.co_name != "<module>":
+        return bool(code.co_name.startswith("__") and code.co_name.endswith("__"))
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and bool(processes.parent_process())
 
 
 def users_place() -> tuple[str, int] | None:
@@ -51,7 +60,7 @@ def users_place() -> tuple[str, int] | None:
             users = _judged[name]
         except KeyError:
             users = _judged[name] = _is_users(name)
-        if users:
+        if users and not (name == "<string>" and _is_generated(frame.f_code)):
             return name, frame.f_lineno
         if users is None:
             return None

@@ -6,7 +6,11 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import ox
+import ox_cli
+import ox_models
 
 # In PyTorch (and torchvision), too, the path names a module and what it defines.
 AS_IN_PYTORCH = {
@@ -34,5 +38,6 @@ def shadowed(root: Path, package: str) -> set[str]:
     return found
 
 
-def test_no_module_has_the_name_of_a_function() -> None:
-    assert shadowed(Path(ox.__file__).parent, "ox") == AS_IN_PYTORCH
+@pytest.mark.parametrize(("package", "expected"), [(ox, AS_IN_PYTORCH), (ox_cli, set()), (ox_models, set())])
+def test_no_module_has_the_name_of_a_function(package: ModuleType, expected: set[str]) -> None:
+    assert shadowed(Path(str(package.__file__)).parent, package.__name__) == expected

@@ -28,7 +28,7 @@ from ox.dtypes import HALF_TYPES, DType, bfloat16, float16, float32, onnx_type, 
 from ox.errors import ArgumentError, DTypeError
 
 if TYPE_CHECKING:
-    from ox.tensors.tensor import Tensor
+    from ox.core.tensor import TensorBase
 
 DEVICES = ("cpu", "cuda")
 NAME = re.compile(rf"({'|'.join(DEVICES)})(?::[0-9]+)?")
@@ -43,9 +43,9 @@ class Cache:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[int, DType], tuple[Any, int, Any, Tensor, Any]] = {}
+        self._entries: dict[tuple[int, DType], tuple[Any, int, Any, TensorBase, Any]] = {}
 
-    def cast(self, x: Tensor, dtype: DType) -> Tensor:
+    def cast(self, x: TensorBase, dtype: DType) -> TensorBase:
         mode = MODE.get()
         key = id(x), dtype
         entry = self._entries.get(key)
@@ -72,7 +72,7 @@ class Cache:
         self._entries.clear()
 
 
-def _cast(x: Tensor, dtype: DType) -> Tensor:
+def _cast(x: TensorBase, dtype: DType) -> TensorBase:
     return OPS["Cast"](x, to=onnx_type(dtype))
 
 
@@ -105,7 +105,7 @@ class Active:
         on_gpu = any(x is not None and not isinstance(x.array, ndarray) for x in inputs)
         return self.cuda if on_gpu else self.cpu
 
-    def cast(self, x: Tensor, dtype: DType) -> Tensor:
+    def cast(self, x: TensorBase, dtype: DType) -> TensorBase:
         """The tensor in another type; a leaf's cast to a lower one is remembered."""
         if self.cache is not None and type(x.node) is Leaf and x._base is None and x.array.dtype == float32:
             return self.cache.cast(x, dtype)

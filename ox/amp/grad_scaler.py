@@ -18,7 +18,7 @@ from ox.dtypes import float16, float32, is_floating
 from ox.errors import ArgumentError, DTypeError, RecordError, TrainError
 
 if TYPE_CHECKING:
-    from ox.tensors.tensor import Tensor
+    from ox.core.tensor import TensorBase
 
 READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
 MIN_SCALE = 2.0**-16  # a gradient that overflows float16 at this scale is beyond 4e9
@@ -103,7 +103,7 @@ class GradScaler:
             return type(outputs)(several) if isinstance(outputs, (list, tuple)) else several
         raise ArgumentError("scale takes tensors", got=type(outputs).__name__)
 
-    def _scaled(self, x: Tensor) -> Tensor:
+    def _scaled(self, x: TensorBase) -> TensorBase:
         # float16 has no 65536: the product is made in float32 and rounded once
         if x.array.dtype.itemsize > 2:
             return x * float(self._scale)
