@@ -110,7 +110,7 @@ def test_a_disk_that_refuses_is_one_error(tmp_path: Path) -> None:
 
 
 def test_values_that_are_no_numbers(tmp_path: Path) -> None:
-    with JSONL(tmp_path / "m.jsonl") as log, pytest.raises(TypeError, match="not a set"):
+    with JSONL(tmp_path / "m.jsonl") as log, pytest.raises(TypeError, match="not set"):
         log.step({"step": 1, "loss": {1}})
 
 
