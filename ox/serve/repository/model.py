@@ -114,10 +114,14 @@ class Model:
         self._result_size = ResultSize(self.engine.outputs, limits.reply)
         instances = [self.engine.instance(index, self.fit.bound) for index in range(self.instances)]
         if self.proof.row is not None:
-            for instance in instances[1:]:  # the proof has warmed the first
-                instance((self.proof.row,))
-            if not self._result_size.known:
-                self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
+            try:
+                for instance in instances[1:]:  # the proof has warmed the first
+                    instance((self.proof.row,))
+                if not self._result_size.known:
+                    self._result_size.learn(self.proof.row, 1, instances[0]((self.proof.row,)))
+            except Exception:  # ONNX Runtime's own, where the load was ended during the run
+                self.engine.loading.check()
+                raise
         self.padding: Padding | None = None
         self.padding_refusal: str | None = None  # why
         self.padding_unproven: str | None = None  # why it is not proven, if it has only been tried

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from functools import partial
 from pathlib import Path
@@ -177,7 +178,7 @@ def test_every_run_at_the_load_can_be_ended(mlp: Path, monkeypatch: pytest.Monke
         if stage != "measure":
             control.end(Cancelled("now"))
             return real(*arguments, **named)
-        found = real(*arguments, **named)
+        found = dataclasses.replace(real(*arguments, **named), bound=4)  # runs over buffers raise errors of their own
         control.end(Cancelled("now"))
         return found
 
