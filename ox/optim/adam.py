@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from ox.optim import kernels
+from ox.optim import kernels, multi_tensor
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import count_kernel_write, options
@@ -63,6 +63,8 @@ class Adam(Formula):
         name = f"{type(self).__name__}.step"
         lr, decay, (beta1, beta2) = group["lr"], group["weight_decay"], group["betas"]
         keep, joined = (1 - lr * decay, 0.0) if group["decoupled_weight_decay"] else (1.0, decay)
+        tables: dict[tuple[float, ...], multi_tensor.TensorTable] = {}
+        compiled = multi_tensor.available()
         for p in params:
             state = self._state_of(p, group) if group["amsgrad"] else self.state[p]
             state["step"].array += 1
@@ -70,11 +72,15 @@ class Adam(Formula):
             step = float(state["step"].array)
             root = sqrt(1 - beta2**step)
             moments = [m for key, m in state.items() if key != "step"]
-            tensors: Any = [p, p.grad, *moments]
             numbers = (lr * root / (1 - beta1**step), keep, joined, beta1, beta2, group["eps"] * root)
-            kernels.in_pieces(kernels.adam, tensors, 2, *numbers, group["maximize"])
+            line: list[Any] = [p, p.grad, *moments, *[None] * (3 - len(moments))]
+            table = tables.setdefault(numbers, multi_tensor.TensorTable()) if compiled else None
+            if table is None or not table.add(line):
+                kernels.in_pieces(kernels.adam, line[: 2 + len(moments)], 2, *numbers, group["maximize"])
             for tensor in (p, *moments):
                 count_kernel_write(tensor, name)
+        for numbers, table in tables.items():
+            table.run("ox_adam", *numbers, -1.0 if group["maximize"] else 1.0)
 
 
 class AdamW(Adam):

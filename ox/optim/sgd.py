@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ox.errors import ArgumentError, GradientError, RecordError
-from ox.optim import kernels
+from ox.optim import kernels, multi_tensor
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
 from ox.optim.optimizer import count_kernel_write, options
@@ -52,13 +52,23 @@ class SGD(Formula):
     def _fast(self, params: list[Tensor], group: Group) -> None:
         lr = -group["lr"] if group["maximize"] else group["lr"]
         momentum = group["momentum"]
+        tables: dict[float, multi_tensor.TensorTable] = {}
+        compiled = multi_tensor.available()
         for p in params:
             buffers = [self._buffer(p, group)] if momentum else []
             keep = 1.0 if buffers and self._first(buffers[0], group) else 1.0 - group["dampening"]
-            tensors: Any = [p, p.grad, *buffers]
-            kernels.in_pieces(kernels.sgd, tensors, 2, lr, group["weight_decay"], momentum, keep, group["nesterov"])
+            line: list[Any] = [p, p.grad, *buffers, *[None] * (1 - len(buffers))]
+            table = tables.setdefault(keep, multi_tensor.TensorTable()) if compiled else None
+            if table is None or not table.add(line):
+                tensors = line[: 2 + len(buffers)]
+                kernels.in_pieces(
+                    kernels.sgd, tensors, 2, lr, group["weight_decay"], momentum, keep, group["nesterov"]
+                )
             for tensor in (p, *buffers):
                 count_kernel_write(tensor, "SGD.step")
+        sign = -1.0 if group["maximize"] else 1.0
+        for keep, table in tables.items():
+            table.run("ox_sgd", group["lr"], group["weight_decay"], momentum, keep, sign, int(group["nesterov"]))
 
     def _buffer(self, p: Tensor, group: Group) -> Tensor:
         buffer: Tensor | None = self.state[p].get("momentum_buffer")

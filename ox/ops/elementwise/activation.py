@@ -6,7 +6,7 @@ from ox.core.constants import axes_tensor, constant
 from ox.core.function import function
 from ox.core.operator import operator
 from ox.core.tensor import TensorBase
-from ox.core.types import XP, T
+from ox.core.types import XP, Array, T
 from ox.core.upcast import in_float32
 from ox.dtypes import FLOATS, SIGNED
 from ox.errors import ArgumentError
@@ -26,8 +26,19 @@ def Relu(xp: XP, X: T) -> T:
 
 @Relu.gradient("X")
 def _(g: TensorBase, Y: TensorBase) -> TensorBase:
+    return ReluGradient(g, Y)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def ReluGradient(g: T, Y: T) -> T:
+    """g where Relu's output Y is above 0 (or NaN), else 0."""
     zero = constant(0, g)
     return Where(LessOrEqual(Y, zero), zero, g)
+
+
+@ReluGradient.fast
+def _(xp: XP, g: Array, Y: Array) -> Array:
+    return xp.where(Y <= 0, g.dtype.type(0), g)
 
 
 @operator("output", T=FLOATS, amp="widest", batching="pointwise")
@@ -38,7 +49,18 @@ def Tanh(xp: XP, input: T) -> T:
 
 @Tanh.gradient("input")
 def _(g: TensorBase, output: TensorBase) -> TensorBase:
-    return Mul(g, Sub(constant(1, g), Mul(output, output)))
+    return TanhGradient(g, output)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def TanhGradient(g: T, Y: T) -> T:
+    """g times the slope of Tanh where its output is Y."""
+    return Mul(g, Sub(constant(1, g), Mul(Y, Y)))
+
+
+@TanhGradient.fast
+def _(xp: XP, g: Array, Y: Array) -> Array:
+    return g * (1 - Y * Y)
 
 
 @operator("Y", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
@@ -53,7 +75,18 @@ def Sigmoid(xp: XP, X: T) -> T:
 
 @Sigmoid.gradient("X")
 def _(g: TensorBase, Y: TensorBase) -> TensorBase:
+    return SigmoidGradient(g, Y)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def SigmoidGradient(g: T, Y: T) -> T:
+    """g times the slope of Sigmoid where its output is Y."""
     return Mul(g, Sub(Y, Mul(Y, Y)))
+
+
+@SigmoidGradient.fast
+def _(xp: XP, g: Array, Y: Array) -> Array:
+    return g * (Y - Y * Y)
 
 
 @operator("output", T=FLOATS, ignore_fp_warnings=True, amp="widest", batching="pointwise")
@@ -152,7 +185,13 @@ def LogSoftmax(xp: XP, input: T, *, axis: int = -1) -> T:
 
 @LogSoftmax.gradient("input")
 def _(g: TensorBase, output: TensorBase, axis: int) -> TensorBase:
-    return Sub(g, Mul(Exp(output), ReduceSum(g, axes_tensor([axis]), keepdims=1)))
+    return LogSoftmaxGradient(g, output, axis=axis)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def LogSoftmaxGradient(g: T, Y: T, *, axis: int = -1) -> T:
+    """What arrives at LogSoftmax's input when g arrives at its output Y."""
+    return Sub(g, Mul(Exp(Y), ReduceSum(g, axes_tensor([axis]), keepdims=1)))
 
 
 @operator("output", T=FLOATS, amp="widest", batching="axis")

@@ -1,0 +1,150 @@
+"""Compiles the kernels for this processor, once: the library is kept in a cache folder under a name that says what it
+was made of (sources, flags, compiler, processor) and what it contains (its SHA-256).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "source"
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+    "-fPIC", "-shared", "-pthread",
+)  # fmt: skip
+SECONDS = 300  # a compiler that takes longer hangs
+
+
+class CompilerError(Exception):
+    """Why there is no library: no compiler, its first error, or no folder for the result."""
+
+
+def find_compiler() -> list[str]:
+    """The command of a C++ compiler: $CXX, g++, clang++, or that of the package ziglang.
+
+    Raises:
+        CompilerError: none is installed.
+    """
+    if os.environ.get("CXX"):
+        return shlex.split(os.environ["CXX"])
+    for name in ("g++", "clang++", "c++"):
+        if shutil.which(name):
+            return [name]
+    if find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "c++"]
+    raise CompilerError("no C++ compiler is installed (g++, clang++ or the extra 'compile')")
+
+
+def library(cache: Path | None = None) -> Path:
+    """The compiled library, from the cache or made now (some seconds).
+
+    Args:
+        cache: the folder; by default `cache_folder()`.
+
+    Raises:
+        CompilerError: there is no compiler, it failed, or nothing can be written.
+    """
+    command = find_compiler()
+    folder = cache_folder() if cache is None else cache
+    key = _key(command)
+    found = _cached(folder, key)
+    return _compile(command, folder, key) if found is None else found
+
+
+def cache_folder() -> Path:
+    """``$OX_CACHE/kernels``, else ``~/.cache/ox/kernels``, else a folder of the user in that for temporary files."""
+    named = os.environ.get("OX_CACHE")
+    if named:
+        return Path(named) / "kernels"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isabs(home) and _writable(Path(home)):
+        return Path(home) / "ox" / "kernels"
+    return Path(tempfile.gettempdir()) / f"ox-kernels-{os.getuid()}"
+
+
+def _writable(folder: Path) -> bool:
+    """Whether the folder, or the nearest one above it that exists, can be written."""
+    while not folder.exists() and folder.parent != folder:
+        folder = folder.parent
+    return os.access(folder, os.W_OK)
+
+
+def _key(command: list[str]) -> str:
+    """What the library is made of, as 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCE.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    program = shutil.which(command[0])
+    state = os.stat(program) if program else None
+    digest.update(repr((FLAGS, command, program, state and (state.st_size, state.st_mtime_ns))).encode())
+    digest.update(repr((platform.machine(), platform.libc_ver(), _processor())).encode())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    """The model and the instruction sets, which -march=native follows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("flags", "Features", "model name", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _cached(folder: Path, key: str) -> Path | None:
+    """The library of this key, if nobody else could have written it and its contents are those that were compiled."""
+    try:
+        for path in sorted(folder.glob(f"{key}-*.so")):
+            if _mine(folder) and _mine(path) and path.stem == f"{key}-{_contents(path)}":
+                return path
+    except OSError:
+        return None
+    return None
+
+
+def _mine(path: Path) -> bool:
+    state = path.stat()
+    return state.st_uid == os.getuid() and not state.st_mode & 0o022
+
+
+def _contents(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _compile(command: list[str], folder: Path, key: str) -> Path:
+    """Compile beside the final place, then rename: another process sees the whole library or none."""
+    if sys.stderr.isatty():
+        print("compiling the kernels of ox for this processor (once, some seconds)", file=sys.stderr)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _mine(folder):
+            raise CompilerError(f"{folder} could be written by others; the kernels are not kept there")
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".compiling-") as temporary:
+            made = Path(temporary) / "kernels.so"
+            _run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")])
+            made.chmod(0o700)
+            final = folder / f"{key}-{_contents(made)}.so"
+            os.replace(made, final)
+            return final
+    except OSError as error:
+        raise CompilerError(f"the kernels cannot be kept in {folder}: {error.strerror or error}") from None
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the compiler does not run: {error}") from None
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()
+        raise CompilerError(f"{command[0]} failed: {lines[0].strip() if lines else f'exit code {done.returncode}'}")

@@ -1,0 +1,80 @@
+"""The compiled kernels of this process: loaded once, called with arrays and numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ox.kernels import compiler
+from ox.kernels.signatures import INTEGER, POINTER, signatures
+
+KINDS = {POINTER: ctypes.c_void_p, INTEGER: ctypes.c_int64}
+DATA = 16  # bytes from the start of a NumPy array object to its data pointer (PyArrayObject's first field)
+
+
+class Library:
+    """Kernels by name, as functions of a count, addresses and numbers."""
+
+    def __init__(self, path: os.PathLike[str] | str) -> None:
+        library = ctypes.CDLL(os.fspath(path))
+        for name, kinds in signatures().items():
+            function = getattr(library, name)
+            function.restype = None
+            function.argtypes = [KINDS.get(kind, ctypes.c_float) for kind in kinds]
+            setattr(self, name, function)
+        self.set_threads: Callable[[int], None] = library.ox_set_threads
+        library.ox_set_threads.restype, library.ox_set_threads.argtypes = None, [ctypes.c_int64]
+        self.path = os.fspath(path)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no kernel {name}")
+
+
+_reason: list[str] = []
+
+
+@cache
+def kernels() -> Library | None:
+    """The library, compiled if need be; None where there is none, and `reason()` says why. Decided once a process.
+
+    ``OX_KERNELS=0`` in the environment switches them off.
+    """
+    if os.environ.get("OX_KERNELS") == "0":
+        _reason.append("they are switched off by OX_KERNELS=0")
+        return None
+    try:
+        return Library(compiler.library())
+    except (compiler.CompilerError, OSError, AttributeError) as error:
+        _reason.append(str(error))
+        return None
+
+
+def reason() -> str | None:
+    """Why there are no kernels; None if there are some, or if nobody has asked for them."""
+    return _reason[0] if _reason else None
+
+
+def _slow_address(array: Any) -> int:
+    return int(array.ctypes.data)
+
+
+def _fast_address(array: Any, read: Any = ctypes.c_void_p.from_address) -> int:
+    return read(id(array) + DATA).value or 0
+
+
+def _fits() -> bool:
+    """Whether arrays of this NumPy keep their data pointer where `_fast_address` reads it."""
+    probe = np.arange(3.0)[1:]
+    word = ctypes.sizeof(ctypes.c_void_p)
+    return (
+        object.__basicsize__ == DATA and word == 8 and bool(_fast_address(probe) == _slow_address(probe))
+    )
+
+
+# Of an array's first element. NumPy's own way (`array.ctypes.data`) takes a microsecond, which is a small kernel's time.
+address: Callable[[Any], int] = _fast_address if _fits() else _slow_address

@@ -1,0 +1,33 @@
+"""The parameters of each kernel, read from its source: what ctypes and CuPy have to be told."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ox.kernels.compiler import SOURCE
+
+POINTER, INTEGER, NUMBER = "p", "i", "f"  # an address; int64; float32
+FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu")
+# macros that stand for whole kernels, with the parameters after the count
+SHORT = {"UNARY": "pp", "GRADIENT": "ppp"}
+DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|GRADIENT)\((\w+)(.*)$", re.MULTILINE)
+PARAMETER = re.compile(r"(?:const )?(float|double|long long)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
+
+
+@cache
+def signatures() -> dict[str, str]:
+    """By kernel: a letter for each parameter, the count first."""
+    found: dict[str, str] = {}
+    for file in FILES:
+        for macro, name, rest in DEFINITION.findall((SOURCE / file).read_text()):
+            if macro in SHORT:
+                found[name] = INTEGER + SHORT[macro]
+            else:
+                kinds = [_kind(type_, star) for type_, star, _ in PARAMETER.findall(rest)]
+                found[name] = INTEGER + "".join(kinds)
+    return found
+
+
+def _kind(type_: str, star: str) -> str:
+    return POINTER if star else INTEGER if type_ == "long long" else NUMBER

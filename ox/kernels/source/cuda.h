@@ -1,0 +1,44 @@
+// The words of the kernels' language on a GPU: an element a thread, a row a warp. cpu.h has the same for a CPU.
+#pragma once
+
+#define FUNCTION static __device__ __forceinline__
+#define RESTRICT __restrict__
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+
+#include "math.h"
+
+#define EACH(name, i, count, ...)                                                                                     \
+    extern "C" __global__ void name(long long count, __VA_ARGS__) {                                                   \
+        {                                                                                                             \
+            for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += (long long)gridDim.x * blockDim.x)
+#define END \
+    }       \
+    }
+#define ROWS(name, r, count, width, ...)                            \
+    extern "C" __global__ void name(long long count, __VA_ARGS__) { \
+        {                                                           \
+            for (long long r = (blockIdx.x * (long long)blockDim.x + threadIdx.x) / 32; r < count; r += (long long)gridDim.x * blockDim.x / 32)
+#define COLUMNS(c, n) for (long long c = threadIdx.x & 31; c < (n); c += 32)
+#define SUM(c, n, expression) ox_sum(n, [&](long long c) { return expression; })
+#define MAX(c, n, expression) ox_max(n, [&](long long c) { return expression; })
+
+template <class F> FUNCTION float ox_sum(long long n, const F& f) {
+    float sum = 0.0f;
+    for (long long c = threadIdx.x & 31; c < n; c += 32) sum += f(c);
+    for (int distance = 16; distance; distance >>= 1) sum += __shfl_xor_sync(~0u, sum, distance);
+    return sum;
+}
+
+template <class F> FUNCTION float ox_max(long long n, const F& f) {
+    float most = -INFINITY;
+    for (long long c = threadIdx.x & 31; c < n; c += 32) {
+        float value = f(c);
+        most = value > most || value != value ? value : most;
+    }
+    for (int distance = 16; distance; distance >>= 1) {
+        float other = __shfl_xor_sync(~0u, most, distance);
+        most = other > most || other != other ? other : most;
+    }
+    return most;
+}

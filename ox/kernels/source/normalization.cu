@@ -1,0 +1,128 @@
+// Layer and RMS normalization of rows. Gradients of the weights are summed in `parts` pieces, a fixed number whatever
+// the threads, so that the sums are the same on every machine; the caller adds the pieces up.
+
+ROWS(ox_layer_norm, r, rows, n, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT inverses, float epsilon, long long n) {
+    const float* x = input + r * n;
+    float* y = output + r * n;
+    float mean = SUM(c, n, x[c]) / n;
+    float variance = SUM(c, n, (x[c] - mean) * (x[c] - mean)) / n;
+    float inverse = 1.0f / sqrtf(variance + epsilon);
+    if (bias) {
+        COLUMNS(c, n) y[c] = (x[c] - mean) * inverse * scale[c] + bias[c];
+    } else {
+        COLUMNS(c, n) y[c] = (x[c] - mean) * inverse * scale[c];
+    }
+    means[r] = mean;
+    inverses[r] = inverse;
+} END
+
+// part p has the rows [p * rows / parts, (p + 1) * rows / parts)
+ROWS(ox_layer_norm_backward, p, parts, rows * n / parts, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT means, const float* RESTRICT inverses, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, long long rows, long long n) {
+    float *ds = scale_sums + p * n, *db = bias_sums + p * n;
+    COLUMNS(c, n) { ds[c] = 0.0f; db[c] = 0.0f; }
+    for (long long r = p * rows / parts; r < (p + 1) * rows / parts; r++) {
+        const float *x = input + r * n, *g = gradient + r * n;
+        float* d = result + r * n;
+        float mean = means[r], inverse = inverses[r];
+        float sum = SUM(c, n, g[c] * scale[c]) / n;
+        float product = SUM(c, n, g[c] * scale[c] * (x[c] - mean)) * inverse / n;
+        COLUMNS(c, n) {
+            float normal = (x[c] - mean) * inverse;
+            d[c] = inverse * (g[c] * scale[c] - sum - normal * product);
+            ds[c] += g[c] * normal;
+            db[c] += g[c];
+        }
+    }
+} END
+
+ROWS(ox_rms_norm, r, rows, n, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT output, float* RESTRICT inverses, float epsilon, long long n) {
+    const float* x = input + r * n;
+    float* y = output + r * n;
+    float inverse = 1.0f / sqrtf(SUM(c, n, x[c] * x[c]) / n + epsilon);
+    COLUMNS(c, n) y[c] = x[c] * inverse * scale[c];
+    inverses[r] = inverse;
+} END
+
+// A group or instance is a row of `channels` planes of `size` elements; scale and bias belong to channels, which repeat
+// after `groups` rows.
+ROWS(ox_group_norm, r, rows, channels * size, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT inverses, float epsilon, long long groups, long long channels, long long size) {
+    long long n = channels * size;
+    const float* x = input + r * n;
+    float* y = output + r * n;
+    float mean = SUM(c, n, x[c]) / n;
+    float variance = SUM(c, n, (x[c] - mean) * (x[c] - mean)) / n;
+    float inverse = 1.0f / sqrtf(variance + epsilon);
+    for (long long k = 0; k < channels; k++) {
+        long long channel = r % groups * channels + k;
+        float factor = inverse * scale[channel], shift = bias[channel] - mean * factor;
+        COLUMNS(c, size) y[k * size + c] = x[k * size + c] * factor + shift;
+    }
+    means[r] = mean;
+    inverses[r] = inverse;
+} END
+
+// `scale_sums` and `bias_sums` are rows by channels: one pair for each plane.
+ROWS(ox_group_norm_backward, r, rows, channels * size, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT means, const float* RESTRICT inverses, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, long long groups, long long channels, long long size) {
+    long long n = channels * size;
+    const float *x = input + r * n, *g = gradient + r * n;
+    float* d = result + r * n;
+    float mean = means[r], inverse = inverses[r], sum = 0.0f, product = 0.0f;
+    for (long long k = 0; k < channels; k++) {
+        float weight = scale[r % groups * channels + k];
+        float plain = SUM(c, size, g[k * size + c]);
+        float scaled = SUM(c, size, g[k * size + c] * (x[k * size + c] - mean)) * inverse;
+        scale_sums[r * channels + k] = scaled;
+        bias_sums[r * channels + k] = plain;
+        sum += weight * plain;
+        product += weight * scaled;
+    }
+    sum /= n;
+    product /= n;
+    for (long long k = 0; k < channels; k++) {
+        float weight = scale[r % groups * channels + k];
+        COLUMNS(c, size) {
+            float normal = (x[k * size + c] - mean) * inverse;
+            d[k * size + c] = inverse * (g[k * size + c] * weight - sum - normal * product);
+        }
+    }
+} END
+
+// Batch normalization of (samples, channels, size): a row is a channel over all samples.
+ROWS(ox_batch_norm, k, channels, samples * size, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT variances, float epsilon, long long samples, long long size) {
+    long long step = channels * size;
+    const float* x = input + k * size;
+    float* y = output + k * size;
+    float n = (float)samples * size, sum = 0.0f, squares = 0.0f;
+    for (long long s = 0; s < samples; s++) sum += SUM(c, size, x[s * step + c]);
+    float mean = sum / n;
+    for (long long s = 0; s < samples; s++)
+        squares += SUM(c, size, (x[s * step + c] - mean) * (x[s * step + c] - mean));
+    float variance = squares / n;
+    float factor = scale[k] / sqrtf(variance + epsilon), shift = bias[k] - mean * factor;
+    for (long long s = 0; s < samples; s++) { COLUMNS(c, size) y[s * step + c] = x[s * step + c] * factor + shift; }
+    means[k] = mean;
+    variances[k] = variance;
+} END
+
+// The statistics are taken again, which costs less than keeping them with the graph.
+ROWS(ox_batch_norm_backward, k, channels, samples * size, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, float epsilon, long long samples, long long size) {
+    long long step = channels * size;
+    const float *x = input + k * size, *g = gradient + k * size;
+    float* d = result + k * size;
+    float n = (float)samples * size, sum = 0.0f, squares = 0.0f, plain = 0.0f, scaled = 0.0f;
+    for (long long s = 0; s < samples; s++) sum += SUM(c, size, x[s * step + c]);
+    float mean = sum / n;
+    for (long long s = 0; s < samples; s++) {
+        squares += SUM(c, size, (x[s * step + c] - mean) * (x[s * step + c] - mean));
+        plain += SUM(c, size, g[s * step + c]);
+        scaled += SUM(c, size, g[s * step + c] * (x[s * step + c] - mean));
+    }
+    float inverse = 1.0f / sqrtf(squares / n + epsilon);
+    scaled *= inverse;
+    scale_sums[k] = scaled;
+    bias_sums[k] = plain;
+    float factor = scale[k] * inverse, slope = scaled / n * inverse, offset = plain / n;
+    for (long long s = 0; s < samples; s++) {
+        COLUMNS(c, size) d[s * step + c] = factor * (g[s * step + c] - offset - (x[s * step + c] - mean) * slope);
+    }
+} END

@@ -1,0 +1,69 @@
+// Optimizers over many tensors at once. `tensors` has a line for each: its addresses, then its number of elements;
+// `blocks` has a line for each block of at most BLOCK elements: the number of its tensor, and its first element.
+// `factor` multiplies the gradients (unscaling, clipping, and -1 to maximize).
+
+constexpr long long BLOCK = 16384;
+
+FUNCTION long long block_end(long long begin, long long size) { return begin + BLOCK < size ? begin + BLOCK : size; }
+
+// Without a decay, an infinite parameter has no part in its gradient.
+FUNCTION float decayed(float g, float p, float decay) { return decay == 0.0f ? g : g + decay * p; }
+
+// `keep` multiplies the parameter (AdamW), `decay` of it joins the gradient (Adam).
+ROWS(ox_adam, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, float rate, float keep, float decay, float beta1, float beta2, float epsilon, float factor) {
+    const long long *tensor = tensors + 6 * plan[2 * b], begin = plan[2 * b + 1], end = block_end(begin, tensor[5]);
+    float *RESTRICT p = (float*)tensor[0], *RESTRICT m = (float*)tensor[2], *RESTRICT v = (float*)tensor[3];
+    float* RESTRICT most = (float*)tensor[4];
+    const float* RESTRICT g = (const float*)tensor[1];
+    if (most) {
+        COLUMNS(c, end - begin) {
+            long long i = begin + c;
+            float value = p[i] * keep, slope = decayed(g[i] * factor, value, decay);
+            float first = m[i] + (slope - m[i]) * (1.0f - beta1);
+            float second = v[i] * beta2 + slope * slope * (1.0f - beta2);
+            float largest = most[i] > second ? most[i] : second;
+            m[i] = first;
+            v[i] = second;
+            most[i] = largest;
+            p[i] = value - first / (sqrtf(largest) + epsilon) * rate;
+        }
+    } else {
+        COLUMNS(c, end - begin) {
+            long long i = begin + c;
+            float value = p[i] * keep, slope = decayed(g[i] * factor, value, decay);
+            float first = m[i] + (slope - m[i]) * (1.0f - beta1);
+            float second = v[i] * beta2 + slope * slope * (1.0f - beta2);
+            m[i] = first;
+            v[i] = second;
+            p[i] = value - first / (sqrtf(second) + epsilon) * rate;
+        }
+    }
+} END
+
+// Stochastic gradient descent; without a momentum, the third address is 0.
+ROWS(ox_sgd, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, float rate, float decay, float momentum, float keep, float factor, long long nesterov) {
+    const long long *tensor = tensors + 4 * plan[2 * b], begin = plan[2 * b + 1], end = block_end(begin, tensor[3]);
+    float *RESTRICT p = (float*)tensor[0], *RESTRICT buffer = (float*)tensor[2];
+    const float* RESTRICT g = (const float*)tensor[1];
+    if (buffer) {
+        COLUMNS(c, end - begin) {
+            long long i = begin + c;
+            float slope = decayed(g[i] * factor, p[i], decay);
+            float velocity = buffer[i] * momentum + slope * keep;
+            buffer[i] = velocity;
+            p[i] -= rate * (nesterov ? slope + velocity * momentum : velocity);
+        }
+    } else {
+        COLUMNS(c, end - begin) {
+            long long i = begin + c;
+            p[i] -= rate * decayed(g[i] * factor, p[i], decay);
+        }
+    }
+} END
+
+// The sum of squares of each block, in float64, for the norm of all gradients; tensors: address, number of elements.
+ROWS(ox_squares, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, double* RESTRICT sums) {
+    const long long *tensor = tensors + 2 * plan[2 * b], begin = plan[2 * b + 1], end = block_end(begin, tensor[1]);
+    const float* RESTRICT g = (const float*)tensor[0] + begin;
+    sums[b] = SUM(c, end - begin, g[c] * g[c]);
+} END

@@ -1,0 +1,59 @@
+// Activations and their gradients, element by element. `x` is the input, `y` the output, `g` the gradient of the output.
+
+#define UNARY(name, expression)                                                        \
+    EACH(name, i, count, const float* RESTRICT input, float* RESTRICT output) {        \
+        float x = input[i];                                                            \
+        output[i] = expression;                                                        \
+    }                                                                                  \
+    END
+#define GRADIENT(name, letter, expression)                                                                        \
+    EACH(name, i, count, const float* RESTRICT gradient, const float* RESTRICT saved, float* RESTRICT output) {   \
+        float g = gradient[i], letter = saved[i];                                                                 \
+        output[i] = expression;                                                                                   \
+    }                                                                                                             \
+    END
+
+constexpr float SQRT_HALF = 0.70710678f;
+constexpr float SQRT_2_OVER_PI = 0.79788456f;
+constexpr float INVERSE_SQRT_2_PI = 0.39894228f;
+
+FUNCTION float tanh_gelu_argument(float x) { return SQRT_2_OVER_PI * (x + 0.044715f * x * x * x); }
+
+FUNCTION float gelu_slope(float x) {
+    // where the normal distribution function is 0 or 1, the second term is 0: an infinite x must not meet it
+    float a = x < -14.0f ? -14.0f : x > 14.0f ? 14.0f : x;
+    return 0.5f * (1.0f + ox_erf(a * SQRT_HALF)) + a * INVERSE_SQRT_2_PI * ox_exp(-0.5f * a * a);
+}
+
+FUNCTION float tanh_gelu_slope(float x) {
+    float a = x < -14.0f ? -14.0f : x > 14.0f ? 14.0f : x;
+    float t = ox_tanh(tanh_gelu_argument(a));
+    return 0.5f * (1.0f + t) + 0.5f * a * (1.0f - t * t) * SQRT_2_OVER_PI * (1.0f + 0.134145f * a * a);
+}
+
+FUNCTION float silu_slope(float x) {
+    float a = x < -100.0f ? -100.0f : x > 100.0f ? 100.0f : x;
+    float s = ox_sigmoid(a);
+    return s * (1.0f + a * (1.0f - s));
+}
+
+UNARY(ox_exp_forward, ox_exp(x))
+UNARY(ox_log_forward, ox_log(x))
+UNARY(ox_erf_forward, ox_erf(x))
+UNARY(ox_tanh_forward, ox_tanh(x))
+UNARY(ox_sigmoid_forward, ox_sigmoid(x))
+UNARY(ox_softplus_forward, ox_softplus(x))
+UNARY(ox_silu_forward, x / (1.0f + ox_exp(-x)))
+UNARY(ox_gelu_forward, 0.5f * x * (1.0f + ox_erf(x * SQRT_HALF)))
+UNARY(ox_tanh_gelu_forward, 0.5f * x * (1.0f + ox_tanh(tanh_gelu_argument(x))))
+
+GRADIENT(ox_relu_backward, y, y <= 0.0f ? 0.0f : g)
+GRADIENT(ox_tanh_backward, y, g * (1.0f - y * y))
+GRADIENT(ox_sigmoid_backward, y, g * (y * (1.0f - y)))
+GRADIENT(ox_silu_backward, x, g * silu_slope(x))
+GRADIENT(ox_gelu_backward, x, g * gelu_slope(x))
+GRADIENT(ox_tanh_gelu_backward, x, g * tanh_gelu_slope(x))
+
+EACH(ox_axpby, i, count, const float* RESTRICT a, const float* RESTRICT b, float* RESTRICT output, float s, float t) {
+    output[i] = s * a[i] + t * b[i];
+} END

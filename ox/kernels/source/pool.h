@@ -1,0 +1,156 @@
+// The threads of all kernels on a CPU. A waiting thread spins for some microseconds, then sleeps: a pool that spins on
+// slows every other pool of the process (OpenBLAS', ONNX Runtime's) by a factor of ten.
+#pragma once
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace ox {
+
+constexpr int SPIN = 2000;  // pauses, about 20 to 60 µs
+constexpr int MOST_THREADS = 256;
+
+inline void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+using Task = void (*)(const void* context, long long begin, long long end);
+
+class Pool {
+  public:
+    void set_threads(int count) {
+        std::lock_guard<std::mutex> one_caller(caller_);
+        stop();
+        wanted_ = count < 1 ? 1 : count > MOST_THREADS ? MOST_THREADS : count;
+    }
+
+    int threads() const { return wanted_; }
+
+    // Runs task on [0, count) in blocks. Calls from several threads take turns; the second one runs its work itself.
+    void run(long long count, long long block, Task task, const void* context) {
+        if (wanted_ == 1 || count <= block || !caller_.try_lock()) {
+            task(context, 0, count);
+            return;
+        }
+        std::lock_guard<std::mutex> unlock_at_end(caller_, std::adopt_lock);
+        if (workers_.empty()) start();
+        task_ = task, context_ = context, count_ = count, block_ = block;
+        next_.store(0, std::memory_order_relaxed);
+        busy_.store((int)workers_.size(), std::memory_order_relaxed);
+        round_.fetch_add(1, std::memory_order_seq_cst);
+        if (sleeping_.load(std::memory_order_seq_cst)) {
+            std::lock_guard<std::mutex> lock(sleep_);
+            wake_.notify_all();
+        }
+        work();
+        for (int spins = 0; busy_.load(std::memory_order_acquire); spins++) {
+            if (spins < SPIN)
+                pause_cpu();
+            else
+                std::this_thread::yield();
+        }
+    }
+
+    // In a forked child the workers are gone: forget them, without their destructors.
+    void forget() {
+        new (&workers_) std::vector<std::thread>();
+        new (&caller_) std::mutex();
+        new (&sleep_) std::mutex();
+        new (&wake_) std::condition_variable();
+        sleeping_.store(0);
+        busy_.store(0);
+    }
+
+  private:
+    void start() {
+        ending_.store(false);
+        long long round = round_.load();
+        try {
+            for (int i = 1; i < wanted_; i++) workers_.emplace_back([this, round] { serve(round); });
+        } catch (const std::system_error&) {  // the system has no more threads: go on with those that started
+        }
+    }
+
+    void stop() {
+        if (workers_.empty()) return;
+        {
+            std::lock_guard<std::mutex> lock(sleep_);
+            ending_.store(true);
+            wake_.notify_all();
+        }
+        for (std::thread& worker : workers_) worker.join();
+        workers_.clear();
+    }
+
+    void work() {
+        for (;;) {
+            long long begin = next_.fetch_add(block_, std::memory_order_relaxed);
+            if (begin >= count_) return;
+            long long end = begin + block_;
+            task_(context_, begin, end < count_ ? end : count_);
+        }
+    }
+
+    void serve(long long seen) {
+        for (;;) {
+            int spins = 0;
+            while (round_.load(std::memory_order_acquire) == seen && !ending_.load(std::memory_order_relaxed)) {
+                if (++spins < SPIN) {
+                    pause_cpu();
+                    continue;
+                }
+                std::unique_lock<std::mutex> lock(sleep_);
+                sleeping_.fetch_add(1, std::memory_order_seq_cst);
+                wake_.wait(lock, [&] { return round_.load(std::memory_order_seq_cst) != seen || ending_.load(); });
+                sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+            }
+            if (ending_.load()) return;
+            seen = round_.load(std::memory_order_acquire);
+            work();
+            busy_.fetch_sub(1, std::memory_order_release);
+        }
+    }
+
+    std::mutex caller_, sleep_;
+    std::condition_variable wake_;
+    std::vector<std::thread> workers_;
+    std::atomic<int> wanted_{1};
+    std::atomic<int> sleeping_{0}, busy_{0};
+    std::atomic<long long> round_{0}, next_{0};
+    std::atomic<bool> ending_{false};
+    Task task_ = nullptr;
+    const void* context_ = nullptr;
+    long long count_ = 0, block_ = 1;
+};
+
+// Never destroyed: its threads may run until the process ends.
+inline Pool& pool() {
+    static Pool* one = [] {
+        pthread_atfork(nullptr, nullptr, [] { pool().forget(); });
+        return new Pool();
+    }();
+    return *one;
+}
+
+template <class F> inline void parallel(long long count, long long block, const F& body) {
+    if (count <= block) {
+        if (count > 0) body(0LL, count);
+        return;
+    }
+    pool().run(count, block, [](const void* context, long long begin, long long end) {
+        (*static_cast<const F*>(context))(begin, end);
+    }, &body);
+}
+
+}  // namespace ox
