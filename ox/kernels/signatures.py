@@ -8,16 +8,16 @@ from functools import cache
 from ox.kernels.compiler import SOURCE
 
 POINTER, INTEGER, NUMBER = "p", "i", "f"  # an address; int64; float32
-FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu")
+FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "cpu_only.cpp")
 # macros that stand for whole kernels, with the parameters after the count
 SHORT = {"UNARY": "pp", "GRADIENT": "ppp"}
-DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|GRADIENT)\((\w+)(.*)$", re.MULTILINE)
+DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
 PARAMETER = re.compile(r"(?:const )?(float|double|long long)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
 
 
 @cache
 def signatures() -> dict[str, str]:
-    """By kernel: a letter for each parameter, the count first."""
+    """By kernel: a letter for each parameter; the first one is the count, but for those of a CPU alone."""
     found: dict[str, str] = {}
     for file in FILES:
         for macro, name, rest in DEFINITION.findall((SOURCE / file).read_text()):
@@ -25,7 +25,7 @@ def signatures() -> dict[str, str]:
                 found[name] = INTEGER + SHORT[macro]
             else:
                 kinds = [_kind(type_, star) for type_, star, _ in PARAMETER.findall(rest)]
-                found[name] = INTEGER + "".join(kinds)
+                found[name] = ("" if macro == "HOST" else INTEGER) + "".join(kinds)
     return found
 
 

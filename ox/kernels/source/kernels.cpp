@@ -6,6 +6,9 @@
 #include "normalization.cu"
 #include "optimizer.cu"
 
+#include "depthwise.h"
+#include "cpu_only.cpp"
+
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }
 extern "C" long long ox_threads() { return ox::pool().threads(); }
 extern "C" long long ox_version() { return 1; }

@@ -1,0 +1,85 @@
+// Matrix products in packed blocks, single-threaded: tasks of the pool call them. After the BLIS design (Van Zee and
+// van de Geijn, 2015): a block of registers of ROWS_OF_TILE by COLUMNS_OF_TILE numbers, panels of both factors beside it.
+#pragma once
+#include <stdlib.h>
+#include <string.h>
+
+namespace ox {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16, TILE_ROWS = 8, TILE_VECTORS = 3;
+#elif defined(__AVX2__)
+constexpr int LANES = 8, TILE_ROWS = 6, TILE_VECTORS = 2;
+#else
+constexpr int LANES = 4, TILE_ROWS = 8, TILE_VECTORS = 2;
+#endif
+constexpr int TILE_COLUMNS = LANES * TILE_VECTORS;
+constexpr int DEPTH = 256;                       // of the panels
+constexpr int PANELS = 4;                        // of the second factor in a block
+constexpr int BLOCK_COLUMNS = PANELS * TILE_COLUMNS;
+
+typedef float Vector __attribute__((vector_size(LANES * 4), aligned(4)));
+
+inline long long rounded_up(long long count, long long unit) { return (count + unit - 1) / unit * unit; }
+
+// Memory of a thread that is kept for its next task.
+class Scratch {
+  public:
+    ~Scratch() { free(data_); }
+    float* floats(long long count) {
+        if (count > size_) {
+            free(data_);
+            data_ = (float*)aligned_alloc(64, rounded_up(count * 4, 64));
+            size_ = data_ ? count : 0;
+        }
+        return data_;
+    }
+
+  private:
+    float* data_ = nullptr;
+    long long size_ = 0;
+};
+
+// result (TILE_ROWS by TILE_COLUMNS, rows `stride` apart) = or += a (depth by TILE_ROWS) and b (depth by TILE_COLUMNS)
+inline void tile(long long depth, const float* a, const float* b, float* result, long long stride, bool add) {
+    Vector sums[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_VECTORS; j++) sums[i][j] = Vector{};
+    for (long long k = 0; k < depth; k++) {
+        Vector columns[TILE_VECTORS];
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_VECTORS; j++) columns[j] = *(const Vector*)(b + j * LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < TILE_ROWS; i++)
+#pragma GCC unroll 4
+            for (int j = 0; j < TILE_VECTORS; j++) sums[i][j] += a[i] * columns[j];
+        a += TILE_ROWS;
+        b += TILE_COLUMNS;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE_ROWS; i++)
+#pragma GCC unroll 4
+        for (int j = 0; j < TILE_VECTORS; j++) {
+            Vector* to = (Vector*)(result + i * stride + j * LANES);
+            *to = add ? *to + sums[i][j] : sums[i][j];
+        }
+}
+
+// Rows of `a` (rows by depth, any strides) as panels of TILE_ROWS, the last one filled up with zeros.
+inline void pack_rows(const float* a, long long rows, long long depth, long long row_stride, long long stride, float* to) {
+    for (long long first = 0; first < rows; first += TILE_ROWS)
+        for (long long k = 0; k < depth; k++)
+            for (int i = 0; i < TILE_ROWS; i++, to++)
+                *to = first + i < rows ? a[(first + i) * row_stride + k * stride] : 0.0f;
+}
+
+// All tiles of one block: `a` holds panels of rows, `panels` panels of columns lie in `b`.
+inline void block(long long rows, int panels, long long depth, const float* a, const float* b, float* result, long long stride, bool add) {
+    for (long long first = 0; first < rows; first += TILE_ROWS)
+        for (int panel = 0; panel < panels; panel++)
+            tile(depth, a + first * depth, b + panel * TILE_COLUMNS * depth, result + first * stride + panel * TILE_COLUMNS, stride, add);
+}
+
+}  // namespace ox
