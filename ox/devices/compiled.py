@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ox.devices import dispatch
+from ox.devices.compiled_conv import conv, conv_transpose, conv_weights
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
 from ox.dtypes import float32
@@ -239,6 +240,9 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "GroupNormalization": (256, group_norm),
     "InstanceNormalization": (256, instance_norm),
     "ox.BatchNormalizationGradient": (1_000, batch_norm_gradient),
+    "Conv": (0, conv),
+    "ConvTranspose": (0, conv_transpose),
+    "ox.ConvWeights": (0, conv_weights),
 }
 
 

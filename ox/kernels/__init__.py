@@ -1,7 +1,5 @@
-"""Compiled kernels: one source (CUDA C++ with a few macros) for CPUs and GPUs.
-
-`source/cpu.h` and `source/cuda.h` give the macros their two meanings; `compiler` makes a library for this processor,
-`library` loads and calls it. Nothing depends on it being there: `kernels()` is None without a compiler.
+"""Compiled kernels: one source in CUDA C++ with a few macros for CPUs (`library`, made by `compiler`) and GPUs.
+Imports nothing of ox but its errors; nothing depends on it being there: `kernels()` is None without a compiler.
 """
 
 from ox.kernels.library import Library, address, kernels, reason

@@ -147,7 +147,14 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         for name in ("ox.Philox", "ox.RandomUniform", "ox.RandomNormal")
     },
     "ox.GeluGradient": lambda: [call(single(3, 4), single(3, 4), approximate=a) for a in ("none", "tanh")],
-    "ox.SoftmaxGradient": lambda: [call(single(3, 4), single(3, 4), axis=a) for a in (0, -1)],
+    **{
+        name: lambda: [call(single(3, 4), single(3, 4), axis=a) for a in (0, -1)]
+        for name in ("ox.SoftmaxGradient", "ox.LogSoftmaxGradient")
+    },
+    **{
+        name: lambda: [call(single(3, 4), single(3, 4))]
+        for name in ("ox.ReluGradient", "ox.TanhGradient", "ox.SigmoidGradient")
+    },
     "ox.LayerNormalizationGradient": lambda: [
         call(single(2, 3, 4), single(2, 3, 4), single(4), single(2, 3, 1), single(2, 3, 1), outputs=3),
         call(single(2, 3, 4), single(2, 3, 4), single(3, 4), single(2, 1, 1), single(2, 1, 1), axis=1, outputs=3),

@@ -68,7 +68,8 @@ def problems(name: str, sample: Sample, with_gradient: bool) -> list[str]:
     for i, (value, expected) in enumerate(
         zip(replay(graph, [make_tensor(f) for f in feeds.values()]), eager, strict=True)
     ):
-        if not np.array_equal(value.array, expected.array, equal_nan=value.array.dtype.kind == "f"):
+        # nearly, since a recording sees the body of what a fused function computes in another order
+        if not compare(value.array, expected.array).ok:
             bad.append(f"replay: output {i} differs by {compare(value.array, expected.array).max_abs:.3g}")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

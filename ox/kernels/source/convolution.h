@@ -215,6 +215,7 @@ inline void convolution_backward_weights(const Convolution& s, const float* grad
     const long long most = (positions + 2 * DEPTH - 1) / (2 * DEPTH);
     pieces = pieces < most ? pieces : most < 1 ? 1 : most;
     const long long piece = rounded_up((positions + pieces - 1) / pieces, DEPTH);
+    pieces = (positions + piece - 1) / piece;  // none is empty
     Scratch image_memory, gradient_memory, sum_memory;
     float* x = image_memory.floats(s.samples * plane * s.inputs);
     float* g = gradient_memory.floats(positions * s.outputs);

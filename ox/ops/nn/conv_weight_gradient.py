@@ -25,15 +25,16 @@ def weight_gradient(
 ) -> TensorBase:
     """The gradient for the kernel [M, C / group, ...] from the gradient `g` [N, M, ...] of the outputs; the kernel met
     `x` [N, C, ...]."""
-    if group > 1:
+    if group > 1 and (window.same or any(isinstance(n, Dim) for n in (*x.shape, *g.shape))):
         return _correlated(x, g, window, placed, kernel, group)
     pads = [*(b for b, _ in placed), *(e for _, e in placed)]
     if any(isinstance(p, Dim) for p in pads):
         x = _around(x, placed)
         pads = [0] * len(pads)
     return ConvWeights(
-        x, g, dilations=list(window.dilations), kernel_shape=list(kernel), pads=pads, strides=list(window.strides)
-    )
+        x, g, dilations=list(window.dilations), kernel_shape=list(kernel), pads=pads, strides=list(window.strides),
+        group=group,
+    )  # fmt: skip
 
 
 def _around(x: TensorType, placed: Sequence[tuple[Any, Any]]) -> TensorType:
@@ -42,25 +43,40 @@ def _around(x: TensorType, placed: Sequence[tuple[Any, Any]]) -> TensorType:
 
 @function("dW", fused=True, T=FLOATS, amp="widest")
 def ConvWeights(
-    X: T, g: T, *, dilations: Sequence[int], kernel_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int]
+    X: T,
+    g: T,
+    *,
+    dilations: Sequence[int],
+    kernel_shape: Sequence[int],
+    pads: Sequence[int],
+    strides: Sequence[int],
+    group: int = 1,
 ) -> T:
-    """The gradient [M, C, *kernel_shape] of a Conv's weights from its data X [N, C, ...] and a cotangent g [N, M, ...].
+    """The gradient [M, C / group, *kernel_shape] of a Conv's weights from its data X [N, C, ...] and a cotangent g [N, M, ...].
 
     Three ways in operators, each measured to be the fastest somewhere on a CPU: one product for each tap where there
     are many channels, one product over unfolded data, and else one Conv.
     """
     window = Window(kernel_shape, strides, dilations, pads)
     placed = window.padding(X.shape[2:])
-    if prod(window.kernel) > MANY_TAPS:
-        return _correlated(X, g, window, placed, window.kernel, 1)
+    if group > 1 or prod(window.kernel) > MANY_TAPS:
+        return _correlated(X, g, window, placed, window.kernel, group)
     x = _around(X, placed)
     if x.shape[1] >= MANY_CHANNELS and all(s == 1 for s in window.strides):
         return _by_tap(x, g, window)
     return _unfolded(x, g, window)
 
 
-def by_columns(xp: XP, X: Array, g: Array, *, dilations: Ints, kernel_shape: Ints, pads: Ints, strides: Ints) -> Array:
+def by_columns(
+    xp: XP, X: Array, g: Array, *, dilations: Ints, kernel_shape: Ints, pads: Ints, strides: Ints, group: int = 1
+) -> Array:
     """Some images at a time, unfolded so that a column holds what one tap of one channel met at all their places."""
+    if group > 1:
+        settings: dict[str, Any] = {
+            "dilations": dilations, "kernel_shape": kernel_shape, "pads": pads, "strides": strides,
+        }  # fmt: skip
+        pairs = zip(xp.split(X, group, axis=1), xp.split(g, group, axis=1), strict=True)
+        return xp.concatenate([by_columns(xp, x, part, **settings) for x, part in pairs])
     window = Window(kernel_shape, strides, dilations, pads)
     places, taps = g.shape[2:], prod(window.kernel)
     (N, C), M, P = X.shape[:2], g.shape[1], prod(places)
