@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ox.devices import dispatch
+from ox.devices.compiled_attention import attention, attention_gradient
 from ox.devices.compiled_conv import conv, conv_transpose, conv_weights
+from ox.devices.compiled_matmul import gemm, matmul
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
 from ox.dtypes import float32
@@ -69,6 +71,20 @@ def gradient(name: str) -> Run:
         result = np.empty_like(g)
         getattr(library, name)(g.size, address(g), address(saved), address(result))
         return result
+
+    return run
+
+
+def binary(name: str) -> Run:
+    """A kernel of two inputs of one shape."""
+
+    def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+        a, b = arrays
+        if a.shape != b.shape or not (a.flags.c_contiguous and b.flags.c_contiguous):
+            return None
+        y = np.empty_like(a)
+        getattr(library, name)(a.size, address(a), address(b), address(y))
+        return y
 
     return run
 
@@ -214,6 +230,7 @@ def batch_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
     return result, to_scale, to_bias
 
 
+TAKEN = (float32, np.dtype(bool))  # masks are bool
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -240,6 +257,14 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "GroupNormalization": (256, group_norm),
     "InstanceNormalization": (256, instance_norm),
     "ox.BatchNormalizationGradient": (1_000, batch_norm_gradient),
+    "Relu": (8_000, unary("ox_relu_forward")),
+    "Add": (8_000, binary("ox_add")),
+    "Sub": (8_000, binary("ox_sub")),
+    "Mul": (8_000, binary("ox_mul")),
+    "MatMul": (64, matmul),
+    "Gemm": (64, gemm),
+    "ox.BlockwiseAttention": (0, attention),
+    "ox.BlockwiseAttentionGradient": (0, attention_gradient),
     "Conv": (0, conv),
     "ConvTranspose": (0, conv_transpose),
     "ox.ConvWeights": (0, conv_weights),
@@ -258,7 +283,9 @@ def library() -> Library | None:
 def offer(op: Operator, arrays: list[Any]) -> Kernel | None:
     """A compiled kernel for this operator on these element types, where there is one and a library to run it."""
     entry = KERNELS.get(f"{op.domain}.{op.name}" if op.domain else op.name)
-    if entry is None or not all(a is None or (isinstance(a, np.ndarray) and a.dtype == float32) for a in arrays):
+    if entry is None or not all(a is None or (isinstance(a, np.ndarray) and a.dtype in TAKEN) for a in arrays):
+        return None
+    if arrays[0].dtype != float32:
         return None
     found = library()
     if found is None:

@@ -10,8 +10,8 @@ from ox.kernels.compiler import SOURCE
 POINTER, INTEGER, NUMBER = "p", "i", "f"  # an address; int64; float32
 FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "cpu_only.cpp")
 # macros that stand for whole kernels, with the parameters after the count
-SHORT = {"UNARY": "pp", "GRADIENT": "ppp"}
-DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
+SHORT = {"UNARY": "pp", "GRADIENT": "ppp", "BINARY": "ppp"}
+DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|BINARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
 PARAMETER = re.compile(r"(?:const )?(float|double|long long)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
 
 

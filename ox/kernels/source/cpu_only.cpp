@@ -18,3 +18,22 @@ HOST(ox_conv_backward_weights, const long long* shape, const float* gradient, co
     const ox::Convolution& s = convolution(shape);
     (s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_weights : ox::convolution_backward_weights)(s, gradient, images, result);
 }
+
+// result (rows, columns) = a (rows, depth) b (depth, columns), plus a bias for each column or nothing (0); steps in floats
+HOST(ox_matmul, long long rows, long long depth, long long columns, const float* a, long long a_row_step, long long a_column_step, const float* b, long long b_row_step, long long b_column_step, const float* bias, float* result) {
+    ox::product(rows, depth, columns, {a, a_row_step, a_column_step}, {b, b_row_step, b_column_step}, bias, result, columns);
+}
+
+// `count` products at once; `steps` are the floats from one matrix to the next: of a, its rows and columns, and of b
+HOST(ox_batched_matmul, long long count, long long rows, long long depth, long long columns, const float* a, const float* b, const long long* steps, float* result) {
+    ox::products(count, rows, depth, columns, {a, steps[1], steps[2]}, steps[0], {b, steps[4], steps[5]}, steps[3], result);
+}
+
+// `shape` are the numbers of ox::Attention, the pointer as an address
+HOST(ox_attention, const long long* shape, float scale, const float* queries, const float* keys, const float* values, float* output, float* logs) {
+    ox::attention_forward(*reinterpret_cast<const ox::Attention*>(shape), scale, queries, keys, values, output, logs);
+}
+
+HOST(ox_attention_backward, const long long* shape, float scale, const float* gradient, const float* queries, const float* keys, const float* values, const float* output, const float* logs, float* to_queries, float* to_keys, float* to_values) {
+    ox::attention_backward(*reinterpret_cast<const ox::Attention*>(shape), scale, gradient, queries, keys, values, output, logs, to_queries, to_keys, to_values);
+}

@@ -7,7 +7,7 @@
 namespace ox {
 
 #if defined(__AVX512F__)
-constexpr int LANES = 16, TILE_ROWS = 8, TILE_VECTORS = 3;
+constexpr int LANES = 16, TILE_ROWS = 8, TILE_VECTORS = 2;
 #elif defined(__AVX2__)
 constexpr int LANES = 8, TILE_ROWS = 6, TILE_VECTORS = 2;
 #else
@@ -15,7 +15,7 @@ constexpr int LANES = 4, TILE_ROWS = 8, TILE_VECTORS = 2;
 #endif
 constexpr int TILE_COLUMNS = LANES * TILE_VECTORS;
 constexpr int DEPTH = 256;                       // of the panels
-constexpr int PANELS = 4;                        // of the second factor in a block
+constexpr int PANELS = 8;                        // of the second factor in a block
 constexpr int BLOCK_COLUMNS = PANELS * TILE_COLUMNS;
 
 typedef float Vector __attribute__((vector_size(LANES * 4), aligned(4)));
@@ -65,14 +65,6 @@ inline void tile(long long depth, const float* a, const float* b, float* result,
             Vector* to = (Vector*)(result + i * stride + j * LANES);
             *to = add ? *to + sums[i][j] : sums[i][j];
         }
-}
-
-// Rows of `a` (rows by depth, any strides) as panels of TILE_ROWS, the last one filled up with zeros.
-inline void pack_rows(const float* a, long long rows, long long depth, long long row_stride, long long stride, float* to) {
-    for (long long first = 0; first < rows; first += TILE_ROWS)
-        for (long long k = 0; k < depth; k++)
-            for (int i = 0; i < TILE_ROWS; i++, to++)
-                *to = first + i < rows ? a[(first + i) * row_stride + k * stride] : 0.0f;
 }
 
 // All tiles of one block: `a` holds panels of rows, `panels` panels of columns lie in `b`.

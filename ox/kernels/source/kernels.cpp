@@ -7,6 +7,7 @@
 #include "optimizer.cu"
 
 #include "depthwise.h"
+#include "attention.h"
 #include "cpu_only.cpp"
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }

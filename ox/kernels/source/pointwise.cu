@@ -54,6 +54,14 @@ GRADIENT(ox_silu_backward, x, g * silu_slope(x))
 GRADIENT(ox_gelu_backward, x, g * gelu_slope(x))
 GRADIENT(ox_tanh_gelu_backward, x, g * tanh_gelu_slope(x))
 
-EACH(ox_axpby, i, count, const float* RESTRICT a, const float* RESTRICT b, float* RESTRICT output, float s, float t) {
-    output[i] = s * a[i] + t * b[i];
-} END
+#define BINARY(name, expression)                                                                             \
+    EACH(name, i, count, const float* RESTRICT first, const float* RESTRICT second, float* RESTRICT output) { \
+        float a = first[i], b = second[i];                                                                   \
+        output[i] = expression;                                                                              \
+    }                                                                                                        \
+    END
+
+BINARY(ox_add, a + b)
+BINARY(ox_sub, a - b)
+BINARY(ox_mul, a * b)
+UNARY(ox_relu_forward, x < 0.0f ? 0.0f : x)

@@ -14,7 +14,7 @@
 
 namespace ox {
 
-constexpr int SPIN = 2000;  // pauses, about 20 to 60 µs
+constexpr int SPIN = 4000;  // pauses, about 40 to 120 µs
 constexpr int MOST_THREADS = 256;
 
 inline void pause_cpu() {
@@ -26,6 +26,12 @@ inline void pause_cpu() {
 }
 
 using Task = void (*)(const void* context, long long begin, long long end);
+
+// Whether this thread is inside a task: what a task shares out, it does itself.
+inline bool& inside_task() {
+    static thread_local bool inside = false;
+    return inside;
+}
 
 class Pool {
   public:
@@ -39,7 +45,7 @@ class Pool {
 
     // Runs task on [0, count) in blocks. Calls from several threads take turns; the second one runs its work itself.
     void run(long long count, long long block, Task task, const void* context) {
-        if (wanted_ == 1 || count <= block || !caller_.try_lock()) {
+        if (wanted_ == 1 || count <= block || inside_task() || !caller_.try_lock()) {
             task(context, 0, count);
             return;
         }
@@ -94,12 +100,14 @@ class Pool {
     }
 
     void work() {
+        inside_task() = true;
         for (;;) {
             long long begin = next_.fetch_add(block_, std::memory_order_relaxed);
-            if (begin >= count_) return;
+            if (begin >= count_) break;
             long long end = begin + block_;
             task_(context_, begin, end < count_ ? end : count_);
         }
+        inside_task() = false;
     }
 
     void serve(long long seen) {

@@ -1,4 +1,6 @@
-"""Attention as ox trains with it: a function of the domain ``ox`` whose forward and backward are one session each."""
+"""Attention as ox trains with it: functions of the domain ``ox`` whose forward and backward are one call each."""
+
+from typing import Any
 
 from ox.core.broadcast import sum_to
 from ox.core.constants import axes_tensor, constant
@@ -8,11 +10,11 @@ from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import T2, T
 from ox.dtypes import FLOATS, bool_, float16
 from ox.ops.elementwise.activation import Softmax
-from ox.ops.elementwise.arithmetic import Add, Mul, Sub
-from ox.ops.elementwise.comparison import Where
+from ox.ops.elementwise.arithmetic import Add, Exp, Mul, Sub
+from ox.ops.elementwise.comparison import And, Equal, Where
 from ox.ops.reduce.reduction import ReduceSum
 
-__all__ = ["ScaledAttention"]
+__all__ = ["BlockwiseAttention", "ScaledAttention"]
 
 
 @function("Y weights", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
@@ -100,3 +102,62 @@ def _(
     to_v = OPS["MatMul"](_turned(weights if kept is None else Mul(weights, kept)), g)
     to_bias = sum_to(to_scores, bias_shape) if needs[3] and bias_shape is not None else None
     return *_to_factors(to_scores, Q, K, scale), to_v, to_bias
+
+
+@function("Y logs", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
+def BlockwiseAttention(
+    Q: T, K: T, V: T, allowed: T2 = None, *, causal: int = 0, scale: float = 1.0
+) -> tuple[T, T]:
+    """softmax(scale·Q·Kᵀ)·V, and the logarithms of the softmax's sums [..., T]; shapes as in `ScaledAttention`.
+
+    Its compiled kernel makes no [..., T, S] of weights, which is what it is for: eager training on long sequences
+    (Dao et al., FlashAttention, 2022).
+
+    Args:
+        allowed: where attention may go, broadcast to [..., T, S]. A row that may go nowhere gives zeros.
+        causal: 1 where position t sees the positions up to t only.
+    """
+    weights, logs = _weights(Q, K, allowed, causal, scale)
+    return OPS["MatMul"](weights, V), OPS["Squeeze"](logs, axes_tensor([-1]))
+
+
+def _weights(Q: TensorBase, K: TensorBase, allowed: Any, causal: int, scale: float) -> tuple[TensorBase, TensorBase]:
+    """The weights [..., T, S], and the logarithms of the softmax's sums [..., T, 1]."""
+    scores = OPS["MatMul"](Mul(Q, constant(scale, Q)), _turned(K))
+    if causal:
+        lower = OPS["Trilu"](OPS["Expand"](constant(1, Q), OPS["Shape"](scores)), upper=0)
+        seen = Equal(lower, constant(1, Q))
+        allowed = seen if allowed is None else And(allowed, seen)
+    if allowed is not None:
+        scores = Where(allowed, scores, constant(-1e30 if Q.dtype != float16 else -30000.0, Q))
+    logs = OPS["ReduceLogSumExp"](scores, axes_tensor([-1]), keepdims=1)
+    weights = Exp(Sub(scores, logs))
+    return weights if allowed is None else Where(allowed, weights, constant(0, Q)), logs
+
+
+@function("dQ dK dV", fused=True, T=FLOATS, T2=(bool_,), amp="widest")
+def BlockwiseAttentionGradient(
+    g: T, Q: T, K: T, V: T, Y: T, logs: T, allowed: T2 = None, *, causal: int = 0, scale: float = 1.0
+) -> tuple[T, T, T]:
+    """The gradients of Q, K and V, from BlockwiseAttention's outputs."""
+    weights, _ = _weights(Q, K, allowed, causal, scale)
+    to_scores = _to_scores(g, V, Y, weights, None, None)
+    return *_to_factors(to_scores, Q, K, scale), OPS["MatMul"](_turned(weights), g)
+
+
+@BlockwiseAttention.gradient("Q", "K", "V")
+def _(
+    g: TensorBase,
+    Q: TensorBase,
+    K: TensorBase,
+    V: TensorBase,
+    Y: TensorBase,
+    logs: TensorBase,
+    allowed: TensorBase | None,
+    causal: int,
+    scale: float,
+) -> tuple[TensorBase, TensorBase, TensorBase]:
+    made: tuple[TensorBase, TensorBase, TensorBase] = BlockwiseAttentionGradient(
+        g, Q, K, V, Y, logs, allowed, causal=causal, scale=scale
+    )
+    return made

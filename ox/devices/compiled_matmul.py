@@ -1,0 +1,82 @@
+"""Matrix products on the compiled kernels: matrices, stacks of them, and Gemm with a bias for each column."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ox.kernels import Library, address
+
+# Below, NumPy's BLAS multiplies on one thread, and its call is shorter; from here on it would wake its own threads.
+THREADED_PRODUCT = 1 << 18
+Strides = tuple[int, int]
+
+
+def _steps(a: Any) -> Strides | None:
+    """Floats from row to row and from column to column; None where they do not fit."""
+    row, column = a.strides[-2:]
+    return (row // 4, column // 4) if row >= 0 and column >= 0 and row % 4 == column % 4 == 0 else None
+
+
+def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MatMul of matrices, of a stack by one matrix, and of two stacks of equal leading dimensions."""
+    a, b = arrays
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2] or not a.size or not b.size:
+        return None
+    rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    if prod(a.shape[:-1]) * depth * columns < THREADED_PRODUCT:
+        return None
+    if b.ndim == 2:
+        if a.ndim > 2:
+            if not a.flags.c_contiguous:
+                return None
+            a = a.reshape(-1, depth)
+        y = _product(library, a, b, None)
+        return None if y is None else y.reshape(*arrays[0].shape[:-1], columns)
+    if a.shape[:-2] != b.shape[:-2]:
+        return None
+    a, b = _stack(a), _stack(b)
+    a_steps, b_steps = _steps(a), _steps(b)
+    if a_steps is None or b_steps is None or a.strides[0] < 0 or b.strides[0] < 0:
+        return None
+    y = np.empty((*arrays[0].shape[:-2], rows, columns), np.float32)
+    steps = np.array([a.strides[0] // 4, *a_steps, b.strides[0] // 4, *b_steps], np.int64)
+    library.ox_batched_matmul(len(a), rows, depth, columns, address(a), address(b), address(steps), address(y))
+    return y
+
+
+def _stack(a: Any) -> Any:
+    """With one leading dimension; a copy where the leading ones do not lie in a row."""
+    return a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
+
+
+def _product(library: Library, a: Any, b: Any, bias: Any) -> Any:
+    a_steps, b_steps = _steps(a), _steps(b)
+    if a_steps is None or b_steps is None:
+        return None
+    rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
+    y = np.empty((rows, columns), np.float32)
+    library.ox_matmul(
+        rows, depth, columns, address(a), *a_steps, address(b), *b_steps, 0 if bias is None else address(bias),
+        address(y),
+    )  # fmt: skip
+    return y
+
+
+def gemm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Gemm with alpha 1 and no bias, or one for each column."""
+    a, b, *rest = arrays
+    bias = rest[0] if rest else None
+    if a.ndim != 2 or b.ndim != 2 or attributes.get("alpha", 1.0) != 1.0:
+        return None
+    a = a.T if attributes.get("transA") else a
+    b = b.T if attributes.get("transB") else b
+    if a.shape[1] != b.shape[0] or not a.size or not b.size or a.size * b.shape[1] < THREADED_PRODUCT:
+        return None
+    if bias is not None and (
+        attributes.get("beta", 1.0) != 1.0 or bias.shape != b.shape[1:] or not bias.flags.c_contiguous
+    ):
+        return None
+    return _product(library, a, b, bias)

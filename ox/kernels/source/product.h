@@ -1,0 +1,117 @@
+// Products of matrices with any strides, on the threads of the pool.
+#pragma once
+#include "gemm.h"
+
+namespace ox {
+
+constexpr long long ROWS_OF_TASK = 16 * TILE_ROWS;
+constexpr long long SMALL_COPY = 1 << 16, SMALL_PRODUCT = 1 << 20;  // elements and multiplications that one thread does
+
+struct Matrix {
+    const float* data;
+    long long row_step, column_step;  // floats
+};
+
+// `columns` columns from `first` on, for the depths [k0, k0 + some), as one panel; missing columns are zeros.
+inline void pack_panel(const Matrix& b, long long k0, long long some, long long first, long long columns, float* to) {
+    if (columns == TILE_COLUMNS && b.column_step == 1) {
+        const float* from = b.data + k0 * b.row_step + first;
+        for (long long k = 0; k < some; k++, from += b.row_step, to += TILE_COLUMNS)
+            for (int j = 0; j < TILE_COLUMNS; j++) to[j] = from[j];
+        return;
+    }
+    if (columns < TILE_COLUMNS) memset(to, 0, some * TILE_COLUMNS * 4);
+    constexpr long long STRIP = 16;  // depths at a time: a line of the cache where the depth is contiguous
+    for (long long s = 0; s < some; s += STRIP) {
+        const long long stop = s + STRIP < some ? s + STRIP : some;
+        for (long long j = 0; j < columns; j++) {
+            const float* from = b.data + (k0 + s) * b.row_step + (first + j) * b.column_step;
+            for (long long k = s; k < stop; k++, from += b.row_step) to[k * TILE_COLUMNS + j] = *from;
+        }
+    }
+}
+
+// A whole matrix as panels: of each slab of DEPTH in turn, panels of `some` by TILE_COLUMNS.
+inline void pack_columns(const Matrix& b, long long depth, long long columns, float* to) {
+    const long long panels = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS, slabs = (depth + DEPTH - 1) / DEPTH;
+    parallel(panels * slabs, depth * columns < SMALL_COPY ? panels * slabs : 4, [&](long long begin, long long end) {
+        for (long long at = begin; at < end; at++) {
+            const long long k0 = at / panels * DEPTH, panel = at % panels, first = panel * TILE_COLUMNS;
+            const long long some = depth - k0 < DEPTH ? depth - k0 : DEPTH;
+            const long long count = columns - first < TILE_COLUMNS ? columns - first : TILE_COLUMNS;
+            pack_panel(b, k0, some, first, count, to + (k0 * panels + panel * some) * TILE_COLUMNS);
+        }
+    });
+}
+
+// `count` rows from `first` on, for the depths [k0, k0 + some), as panels of TILE_ROWS; missing rows are zeros.
+inline void pack_rows(const Matrix& a, long long k0, long long some, long long first, long long count, float* to) {
+    for (long long r = 0; r < count; r += TILE_ROWS, to += some * TILE_ROWS) {
+        const long long real = count - r < TILE_ROWS ? count - r : TILE_ROWS;
+        const float* from = a.data + (first + r) * a.row_step + k0 * a.column_step;
+        if (real == TILE_ROWS && a.row_step == 1) {
+            for (long long k = 0; k < some; k++)
+                for (int i = 0; i < TILE_ROWS; i++) to[k * TILE_ROWS + i] = from[k * a.column_step + i];
+        } else {
+            if (real < TILE_ROWS) memset(to, 0, some * TILE_ROWS * 4);
+            for (long long i = 0; i < real; i++)
+                for (long long k = 0; k < some; k++) to[k * TILE_ROWS + i] = from[i * a.row_step + k * a.column_step];
+        }
+    }
+}
+
+// result (rows by columns, its rows `step` apart) = a b, plus a bias for each column.
+inline void product(long long rows, long long depth, long long columns, const Matrix& a, const Matrix& b, const float* bias, float* result, long long step) {
+    const long long panels = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    static thread_local Scratch packing;
+    float* packed = packing.floats(panels * TILE_COLUMNS * depth);
+    pack_columns(b, depth, columns, packed);
+    const long long row_tasks = (rows + ROWS_OF_TASK - 1) / ROWS_OF_TASK;
+    // few rows: the columns are shared out as well, in runs of panels
+    const long long run = row_tasks >= 4 ? panels : (panels + 3) / 4 < 1 ? 1 : (panels + 3) / 4;
+    const long long column_tasks = (panels + run - 1) / run;
+    const long long tasks = row_tasks * column_tasks;
+    parallel(tasks, rows * depth * columns < SMALL_PRODUCT ? tasks : 1, [&](long long begin, long long end) {
+        static thread_local Scratch rows_memory, results_memory;
+        for (long long at = begin; at < end; at++) {
+            const long long first = at / column_tasks * ROWS_OF_TASK, p0 = at % column_tasks * run;
+            const long long count = rows - first < ROWS_OF_TASK ? rows - first : ROWS_OF_TASK;
+            const long long some_panels = panels - p0 < run ? panels - p0 : run, width = some_panels * TILE_COLUMNS;
+            const long long padded = rounded_up(count, TILE_ROWS);
+            float* left = rows_memory.floats(padded * DEPTH);
+            float* sums = results_memory.floats(padded * width);
+            for (long long k0 = 0; k0 < depth; k0 += DEPTH) {
+                const long long some = depth - k0 < DEPTH ? depth - k0 : DEPTH;
+                pack_rows(a, k0, some, first, count, left);
+                // a few panels at a time: they stay in the cache while the rows pass
+                for (long long p = 0; p < some_panels; p += PANELS) {
+                    const int now = (int)(some_panels - p < PANELS ? some_panels - p : PANELS);
+                    block(padded, now, some, left, packed + (k0 * panels + (p0 + p) * some) * TILE_COLUMNS, sums + p * TILE_COLUMNS, width, k0 > 0);
+                }
+            }
+            const long long c0 = p0 * TILE_COLUMNS, real = columns - c0 < width ? columns - c0 : width;
+            for (long long i = 0; i < count; i++) {
+                float* to = result + (first + i) * step + c0;
+                const float* from = sums + i * width;
+                if (!depth) {
+                    for (long long j = 0; j < real; j++) to[j] = bias ? bias[c0 + j] : 0.0f;
+                } else if (bias) {
+                    for (long long j = 0; j < real; j++) to[j] = from[j] + bias[c0 + j];
+                } else {
+                    for (long long j = 0; j < real; j++) to[j] = from[j];
+                }
+            }
+        }
+    });
+}
+
+// `count` products, their matrices the given numbers of floats apart.
+inline void products(long long count, long long rows, long long depth, long long columns, Matrix a, long long a_step, Matrix b, long long b_step, float* result) {
+    const long long small = SMALL_PRODUCT / (rows * depth * columns + 1) + 1;
+    parallel(count, small, [&](long long begin, long long end) {
+        for (long long at = begin; at < end; at++)
+            product(rows, depth, columns, {a.data + at * a_step, a.row_step, a.column_step}, {b.data + at * b_step, b.row_step, b.column_step}, nullptr, result + at * rows * columns, columns);
+    });
+}
+
+}  // namespace ox
