@@ -14,11 +14,11 @@ import numpy as np
 
 from ox.devices import dispatch
 from ox.devices.compiled_attention import attention, attention_gradient
-from ox.devices.compiled_conv import conv, conv_transpose, conv_weights
+from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_pool, max_pool_gradient
 from ox.devices.compiled_matmul import gemm, matmul
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
-from ox.dtypes import float32
+from ox.dtypes import float32, int64
 from ox.kernels import Library, address, kernels
 
 Run = Callable[[Library, list[Any], dict[str, Any]], Any]
@@ -51,9 +51,7 @@ def unary(name: str) -> Run:
     """A kernel of one input and one output of its shape."""
 
     def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-        (x,) = arrays
-        if not x.flags.c_contiguous:
-            return None
+        x = np.ascontiguousarray(arrays[0])
         y = np.empty_like(x)
         getattr(library, name)(x.size, address(x), address(y))
         return y
@@ -66,8 +64,9 @@ def gradient(name: str) -> Run:
 
     def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         g, saved = arrays
-        if g.shape != saved.shape or not (g.flags.c_contiguous and saved.flags.c_contiguous):
+        if g.shape != saved.shape:
             return None
+        g, saved = np.ascontiguousarray(g), np.ascontiguousarray(saved)
         result = np.empty_like(g)
         getattr(library, name)(g.size, address(g), address(saved), address(result))
         return result
@@ -230,7 +229,7 @@ def batch_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
     return result, to_scale, to_bias
 
 
-TAKEN = (float32, np.dtype(bool))  # masks are bool
+TAKEN = (float32, np.dtype(bool), int64)  # masks are bool, indices int64
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -265,6 +264,8 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Gemm": (64, gemm),
     "ox.BlockwiseAttention": (0, attention),
     "ox.BlockwiseAttentionGradient": (0, attention_gradient),
+    "MaxPool": (0, max_pool),
+    "ox.MaxPoolGradient": (0, max_pool_gradient),
     "Conv": (0, conv),
     "ConvTranspose": (0, conv_transpose),
     "ox.ConvWeights": (0, conv_weights),

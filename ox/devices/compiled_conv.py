@@ -1,8 +1,10 @@
-"""Convolutions of one and two spatial dimensions on the compiled kernels; others are left to the next executor."""
+"""Convolutions and max pooling of one and two spatial dimensions on the compiled kernels; others are left to the next
+executor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -124,4 +126,48 @@ def conv_weights(library: Library, arrays: list[Any], attributes: dict[str, Any]
         x.shape[0], group, inputs, g.shape[1] // group, _two(x.shape[2:]), _two(g.shape[2:]), _two(kernel), pairs
     )
     library.ox_conv_backward_weights(address(shape), address(g), address(x), address(result))
+    return result
+
+
+def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MaxPool with windows that stay inside the padded image."""
+    (x,) = arrays
+    kernel = list(attributes["kernel_shape"])
+    rank = len(kernel)
+    pairs = _pairs(attributes, rank)
+    if pairs is None or attributes.get("ceil_mode") or attributes.get("storage_order") or not _usable(arrays):
+        return None
+    if x.ndim != rank + 2 or x[0, 0].size >= 1 << 31:
+        return None
+    strides, dilations, begins, ends = pairs
+    image, window = _two(x.shape[2:]), _two(kernel)
+    places = [
+        (n + b + e - d * (k - 1) - 1) // s + 1
+        for n, b, e, d, k, s in zip(image, begins, ends, dilations, window, strides, strict=True)
+    ]
+    if min(places) < 1 or any(
+        not 0 <= pad < k for pad, k in zip((*begins, *ends), (*window, *window), strict=True)
+    ):
+        return None
+    if any(d > 1 and (b or e) for d, b, e in zip(dilations, begins, ends, strict=True)):
+        return None  # a window could lie in the pads alone
+    y = np.empty((*x.shape[:2], *places[2 - rank :]), np.float32)
+    chosen = np.empty(y.shape, np.int64) if attributes.get("outputs", 1) > 1 else None
+    shape = np.array([*image, *places, *window, *strides, *begins, *dilations], np.int64)
+    library.ox_max_pool(
+        x.shape[0] * x.shape[1], address(shape), address(x), address(y), 0 if chosen is None else address(chosen)
+    )
+    return y if chosen is None else (y, chosen)
+
+
+def max_pool_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MaxPoolGradient."""
+    g, places = arrays
+    shape = tuple(attributes["shape"])
+    if not (g.flags.c_contiguous and places.flags.c_contiguous and g.size and g.shape == places.shape):
+        return None
+    result = np.empty(shape, np.float32)
+    library.ox_max_pool_backward(
+        shape[0] * shape[1], prod(shape[2:]), prod(g.shape[2:]), address(g), address(places), address(result)
+    )
     return result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import node_session
+from ox.devices import node_model, node_session
 from ox.dtypes import DType, float32
 from ox.graph.ir import Node, Value
 
@@ -30,7 +30,7 @@ class Body:
 
     def run(self, op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         kinds = tuple([None if a is None else (a.dtype, a.ndim) for a in arrays])
-        found = session(op, kinds, tuple(sorted(attributes.items())))
+        found = session(op, kinds, node_model.freeze(attributes))
         feeds = {f"input_{i}": np.ascontiguousarray(a) for i, a in enumerate(arrays) if a is not None}
         result = found.run(None, feeds)
         return result[0] if len(result) == 1 else tuple(result)
@@ -46,7 +46,7 @@ def session(op: Operator, kinds: tuple[Kind, ...], attributes: tuple[tuple[str, 
     inputs = [kind and Value(f"input_{i}", kind[0], None, (1,) * kind[1]) for i, kind in enumerate(kinds)]
     outputs = [Value(name) for name in op.schema.outputs]
     with no_grad():
-        body = body_of(Node(op.name, op.domain, list(inputs), outputs, dict(attributes)), {})
+        body = body_of(Node(op.name, op.domain, list(inputs), outputs, node_model.thaw(attributes)), {})
         return node_session.runtime().session(to_model(body).SerializeToString(), optimized=True)
 
 

@@ -37,3 +37,12 @@ HOST(ox_attention, const long long* shape, float scale, const float* queries, co
 HOST(ox_attention_backward, const long long* shape, float scale, const float* gradient, const float* queries, const float* keys, const float* values, const float* output, const float* logs, float* to_queries, float* to_keys, float* to_values) {
     ox::attention_backward(*reinterpret_cast<const ox::Attention*>(shape), scale, gradient, queries, keys, values, output, logs, to_queries, to_keys, to_values);
 }
+
+// `shape` are the numbers of ox::Pooling; `places` may be 0
+HOST(ox_max_pool, long long planes, const long long* shape, const float* images, float* output, long long* places) {
+    ox::max_pool(planes, *reinterpret_cast<const ox::Pooling*>(shape), images, output, places);
+}
+
+HOST(ox_max_pool_backward, long long planes, long long size, long long out_size, const float* gradient, const long long* places, float* result) {
+    ox::max_pool_backward(planes, size, out_size, gradient, places, result);
+}

@@ -8,6 +8,7 @@
 
 #include "depthwise.h"
 #include "attention.h"
+#include "pooling.h"
 #include "cpu_only.cpp"
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }

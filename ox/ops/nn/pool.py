@@ -8,7 +8,9 @@ import numpy as np
 
 from ox.core.broadcast import reshape_to
 from ox.core.constants import axes_tensor, ones, zeros
+from ox.core.function import function
 from ox.core.operator import OPS, operator
+from ox.core.symbolic import Dim
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, Int64, T
 from ox.core.upcast import downcast, in_float32
@@ -105,6 +107,19 @@ def _positions(
 
 @MaxPool.gradient("X")
 def _(g: TensorBase, Indices: TensorBase, X_shape: tuple[int, ...], storage_order: int) -> TensorBase:
+    if not storage_order and not any(isinstance(n, Dim) for n in X_shape):
+        made: TensorBase = MaxPoolGradient(g, Indices, shape=list(X_shape))
+        return made
+    return _spread_back(g, Indices, X_shape, storage_order)
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def MaxPoolGradient(g: T, Indices: Int64, *, shape: Sequence[int]) -> T:
+    """g [N, C, ...] added up at Indices of a flattened tensor of this shape."""
+    return _spread_back(g, Indices, tuple(shape), 0)
+
+
+def _spread_back(g: TensorBase, Indices: TensorBase, X_shape: tuple[Any, ...], storage_order: int) -> TensorBase:
     flat = ScatterElements(
         zeros([product_of(X_shape)], g),
         OPS["Reshape"](Indices, axes_tensor([-1])),
