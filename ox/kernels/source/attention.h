@@ -18,6 +18,14 @@ struct Attention {
 
 inline long long padded_columns(long long columns) { return rounded_up(columns, TILE_COLUMNS); }
 
+// How many keys from k0 on the queries of a block can see, at most KEYS.
+inline long long columns_of(const Attention& s, long long q0, long long rows, long long k0) {
+    const long long end = s.causal && q0 + rows < s.keys ? q0 + rows : s.keys;
+    return end - k0 < KEYS ? end - k0 : KEYS;
+}
+
+inline long long slab_of(const Attention& s, long long k0) { return s.keys - k0 < KEYS ? s.keys - k0 : KEYS; }
+
 // Scores of one block of queries (packed) and keys (packed), masked; rows KEYS apart.
 inline void scores_of(const Attention& s, long long head, const float* queries, const float* keys, long long q0, long long rows, long long k0, long long columns, float* scores) {
     const int panels = (int)((columns + TILE_COLUMNS - 1) / TILE_COLUMNS);
@@ -33,20 +41,6 @@ inline void scores_of(const Attention& s, long long head, const float* queries, 
             for (long long j = 0; j < end; j++) row[j] = may[j * s.allowed_column] ? row[j] : never;
         }
     }
-}
-
-// Rows of a block (KEYS apart) as panels of TILE_ROWS with the columns as depth.
-inline void pack_block_rows(const float* from, long long rows, long long columns, float* to) {
-    for (long long r = 0; r < rows; r += TILE_ROWS, to += columns * TILE_ROWS)
-        for (int i = 0; i < TILE_ROWS; i++)
-            for (long long j = 0; j < columns; j++) to[j * TILE_ROWS + i] = r + i < rows ? from[(r + i) * KEYS + j] : 0.0f;
-}
-
-// Columns of a block as panels of TILE_ROWS with the rows as depth.
-inline void pack_block_columns(const float* from, long long rows, long long columns, float* to) {
-    for (long long c = 0; c < columns; c += TILE_ROWS)
-        for (long long i = 0; i < rows; i++, to += TILE_ROWS)
-            for (int j = 0; j < TILE_ROWS; j++) to[j] = from[i * KEYS + c + j];
 }
 
 // A (rows, columns) matrix as panels of columns, one slab of `slab` rows after the other.
@@ -79,8 +73,8 @@ inline void attention_forward(const Attention& s, float scale, const float* quer
     const long long blocks = (s.queries + QUERIES - 1) / QUERIES;
     parallel(s.heads * blocks, 1, [&](long long begin, long long end) {
         static thread_local Scratch memory;
-        float* scores = memory.floats(QUERIES * (2 * KEYS + s.width + width));
-        float *chances = scores + QUERIES * KEYS, *packed_queries = chances + QUERIES * KEYS, *sums = packed_queries + QUERIES * s.width;
+        float* scores = memory.floats(QUERIES * (KEYS + s.width + width));
+        float *packed_queries = scores + QUERIES * KEYS, *sums = packed_queries + QUERIES * s.width;
         float most[QUERIES], total[QUERIES];
         for (long long at = begin; at < end; at++) {
             // the last queries of a causal head have the most work: begin with them
@@ -93,8 +87,8 @@ inline void attention_forward(const Attention& s, float scale, const float* quer
             for (long long i = 0; i < rows; i++) most[i] = -__builtin_inff(), total[i] = 0.0f;
             memset(sums, 0, padded * width * 4);
             for (long long k0 = 0; k0 < s.keys; k0 += KEYS) {
-                if (s.causal && k0 > q0 + rows - 1) break;
-                const long long columns = s.keys - k0 < KEYS ? s.keys - k0 : KEYS;
+                if (columns_of(s, q0, rows, k0) <= 0) break;
+                const long long columns = columns_of(s, q0, rows, k0);
                 scores_of(s, head, packed_queries, own_keys + k0 * s.width, q0, rows, k0, columns, scores);
                 for (long long i = 0; i < rows; i++) {
                     float* row = scores + i * KEYS;
@@ -116,8 +110,7 @@ inline void attention_forward(const Attention& s, float scale, const float* quer
                         for (long long j = 0; j < width; j++) to[j] *= shrink;
                     }
                 }
-                pack_block_rows(scores, rows, columns, chances);
-                block(padded, (int)(width / TILE_COLUMNS), columns, chances, own_values + k0 * width, sums, width, true);
+                block<KEYS, 1>(padded, (int)(width / TILE_COLUMNS), columns, scores, own_values + k0 * width, sums, width, true, slab_of(s, k0));
             }
             for (long long i = 0; i < rows; i++) {
                 const float factor = total[i] == 0.0f ? 0.0f : 1.0f / total[i];
@@ -137,13 +130,13 @@ inline void attention_backward(const Attention& s, float scale, const float* gra
         static thread_local Scratch memory;
         const long long of_keys = all_keys * (s.width + s.value_width + width) + (key_rows + KEYS) * (width + value_width);
         const long long of_queries = QUERIES * (s.width + s.value_width + 2 * width + value_width);
-        float* keys_turned = memory.floats(of_keys + of_queries + 4 * QUERIES * KEYS + QUERIES);
+        float* keys_turned = memory.floats(of_keys + of_queries + 2 * QUERIES * KEYS + QUERIES);
         float *values_turned = keys_turned + all_keys * s.width, *keys_packed = values_turned + all_keys * s.value_width;
         float *key_sums = keys_packed + all_keys * width, *value_sums = key_sums + (key_rows + KEYS) * width;
         float *query_rows = value_sums + (key_rows + KEYS) * value_width, *gradient_rows = query_rows + QUERIES * s.width;
         float *query_slab = gradient_rows + QUERIES * s.value_width, *gradient_slab = query_slab + QUERIES * width;
         float *query_sums = gradient_slab + QUERIES * value_width, *chances = query_sums + QUERIES * width;
-        float *slopes = chances + QUERIES * KEYS, *packed = slopes + QUERIES * KEYS, *dots = packed + 2 * QUERIES * KEYS;
+        float *slopes = chances + QUERIES * KEYS, *dots = slopes + QUERIES * KEYS;
         for (long long kv = begin; kv < end; kv++) {
             const float *k = keys + kv * s.keys * s.width, *v = values + kv * s.keys * s.value_width;
             pack_turned(k, s.keys, s.width, keys_turned);
@@ -169,8 +162,8 @@ inline void attention_backward(const Attention& s, float scale, const float* gra
                     }
                     memset(query_sums, 0, padded * width * 4);
                     for (long long k0 = 0; k0 < s.keys; k0 += KEYS) {
-                        if (s.causal && k0 > q0 + rows - 1) break;
-                        const long long columns = s.keys - k0 < KEYS ? s.keys - k0 : KEYS, key_padded = rounded_up(columns, TILE_ROWS);
+                        if (columns_of(s, q0, rows, k0) <= 0) break;
+                        const long long columns = columns_of(s, q0, rows, k0), key_padded = rounded_up(columns, TILE_ROWS);
                         const int panels = (int)((columns + TILE_COLUMNS - 1) / TILE_COLUMNS);
                         scores_of(s, head, query_rows, keys_turned + k0 * s.width, q0, rows, k0, columns, chances);
                         block(padded, panels, s.value_width, gradient_rows, values_turned + k0 * s.value_width, slopes, KEYS, false);
@@ -183,12 +176,9 @@ inline void attention_backward(const Attention& s, float scale, const float* gra
                                 d[j] = j < columns ? p[j] * (d[j] - dot) * scale : 0.0f;
                             }
                         }
-                        pack_block_rows(slopes, rows, columns, packed);
-                        block(padded, (int)(width / TILE_COLUMNS), columns, packed, keys_packed + k0 * width, query_sums, width, true);
-                        pack_block_columns(chances, rows, key_padded, packed);
-                        block(key_padded, (int)(value_width / TILE_COLUMNS), rows, packed, gradient_slab, value_sums + k0 * value_width, value_width, true);
-                        pack_block_columns(slopes, rows, key_padded, packed);
-                        block(key_padded, (int)(width / TILE_COLUMNS), rows, packed, query_slab, key_sums + k0 * width, width, true);
+                        block<KEYS, 1>(padded, (int)(width / TILE_COLUMNS), columns, slopes, keys_packed + k0 * width, query_sums, width, true, slab_of(s, k0));
+                        block<1, KEYS>(key_padded, (int)(value_width / TILE_COLUMNS), rows, chances, gradient_slab, value_sums + k0 * value_width, value_width, true);
+                        block<1, KEYS>(key_padded, (int)(width / TILE_COLUMNS), rows, slopes, query_slab, key_sums + k0 * width, width, true);
                     }
                     for (long long i = 0; i < rows; i++)
                         memcpy(to_queries + (head * s.queries + q0 + i) * s.width, query_sums + i * width, s.width * 4);

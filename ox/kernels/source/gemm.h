@@ -40,7 +40,9 @@ class Scratch {
     long long size_ = 0;
 };
 
-// result (TILE_ROWS by TILE_COLUMNS, rows `stride` apart) = or += a (depth by TILE_ROWS) and b (depth by TILE_COLUMNS)
+// result (TILE_ROWS by TILE_COLUMNS, rows `stride` apart) = or += a (TILE_ROWS by depth) and b (depth by TILE_COLUMNS);
+// the steps of `a` are those of a packed panel, or of rows or columns that are read as they lie.
+template <long long ROW_STEP = 1, long long DEPTH_STEP = TILE_ROWS>
 inline void tile(long long depth, const float* a, const float* b, float* result, long long stride, bool add) {
     Vector sums[TILE_ROWS][TILE_VECTORS];
 #pragma GCC unroll 16
@@ -54,8 +56,8 @@ inline void tile(long long depth, const float* a, const float* b, float* result,
 #pragma GCC unroll 16
         for (int i = 0; i < TILE_ROWS; i++)
 #pragma GCC unroll 4
-            for (int j = 0; j < TILE_VECTORS; j++) sums[i][j] += a[i] * columns[j];
-        a += TILE_ROWS;
+            for (int j = 0; j < TILE_VECTORS; j++) sums[i][j] += a[i * ROW_STEP] * columns[j];
+        a += DEPTH_STEP;
         b += TILE_COLUMNS;
     }
 #pragma GCC unroll 16
@@ -67,11 +69,14 @@ inline void tile(long long depth, const float* a, const float* b, float* result,
         }
 }
 
-// All tiles of one block: `a` holds panels of rows, `panels` panels of columns lie in `b`.
-inline void block(long long rows, int panels, long long depth, const float* a, const float* b, float* result, long long stride, bool add) {
-    for (long long first = 0; first < rows; first += TILE_ROWS)
-        for (int panel = 0; panel < panels; panel++)
-            tile(depth, a + first * depth, b + panel * TILE_COLUMNS * depth, result + first * stride + panel * TILE_COLUMNS, stride, add);
+// All tiles of one block: `a` holds panels of rows, `panels` panels of columns lie in `b`. A panel of columns stays in
+// the first cache while the rows pass. `panel_depth`: of the panels, where they are deeper than the product.
+template <long long ROW_STEP = 1, long long DEPTH_STEP = TILE_ROWS>
+inline void block(long long rows, int panels, long long depth, const float* a, const float* b, float* result, long long stride, bool add, long long panel_depth = 0) {
+    const long long next = DEPTH_STEP == TILE_ROWS && ROW_STEP == 1 ? TILE_ROWS * depth : TILE_ROWS * ROW_STEP;
+    for (int panel = 0; panel < panels; panel++)
+        for (long long first = 0, at = 0; first < rows; first += TILE_ROWS, at += next)
+            tile<ROW_STEP, DEPTH_STEP>(depth, a + at, b + panel * TILE_COLUMNS * (panel_depth ? panel_depth : depth), result + first * stride + panel * TILE_COLUMNS, stride, add);
 }
 
 }  // namespace ox

@@ -60,8 +60,44 @@ inline void pack_rows(const Matrix& a, long long k0, long long some, long long f
     }
 }
 
+constexpr long long FEW_ROWS = 4, COLUMNS_OF_TASK = 64;
+
+// A product of a few rows reads its second factor once, so it is not packed.
+inline void product_of_few_rows(long long rows, long long depth, long long columns, const Matrix& a, const Matrix& b, const float* bias, float* result, long long step) {
+    static thread_local Scratch copied;
+    float* left = copied.floats(rows * depth);
+    for (long long i = 0; i < rows; i++)
+        for (long long k = 0; k < depth; k++) left[i * depth + k] = a.data[i * a.row_step + k * a.column_step];
+    const long long block = depth * columns < SMALL_COPY ? columns : COLUMNS_OF_TASK;
+    parallel(columns, block, [=](long long begin, long long end) {
+        for (long long i = 0; i < rows; i++) {
+            const float* x = left + i * depth;
+            float* y = result + i * step;
+            if (b.row_step == 1) {
+                for (long long j = begin; j < end; j++) {
+                    const float* column = b.data + j * b.column_step;
+                    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+                    for (long long k = 0; k < depth; k++) sum += x[k] * column[k];
+                    y[j] = sum + (bias ? bias[j] : 0.0f);
+                }
+            } else {
+                for (long long j = begin; j < end; j++) y[j] = bias ? bias[j] : 0.0f;
+                for (long long k = 0; k < depth; k++) {
+                    const float *row = b.data + k * b.row_step, factor = x[k];
+                    for (long long j = begin; j < end; j++) y[j] += factor * row[j * b.column_step];
+                }
+            }
+        }
+    });
+}
+
 // result (rows by columns, its rows `step` apart) = a b, plus a bias for each column.
 inline void product(long long rows, long long depth, long long columns, const Matrix& a, const Matrix& b, const float* bias, float* result, long long step) {
+    if (rows <= FEW_ROWS && depth > 1) {
+        product_of_few_rows(rows, depth, columns, a, b, bias, result, step);
+        return;
+    }
     const long long panels = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
     static thread_local Scratch packing;
     float* packed = packing.floats(panels * TILE_COLUMNS * depth);
