@@ -1,4 +1,4 @@
-"""Fit the polynomials of `ox/kernels/source/math.h` and print them: python scripts/fit_polynomials.py
+"""Fit the polynomials of `ox/kernels/source/float_math.h` and print them: python scripts/fit_polynomials.py
 
 Each is a near-minimax fit (Lawson's iteratively reweighted least squares) of the relative error of the whole function,
 in float64 on Chebyshev nodes; the coefficients are then rounded to float32.

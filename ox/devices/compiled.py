@@ -22,6 +22,7 @@ from ox.dtypes import float32, int64
 from ox.kernels import Library, address, kernels
 
 Run = Callable[[Library, list[Any], dict[str, Any]], Any]
+KEPT_MEMORY = 512 << 20  # bytes of freed arrays that stay with the process for the next step
 PARTS = 16  # pieces in which gradients of weights are summed, whatever the threads
 
 
@@ -278,6 +279,7 @@ def library() -> Library | None:
     found = kernels()
     if found is not None:
         found.set_threads(threads())
+        found.keep_memory(KEPT_MEMORY)
     return found
 
 

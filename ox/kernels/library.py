@@ -28,7 +28,9 @@ class Library:
             function.argtypes = [KINDS.get(kind, ctypes.c_float) for kind in kinds]
             setattr(self, name, function)
         self.set_threads: Callable[[int], None] = library.ox_set_threads
-        library.ox_set_threads.restype, library.ox_set_threads.argtypes = None, [ctypes.c_int64]
+        self.keep_memory: Callable[[int], None] = library.ox_keep_memory
+        for function in (self.set_threads, self.keep_memory):
+            function.restype, function.argtypes = None, [ctypes.c_int64]  # type: ignore[attr-defined]
         self.path = os.fspath(path)
 
     def __getattr__(self, name: str) -> Any:

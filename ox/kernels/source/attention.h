@@ -1,7 +1,7 @@
 // Attention in blocks of queries and keys: no matrix of all scores is made (Dao et al., FlashAttention, 2022). What the
 // gradient needs of the softmax is the logarithm of each row's sum.
 #pragma once
-#include "math.h"
+#include "float_math.h"
 #include "product.h"
 
 namespace ox {
@@ -171,10 +171,11 @@ inline void attention_backward(const Attention& s, float scale, const float* gra
                             float *p = chances + i * KEYS, *d = slopes + i * KEYS;
                             const float shift = log_sum[i], dot = dots[i];
 #pragma omp simd
-                            for (long long j = 0; j < KEYS; j++) {
+                            for (long long j = 0; j < columns; j++) {
                                 p[j] = ox_exp(p[j] - shift);
-                                d[j] = j < columns ? p[j] * (d[j] - dot) * scale : 0.0f;
+                                d[j] = p[j] * (d[j] - dot) * scale;
                             }
+                            for (long long j = columns; j < KEYS; j++) p[j] = d[j] = 0.0f;
                         }
                         block<KEYS, 1>(padded, (int)(width / TILE_COLUMNS), columns, slopes, keys_packed + k0 * width, query_sums, width, true, slab_of(s, k0));
                         block<1, KEYS>(key_padded, (int)(value_width / TILE_COLUMNS), rows, chances, gradient_slab, value_sums + k0 * value_width, value_width, true);

@@ -8,7 +8,7 @@
 #define RESTRICT __restrict__
 #define SIMD(text) _Pragma(#text)
 
-#include "math.h"
+#include "float_math.h"
 
 namespace ox {
 constexpr long long ELEMENTS = 1 << 14;  // of one block of an elementwise kernel: 64 KiB of each array

@@ -6,7 +6,7 @@
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 
-#include "math.h"
+#include "float_math.h"
 
 #define EACH(name, i, count, ...)                                                                                     \
     extern "C" __global__ void name(long long count, __VA_ARGS__) {                                                   \
