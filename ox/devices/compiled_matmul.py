@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+import math
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,14 @@ def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> A
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2] or not a.size or not b.size:
         return None
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    if prod(a.shape[:-1]) * depth * columns < THREADED_PRODUCT:
+    if math.prod(a.shape[:-1]) * depth * columns < THREADED_PRODUCT:
         return None
     if b.ndim == 2:
         if a.ndim > 2:
             if not a.flags.c_contiguous:
                 return None
             a = a.reshape(-1, depth)
-        y = _product(library, a, b, None)
+        y = product(library, a, b, None)
         return None if y is None else y.reshape(*arrays[0].shape[:-1], columns)
     if a.shape[:-2] != b.shape[:-2]:
         return None
@@ -52,7 +52,8 @@ def _stack(a: Any) -> Any:
     return a if a.ndim == 3 else a.reshape(-1, *a.shape[-2:])
 
 
-def _product(library: Library, a: Any, b: Any, bias: Any) -> Any:
+def product(library: Library, a: Any, b: Any, bias: Any) -> Any:
+    """a [M, K] times b [K, N], which may be transposed views, plus a bias [N]; None for other strides."""
     a_steps, b_steps = _steps(a), _steps(b)
     if a_steps is None or b_steps is None:
         return None
@@ -79,4 +80,4 @@ def gemm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
         attributes.get("beta", 1.0) != 1.0 or bias.shape != b.shape[1:] or not bias.flags.c_contiguous
     ):
         return None
-    return _product(library, a, b, bias)
+    return product(library, a, b, bias)

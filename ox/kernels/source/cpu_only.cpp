@@ -46,3 +46,12 @@ HOST(ox_max_pool, long long planes, const long long* shape, const float* images,
 HOST(ox_max_pool_backward, long long planes, long long size, long long out_size, const float* gradient, const long long* places, float* result) {
     ox::max_pool_backward(planes, size, out_size, gradient, places, result);
 }
+
+// `shape` are the numbers of ox::Lstm
+HOST(ox_lstm, const long long* shape, const float* totals, const float* recurrent, const float* first_state, const float* first_cell, float* y, float* gates, float* cells) {
+    ox::lstm_forward(*reinterpret_cast<const ox::Lstm*>(shape), totals, recurrent, first_state, first_cell, y, gates, cells);
+}
+
+HOST(ox_lstm_backward, const long long* shape, const float* recurrent, const float* first_cell, const float* gates, const float* cells, const float* y_gradient, const float* state_gradient, const float* cell_gradient, float* slopes, float* to_state, float* to_cell) {
+    ox::lstm_backward(*reinterpret_cast<const ox::Lstm*>(shape), recurrent, first_cell, gates, cells, y_gradient, state_gradient, cell_gradient, slopes, to_state, to_cell);
+}

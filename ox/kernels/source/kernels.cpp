@@ -12,6 +12,7 @@
 
 #include "depthwise.h"
 #include "attention.h"
+#include "lstm.h"
 #include "pooling.h"
 #include "cpu_only.cpp"
 

@@ -5,6 +5,7 @@ nothing in a loop makes new memory.
 """
 
 from ox.core.types import XP, Array
+from ox.devices import compiled_lstm
 from ox.ops.recurrent.rnn_loops import Starts, Sums, keep_ended, pieces, projected
 
 
@@ -13,6 +14,10 @@ def lstm(
     Y: Array, gates: Array, C: Array,
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H] (held, not zeroed, after a sequence's end), gates i o f c [T, 4, N, H] and cells C [T, N, H]."""
+    kernels = compiled_lstm.library(xp, X, alive)
+    if kernels is not None:
+        compiled_lstm.forward(kernels, X, W, R, b, h, c, reverse, Y, gates, C)
+        return
     N, H = h.shape
     # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2: with the halves in the weights, one tanh serves all four gates
     half = xp.ones((4, 1), X.dtype)
@@ -45,6 +50,13 @@ def lstm_backward(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Add up the weights' gradients; the cotangents of the first states from those of the last."""
     T, _, N, H = gates.shape
+    kernels = compiled_lstm.library(xp, sums.X, alive)
+    if kernels is not None:
+        to_w, to_r, to_b, to_x, to_h, to_c = compiled_lstm.backward(
+            kernels, sums.X, sums.W, R, starts.Y, starts.first, c, reverse, gates, C, gY, dh, dc, sums.dX is not None
+        )
+        sums.add_whole(to_w, to_r, to_b, to_x)
+        return to_h, to_c
     dh, dc = dh.copy(), dc.copy()
     total, slope, kept, made = (xp.empty_like(dh) for _ in range(4))
     d, inner = xp.empty((4, N, H), gates.dtype), xp.empty((3, N, H), gates.dtype)

@@ -86,6 +86,13 @@ class Sums:
         most = max([len(piece) for piece in steps], default=0)
         return self.xp.empty((most, self.X.shape[1], width), self.X.dtype)
 
+    def add_whole(self, to_w: Array, to_r: Array, to_b: Array, to_x: Array | None) -> None:
+        """The gradients of W, R, each of the two biases, and X, made of all steps at once."""
+        self.dW, self.dR = to_w, to_r
+        self.db[: len(to_b)] = self.db[len(to_b) :] = to_b
+        if self.dX is not None and to_x is not None:
+            self.dX[...] = self.dX + to_x if self.more else to_x
+
     def add(self, piece: range, to_inputs: Array, to_states: Array, states: Array) -> None:
         """Cotangents [steps, N, k·H] of the products with X and with the states [steps, N, H]; what lies behind the
         piece's steps is left out."""
