@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Library:
         for function in (self.set_threads, self.keep_memory):
             function.restype, function.argtypes = None, [ctypes.c_int64]  # type: ignore[attr-defined]
         self.path = os.fspath(path)
+        self.key = Path(self.path).stem.partition("-")[0]  # of sources, flags, compiler and processor
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"there is no kernel {name}")

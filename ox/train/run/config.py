@@ -40,8 +40,10 @@ def describe(recipe: Recipe, options: TrainConfig, run: str) -> dict[str, Any]:
 
 
 def versions(folder: Path) -> dict[str, str]:
-    """The versions of Python, ox and its libraries; the git commit of `folder`, else of the working directory."""
+    """The versions of Python, ox, its libraries and its compiled kernels (their sources, compiler and processor); the
+    git commit of `folder`, else of the working directory."""
     from ox._version import __version__
+    from ox.devices import compiled
 
     found = {"python": platform.python_version(), "ox": __version__}
     for name in ("numpy", "ml_dtypes", "onnxruntime", "onnxruntime-gpu"):
@@ -49,6 +51,9 @@ def versions(folder: Path) -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    library = compiled.library()
+    if library is not None:
+        found["kernels"] = library.key
     for place in (folder, Path.cwd()):
         commit = _git(place, "rev-parse", "HEAD")
         if commit:
