@@ -52,9 +52,7 @@ def main() -> None:
         # erf(x) = x + x P(x²) near 0
         "erf_small": fit(lambda x: math.erf(x) / x - 1, lambda x: x / math.erf(x), 1e-3, 0.925, 5, lambda x: x * x),
         # erf(x) = 1 - exp(x P(x)) above
-        "erf_large": fit(
-            lambda x: math.log(math.erfc(x)) / x, lambda x: x * math.erfc(x) / math.erf(x), 0.915, 4.0, 7
-        ),
+        "erf_large": fit(lambda x: math.log(math.erfc(x)) / x, lambda x: x * math.erfc(x) / math.erf(x), 0.915, 4.0, 7),
         # log(1 + f) = f - f²/2 + f³ P(f)
         "log": fit(
             lambda f: (math.log1p(f) - f + f * f / 2) / f**3,

@@ -12,6 +12,8 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ox.core.operator import OPS
+from ox.devices import compiled
 from ox.errors import DeviceError
 from ox.random import default_generator
 
@@ -33,6 +35,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest-randomly does the same for `random` and NumPy."""
     seed = item.config.getoption("randomly_seed", 0)
     default_generator.manual_seed((seed if isinstance(seed, int) else 0) + crc32(item.nodeid.encode()))
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No compiled kernels, here and in processes that the test starts: ONNX Runtime and NumPy do the work."""
+    monkeypatch.setenv("OX_KERNELS", "0")
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    for op in OPS.values():
+        monkeypatch.setattr(op, "_plans", {})
 
 
 @pytest.fixture(autouse=True)

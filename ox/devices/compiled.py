@@ -283,6 +283,13 @@ def library() -> Library | None:
     return found
 
 
+def set_threads(count: int) -> None:
+    """The number of threads of the compiled kernels, where there are any; results do not depend on it."""
+    found = library()
+    if found is not None:
+        found.set_threads(count)
+
+
 def offer(op: Operator, arrays: list[Any]) -> Kernel | None:
     """A compiled kernel for this operator on these element types, where there is one and a library to run it."""
     entry = KERNELS.get(f"{op.domain}.{op.name}" if op.domain else op.name)

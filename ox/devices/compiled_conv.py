@@ -71,9 +71,7 @@ def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
         return None
     y = np.empty((x.shape[0], w.shape[0], *places[2 - rank :]), np.float32)
     shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
-    library.ox_conv_forward(
-        address(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
-    )
+    library.ox_conv_forward(address(shape), address(x), address(w), 0 if bias is None else address(bias), address(y))
     return y
 
 
@@ -145,9 +143,7 @@ def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) ->
         (n + b + e - d * (k - 1) - 1) // s + 1
         for n, b, e, d, k, s in zip(image, begins, ends, dilations, window, strides, strict=True)
     ]
-    if min(places) < 1 or any(
-        not 0 <= pad < k for pad, k in zip((*begins, *ends), (*window, *window), strict=True)
-    ):
+    if min(places) < 1 or any(not 0 <= pad < k for pad, k in zip((*begins, *ends), (*window, *window), strict=True)):
         return None
     if any(d > 1 and (b or e) for d, b, e in zip(dilations, begins, ends, strict=True)):
         return None  # a window could lie in the pads alone

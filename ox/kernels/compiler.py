@@ -17,8 +17,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "source"
 FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
-    "-fPIC", "-shared", "-pthread",
+    "-std=c++17", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno",
+    "-fno-trapping-math", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 SECONDS = 300  # a compiler that takes longer hangs
 

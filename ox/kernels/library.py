@@ -28,10 +28,9 @@ class Library:
             function.restype = None
             function.argtypes = [KINDS.get(kind, ctypes.c_float) for kind in kinds]
             setattr(self, name, function)
-        self.set_threads: Callable[[int], None] = library.ox_set_threads
-        self.keep_memory: Callable[[int], None] = library.ox_keep_memory
+        self.set_threads, self.keep_memory = library.ox_set_threads, library.ox_keep_memory
         for function in (self.set_threads, self.keep_memory):
-            function.restype, function.argtypes = None, [ctypes.c_int64]  # type: ignore[attr-defined]
+            function.restype, function.argtypes = None, [ctypes.c_int64]
         self.path = os.fspath(path)
         self.key = Path(self.path).stem.partition("-")[0]  # of sources, flags, compiler and processor
 
@@ -75,10 +74,8 @@ def _fits() -> bool:
     """Whether arrays of this NumPy keep their data pointer where `_fast_address` reads it."""
     probe = np.arange(3.0)[1:]
     word = ctypes.sizeof(ctypes.c_void_p)
-    return (
-        object.__basicsize__ == DATA and word == 8 and bool(_fast_address(probe) == _slow_address(probe))
-    )
+    return object.__basicsize__ == DATA and word == 8 and bool(_fast_address(probe) == _slow_address(probe))
 
 
-# Of an array's first element. NumPy's own way (`array.ctypes.data`) takes a microsecond, which is a small kernel's time.
+# Of an array's first element. NumPy's own way (`array.ctypes.data`) takes a microsecond, as long as a small kernel.
 address: Callable[[Any], int] = _fast_address if _fits() else _slow_address

@@ -72,7 +72,14 @@ class Adam(Formula):
             step = float(state["step"].array)
             root = sqrt(1 - beta2**step)
             moments = [m for key, m in state.items() if key != "step"]
-            numbers = (lr * root / (1 - beta1**step), keep, joined, beta1, beta2, group["eps"] * root)
+            numbers: tuple[float, ...] = (
+                lr * root / (1 - beta1**step),
+                keep,
+                joined,
+                beta1,
+                beta2,
+                group["eps"] * root,
+            )
             line: list[Any] = [p, p.grad, *moments, *[None] * (3 - len(moments))]
             table = tables.setdefault(numbers, multi_tensor.TensorTable()) if compiled else None
             if table is None or not table.add(line):

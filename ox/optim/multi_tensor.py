@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.mode import MODE
 from ox.devices import compiled
 from ox.dtypes import float32
 from ox.kernels import address
@@ -25,7 +26,7 @@ class TensorTable:
 
     def add(self, tensors: list[Tensor | None]) -> bool:
         """Takes a line, unless one of its tensors is not a whole float32 array of the CPU; the second is only read."""
-        arrays = [None if t is None else t.array for t in tensors]
+        arrays: list[Any] = [None if t is None else t.array for t in tensors]
         for i, array in enumerate(arrays):
             if array is None:
                 continue
@@ -59,4 +60,4 @@ def _blocks(sizes: tuple[int, ...]) -> Any:
 
 def available() -> bool:
     """Whether there are compiled kernels, and no executor is forced that they would replace."""
-    return compiled.library() is not None
+    return MODE.get().executor is None and compiled.library() is not None

@@ -61,9 +61,7 @@ class SGD(Formula):
             table = tables.setdefault(keep, multi_tensor.TensorTable()) if compiled else None
             if table is None or not table.add(line):
                 tensors = line[: 2 + len(buffers)]
-                kernels.in_pieces(
-                    kernels.sgd, tensors, 2, lr, group["weight_decay"], momentum, keep, group["nesterov"]
-                )
+                kernels.in_pieces(kernels.sgd, tensors, 2, lr, group["weight_decay"], momentum, keep, group["nesterov"])
             for tensor in (p, *buffers):
                 count_kernel_write(tensor, "SGD.step")
         sign = -1.0 if group["maximize"] else 1.0

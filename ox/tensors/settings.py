@@ -6,7 +6,7 @@ from typing import Any
 
 from ox.core.device import CPU
 from ox.core.device import device as Device
-from ox.devices import machine, node_session
+from ox.devices import compiled, machine, node_session
 from ox.dtypes import set_default_dtype
 from ox.errors import ArgumentError
 
@@ -49,7 +49,7 @@ def set_num_threads(num: int) -> None:
     """Let the kernels of large operators use this many threads. `torch.set_num_threads`.
 
     Raises:
-        ArgumentError: not a positive int, or the pool has already started: it is one for the process.
+        ArgumentError: not a positive int, or the pool of ONNX Runtime has already started: it is one for the process.
     """
     if not isinstance(num, int) or num < 1:
         raise ArgumentError("the number of threads is a positive int", got=repr(num))
@@ -63,6 +63,8 @@ def set_num_threads(num: int) -> None:
             hint=f"ox.set_num_threads({num}) before the first large operator",
         )
     machine.use(num)
+    if compiled.library.cache_info().currsize:  # loaded with the old number
+        compiled.set_threads(num)
 
 
 def set_default_device(device: Any) -> None:

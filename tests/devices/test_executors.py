@@ -18,6 +18,9 @@ from ox.errors import ArgumentError, DeviceError, OxError, ShapeError
 from ox.tensors.tensor import Tensor, make_tensor
 from ox.tolerance import compare
 
+# The offers of ONNX Runtime, behind those of the compiled kernels (tests/kernels)
+pytestmark = pytest.mark.usefixtures("without_kernels")
+
 R = np.random.default_rng(3)
 
 

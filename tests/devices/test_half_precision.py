@@ -13,6 +13,8 @@ from ox.core.operator import OPS
 from ox.devices import half_precision, node_session
 from ox.dtypes import bfloat16, float16, float32
 
+pytestmark = pytest.mark.usefixtures("without_kernels")
+
 F = ox.nn.functional
 
 

@@ -27,6 +27,7 @@ def test_there_are_fused_operators() -> None:
     assert {"ox.GeluGradient", "ox.SoftmaxGradient", "ox.LayerNormalizationGradient"} <= set(FUSED)
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_large_call_is_one_session_with_the_bodys_numbers() -> None:
     g, x = _large()
     fused_session.session.cache_clear()

@@ -155,6 +155,25 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         name: lambda: [call(single(3, 4), single(3, 4))]
         for name in ("ox.ReluGradient", "ox.TanhGradient", "ox.SigmoidGradient")
     },
+    "ox.MaxPoolGradient": lambda: [call(single(1, 2, 2), ints(3, 1, 6, 7).reshape(1, 2, 2), shape=[1, 2, 4])],
+    "ox.BlockwiseAttention": lambda: [
+        call(single(2, 3, 4), single(2, 3, 4), single(2, 3, 5), scale=0.5, causal=causal, outputs=2)
+        for causal in (0, 1)
+    ],
+    "ox.BlockwiseAttentionGradient": lambda: [
+        call(
+            single(2, 3, 5),
+            single(2, 3, 4),
+            single(2, 3, 4),
+            single(2, 3, 5),
+            single(2, 3, 5),
+            single(2, 3),
+            scale=0.5,
+            causal=causal,
+            outputs=3,
+        )
+        for causal in (0, 1)
+    ],
     "ox.LayerNormalizationGradient": lambda: [
         call(single(2, 3, 4), single(2, 3, 4), single(4), single(2, 3, 1), single(2, 3, 1), outputs=3),
         call(single(2, 3, 4), single(2, 3, 4), single(3, 4), single(2, 1, 1), single(2, 1, 1), axis=1, outputs=3),

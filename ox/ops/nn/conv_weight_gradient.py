@@ -52,7 +52,8 @@ def ConvWeights(
     strides: Sequence[int],
     group: int = 1,
 ) -> T:
-    """The gradient [M, C / group, *kernel_shape] of a Conv's weights from its data X [N, C, ...] and a cotangent g [N, M, ...].
+    """The gradient [M, C / group, *kernel_shape] of a Conv's weights from its data X [N, C, ...] and a
+    cotangent g [N, M, ...].
 
     Three ways in operators, each measured to be the fastest somewhere on a CPU: one product for each tap where there
     are many channels, one product over unfolded data, and else one Conv.

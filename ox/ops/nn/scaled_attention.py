@@ -105,9 +105,7 @@ def _(
 
 
 @function("Y logs", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
-def BlockwiseAttention(
-    Q: T, K: T, V: T, allowed: T2 = None, *, causal: int = 0, scale: float = 1.0
-) -> tuple[T, T]:
+def BlockwiseAttention(Q: T, K: T, V: T, allowed: T2 = None, *, causal: int = 0, scale: float = 1.0) -> tuple[T, T]:
     """softmax(scale·Q·Kᵀ)·V, and the logarithms of the softmax's sums [..., T]; shapes as in `ScaledAttention`.
 
     Its compiled kernel makes no [..., T, S] of weights, which is what it is for: eager training on long sequences
@@ -147,7 +145,8 @@ def BlockwiseAttentionGradient(
 
 @BlockwiseAttention.gradient("Q", "K", "V")
 def _(
-    g: TensorBase,
+    g: TensorBase | None,
+    g_logs: TensorBase | None,
     Q: TensorBase,
     K: TensorBase,
     V: TensorBase,
@@ -157,7 +156,14 @@ def _(
     causal: int,
     scale: float,
 ) -> tuple[TensorBase, TensorBase, TensorBase]:
-    made: tuple[TensorBase, TensorBase, TensorBase] = BlockwiseAttentionGradient(
-        g, Q, K, V, Y, logs, allowed, causal=causal, scale=scale
-    )
-    return made
+    if g is not None and g_logs is None:
+        made: tuple[TensorBase, TensorBase, TensorBase] = BlockwiseAttentionGradient(
+            g, Q, K, V, Y, logs, allowed, causal=causal, scale=scale
+        )
+        return made
+    g = Mul(Y, constant(0, Y)) if g is None else g
+    weights, _ = _weights(Q, K, allowed, causal, scale)
+    to_scores = _to_scores(g, V, Y, weights, None, None)
+    if g_logs is not None:
+        to_scores = Add(to_scores, Mul(weights, OPS["Unsqueeze"](g_logs, axes_tensor([-1]))))
+    return *_to_factors(to_scores, Q, K, scale), OPS["MatMul"](_turned(weights), g)

@@ -1,0 +1,154 @@
+"""Compiling the kernels: once, whole or not at all; without a compiler everything else goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ox.kernels import Library, compiler
+from ox.kernels.library import _fast_address, _slow_address
+
+SCRIPT = """
+import ox
+from ox.devices import compiled
+from ox.kernels import reason
+x = ox.linspace(-3, 3, 5000)
+print(float(ox.nn.functional.gelu(x).sum()), compiled.library() is not None, reason())
+"""
+
+
+def started(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env={**os.environ, "OX_CACHE": str(folder), **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def result(process: subprocess.Popen[str]) -> tuple[float, bool, str]:
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    value, found, why = out.split(" ", 2)
+    return float(value), found == "True", why.strip()
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "compiler.sh"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def whole(library: Library, tmp_path: Path) -> Path:
+    """A cache folder with the library of this machine."""
+    folder = tmp_path / "kernels"
+    folder.mkdir(mode=0o700)
+    shutil.copy2(library.path, folder)
+    return folder
+
+
+def test_the_command_of_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "ccache g++-12")
+    assert compiler.find_compiler() == ["ccache", "g++-12"]
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
+    with pytest.raises(compiler.CompilerError, match="no C\\+\\+ compiler is installed"):
+        compiler.find_compiler()
+
+
+def test_a_broken_compiler_leaves_the_work_to_others(tmp_path: Path) -> None:
+    broken = script(tmp_path, 'echo "kernels.cpp:7: error: no such thing" >&2; exit 1')
+    value, found, why = result(started(tmp_path / "cache", CXX=broken))
+    assert not found and "kernels.cpp:7: error: no such thing" in why
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []
+    same, switched_on, why = result(started(tmp_path / "cache", OX_KERNELS="0"))
+    assert (same, switched_on) == (value, False) and "OX_KERNELS=0" in why
+
+
+def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", script(tmp_path, "exec sleep 60"))
+    monkeypatch.setattr(compiler, "SECONDS", 0.2)
+    with pytest.raises(compiler.CompilerError, match="does not run"):
+        compiler.library(tmp_path / "cache")
+
+
+def test_a_folder_that_cannot_be_made(library: Library, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(compiler.CompilerError, match="cannot be kept"):
+        compiler.library(tmp_path / "file" / "kernels")
+
+
+def test_a_full_disk(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(compiler, "_run", lambda command: Path(command[command.index("-o") + 1]).write_bytes(b"x"))
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(compiler.CompilerError, match="No space left on device"):
+        compiler.library(tmp_path / "kernels")
+    assert list((tmp_path / "kernels").iterdir()) == []
+
+
+def test_the_cache_is_used_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_run", lambda command: pytest.fail("compiled again"))
+    assert compiler.library(whole).parent == whole
+
+
+def test_what_was_made_of_something_else_is_not_used(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = compiler.find_compiler()
+    before = compiler._key(command)
+    for name, value in (("FLAGS", (*compiler.FLAGS, "-g")), ("_processor", lambda: "another processor")):
+        with monkeypatch.context() as changed:
+            changed.setattr(compiler, name, value)
+            assert compiler._key(command) != before
+            assert compiler._cached(whole, compiler._key(command)) is None
+
+
+def test_a_damaged_library_is_not_loaded(whole: Path) -> None:
+    (path,) = whole.iterdir()
+    key = path.stem.partition("-")[0]
+    assert compiler._cached(whole, key) == path
+    path.write_bytes(path.read_bytes()[:-100])
+    assert compiler._cached(whole, key) is None
+
+
+@pytest.mark.parametrize("target", ["folder", "file"])
+def test_what_others_may_write_is_not_loaded(whole: Path, target: str) -> None:
+    (path,) = whole.iterdir()
+    changed = whole if target == "folder" else path
+    changed.chmod(stat.S_IMODE(changed.stat().st_mode) | 0o020)
+    assert compiler._cached(whole, path.stem.partition("-")[0]) is None
+    if target == "folder":
+        with pytest.raises(compiler.CompilerError, match="could be written by others"):
+            compiler.library(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_compile_at_once(library: Library, tmp_path: Path) -> None:
+    both = [started(tmp_path) for _ in range(2)]
+    results = [result(process) for process in both]
+    assert results[0] == results[1] and results[0][1]
+    kept = list((tmp_path / "kernels").iterdir())
+    assert kept and all(path.suffix == ".so" for path in kept)
+
+
+def test_any_number_of_threads_is_taken(library: Library) -> None:
+    for count in (0, -3, 1, 1000):
+        library.set_threads(count)
+
+
+def test_the_address_of_an_array(library: Library) -> None:
+    import numpy as np
+
+    for array in (np.zeros(3), np.zeros((4, 5))[1:, 2:], np.zeros(0), np.frombuffer(b"12345678", np.float32)):
+        assert _fast_address(array) == _slow_address(array)

@@ -1,0 +1,278 @@
+"""Each kernel gives what NumPy gives, on shapes that do not fit its blocks, whatever the number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox import devices
+from ox.core.operator import OPS, make_tensor
+from ox.devices import compiled
+from ox.dtypes import float64
+from ox.kernels import Library
+from ox.tolerance import compare
+
+R = np.random.default_rng(0)
+Call = tuple[list[Any], dict[str, Any]]
+
+
+def f(*shape: int) -> Any:
+    return R.standard_normal(shape).astype(np.float32)
+
+
+def flat(inputs: int = 1, **attributes: Any) -> list[Call]:
+    return [([f(*shape) for _ in range(inputs)], attributes) for shape in ((9001,), (3, 5, 7, 100), (40_000,))]
+
+
+def rows(inputs: int = 1) -> list[Call]:
+    return [([f(*shape) for _ in range(inputs)], {}) for shape in ((2, 257), (1, 1000), (300, 3), (70, 5, 33))]
+
+
+def conv(transposed: bool = False) -> list[Call]:
+    calls: list[Call] = []
+    for x, w, attributes in (
+        ((2, 3, 9, 11), (5, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((3, 16, 10, 9), (20, 16, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1]}),
+        ((2, 8, 12, 12), (12, 4, 3, 3), {"group": 2, "dilations": [2, 1]}),
+        ((2, 6, 13, 12), (12, 1, 5, 3), {"group": 6, "pads": [2, 1, 2, 1], "strides": [1, 2]}),
+        ((2, 6, 13, 12), (6, 1, 3, 3), {"group": 6, "strides": [2, 1]}),
+        ((4, 7, 50), (9, 7, 5), {"dilations": [3], "pads": [2, 2]}),
+        ((2, 300, 6, 5), (70, 300, 1, 1), {}),
+        ((2, 3, 2, 2), (4, 3, 4, 4), {"pads": [3, 3, 3, 3]}),
+    ):
+        if transposed and w[2:] != (4, 4):
+            group = attributes.get("group", 1)
+            calls.append(([f(x[0], w[0], *x[2:]), f(*w), f(w[1] * group)], attributes))
+            calls.append(([f(x[0], w[0], *x[2:]), f(*w)], attributes))
+        elif not transposed:
+            calls += [([f(*x), f(*w), f(w[0])], attributes), ([f(*x), f(*w)], attributes)]
+    if transposed:
+        options = {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 1, 1, 1]}
+        calls.append(([f(2, 4, 5, 6), f(4, 3, 3, 4)], options))
+    return calls
+
+
+def conv_weights() -> list[Call]:
+    calls: list[Call] = []
+    kernels = ([3, 3], [3, 2], [3, 3], [5, 3], [3, 3], [5], [1, 1], [4, 4])
+    for (arrays, attributes), kernel in zip(conv()[1::2], kernels, strict=True):
+        with devices.forced("numpy"):
+            y = OPS["Conv"](*arrays, **attributes).array
+        rank = len(kernel)
+        settings = {"dilations": [1] * rank, "pads": [0] * (2 * rank), "strides": [1] * rank, "kernel_shape": kernel}
+        calls.append(([arrays[0], f(*y.shape)], {**settings, **attributes}))
+    long = {"dilations": [3], "pads": [0, 0], "strides": [1], "kernel_shape": [5]}
+    return [*calls, ([f(7, 8, 700), f(7, 5, 688)], long)]
+
+
+def attention(gradient: bool) -> list[Call]:
+    calls: list[Call] = []
+    shapes = (((2, 3), 70, 70, 16, 16), ((1,), 200, 150, 33, 20), ((2,), 5, 300, 64, 64))
+    for lead, queries, keys, width, value_width in shapes:
+        for causal, masked in ((0, False), (1, False), (0, True)):
+            q, k, v = f(*lead, queries, width), f(*lead, keys, width), f(*lead, keys, value_width)
+            mask = [R.random((queries, keys)) > 0.3] if masked else []
+            settings = {"scale": 0.2, "causal": causal}
+            if gradient:
+                with devices.forced("numpy"):
+                    y, logs = OPS["ox.BlockwiseAttention"](q, k, v, *mask, outputs=2, **settings)
+                calls.append(([f(*y.shape), q, k, v, y.array, logs.array, *mask], {**settings, "outputs": 3}))
+            else:
+                calls.append(([q, k, v, *mask], {**settings, "outputs": 2}))
+    return calls
+
+
+def norm_gradient() -> list[Call]:
+    calls: list[Call] = []
+    for shape, axis in (((5, 7, 64), -1), ((300, 33), -1), ((4, 3, 20), 1)):
+        x, inner = f(*shape), shape[axis:]
+        axes = tuple(range(len(shape) - len(inner), len(shape)))
+        mean = x.mean(axis=axes, keepdims=True)
+        inverse = 1 / np.sqrt(x.var(axis=axes, keepdims=True) + np.float32(1e-5))
+        calls.append(([f(*shape), x, f(*inner), mean, inverse], {"axis": axis, "outputs": 3}))
+    return calls
+
+
+IMAGES = ((3, 8, 9, 7), (2, 12, 30), (5, 4, 1, 1), (2, 6, 3, 4, 5))
+CASES: dict[str, Callable[[], list[Call]]] = {
+    **dict.fromkeys(("Exp", "Erf", "Tanh", "Sigmoid", "Softplus", "Swish", "ox.Silu", "Relu"), flat),
+    "Log": lambda: [([np.abs(a) for a in arrays], options) for arrays, options in flat()],
+    "Gelu": lambda: [*flat(), *flat(approximate="tanh")],
+    "ox.GeluGradient": lambda: [*flat(2), *flat(2, approximate="tanh")],
+    **{
+        name: lambda: flat(2)
+        for name in (
+            "ox.SwishGradient",
+            "ox.ReluGradient",
+            "ox.TanhGradient",
+            "ox.SigmoidGradient",
+            "Add",
+            "Sub",
+            "Mul",
+        )
+    },
+    "Softmax": rows,
+    "LogSoftmax": rows,
+    "ox.SoftmaxGradient": lambda: rows(2),
+    "ox.LogSoftmaxGradient": lambda: rows(2),
+    "LayerNormalization": lambda: [
+        *[([f(*s), f(s[-1]), f(s[-1])], {}) for s in ((6, 257), (1, 1000), (9, 5, 64))],
+        ([f(4, 3, 50), f(3, 50)], {"axis": 1, "epsilon": 0.1, "outputs": 3}),
+    ],
+    "ox.LayerNormalizationGradient": norm_gradient,
+    "RMSNormalization": lambda: [([f(*s), f(s[-1])], {"epsilon": 1e-3}) for s in ((6, 257), (1, 1000), (9, 5, 64))],
+    "GroupNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {"num_groups": 2}) for s in IMAGES],
+    "InstanceNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {}) for s in IMAGES if s[2:] != (1, 1)],
+    "ox.BatchNormalizationGradient": lambda: [
+        ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
+    ],
+    "MatMul": lambda: [
+        ([f(*a), f(*b)], {})
+        for a, b in (
+            ((80, 90), (90, 70)),
+            ((3, 200), (200, 900)),
+            ((1, 700), (700, 513)),
+            ((7, 80, 90), (90, 70)),
+            ((3, 80, 90), (3, 90, 70)),
+            ((2, 4, 65, 33), (2, 4, 33, 129)),
+            ((129, 513), (513, 257)),
+        )
+    ],
+    "Gemm": lambda: [
+        ([f(90, 80), f(70, 90), f(70)], {"transA": 1, "transB": 1}),
+        ([f(64, 300), f(300, 100)], {}),
+        ([f(1, 600), f(500, 600), f(500)], {"transB": 1}),
+    ],
+    "Conv": conv,
+    "ConvTranspose": lambda: conv(transposed=True),
+    "ox.ConvWeights": conv_weights,
+    "MaxPool": lambda: [
+        ([f(3, 5, 12, 11)], {"kernel_shape": [2, 2], "strides": [2, 2], "outputs": 2}),
+        ([f(3, 5, 12, 11)], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "outputs": 2}),
+        ([f(3, 5, 40)], {"kernel_shape": [3], "strides": [2], "dilations": [2]}),
+    ],
+    "ox.MaxPoolGradient": lambda: [
+        ([f(3, 5, 12), R.integers(0, 40, (3, 5, 12)) + 40 * np.arange(15).reshape(3, 5, 1)], {"shape": [3, 5, 40]})
+    ],
+    "ox.BlockwiseAttention": lambda: attention(gradient=False),
+    "ox.BlockwiseAttentionGradient": lambda: attention(gradient=True),
+}
+
+
+def outputs(result: Any) -> list[Any]:
+    return [t.array for t in result] if isinstance(result, tuple) else [result.array]
+
+
+def call(name: str, arrays: list[Any], attributes: dict[str, Any]) -> list[Any]:
+    options = dict(attributes)
+    count = options.pop("outputs", 0)
+    return outputs(OPS[name](*arrays, outputs=count, **options))
+
+
+@pytest.fixture(autouse=True)
+def for_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "KERNELS", {name: (0, run) for name, (_, run) in compiled.KERNELS.items()})
+    for op in OPS.values():
+        monkeypatch.setattr(op, "_plans", {})
+
+
+def test_every_kernel_has_a_case() -> None:
+    assert set(CASES) == set(compiled.KERNELS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_kernel_gives_what_numpy_gives(name: str, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    run = compiled.KERNELS[name][1]
+
+    def watched(*given: Any) -> Any:
+        result = run(*given)
+        used.append(result is not None)
+        return result
+
+    monkeypatch.setitem(compiled.KERNELS, name, (0, watched))
+    calls = CASES[name]()
+    for arrays, attributes in calls:
+        got = call(name, arrays, attributes)
+        with devices.forced("numpy"):
+            expected = call(name, arrays, attributes)
+        for a, b in zip(got, expected, strict=True):
+            assert a.dtype == b.dtype and a.shape == b.shape
+            assert compare(a, b).ok, f"{[a.shape for a in arrays]} {attributes}: {compare(a, b)}"
+    taken = sum(used)
+    # small products stay on NumPy, images of three dimensions on the next executor
+    assert taken >= len(calls) - 2 and taken > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bits_do_not_depend_on_the_threads(name: str, library: Library) -> None:
+    for arrays, attributes in CASES[name]():
+        found = []
+        for threads in (1, 2, 3):
+            library.set_threads(threads)
+            found.append(call(name, arrays, attributes))
+        for other in found[1:]:
+            for a, b in zip(found[0], other, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_views_are_read_as_they_are(name: str, library: Library) -> None:
+    """Inputs that do not lie in a row."""
+    arrays, attributes = CASES[name]()[0]
+    expected = call(name, arrays, attributes)
+    turned = [np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a for a in arrays]
+    for a, b in zip(call(name, turned, attributes), expected, strict=True):
+        assert compare(a, b).ok
+
+
+@pytest.mark.parametrize("name", ["Exp", "Gelu", "Softmax", "LayerNormalization", "MatMul", "Conv"])
+def test_other_types_go_elsewhere(name: str, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*given: Any) -> Any:
+        raise AssertionError("a kernel of float32")
+
+    monkeypatch.setitem(compiled.KERNELS, name, (0, never))
+    arrays, attributes = CASES[name]()[0]
+    assert call(name, [a.astype(float64) for a in arrays], attributes)[0].dtype == float64
+
+
+def test_empty_arrays(library: Library) -> None:
+    assert OPS["Gelu"](f(0, 3)).shape == (0, 3)
+    assert OPS["Softmax"](f(3, 0)).shape == (3, 0)
+    assert OPS["MatMul"](f(3, 0), f(0, 4)).array.tolist() == np.zeros((3, 4)).tolist()
+    assert OPS["Conv"](f(0, 3, 5, 5), f(2, 3, 3, 3)).shape == (0, 2, 3, 3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_visible(value: float, library: Library) -> None:
+    for name in ("Softmax", "LogSoftmax", "LayerNormalization", "GroupNormalization", "MatMul", "Conv", "MaxPool"):
+        arrays, attributes = CASES[name]()[0]
+        arrays[0].reshape(-1)[::37] = value
+        got = call(name, arrays, attributes)[0]
+        with devices.forced("numpy"):
+            expected = call(name, arrays, attributes)[0]
+        assert np.array_equal(np.isnan(got), np.isnan(expected)), name
+
+
+def test_a_row_that_may_go_nowhere(library: Library) -> None:
+    allowed = np.ones((4, 6), bool)
+    allowed[2] = False
+    y, logs = OPS["ox.BlockwiseAttention"](f(1, 4, 8), f(1, 6, 8), f(1, 6, 8), allowed, outputs=2)
+    assert y.array[0, 2].tolist() == [0.0] * 8 and np.isfinite(y.array).all() and logs.array[0, 2] == np.inf
+
+
+def test_tensors_of_a_fork(library: Library) -> None:
+    """The threads are gone in a forked child; it makes its own."""
+    import os
+
+    library.set_threads(2)
+    x = make_tensor(f(200_000))
+    expected = OPS["Gelu"](x).array
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(OPS["Gelu"](x).array, expected)
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
