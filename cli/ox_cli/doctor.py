@@ -1,4 +1,4 @@
-"""`ox doctor`: tests threads, ONNX Runtime, GPU and MPI of this machine by using them."""
+"""`ox doctor`: tests threads, ONNX Runtime, compiled kernels, GPU and MPI of this machine by using them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def doctor() -> None:
-    """Check this machine: CPU threads, ONNX Runtime, GPU and MPI. Exit code 0 if ONNX Runtime works."""
+    """Check this machine: CPU threads, ONNX Runtime, kernels, GPU and MPI. Exit code 0 if ONNX Runtime works."""
     from rich.console import Console
     from rich.text import Text
 
@@ -31,7 +31,7 @@ def report() -> tuple[list[tuple[str, str]], bool]:
     if len(runtimes) > 1:
         lines.append(("conflict", _conflict(runtimes)))
     cpu, works = _cpu()
-    return [*lines, ("cpu", cpu), ("cuda", _cuda(runtimes)), ("mpi", _mpi())], works
+    return [*lines, ("cpu", cpu), ("kernels", _kernels()), ("cuda", _cuda(runtimes)), ("mpi", _mpi())], works
 
 
 def _versions(runtimes: dict[str, str]) -> str:
@@ -64,6 +64,20 @@ def _cpu() -> tuple[str, bool]:
         return f"{error.what} · {error.hint} · {instructions}", False
     state = "loads" if result.loads else f"does not work: {result.reason}"
     return f"{CPU}, {state} · {instructions}", result.loads
+
+
+def _kernels() -> str:
+    """Where the compiled kernels come from, or what their absence costs."""
+    from ox.devices import compiled
+    from ox.kernels import reason
+
+    found = compiled.library()
+    if found is not None:
+        return f"compiled for this processor · {found.path}"
+    return (
+        f"none: {reason()} · training on this CPU takes up to 3 times as long · "
+        'install g++ or clang++, or pip install "ox-onnx[compile]"'
+    )
 
 
 def _cuda(runtimes: dict[str, str]) -> str:
