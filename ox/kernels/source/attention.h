@@ -6,7 +6,9 @@
 
 namespace ox {
 
-constexpr long long QUERIES = 64, KEYS = 4 * TILE_COLUMNS;  // of a block; both multiples of the tile's sides
+// Of a block. Keys are columns of one product and rows of another.
+constexpr long long QUERIES = 64 / TILE_ROWS * TILE_ROWS, KEYS = LANES == 16 ? 128 : TILE_ROWS * TILE_COLUMNS;
+static_assert(KEYS % TILE_ROWS == 0 && KEYS % TILE_COLUMNS == 0, "blocks are whole tiles");
 
 // Sizes, steps in floats (the last axis is contiguous), and where attention may go.
 struct Attention {
