@@ -276,3 +276,11 @@ def test_tensors_of_a_fork(library: Library) -> None:
         same = np.array_equal(OPS["Gelu"](x).array, expected)
         os._exit(0 if same else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_output_of_a_transposed_input_lies_as_the_input_does(library: Library) -> None:
+    x = f(60, 50).T
+    for name in ("Gelu", "Relu"):
+        assert OPS[name](x).array.strides == x.strides
+    assert OPS["ox.ReluGradient"](f(60, 50).T, x).array.strides == x.strides
+    assert OPS["ox.ReluGradient"](np.broadcast_to(f(1, 50), (60, 50)), f(60, 50)).array.flags.c_contiguous

@@ -54,7 +54,8 @@ def printed(path: Path) -> tuple[str, dict[str, Any]]:
 
 def words(text: str) -> str:
     shapes = SIZE.sub(lambda size: str(tuple(map(int, re.findall(r"\d+", size[1])))), text)
-    return " ".join(NUMBER.sub("#", DTYPE.sub(r"\1\2", shapes)).split())  # a longer dtype breaks a line elsewhere
+    # a longer dtype breaks a line elsewhere, and `1.  ]` is wider where a neighbour has one digit more
+    return " ".join(NUMBER.sub("#", DTYPE.sub(r"\1\2", shapes)).split()).replace("# ]", "#]")
 
 
 def numbers(text: str) -> list[float]:
@@ -84,7 +85,7 @@ def moves_over(script: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         got, names = printed(path)
     assert words(got) == words(expected)
     assert len(numbers(expected)) > 5, "too little is printed to compare"
-    np.testing.assert_allclose(numbers(got), numbers(expected), rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(numbers(got), numbers(expected), rtol=2e-3, atol=1e-3)
     if "model" in names:
         proven(names["model"], names["example"], DIMS.get(script.stem))
 
