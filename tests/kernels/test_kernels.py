@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -264,10 +265,9 @@ def test_a_row_that_may_go_nowhere(library: Library) -> None:
     assert y.array[0, 2].tolist() == [0.0] * 8 and np.isfinite(y.array).all() and logs.array[0, 2] == np.inf
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_tensors_of_a_fork(library: Library) -> None:
     """The threads are gone in a forked child; it makes its own."""
-    import os
-
     library.set_threads(2)
     x = make_tensor(f(200_000))
     expected = OPS["Gelu"](x).array
