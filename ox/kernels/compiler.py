@@ -9,9 +9,12 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +24,7 @@ FLAGS = (
     "-fno-trapping-math", "-fPIC", "-shared", "-pthread",
 )  # fmt: skip
 SECONDS = 300  # a compiler that takes longer hangs
+BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
 
 class CompilerError(Exception):
@@ -31,10 +35,14 @@ def find_compiler() -> list[str]:
     """The command of a C++ compiler: $CXX, g++, clang++, or that of the package ziglang.
 
     Raises:
-        CompilerError: none is installed.
+        CompilerError: none is installed, or $CXX is no command.
     """
-    if os.environ.get("CXX"):
-        return shlex.split(os.environ["CXX"])
+    named = os.environ.get("CXX", "")
+    if named.strip():
+        try:
+            return shlex.split(named)
+        except ValueError as error:
+            raise CompilerError(f"$CXX is no command: {error}") from None
     for name in ("g++", "clang++", "c++"):
         if shutil.which(name):
             return [name]
@@ -52,6 +60,8 @@ def library(cache: Path | None = None) -> Path:
     Raises:
         CompilerError: there is no compiler, it failed, or nothing can be written.
     """
+    if not hasattr(os, "getuid"):
+        raise CompilerError("the kernels are compiled on Linux and macOS only")
     command = find_compiler()
     folder = cache_folder() if cache is None else cache
     key = _key(command)
@@ -127,24 +137,55 @@ def _compile(command: list[str], folder: Path, key: str) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _mine(folder):
             raise CompilerError(f"{folder} could be written by others; the kernels are not kept there")
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".compiling-") as temporary:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=BEGUN, ignore_cleanup_errors=True) as temporary:
             made = Path(temporary) / "kernels.so"
-            _run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")])
+            _run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")], temporary)
             made.chmod(0o700)
             final = folder / f"{key}-{_contents(made)}.so"
             os.replace(made, final)
-            return final
+        _tidy(folder, key)
+        return final
     except OSError as error:
         raise CompilerError(f"the kernels cannot be kept in {folder}: {error.strerror or error}") from None
 
 
-def _run(command: list[str]) -> None:
+def _tidy(folder: Path, key: str) -> None:
+    """Removes damaged libraries of this key, and what compilers left that were killed long ago."""
+    with suppress(OSError):
+        for path in folder.glob(f"{key}-*.so"):
+            if path.stem != f"{key}-{_contents(path)}":
+                path.unlink()
+        for left in folder.glob(f"{BEGUN}*"):
+            if left.stat().st_mtime < time.time() - 2 * SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _run(command: list[str], temporary: str) -> None:
+    """Runs a compiler, which keeps its own files in `temporary`, in a session of its own: it ends with its children."""
+    # zig keeps what it compiles for C++ in caches, which nobody would find again
+    folders = dict.fromkeys(("TMPDIR", "ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR"), temporary)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=SECONDS, stdin=subprocess.DEVNULL
+        compiler = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, **folders},
+            start_new_session=True,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the compiler does not run: {error}") from None
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()
-        raise CompilerError(f"{command[0]} failed: {lines[0].strip() if lines else f'exit code {done.returncode}'}")
+    except OSError as error:
+        raise CompilerError(f"the compiler {command[0]} does not run: {error.strerror or error}") from None
+    with compiler:
+        try:
+            _, said = compiler.communicate(timeout=SECONDS)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(compiler.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CompilerError(f"the compiler {command[0]} took more than {SECONDS:g} seconds") from None
+            raise
+    if compiler.returncode != 0:
+        lines = [line for line in said.splitlines() if "error" in line.lower()] or said.splitlines()
+        raise CompilerError(f"{command[0]} failed: {lines[0].strip() if lines else f'exit code {compiler.returncode}'}")

@@ -12,20 +12,29 @@ from typing import Any
 import numpy as np
 
 from ox.kernels import compiler
-from ox.kernels.signatures import INTEGER, POINTER, signatures
+from ox.kernels.signatures import INTEGER, POINTER, signatures, with_status
 
 KINDS = {POINTER: ctypes.c_void_p, INTEGER: ctypes.c_int64}
 DATA = 16  # bytes from the start of a NumPy array object to its data pointer (PyArrayObject's first field)
 
 
+def _check(status: int) -> None:
+    """What ctypes calls with the result of a kernel that needs memory of its own."""
+    if status:
+        raise MemoryError("a compiled kernel found no memory for its work")
+
+
 class Library:
-    """Kernels by name, as functions of a count, addresses and numbers."""
+    """Kernels by name, as functions of a count, addresses and numbers.
+
+    Raises MemoryError from kernels that find no memory for their work.
+    """
 
     def __init__(self, path: os.PathLike[str] | str) -> None:
         library = ctypes.CDLL(os.fspath(path))
         for name, kinds in signatures().items():
             function = getattr(library, name)
-            function.restype = None
+            function.restype = _check if name in with_status() else None
             function.argtypes = [KINDS.get(kind, ctypes.c_float) for kind in kinds]
             setattr(self, name, function)
         self.set_threads, self.keep_memory = library.ox_set_threads, library.ox_keep_memory

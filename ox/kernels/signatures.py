@@ -29,5 +29,13 @@ def signatures() -> dict[str, str]:
     return found
 
 
+@cache
+def with_status() -> frozenset[str]:
+    """The kernels that need memory of their own, and say whether there was enough."""
+    return frozenset(
+        name for macro, name, _ in DEFINITION.findall((SOURCE / "cpu_only.cpp").read_text()) if macro == "HOST"
+    )
+
+
 def _kind(type_: str, star: str) -> str:
     return POINTER if star else INTEGER if type_ == "long long" else NUMBER

@@ -86,8 +86,9 @@ class Adam(Formula):
                 kernels.in_pieces(kernels.adam, line[: 2 + len(moments)], 2, *numbers, group["maximize"])
             for tensor in (p, *moments):
                 count_kernel_write(tensor, name)
-        for numbers, table in tables.items():
-            table.run("ox_adam", *numbers, -1.0 if group["maximize"] else 1.0)
+        for (rate, keep, joined, beta1, beta2, epsilon), table in tables.items():
+            sign = -1.0 if group["maximize"] else 1.0
+            table.run("ox_adam", rate, keep, joined, 1 - beta1, beta2, 1 - beta2, epsilon, sign)
 
 
 class AdamW(Adam):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -284,3 +286,23 @@ def test_the_output_of_a_transposed_input_lies_as_the_input_does(library: Librar
         assert OPS[name](x).array.strides == x.strides
     assert OPS["ox.ReluGradient"](f(60, 50).T, x).array.strides == x.strides
     assert OPS["ox.ReluGradient"](np.broadcast_to(f(1, 50), (60, 50)), f(60, 50)).array.flags.c_contiguous
+
+
+def test_without_memory_there_is_an_error_and_the_process_goes_on(library: Library) -> None:
+    code = (
+        "import resource, numpy as np, ox\n"
+        "from ox.core.operator import OPS\n"
+        "x, g = (np.ones((16, 64, 256, 256), np.float32) for _ in range(2))\n"
+        "settings = {'kernel_shape': [3, 3], 'pads': [1] * 4, 'strides': [1, 1], 'dilations': [1, 1]}\n"
+        "OPS['ox.ConvWeights'](x[:1, :2, :8, :8].copy(), g[:1, :2, :8, :8].copy(), **settings)\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20),) * 2)\n"
+        "try:\n"
+        "    OPS['ox.ConvWeights'](x, g, **settings)\n"
+        "except ox.errors.DeviceError:\n"
+        "    print('no memory')\n"
+        "print(OPS['ox.ConvWeights'](x[:1, :2, :8, :8].copy(), g[:1, :2, :8, :8].copy(), **settings).shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["no memory", "(2, 2, 3, 3)"]

@@ -1,57 +1,59 @@
 // Kernels of a CPU alone; on a GPU cuDNN has them. `shape` are the numbers of ox::Convolution, in its order.
 
-#define HOST(name, ...) extern "C" void name(__VA_ARGS__)
+// They need memory of their own: what they return is 0, or 1 where there was none.
+#define HOST(name, ...) extern "C" int name(__VA_ARGS__) { return ox::status_of([&]()
+#define DONE ); }
 
 static const ox::Convolution& convolution(const long long* shape) { return *reinterpret_cast<const ox::Convolution*>(shape); }
 
 HOST(ox_conv_forward, const long long* shape, const float* images, const float* weights, const float* bias, float* output) {
     const ox::Convolution& s = convolution(shape);
     (s.inputs == 1 && s.groups > 1 ? ox::depthwise_forward : ox::convolution_forward)(s, images, weights, bias, output);
-}
+} DONE
 
 HOST(ox_conv_backward_images, const long long* shape, const float* gradient, const float* weights, const float* bias, float* result) {
     const ox::Convolution& s = convolution(shape);
     (s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_images : ox::convolution_backward_images)(s, gradient, weights, bias, result);
-}
+} DONE
 
 HOST(ox_conv_backward_weights, const long long* shape, const float* gradient, const float* images, float* result) {
     const ox::Convolution& s = convolution(shape);
     (s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_weights : ox::convolution_backward_weights)(s, gradient, images, result);
-}
+} DONE
 
 // result (rows, columns) = a (rows, depth) b (depth, columns), plus a bias for each column or nothing (0); steps in floats
 HOST(ox_matmul, long long rows, long long depth, long long columns, const float* a, long long a_row_step, long long a_column_step, const float* b, long long b_row_step, long long b_column_step, const float* bias, float* result) {
     ox::product(rows, depth, columns, {a, a_row_step, a_column_step}, {b, b_row_step, b_column_step}, bias, result, columns);
-}
+} DONE
 
 // `count` products at once; `steps` are the floats from one matrix to the next: of a, its rows and columns, and of b
 HOST(ox_batched_matmul, long long count, long long rows, long long depth, long long columns, const float* a, const float* b, const long long* steps, float* result) {
     ox::products(count, rows, depth, columns, {a, steps[1], steps[2]}, steps[0], {b, steps[4], steps[5]}, steps[3], result);
-}
+} DONE
 
 // `shape` are the numbers of ox::Attention, the pointer as an address
 HOST(ox_attention, const long long* shape, float scale, const float* queries, const float* keys, const float* values, float* output, float* logs) {
     ox::attention_forward(*reinterpret_cast<const ox::Attention*>(shape), scale, queries, keys, values, output, logs);
-}
+} DONE
 
 HOST(ox_attention_backward, const long long* shape, float scale, const float* gradient, const float* queries, const float* keys, const float* values, const float* output, const float* logs, float* to_queries, float* to_keys, float* to_values) {
     ox::attention_backward(*reinterpret_cast<const ox::Attention*>(shape), scale, gradient, queries, keys, values, output, logs, to_queries, to_keys, to_values);
-}
+} DONE
 
 // `shape` are the numbers of ox::Pooling; `places` may be 0
 HOST(ox_max_pool, long long planes, const long long* shape, const float* images, float* output, long long* places) {
     ox::max_pool(planes, *reinterpret_cast<const ox::Pooling*>(shape), images, output, places);
-}
+} DONE
 
 HOST(ox_max_pool_backward, long long planes, long long size, long long out_size, const float* gradient, const long long* places, float* result) {
     ox::max_pool_backward(planes, size, out_size, gradient, places, result);
-}
+} DONE
 
 // `shape` are the numbers of ox::Lstm
 HOST(ox_lstm, const long long* shape, const float* totals, const float* recurrent, const float* first_state, const float* first_cell, float* y, float* gates, float* cells) {
     ox::lstm_forward(*reinterpret_cast<const ox::Lstm*>(shape), totals, recurrent, first_state, first_cell, y, gates, cells);
-}
+} DONE
 
 HOST(ox_lstm_backward, const long long* shape, const float* recurrent, const float* first_cell, const float* gates, const float* cells, const float* y_gradient, const float* state_gradient, const float* cell_gradient, float* slopes, float* to_state, float* to_cell) {
     ox::lstm_backward(*reinterpret_cast<const ox::Lstm*>(shape), recurrent, first_cell, gates, cells, y_gradient, state_gradient, cell_gradient, slopes, to_state, to_cell);
-}
+} DONE

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <new>
+
 namespace ox {
 
 #if defined(__AVX512F__)
@@ -31,6 +33,7 @@ class Scratch {
             free(data_);
             data_ = (float*)aligned_alloc(64, rounded_up(count * 4, 64));
             size_ = data_ ? count : 0;
+            if (!data_) throw std::bad_alloc();
         }
         return data_;
     }

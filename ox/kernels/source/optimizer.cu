@@ -9,8 +9,9 @@ FUNCTION long long block_end(long long begin, long long size) { return begin + B
 // Without a decay, an infinite parameter has no part in its gradient.
 FUNCTION float decayed(float g, float p, float decay) { return decay == 0.0f ? g : g + decay * p; }
 
-// `keep` multiplies the parameter (AdamW), `decay` of it joins the gradient (Adam).
-ROWS(ox_adam, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, float rate, float keep, float decay, float beta1, float beta2, float epsilon, float factor) {
+// `keep` multiplies the parameter (AdamW), `decay` of it joins the gradient (Adam); rest1 and rest2 are 1 - beta1 and
+// 1 - beta2, which float32 would round.
+ROWS(ox_adam, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, float rate, float keep, float decay, float rest1, float beta2, float rest2, float epsilon, float factor) {
     const long long *tensor = tensors + 6 * plan[2 * b], begin = plan[2 * b + 1], end = block_end(begin, tensor[5]);
     float *RESTRICT p = (float*)tensor[0], *RESTRICT m = (float*)tensor[2], *RESTRICT v = (float*)tensor[3];
     float* RESTRICT most = (float*)tensor[4];
@@ -19,8 +20,8 @@ ROWS(ox_adam, b, blocks, BLOCK, const long long* RESTRICT tensors, const long lo
         COLUMNS(c, end - begin) {
             long long i = begin + c;
             float value = p[i] * keep, slope = decayed(g[i] * factor, value, decay);
-            float first = m[i] + (slope - m[i]) * (1.0f - beta1);
-            float second = v[i] * beta2 + slope * slope * (1.0f - beta2);
+            float first = m[i] + (slope - m[i]) * rest1;
+            float second = v[i] * beta2 + slope * slope * rest2;
             float largest = most[i] > second ? most[i] : second;
             m[i] = first;
             v[i] = second;
@@ -31,8 +32,8 @@ ROWS(ox_adam, b, blocks, BLOCK, const long long* RESTRICT tensors, const long lo
         COLUMNS(c, end - begin) {
             long long i = begin + c;
             float value = p[i] * keep, slope = decayed(g[i] * factor, value, decay);
-            float first = m[i] + (slope - m[i]) * (1.0f - beta1);
-            float second = v[i] * beta2 + slope * slope * (1.0f - beta2);
+            float first = m[i] + (slope - m[i]) * rest1;
+            float second = v[i] * beta2 + slope * slope * rest2;
             m[i] = first;
             v[i] = second;
             p[i] = value - first / (sqrtf(second) + epsilon) * rate;
@@ -59,11 +60,4 @@ ROWS(ox_sgd, b, blocks, BLOCK, const long long* RESTRICT tensors, const long lon
             p[i] -= rate * decayed(g[i] * factor, p[i], decay);
         }
     }
-} END
-
-// The sum of squares of each block, in float64, for the norm of all gradients; tensors: address, number of elements.
-ROWS(ox_squares, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, double* RESTRICT sums) {
-    const long long *tensor = tensors + 2 * plan[2 * b], begin = plan[2 * b + 1], end = block_end(begin, tensor[1]);
-    const float* RESTRICT g = (const float*)tensor[0] + begin;
-    sums[b] = SUM(c, end - begin, g[c] * g[c]);
 } END

@@ -21,12 +21,12 @@ FUNCTION float tanh_gelu_argument(float x) { return SQRT_2_OVER_PI * (x + 0.0447
 
 FUNCTION float gelu_slope(float x) {
     // where the normal distribution function is 0 or 1, the second term is 0: an infinite x must not meet it
-    float a = x < -14.0f ? -14.0f : x > 14.0f ? 14.0f : x;
+    float a = x < -15.0f ? -15.0f : x > 15.0f ? 15.0f : x;
     return 0.5f * (1.0f + ox_erf(a * SQRT_HALF)) + a * INVERSE_SQRT_2_PI * ox_exp(-0.5f * a * a);
 }
 
 FUNCTION float tanh_gelu_slope(float x) {
-    float a = x < -14.0f ? -14.0f : x > 14.0f ? 14.0f : x;
+    float a = x < -15.0f ? -15.0f : x > 15.0f ? 15.0f : x;
     float t = ox_tanh(tanh_gelu_argument(a));
     return 0.5f * (1.0f + t) + 0.5f * a * (1.0f - t * t) * SQRT_2_OVER_PI * (1.0f + 0.134145f * a * a);
 }

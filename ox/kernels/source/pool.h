@@ -66,6 +66,7 @@ class Pool {
             else
                 std::this_thread::yield();
         }
+        if (failed_.exchange(false)) throw std::bad_alloc();
     }
 
     // In a forked child the workers are gone: forget them, without their destructors.
@@ -105,7 +106,11 @@ class Pool {
             long long begin = next_.fetch_add(block_, std::memory_order_relaxed);
             if (begin >= count_) break;
             long long end = begin + block_;
-            task_(context_, begin, end < count_ ? end : count_);
+            try {
+                task_(context_, begin, end < count_ ? end : count_);
+            } catch (const std::bad_alloc&) {
+                failed_.store(true);
+            }
         }
         inside_task() = false;
     }
@@ -136,7 +141,7 @@ class Pool {
     std::atomic<int> wanted_{1};
     std::atomic<int> sleeping_{0}, busy_{0};
     std::atomic<long long> round_{0}, next_{0};
-    std::atomic<bool> ending_{false};
+    std::atomic<bool> ending_{false}, failed_{false};  // failed: a task had no memory
     Task task_ = nullptr;
     const void* context_ = nullptr;
     long long count_ = 0, block_ = 1;
@@ -159,6 +164,16 @@ template <class F> inline void parallel(long long count, long long block, const 
     pool().run(count, block, [](const void* context, long long begin, long long end) {
         (*static_cast<const F*>(context))(begin, end);
     }, &body);
+}
+
+// 0, or 1 where there was no memory for what a function does.
+template <class F> inline int status_of(const F& body) {
+    try {
+        body();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
 }
 
 }  // namespace ox
