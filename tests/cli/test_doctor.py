@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ox.devices import machine, probe
+from ox.devices import compiled, machine, probe
 from ox.devices.probe import CPU, CUDA, Probe
 from ox.errors import DeviceError
 from ox_cli import doctor
@@ -30,6 +30,22 @@ def test_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cpu       CPUExecutionProvider, loads" in shown
     assert "\ncuda " in shown
     assert "\nmpi " in shown
+
+
+def test_where_the_kernels_come_from() -> None:
+    said = lines_of(doctor.report())["kernels"]
+    library = compiled.library()
+    assert said.startswith("none: " if library is None else "compiled for this processor · ")
+    assert library is None or library.path in said
+
+
+def test_why_there_are_no_kernels() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ox_cli", "doctor"], capture_output=True, text=True, timeout=300,
+        env={**os.environ, "OX_KERNELS": "0"},
+    )  # fmt: skip
+    assert "kernels   none: they are switched off by OX_KERNELS=0" in done.stdout
+    assert 'pip install "ox-onnx[compile]"' in done.stdout
 
 
 def test_without_a_runtime_it_names_the_extra_and_fails() -> None:
