@@ -24,8 +24,9 @@ print(float(ox.nn.functional.gelu(x).sum()), compiled.library() is not None, rea
 
 
 def started(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    own = {name: value for name, value in os.environ.items() if name != "OX_KERNELS"}
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env={**os.environ, "OX_CACHE": str(folder), **environment},
+        [sys.executable, "-c", SCRIPT], env={**own, "OX_CACHE": str(folder), **environment},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
