@@ -14,6 +14,7 @@ from ox.serve.runtime.instance import Feed
 
 FORGOTTEN = 0.25  # of what a guess was too large by
 TEXT = 5  # a number in JSON takes up to so many times its bytes
+COPIES = 2  # while a run lasts: its outputs are ONNX Runtime's until each job has a copy of its own
 
 
 class ResultSize:
@@ -50,14 +51,17 @@ class ResultSize:
         size = self._fixed + request.rows * self._row
         if not self.known:
             size = min(size, self._ratio * memory_of(request.feed.values()), self._largest)
-        return int(size if all(wanted.binary for wanted in request.outputs) else size * (1 + TEXT))
+        return int(size if _only_binary(job) else size * (1 + TEXT))
 
     def need(self, group: Group, max_rows: int) -> MemoryRequest | None:
         """The memory that the results of a group's next batch take; None for a little."""
         job = group.heap[0].job
         rows, first = max(job.request.rows, 1), self.of(job)
         most = max(first, first * min(group.rows, max_rows) // rows)
-        return None if most < LARGE else MemoryRequest(rows, first, most, wait=first >= LARGE)
+        if most < LARGE:
+            return None
+        copies = COPIES if _only_binary(job) else 1  # text takes more, and is written when only the copies are left
+        return MemoryRequest(rows, copies * first, copies * most, wait=first >= LARGE)
 
     def learn(self, feed: Feed, rows: int, outputs: Sequence[Array]) -> int:
         """What came out of a request; gives its bytes."""
@@ -99,6 +103,10 @@ def keep(jobs: Sequence[Job], running_batch: RunningBatch | None, sizes: ResultS
         job.outputs = memory.track(job.outputs, promised)
         if running_batch is not None:  # only now: there may be no memory for a copy
             running_batch.reserved_bytes -= promised
+
+
+def _only_binary(job: Job) -> bool:
+    return all(wanted.binary for wanted in job.request.outputs)
 
 
 def _is_fixed_size(dims: Sequence[int | str | None]) -> bool:
