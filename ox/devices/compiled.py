@@ -18,7 +18,7 @@ from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_poo
 from ox.devices.compiled_matmul import gemm, matmul
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
-from ox.dtypes import float32, int64
+from ox.dtypes import float32, int32, int64
 from ox.kernels import Library, address, kernels
 
 Run = Callable[[Library, list[Any], dict[str, Any]], Any]
@@ -133,6 +133,50 @@ def of_rows(name: str, inputs: int) -> Run:
     return run
 
 
+def cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """CrossEntropy."""
+    scores, target = arrays
+    rows, classes = scores.shape
+    if not scores.size or target.shape != (rows,) or not scores.flags.c_contiguous:
+        return None
+    target = np.ascontiguousarray(target, np.int64)
+    losses, logs = np.empty(rows, np.float32), np.empty(rows, np.float32)
+    library.ox_cross_entropy(
+        rows, address(scores), address(target), address(losses), address(logs), attributes["ignore_index"], classes
+    )
+    return losses if attributes.get("outputs") == 1 else (losses, logs)
+
+
+def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """CrossEntropyGradient."""
+    g, scores, target, logs = arrays
+    rows, classes = scores.shape
+    if not scores.size or any(a.shape != (rows,) for a in (g, target, logs)):
+        return None
+    if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
+        return None
+    g, target = np.ascontiguousarray(g), np.ascontiguousarray(target, np.int64)
+    result = np.empty_like(scores)
+    library.ox_cross_entropy_backward(
+        rows, address(g), address(scores), address(target), address(logs), address(result),
+        attributes["ignore_index"], classes,
+    )  # fmt: skip
+    return result
+
+
+def index_add(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """IndexAdd."""
+    rows, places = arrays
+    if not rows.size or places.shape != rows.shape[:1] or not rows.flags.c_contiguous:
+        return None
+    places = np.ascontiguousarray(places, np.int64)
+    result = np.empty((attributes["size"], *rows.shape[1:]), np.float32)
+    library.ox_index_add(
+        len(result), len(rows), rows.size // len(rows), address(places), address(rows), address(result)
+    )
+    return result
+
+
 def _inner(x: Any, axis: int) -> tuple[tuple[int, ...], int]:
     """The shape of the dimensions from an axis on, and the number of elements."""
     shape = x.shape[axis % x.ndim :]
@@ -195,6 +239,22 @@ def rms_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) ->
     return y
 
 
+def rms_norm_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """RMSNormalizationGradient."""
+    g, x, scale = arrays
+    inner, columns = _inner(x, attributes.get("axis", -1))
+    if not x.size or scale.shape != inner or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
+        return None
+    rows = x.size // columns
+    parts = max(1, min(PARTS, rows // 8))
+    result, sums = np.empty_like(x), np.empty((parts, columns), np.float32)
+    library.ox_rms_norm_backward(
+        parts, address(g), address(x), address(scale), address(result), address(sums), attributes.get("epsilon", 1e-5),
+        rows, columns,
+    )  # fmt: skip
+    return result, sums.sum(axis=0).reshape(inner)
+
+
 def group_norm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """GroupNormalization of (N, C, ...)."""
     return _group_norm(library, arrays, attributes, attributes["num_groups"])
@@ -220,6 +280,22 @@ def _group_norm(library: Library, arrays: list[Any], attributes: dict[str, Any],
     return y
 
 
+def group_norm_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """GroupNormalizationGradient of (N, C, ...)."""
+    g, x, scale = arrays
+    if x.ndim < 2 or not x.size or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
+        return None
+    samples, planes, groups = x.shape[0], x.shape[1], attributes["num_groups"]
+    result, sums = np.empty_like(x), np.empty((2, samples, planes), np.float32)
+    library.ox_group_norm_backward(
+        samples * groups, address(g), address(x), address(scale), address(result), address(sums),
+        address(sums) + 4 * samples * planes, attributes.get("epsilon", 1e-5), groups, planes // groups,
+        prod(x.shape[2:]),
+    )  # fmt: skip
+    to_scale, to_bias = sums.sum(axis=1)
+    return result, to_scale, to_bias
+
+
 def batch_norm_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BatchNormalizationGradient of (N, C, ...)."""
     g, x, scale = arrays
@@ -235,7 +311,7 @@ def batch_norm_gradient(library: Library, arrays: list[Any], attributes: dict[st
     return result, to_scale, to_bias
 
 
-TAKEN = (float32, np.dtype(bool), int64)  # masks are bool, indices int64
+TAKEN = (float32, np.dtype(bool), int32, int64)  # masks are bool, indices and classes integers
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -256,16 +332,21 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.SoftmaxGradient": (256, of_rows("ox_softmax_backward", 2)),
     "LogSoftmax": (256, of_rows("ox_log_softmax", 1)),
     "ox.LogSoftmaxGradient": (256, of_rows("ox_log_softmax_backward", 2)),
+    "ox.CrossEntropy": (64, cross_entropy),
+    "ox.CrossEntropyGradient": (0, cross_entropy_gradient),
     "LayerNormalization": (256, layer_norm),
     "ox.LayerNormalizationGradient": (256, layer_norm_gradient),
     "RMSNormalization": (256, rms_norm),
+    "ox.RMSNormalizationGradient": (256, rms_norm_gradient),
     "GroupNormalization": (256, group_norm),
+    "ox.GroupNormalizationGradient": (256, group_norm_gradient),
     "InstanceNormalization": (256, instance_norm),
     "ox.BatchNormalizationGradient": (1_000, batch_norm_gradient),
     "Relu": (8_000, unary("ox_relu_forward")),
     "Add": (8_000, binary("ox_add")),
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
+    "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),
     "Gemm": (64, gemm),
     "ox.BlockwiseAttention": (0, attention),

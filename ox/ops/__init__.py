@@ -34,6 +34,7 @@ from ox.ops.nn.attention import *
 from ox.ops.nn.binary_cross_entropy import *
 from ox.ops.nn.causal_conv import *
 from ox.ops.nn.conv import *
+from ox.ops.nn.cross_entropy import *
 from ox.ops.nn.deform_conv import *
 from ox.ops.nn.dropout import *
 from ox.ops.nn.global_pool import *

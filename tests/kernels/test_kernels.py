@@ -99,6 +99,16 @@ def norm_gradient() -> list[Call]:
     return calls
 
 
+def cross_entropy(gradient: bool) -> list[Call]:
+    calls: list[Call] = []
+    for shape, ignored in (((2, 257), -100), ((1, 1000), 3), ((301, 3), 1)):
+        scores, target = 5 * f(*shape), R.integers(0, shape[1], shape[0])
+        logs = np.log(np.exp(scores).sum(axis=1))
+        arrays = [f(shape[0]), scores, target, logs] if gradient else [scores, target]
+        calls.append((arrays, {"ignore_index": ignored} | ({} if gradient else {"outputs": 2})))
+    return calls
+
+
 IMAGES = ((3, 8, 9, 7), (2, 12, 30), (5, 4, 1, 1), (2, 6, 3, 4, 5))
 CASES: dict[str, Callable[[], list[Call]]] = {
     **dict.fromkeys(("Exp", "Erf", "Tanh", "Sigmoid", "Softplus", "Swish", "ox.Silu", "Relu"), flat),
@@ -121,16 +131,32 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "LogSoftmax": rows,
     "ox.SoftmaxGradient": lambda: rows(2),
     "ox.LogSoftmaxGradient": lambda: rows(2),
+    "ox.CrossEntropy": lambda: cross_entropy(gradient=False),
+    "ox.CrossEntropyGradient": lambda: cross_entropy(gradient=True),
     "LayerNormalization": lambda: [
         *[([f(*s), f(s[-1]), f(s[-1])], {}) for s in ((6, 257), (1, 1000), (9, 5, 64))],
         ([f(4, 3, 50), f(3, 50)], {"axis": 1, "epsilon": 0.1, "outputs": 3}),
     ],
     "ox.LayerNormalizationGradient": norm_gradient,
     "RMSNormalization": lambda: [([f(*s), f(s[-1])], {"epsilon": 1e-3}) for s in ((6, 257), (1, 1000), (9, 5, 64))],
+    "ox.RMSNormalizationGradient": lambda: [
+        ([f(*s), f(*s), f(*s[axis:])], {"epsilon": 1e-3, "axis": axis, "outputs": 2})
+        for s, axis in (((6, 257), -1), ((300, 33), -1), ((9, 5, 64), 1))
+    ],
+    "ox.GroupNormalizationGradient": lambda: [
+        ([f(*s), f(*s), f(s[1])], {"num_groups": groups, "outputs": 3})
+        for s in IMAGES
+        for groups in (2, s[1])
+        if groups < s[1] or s[2:] != (1, 1)
+    ],
     "GroupNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {"num_groups": 2}) for s in IMAGES],
     "InstanceNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {}) for s in IMAGES if s[2:] != (1, 1)],
     "ox.BatchNormalizationGradient": lambda: [
         ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
+    ],
+    "ox.IndexAdd": lambda: [
+        ([f(*shape), R.integers(-size, size, shape[0])], {"size": size})
+        for shape, size in (((500, 33), 70), ((40, 3, 5), 1000), ((9, 20), 1))
     ],
     "MatMul": lambda: [
         ([f(*a), f(*b)], {})

@@ -60,6 +60,19 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
         _weights((1, 2, 9, 9), 3, 7, 7, pads=[3, 3, 3, 3], strides=[2, 2]),
         _weights((2, 2, 4, 5, 4), 3, 2, 2, 3, pads=[0, 1, 0, 0, 1, 1]),
     ],
+    "ox.IndexAdd": lambda: [call(single(*shape), ints(3, 0, 3), size=4) for shape in ((3, 2), (3, 2, 2))],
+    "ox.CrossEntropy": lambda: [call(single(4, 3), ints(2, 0, 1, 1), ignore_index=i, outputs=2) for i in (-100, 1)],
+    "ox.CrossEntropyGradient": lambda: [
+        call(single(4), single(4, 3), ints(2, 0, 1, 1), single(4), ignore_index=i) for i in (-100, 1)
+    ],
+    "ox.GroupNormalizationGradient": lambda: [
+        call(single(*shape), single(*shape), single(shape[1]), num_groups=groups, epsilon=e, outputs=3)
+        for shape, groups, e in (((4, 6), 2, 0.1), ((2, 3, 5), 3, 1e-5), ((2, 4, 4, 5), 1, 1e-3))
+    ],
+    "ox.RMSNormalizationGradient": lambda: [
+        call(single(*shape), single(*shape), single(*shape[axis:]), axis=axis, epsilon=e, outputs=2)
+        for shape, axis, e in (((4, 6), -1, 0.1), ((2, 3, 5), 1, 1e-5))
+    ],
     "ox.BatchNormalizationGradient": lambda: [
         call(single(*shape), single(*shape), single(3), epsilon=e, outputs=3)
         for shape, e in (((4, 3), 0.1), ((2, 3, 5), 1e-5), ((2, 3, 4, 5), 1e-3))

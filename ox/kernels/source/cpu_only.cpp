@@ -57,3 +57,7 @@ HOST(ox_lstm, const long long* shape, const float* totals, const float* recurren
 HOST(ox_lstm_backward, const long long* shape, const float* recurrent, const float* first_cell, const float* gates, const float* cells, const float* y_gradient, const float* state_gradient, const float* cell_gradient, float* slopes, float* to_state, float* to_cell) {
     ox::lstm_backward(*reinterpret_cast<const ox::Lstm*>(shape), recurrent, first_cell, gates, cells, y_gradient, state_gradient, cell_gradient, slopes, to_state, to_cell);
 } DONE
+
+HOST(ox_index_add, long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
+    ox::index_add(size, count, width, places, rows, result);
+} DONE

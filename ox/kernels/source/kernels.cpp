@@ -14,6 +14,7 @@
 #include "attention.h"
 #include "lstm.h"
 #include "pooling.h"
+#include "index.h"
 #include "cpu_only.cpp"
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }

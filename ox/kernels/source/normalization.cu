@@ -43,6 +43,22 @@ ROWS(ox_rms_norm, r, rows, n, const float* RESTRICT input, const float* RESTRICT
     inverses[r] = inverse;
 } END
 
+// The statistics are taken again; parts as in ox_layer_norm_backward.
+ROWS(ox_rms_norm_backward, p, parts, rows * n / parts, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT result, float* RESTRICT scale_sums, float epsilon, long long rows, long long n) {
+    float* ds = scale_sums + p * n;
+    COLUMNS(c, n) ds[c] = 0.0f;
+    for (long long r = p * rows / parts; r < (p + 1) * rows / parts; r++) {
+        const float *x = input + r * n, *g = gradient + r * n;
+        float* d = result + r * n;
+        float inverse = 1.0f / sqrtf(SUM(c, n, x[c] * x[c]) / n + epsilon);
+        float slope = SUM(c, n, g[c] * scale[c] * x[c]) / n * inverse * inverse;
+        COLUMNS(c, n) {
+            d[c] = inverse * (g[c] * scale[c] - x[c] * slope);
+            ds[c] += g[c] * x[c] * inverse;
+        }
+    }
+} END
+
 // A group or instance is a row of `channels` planes of `size` elements; scale and bias belong to channels, which repeat
 // after `groups` rows.
 ROWS(ox_group_norm, r, rows, channels * size, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT inverses, float epsilon, long long groups, long long channels, long long size) {
@@ -61,29 +77,26 @@ ROWS(ox_group_norm, r, rows, channels * size, const float* RESTRICT input, const
     inverses[r] = inverse;
 } END
 
-// `scale_sums` and `bias_sums` are rows by channels: one pair for each plane.
-ROWS(ox_group_norm_backward, r, rows, channels * size, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT means, const float* RESTRICT inverses, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, long long groups, long long channels, long long size) {
+// The statistics are taken again. `scale_sums` and `bias_sums` are rows by channels: one pair for each plane.
+ROWS(ox_group_norm_backward, r, rows, channels * size, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, float epsilon, long long groups, long long channels, long long size) {
     long long n = channels * size;
-    const float *x = input + r * n, *g = gradient + r * n;
-    float* d = result + r * n;
-    float mean = means[r], inverse = inverses[r], sum = 0.0f, product = 0.0f;
+    const float *x = input + r * n, *g = gradient + r * n, *weights = scale + r % groups * channels;
+    float *d = result + r * n, *ds = scale_sums + r * channels, *db = bias_sums + r * channels;
+    float mean = SUM(c, n, x[c]) / n;
+    float variance = SUM(c, n, (x[c] - mean) * (x[c] - mean)) / n;
+    float inverse = 1.0f / sqrtf(variance + epsilon), sum = 0.0f, product = 0.0f;
     for (long long k = 0; k < channels; k++) {
-        float weight = scale[r % groups * channels + k];
         float plain = SUM(c, size, g[k * size + c]);
         float scaled = SUM(c, size, g[k * size + c] * (x[k * size + c] - mean)) * inverse;
-        scale_sums[r * channels + k] = scaled;
-        bias_sums[r * channels + k] = plain;
-        sum += weight * plain;
-        product += weight * scaled;
+        ds[k] = scaled;
+        db[k] = plain;
+        sum += weights[k] * plain;
+        product += weights[k] * scaled;
     }
-    sum /= n;
-    product /= n;
+    float offset = sum / n * inverse, slope = product / n * inverse * inverse;
     for (long long k = 0; k < channels; k++) {
-        float weight = scale[r % groups * channels + k];
-        COLUMNS(c, size) {
-            float normal = (x[k * size + c] - mean) * inverse;
-            d[k * size + c] = inverse * (g[k * size + c] * weight - sum - normal * product);
-        }
+        float factor = weights[k] * inverse;
+        COLUMNS(c, size) d[k * size + c] = g[k * size + c] * factor - offset - (x[k * size + c] - mean) * slope;
     }
 } END
 

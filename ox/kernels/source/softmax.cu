@@ -31,21 +31,26 @@ ROWS(ox_log_softmax_backward, r, rows, n, const float* RESTRICT gradient, const 
     COLUMNS(c, n) d[c] = g[c] - ox_exp(y[c]) * sum;
 } END
 
-// Of rows of scores and one target each: the losses and the logarithms of the softmax. A target of `ignored` costs 0.
-ROWS(ox_cross_entropy, r, rows, n, const float* RESTRICT scores, const long long* RESTRICT targets, float* RESTRICT losses, float* RESTRICT logs, long long n, long long ignored) {
+// Of rows of scores and one target each: the losses, and the logarithms of the sums of exp(scores). A target of
+// `ignored` costs 0, one that is no class NaN.
+ROWS(ox_cross_entropy, r, rows, n, const float* RESTRICT scores, const long long* RESTRICT targets, float* RESTRICT losses, float* RESTRICT logs, long long ignored, long long n) {
     const float* x = scores + r * n;
-    float* y = logs + r * n;
+    long long target = targets[r];
     float most = MAX(c, n, x[c]);
-    float shift = most + ox_log(SUM(c, n, ox_exp(x[c] - most)));
-    COLUMNS(c, n) y[c] = x[c] - shift;
-    losses[r] = targets[r] == ignored ? 0.0f : shift - x[targets[r]];
+    float shift = most == INFINITY || most == -INFINITY ? most : most + ox_log(SUM(c, n, ox_exp(x[c] - most)));
+    losses[r] = target == ignored ? 0.0f : target < 0 || target >= n ? NAN : shift - x[target];
+    logs[r] = shift;
 } END
 
 // The gradient of the scores, where `weights` are the gradients of the losses.
-ROWS(ox_cross_entropy_backward, r, rows, n, const float* RESTRICT weights, const float* RESTRICT logs, const long long* RESTRICT targets, float* RESTRICT result, long long n, long long ignored) {
-    const float* y = logs + r * n;
+ROWS(ox_cross_entropy_backward, r, rows, n, const float* RESTRICT weights, const float* RESTRICT scores, const long long* RESTRICT targets, const float* RESTRICT logs, float* RESTRICT result, long long ignored, long long n) {
+    const float* x = scores + r * n;
     float* d = result + r * n;
     long long target = targets[r];
-    float weight = target == ignored ? 0.0f : weights[r];
-    COLUMNS(c, n) d[c] = weight == 0.0f ? 0.0f : weight * (ox_exp(y[c]) - (c == target ? 1.0f : 0.0f));
+    float weight = weights[r], shift = logs[r];
+    if (target == ignored) {
+        COLUMNS(c, n) d[c] = 0.0f;
+    } else {
+        COLUMNS(c, n) d[c] = weight * (ox_exp(x[c] - shift) - (c == target ? 1.0f : 0.0f));
+    }
 } END

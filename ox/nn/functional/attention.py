@@ -17,9 +17,9 @@ from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
-from ox.devices import compiled
-from ox.dtypes import DType, bool_, float32, is_floating, onnx_type
+from ox.dtypes import DType, bool_, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.reduction import floating
 from ox.ops.nn.attention import repeated
 from ox.ops.nn.scaled_attention import BlockwiseAttention, ScaledAttention
@@ -65,26 +65,11 @@ def scaled_dot_product_attention(
             allowed = attn_mask
         else:
             bias = cast(attn_mask, query.array.dtype)
-    if bias is None and not dropout_p and _in_blocks(query):
+    if bias is None and not dropout_p and MODE.get().autocast is None and runs_compiled(query):
         factor = float(query.static_shape[-1] ** -0.5 if scale is None else scale)
         result: Tensor = BlockwiseAttention(query, key, value, allowed, outputs=1, causal=int(is_causal), scale=factor)
         return result
     return attend(query, key, value, bias, allowed, dropout_p, is_causal, scale)[0]
-
-
-def _in_blocks(query: Tensor) -> bool:
-    """Whether a compiled kernel runs attention without making its weights; a recording holds the plain operators."""
-    mode = MODE.get()
-    array = query.array
-    return (
-        mode.recording is None
-        and mode.executor is None
-        and mode.autocast is None
-        and type(array) is np.ndarray
-        and array.dtype == float32
-        and array.size > 0
-        and compiled.library() is not None
-    )
 
 
 def _check_mask(mask: Tensor, query: Tensor, key: Tensor) -> None:

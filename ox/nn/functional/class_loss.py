@@ -15,8 +15,10 @@ from ox.core.promotion import promote_operands
 from ox.dtypes import is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
+from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
+from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy
 from ox.tensors.tensor import Tensor
 
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
@@ -54,6 +56,11 @@ def cross_entropy(
     if is_floating(target.array.dtype):
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
     _check_classes("cross_entropy", input, target, ignore_index, axis)
+    plain = weight is None and not label_smoothing and input.array.ndim == 2 and target.array.dtype in CLASSES
+    if plain and runs_compiled(input):
+        one_of(reduction, "reduction", REDUCTIONS)
+        loss: Tensor = CrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
+        return _summed(loss, _counted(target, ignore_index, loss) if reduction == "mean" else loss, reduction)
     logp = ops.LogSoftmax(input, axis=axis)
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
@@ -76,6 +83,11 @@ def nll_loss(
     _check_weight("nll_loss", input, weight, axis)
     _check_classes("nll_loss", input, target, ignore_index, axis)
     return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
+
+
+def _counted(target: Tensor, ignore_index: int, like: Tensor) -> Tensor:
+    """1 where a target counts, 0 where it is ignored."""
+    return ops.Cast(ops.Not(ops.Equal(target, scalar_like(ignore_index, target))), to=onnx_type(like.array.dtype))
 
 
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
@@ -114,7 +126,7 @@ def _nll(
     one_of(reduction, "reduction", REDUCTIONS)
     valid = ops.Not(ops.Equal(target, scalar_like(ignore_index, target)))
     safe = ops.Where(valid, target, scalar_like(0, target))
-    counted = ops.Cast(valid, to=onnx_type(logp.array.dtype))  # 1 where a target counts, 0 where it is ignored
+    counted = ops.Cast(valid, to=onnx_type(logp.array.dtype))
     weights = None if weight is None else ops.Gather(weight, safe, axis=0)
     factor = counted if weights is None else ops.Mul(weights, counted)
     picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))

@@ -7,11 +7,12 @@ import numpy as np
 
 from ox.core.broadcast import expand_to, reshape_to
 from ox.core.constants import axes_tensor, constant, on_device_of, zeros
+from ox.core.function import function
 from ox.core.operator import OPS, operator
 from ox.core.symbolic import Dim, size_tensor, sizes_of
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, HostTind, T, Tind
-from ox.dtypes import ALL, HALF_TYPES, int32, int64, is_floating, onnx_type
+from ox.dtypes import ALL, FLOATS, HALF_TYPES, int32, int64, is_floating, onnx_type
 from ox.errors import ArgumentError
 from ox.ops.shape.pad import pad_axes
 
@@ -95,11 +96,23 @@ def _(g: TensorBase, data_shape: tuple[int, ...], indices: TensorBase, axis: int
 
 
 def add_along(g: TensorType, indices: TensorBase, axis: int, n: int) -> TensorType:
-    """Zeros with `n` places along `axis`, to which each slice of `g` is added at its place in `indices` [k].
+    """Zeros with `n` places along `axis`, to which each slice of `g` is added at its place in `indices` [k]. Places may
+    repeat."""
+    if axis == 0 and g.ndim > 1 and g.dtype in FLOATS and not isinstance(n, Dim):
+        made: TensorType = IndexAdd(g, indices, size=n)
+        return made
+    return _add_along(g, indices, axis, n)
 
-    Places may repeat. The axis goes last, for ONNX Runtime adds along the last axis of a matrix in order and fast;
-    its ScatterND with a reduction would race.
-    """
+
+@function("sums", fused=True, T=FLOATS, Tind=INDEX, amp="widest")
+def IndexAdd(g: T, indices: Tind, *, size: int) -> T:
+    """Zeros [size, ...] to which each g[i] is added at indices[i]. `torch.Tensor.index_add`."""
+    return _add_along(g, indices, 0, size)
+
+
+def _add_along(g: TensorType, indices: TensorBase, axis: int, n: int) -> TensorType:
+    """The axis goes last, for ONNX Runtime adds along the last axis of a matrix in order and fast; its ScatterND with a
+    reduction would race."""
     rank = g.ndim
     if rank == 1:
         return ScatterElements(zeros([n], g), indices, g, axis=0, reduction="add")

@@ -6,6 +6,7 @@ from typing import Any
 
 from ox.core.broadcast import reshape_to
 from ox.core.constants import axes_tensor, constant
+from ox.core.function import function
 from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, T
@@ -85,6 +86,11 @@ def _group_gradients(
     """Of X, scale and bias; a group is one channel where `groups` is None."""
     kind, rank, shape = X.dtype, X.ndim, X.shape
     wide = computed_type(kind)
+    if kind == wide == scale.dtype and all(needs) and X.array.size:
+        grads: tuple[TensorBase, ...] = GroupNormalizationGradient(
+            g, X, scale, num_groups=groups or shape[1], epsilon=epsilon
+        )
+        return grads
     g = as_type(g, wide)
     outer = axes_tensor([0, *range(2, rank)])
     rows = as_type(X, wide)
@@ -106,6 +112,19 @@ def _group_gradients(
         back = unstandardized(scaled, normal, inverse, inner)
         to_x = as_type(back if groups is None else reshape_to(back, shape), kind)
     return to_x, to_scale, to_bias
+
+
+@function("dX dScale dB", fused=True, T=FLOATS, amp="widest")
+def GroupNormalizationGradient(g: T, X: T, scale: T, *, num_groups: int, epsilon: float = 1e-5) -> tuple[T, T, T]:
+    """The gradients [N, C, ...], [C] and [C] from a cotangent g [N, C, ...] and the data X, whose groups of channels
+    were normalized each."""
+    rank, shape = X.ndim, OPS["Shape"](X)
+    outer, inner, in_groups = axes_tensor([0, *range(2, rank)]), axes_tensor([2]), axes_tensor([0, num_groups, -1])
+    normal, inverse = standardized(OPS["Reshape"](X, in_groups), inner, epsilon)
+    scaled = Mul(g, column_of(scale, rank, X.dtype))
+    back = unstandardized(OPS["Reshape"](scaled, in_groups), normal, inverse, inner)
+    to_scale = ReduceSum(Mul(g, OPS["Reshape"](normal, shape)), outer, keepdims=0)
+    return OPS["Reshape"](back, shape), to_scale, ReduceSum(g, outer, keepdims=0)
 
 
 def standardized(x: TensorBase, axes: TensorBase, epsilon: float) -> tuple[TensorBase, TensorBase]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from ox.core.broadcast import sum_to
 from ox.core.constants import axes_tensor, constant
+from ox.core.function import function
 from ox.core.operator import OPS, operator
 from ox.core.tensor import TensorBase
 from ox.core.types import XP, Array, T, V
@@ -37,8 +38,11 @@ def RMSNormalization(xp: XP, X: T, scale: V, *, axis: int = -1, epsilon: float =
 def _(
     g: TensorBase, X: TensorBase, scale: TensorBase, axis: int, epsilon: float, needs: tuple[bool, bool]
 ) -> tuple[TensorBase | None, TensorBase | None]:
-    wide = computed_type(X.dtype)
-    inner = axes_tensor(range(axis % X.ndim, X.ndim))
+    wide, start = computed_type(X.dtype), axis % X.ndim
+    if X.dtype == wide == scale.dtype and all(needs) and start > 0 and scale.ndim == X.ndim - start:
+        grads: tuple[TensorBase, TensorBase] = RMSNormalizationGradient(g, X, scale, axis=axis, epsilon=epsilon)
+        return grads
+    inner = axes_tensor(range(start, X.ndim))
     x, g = as_type(X, wide), as_type(g, wide)
     inverse = Div(constant(1, x), Sqrt(Add(ReduceMean(Mul(x, x), inner, keepdims=1), constant(epsilon, x))))
     normal = Mul(x, inverse)
@@ -50,6 +54,16 @@ def _(
     if needs[1]:
         to_scale = as_type(sum_to(Mul(g, normal), scale.shape), scale.dtype)
     return to_x, to_scale
+
+
+@function("dX dScale", fused=True, T=FLOATS, amp="widest")
+def RMSNormalizationGradient(g: T, X: T, scale: T, *, axis: int = -1, epsilon: float = 1e-5) -> tuple[T, T]:
+    """The gradients of X and of a scale of X's normalized shape from a cotangent g."""
+    outer, inner = axes_tensor(range(axis % X.ndim)), axes_tensor(range(axis % X.ndim, X.ndim))
+    inverse = Div(constant(1, X), Sqrt(Add(ReduceMean(Mul(X, X), inner, keepdims=1), constant(epsilon, X))))
+    normal, scaled = Mul(X, inverse), Mul(g, scale)
+    along = Mul(normal, ReduceMean(Mul(scaled, normal), inner, keepdims=1))
+    return Mul(Sub(scaled, along), inverse), ReduceSum(Mul(g, normal), outer, keepdims=0)
 
 
 @operator("output", T=FLOATS, ignore_fp_warnings=True, amp="float32", batching="each")

@@ -1,0 +1,62 @@
+"""The cross entropy of rows of scores as ox trains with it: forward and backward are one call each."""
+
+from typing import Any
+
+from ox.core.constants import axes_tensor, constant, number, positions
+from ox.core.function import function
+from ox.core.operator import OPS
+from ox.core.tensor import TensorBase
+from ox.core.types import T, Tind
+from ox.dtypes import FLOATS, int32, int64, onnx_type
+from ox.ops.elementwise.arithmetic import Exp, Mul, Sub
+from ox.ops.elementwise.comparison import Equal, Not, Where
+
+__all__ = ["CrossEntropy"]
+
+CLASSES = (int32, int64)
+
+
+@function("loss logs", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
+def CrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[T, T]:
+    """log(sum(exp(scores))) - scores[target] for each row of scores [N, C] and its class in target [N], and these
+    logarithms [N]. A target of `ignore_index` costs 0; other targets must be classes.
+
+    `torch.nn.functional.cross_entropy` with reduction="none".
+    """
+    counts = Not(Equal(target, number(ignore_index, target.dtype)))
+    classes = OPS["Unsqueeze"](Where(counts, target, number(0, target.dtype)), axes_tensor([1]))
+    logs = OPS["ReduceLogSumExp"](scores, axes_tensor([1]), keepdims=0)
+    picked = OPS["Squeeze"](OPS["GatherElements"](scores, classes, axis=1), axes_tensor([1]))
+    return Where(counts, Sub(logs, picked), constant(0, scores)), logs
+
+
+@function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
+def CrossEntropyGradient(g: T, scores: T, target: Tind, logs: T, *, ignore_index: int = -100) -> T:
+    """The gradient of the scores from a cotangent g [N] of the losses: the softmax, less 1 at the target."""
+    along = axes_tensor([1])
+    counts = Not(Equal(target, number(ignore_index, target.dtype)))
+    classes = OPS["Unsqueeze"](OPS["Cast"](target, to=onnx_type(int64)), along)
+    chosen = Equal(classes, positions(scores.shape[1]))
+    softmax = Exp(Sub(scores, OPS["Unsqueeze"](logs, along)))
+    slope = Where(chosen, Sub(softmax, constant(1, scores)), softmax)
+    return Where(OPS["Unsqueeze"](counts, along), Mul(slope, OPS["Unsqueeze"](g, along)), constant(0, scores))
+
+
+@CrossEntropy.gradient("scores")
+def _(
+    g: TensorBase | None,
+    g_logs: TensorBase | None,
+    scores: TensorBase,
+    target: TensorBase,
+    logs: TensorBase,
+    ignore_index: int,
+) -> TensorBase | None:
+    back: Any = None
+    if g is not None:
+        back = CrossEntropyGradient(g, scores, target, logs, ignore_index=ignore_index)
+    if g_logs is not None:
+        along = axes_tensor([1])
+        softmax = Exp(Sub(scores, OPS["Unsqueeze"](logs, along)))
+        from_logs = Mul(softmax, OPS["Unsqueeze"](g_logs, along))
+        back = from_logs if back is None else OPS["Add"](back, from_logs)
+    return back
