@@ -40,6 +40,17 @@ def fit(
     return [float(np.float32(c)) for c in coefficients], float(error.max())
 
 
+def scaled_tail(a: float) -> float:
+    """The normal distribution function at -a, times exp(a² / 2)."""
+    u = a / math.sqrt(2)
+    if u < 5:
+        return 0.5 * math.erfc(u) * math.exp(u * u)
+    rest = 0.0
+    for k in range(60, 0, -1):  # Laplace's continued fraction
+        rest = k / 2 / (u + rest)
+    return 0.5 / math.sqrt(math.pi) / (u + rest)
+
+
 def main() -> None:
     half = math.log(2) / 2
     fits = {
@@ -53,6 +64,15 @@ def main() -> None:
         "erf_small": fit(lambda x: math.erf(x) / x - 1, lambda x: x / math.erf(x), 1e-3, 0.925, 5, lambda x: x * x),
         # erf(x) = 1 - exp(x P(x)) above
         "erf_large": fit(lambda x: math.log(math.erfc(x)) / x, lambda x: x * math.erfc(x) / math.erf(x), 0.915, 4.0, 7),
+        # normal(-a) = exp(-a² / 2) t P(t), t = 1 / (1 + 0.27 a)
+        "normal_tail": fit(
+            lambda a: scaled_tail(a) * (1 + 0.27 * a),
+            lambda a: 1 / (scaled_tail(a) * (1 + 0.27 * a)),
+            0.0,
+            14.0,
+            8,
+            lambda a: 1 / (1 + 0.27 * a),
+        ),
         # log(1 + f) = f - f²/2 + f³ P(f)
         "log": fit(
             lambda f: (math.log1p(f) - f + f * f / 2) / f**3,

@@ -164,6 +164,21 @@ def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict
     return result
 
 
+def gather(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Gather of whole rows: along the first axis."""
+    rows, places = arrays
+    if attributes.get("axis", 0) not in (0, -rows.ndim) or not rows.size or not places.size:
+        return None
+    if not rows.flags.c_contiguous or places.min() < -len(rows) or places.max() >= len(rows):
+        return None
+    places = np.ascontiguousarray(places, np.int64)
+    result = np.empty((*places.shape, *rows.shape[1:]), np.float32)
+    library.ox_take_rows(
+        len(rows), places.size, rows.size // len(rows), address(places), address(rows), address(result)
+    )
+    return result
+
+
 def index_add(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """IndexAdd."""
     rows, places = arrays
@@ -346,6 +361,7 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Add": (8_000, binary("ox_add")),
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
+    "Gather": (256, gather),
     "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),
     "Gemm": (64, gemm),

@@ -15,6 +15,7 @@ from ox import devices
 from ox.core.operator import OPS, make_tensor
 from ox.devices import compiled
 from ox.dtypes import float64
+from ox.errors import OxError
 from ox.kernels import Library
 from ox.tolerance import compare
 
@@ -154,6 +155,11 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.BatchNormalizationGradient": lambda: [
         ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
     ],
+    "Gather": lambda: [
+        ([f(70, 33), R.integers(-70, 70, (50, 3))], {}),
+        ([f(9, 4, 5), R.integers(0, 9, 500)], {"axis": -3}),
+        ([f(90), R.integers(0, 90, 7)], {"axis": 0}),
+    ],
     "ox.IndexAdd": lambda: [
         ([f(*shape), R.integers(-size, size, shape[0])], {"size": size})
         for shape, size in (((500, 33), 70), ((40, 3, 5), 1000), ((9, 20), 1))
@@ -273,6 +279,12 @@ def test_empty_arrays(library: Library) -> None:
     assert OPS["Softmax"](f(3, 0)).shape == (3, 0)
     assert OPS["MatMul"](f(3, 0), f(0, 4)).array.tolist() == np.zeros((3, 4)).tolist()
     assert OPS["Conv"](f(0, 3, 5, 5), f(2, 3, 3, 3)).shape == (0, 2, 3, 3)
+
+
+def test_places_that_are_none(library: Library) -> None:
+    for place in (70, -71):
+        with pytest.raises(OxError, match="Gather"):
+            OPS["Gather"](f(70, 33), np.array([0, place]))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

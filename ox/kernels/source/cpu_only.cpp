@@ -58,6 +58,10 @@ HOST(ox_lstm_backward, const long long* shape, const float* recurrent, const flo
     ox::lstm_backward(*reinterpret_cast<const ox::Lstm*>(shape), recurrent, first_cell, gates, cells, y_gradient, state_gradient, cell_gradient, slopes, to_state, to_cell);
 } DONE
 
+HOST(ox_take_rows, long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
+    ox::take_rows(size, count, width, places, rows, result);
+} DONE
+
 HOST(ox_index_add, long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
     ox::index_add(size, count, width, places, rows, result);
 } DONE

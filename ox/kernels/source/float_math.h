@@ -1,5 +1,5 @@
 // float functions of both devices. On a GPU they are CUDA's own; on a CPU polynomials without branches, which compilers
-// vectorize. scripts/fit_polynomials.py prints the coefficients; tests/kernels/test_math.py holds the errors (in units
+// vectorize. scripts/fit_polynomials.py prints the coefficients; tests/kernels/test_float_math.py holds the errors (in units
 // of the last place: exp 1, erf 1.5, tanh 2, sigmoid 2.5, log 1) and what NaN, infinities and signed zeros become.
 #pragma once
 
@@ -107,6 +107,21 @@ FUNCTION float ox_log1p(float x) {
 #endif
 
 FUNCTION float ox_sigmoid(float x) { return 1.0f / (1.0f + ox_exp(-x)); }
+
+// The normal distribution function at -a, where a >= 0 and e = exp(-a² / 2), which its slope needs as well.
+FUNCTION float ox_normal_tail(float a, float e) {
+    float t = 1.0f / (1.0f + 0.27f * a);
+    float p = 0.0289154891f;
+    p = p * t - 0.126256302f;
+    p = p * t + 0.169293523f;
+    p = p * t - 0.068623364f;
+    p = p * t + 0.107401051f;
+    p = p * t + 0.072239615f;
+    p = p * t + 0.101759329f;
+    p = p * t + 0.107550487f;
+    p = p * t + 0.107720181f;
+    return t * p * e;
+}
 
 FUNCTION float ox_softplus(float x) {
     float above = x > 0.0f ? x : x == x ? 0.0f : x;

@@ -1,8 +1,16 @@
-// Sums of rows at places that may repeat: the gradient of an embedding.
+// An embedding: rows at places that may repeat, and its gradient, sums of rows at such places.
 #pragma once
 #include "pool.h"
 
 namespace ox {
+
+// result[i] = rows[places[i]] of `width` floats; `size` rows, a negative place counts from the end.
+inline void take_rows(long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
+    parallel(count, ROW_WORK / (width + 1) + 1, [=](long long begin, long long end) {
+        for (long long i = begin; i < end; i++)
+            memcpy(result + i * width, rows + (places[i] < 0 ? places[i] + size : places[i]) * width, width * 4);
+    });
+}
 
 // result[places[i]] += rows[i] of `width` floats, in the order of i, over zeros [size, width]. A negative place counts
 // from the end. Each piece of the result looks through all places, so that no two threads add to one row.

@@ -13,16 +13,22 @@
     }                                                                                                             \
     END
 
-constexpr float SQRT_HALF = 0.70710678f;
 constexpr float SQRT_2_OVER_PI = 0.79788456f;
 constexpr float INVERSE_SQRT_2_PI = 0.39894228f;
 
 FUNCTION float tanh_gelu_argument(float x) { return SQRT_2_OVER_PI * (x + 0.044715f * x * x * x); }
 
+FUNCTION float ox_gelu(float x) {
+    float a = x < 0.0f ? -x : x;
+    float tail = ox_normal_tail(a, ox_exp(-0.5f * a * a));
+    return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
 FUNCTION float gelu_slope(float x) {
-    // where the normal distribution function is 0 or 1, the second term is 0: an infinite x must not meet it
-    float a = x < -15.0f ? -15.0f : x > 15.0f ? 15.0f : x;
-    return 0.5f * (1.0f + ox_erf(a * SQRT_HALF)) + a * INVERSE_SQRT_2_PI * ox_exp(-0.5f * a * a);
+    // where the normal distribution function is 0 or 1, its slope is 0: an infinite x must not meet it
+    float a = x < -15.0f ? 15.0f : x > 15.0f ? 15.0f : x < 0.0f ? -x : x;
+    float e = ox_exp(-0.5f * a * a), tail = ox_normal_tail(a, e), along = a * INVERSE_SQRT_2_PI * e;
+    return x < 0.0f ? tail - along : 1.0f - tail + along;
 }
 
 FUNCTION float tanh_gelu_slope(float x) {
@@ -44,7 +50,7 @@ UNARY(ox_tanh_forward, ox_tanh(x))
 UNARY(ox_sigmoid_forward, ox_sigmoid(x))
 UNARY(ox_softplus_forward, ox_softplus(x))
 UNARY(ox_silu_forward, x / (1.0f + ox_exp(-x)))
-UNARY(ox_gelu_forward, 0.5f * x * (1.0f + ox_erf(x * SQRT_HALF)))
+UNARY(ox_gelu_forward, ox_gelu(x))
 UNARY(ox_tanh_gelu_forward, 0.5f * x * (1.0f + ox_tanh(tanh_gelu_argument(x))))
 
 GRADIENT(ox_relu_backward, y, y <= 0.0f ? 0.0f : g)
