@@ -45,6 +45,10 @@ def conv(transposed: bool = False) -> list[Call]:
         ((2, 6, 13, 12), (6, 1, 3, 3), {"group": 6, "strides": [2, 1]}),
         ((4, 7, 50), (9, 7, 5), {"dilations": [3], "pads": [2, 2]}),
         ((2, 300, 6, 5), (70, 300, 1, 1), {}),
+        ((3, 17, 9, 7), (37, 17, 3, 3), {"pads": [1, 1, 1, 1]}),  # from here on by Winograd's algorithm
+        ((1, 300, 6, 7), (40, 300, 3, 3), {}),
+        ((2, 20, 5, 270), (16, 20, 3, 3), {"pads": [2, 0, 1, 2]}),
+        ((40, 100, 4, 4), (120, 100, 3, 3), {"pads": [1, 1, 1, 1]}),
         ((2, 3, 2, 2), (4, 3, 4, 4), {"pads": [3, 3, 3, 3]}),
     ):
         if transposed and w[2:] != (4, 4):
@@ -61,7 +65,7 @@ def conv(transposed: bool = False) -> list[Call]:
 
 def conv_weights() -> list[Call]:
     calls: list[Call] = []
-    kernels = ([3, 3], [3, 2], [3, 3], [5, 3], [3, 3], [5], [1, 1], [4, 4])
+    kernels = ([3, 3], [3, 2], [3, 3], [5, 3], [3, 3], [5], [1, 1], *[[3, 3]] * 4, [4, 4])
     for (arrays, attributes), kernel in zip(conv()[1::2], kernels, strict=True):
         with devices.forced("numpy"):
             y = OPS["Conv"](*arrays, **attributes).array
@@ -298,6 +302,26 @@ def test_what_is_not_finite_stays_visible(value: float, library: Library) -> Non
         assert np.array_equal(np.isnan(got), np.isnan(expected)), name
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_tiles_of_a_convolution_spread_nothing(value: float, library: Library) -> None:
+    """Winograd's algorithm adds and subtracts neighbours; only what a window reaches may meet what is not finite."""
+    x, w, g = f(2, 16, 9, 8), f(20, 16, 3, 3), f(2, 20, 9, 8)
+    x[1, 5, 4, 3] = g[0, 7, 2, 6] = value
+    pads: dict[str, Any] = {"pads": [1, 1, 1, 1]}
+    settings = {**pads, "dilations": [1, 1], "strides": [1, 1], "kernel_shape": [3, 3]}
+    for name, arrays, attributes in (
+        ("Conv", [x, w], pads),
+        ("ConvTranspose", [g, w], pads),
+        ("ox.ConvWeights", [x, g], settings),
+    ):
+        (got,) = call(name, arrays, attributes)
+        with np.errstate(all="ignore"), devices.forced("numpy"):
+            (expected,) = call(name, arrays, attributes)
+        assert np.array_equal(np.isnan(got), np.isnan(expected)), name
+        assert np.array_equal(np.isinf(got), np.isinf(expected)), name
+        assert np.isfinite(got).mean() > 0.5, name
+
+
 def test_a_row_that_may_go_nowhere(library: Library) -> None:
     allowed = np.ones((4, 6), bool)
     allowed[2] = False
@@ -331,7 +355,7 @@ def test_without_memory_there_is_an_error_and_the_process_goes_on(library: Libra
         "import resource, numpy as np, ox\n"
         "from ox.core.operator import OPS\n"
         "x, g = (np.ones((16, 64, 256, 256), np.float32) for _ in range(2))\n"
-        "settings = {'kernel_shape': [3, 3], 'pads': [1] * 4, 'strides': [1, 1], 'dilations': [1, 1]}\n"
+        "settings = {'kernel_shape': [5, 5], 'pads': [2] * 4, 'strides': [1, 1], 'dilations': [1, 1]}\n"
         "OPS['ox.ConvWeights'](x[:1, :2, :8, :8].copy(), g[:1, :2, :8, :8].copy(), **settings)\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20),) * 2)\n"
@@ -343,4 +367,4 @@ def test_without_memory_there_is_an_error_and_the_process_goes_on(library: Libra
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["no memory", "(2, 2, 3, 3)"]
+    assert done.stdout.splitlines() == ["no memory", "(2, 2, 5, 5)"]

@@ -8,17 +8,17 @@ static const ox::Convolution& convolution(const long long* shape) { return *rein
 
 HOST(ox_conv_forward, const long long* shape, const float* images, const float* weights, const float* bias, float* output) {
     const ox::Convolution& s = convolution(shape);
-    (s.inputs == 1 && s.groups > 1 ? ox::depthwise_forward : ox::convolution_forward)(s, images, weights, bias, output);
+    (ox::winograd_fits(s) ? ox::winograd_forward : s.inputs == 1 && s.groups > 1 ? ox::depthwise_forward : ox::convolution_forward)(s, images, weights, bias, output);
 } DONE
 
 HOST(ox_conv_backward_images, const long long* shape, const float* gradient, const float* weights, const float* bias, float* result) {
     const ox::Convolution& s = convolution(shape);
-    (s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_images : ox::convolution_backward_images)(s, gradient, weights, bias, result);
+    (ox::winograd_fits(s) ? ox::winograd_backward_images : s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_images : ox::convolution_backward_images)(s, gradient, weights, bias, result);
 } DONE
 
 HOST(ox_conv_backward_weights, const long long* shape, const float* gradient, const float* images, float* result) {
     const ox::Convolution& s = convolution(shape);
-    (s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_weights : ox::convolution_backward_weights)(s, gradient, images, result);
+    (ox::winograd_fits(s) ? ox::winograd_backward_weights : s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_weights : ox::convolution_backward_weights)(s, gradient, images, result);
 } DONE
 
 // result (rows, columns) = a (rows, depth) b (depth, columns), plus a bias for each column or nothing (0); steps in floats

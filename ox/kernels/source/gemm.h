@@ -45,8 +45,7 @@ class Scratch {
 
 // result (TILE_ROWS by TILE_COLUMNS, rows `stride` apart) = or += a (TILE_ROWS by depth) and b (depth by TILE_COLUMNS);
 // the steps of `a` are those of a packed panel, or of rows or columns that are read as they lie.
-template <long long ROW_STEP = 1, long long DEPTH_STEP = TILE_ROWS>
-inline void tile(long long depth, const float* a, const float* b, float* result, long long stride, bool add) {
+inline __attribute__((always_inline)) void tile_of_steps(long long depth, const float* a, long long row_step, long long depth_step, const float* b, float* result, long long stride, bool add) {
     Vector sums[TILE_ROWS][TILE_VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < TILE_ROWS; i++)
@@ -59,8 +58,8 @@ inline void tile(long long depth, const float* a, const float* b, float* result,
 #pragma GCC unroll 16
         for (int i = 0; i < TILE_ROWS; i++)
 #pragma GCC unroll 4
-            for (int j = 0; j < TILE_VECTORS; j++) sums[i][j] += a[i * ROW_STEP] * columns[j];
-        a += DEPTH_STEP;
+            for (int j = 0; j < TILE_VECTORS; j++) sums[i][j] += a[i * row_step] * columns[j];
+        a += depth_step;
         b += TILE_COLUMNS;
     }
 #pragma GCC unroll 16
@@ -70,6 +69,12 @@ inline void tile(long long depth, const float* a, const float* b, float* result,
             Vector* to = (Vector*)(result + i * stride + j * LANES);
             *to = add ? *to + sums[i][j] : sums[i][j];
         }
+}
+
+// The same with steps that are known to the compiler.
+template <long long ROW_STEP = 1, long long DEPTH_STEP = TILE_ROWS>
+inline void tile(long long depth, const float* a, const float* b, float* result, long long stride, bool add) {
+    tile_of_steps(depth, a, ROW_STEP, DEPTH_STEP, b, result, stride, add);
 }
 
 // All tiles of one block: `a` holds panels of rows, `panels` panels of columns lie in `b`. A panel of columns stays in

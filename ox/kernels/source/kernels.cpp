@@ -11,6 +11,7 @@
 #include "optimizer.cu"
 
 #include "depthwise.h"
+#include "winograd.h"
 #include "attention.h"
 #include "lstm.h"
 #include "pooling.h"
