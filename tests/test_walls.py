@@ -101,10 +101,10 @@ BY_NAME = {
 }
 NOWHERE: frozenset[str] = frozenset()
 FOREIGN = {
-    "onnx": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},
-    "onnxruntime": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},
+    "onnx": {"ox.export", "ox.serve.runtime", "ox.graph", "ox.devices"},
+    "onnxruntime": {"ox.export", "ox.devices"},
     "cupy": {"ox.devices", "ox.distributed.nccl"},
-    "cupyx": {"ox.devices", "ox.distributed.nccl"},
+    "cupyx": {"ox.distributed.nccl"},
     "mpi4py": {"ox.distributed.mpi"},
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
@@ -301,15 +301,17 @@ def test_serve_starts_small() -> None:
 
 @pytest.mark.parametrize("library", FOREIGN)
 def test_foreign_libraries_stay_in_their_rooms(library: str) -> None:
-    wrong = []
+    wrong, used = [], set()
     for path, each in all_imports():
         if each.module.split(".")[0] != library:
             continue
         module = module_of(path)
-        at_home = any(module == home or module.startswith(home + ".") for home in FOREIGN[library])
+        at_home = {home for home in FOREIGN[library] if module == home or module.startswith(home + ".")}
+        used |= at_home
         if not at_home or (room(module) == "ox.devices" and not each.lazy):
             wrong.append(str(each))
     assert not wrong, "\n".join(wrong)
+    assert used == FOREIGN[library], f"no longer imported in {FOREIGN[library] - used}"
 
 
 @cache
