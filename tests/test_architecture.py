@@ -7,13 +7,13 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
+from test_walls import FLOORS, GROUND, Import, all_imports, module_of, reason, room
 
 import ox
 from ox import nn
@@ -30,20 +30,6 @@ PACKAGES = {
 
 
 # ---- the tree and its floors
-
-
-@cache
-def walls() -> dict[str, Any]:
-    """FLOORS and GROUND of tests/test_walls.py."""
-    tree = ast.parse((ROOT / "tests" / "test_walls.py").read_text())
-    targets = {
-        target.id: statement.value
-        for statement in tree.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
-        for target in ([statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets)
-        if isinstance(target, ast.Name)
-    }
-    return {name: ast.literal_eval(targets[name]) for name in ("FLOORS", "GROUND")}
 
 
 def section(title: str, level: int = 2) -> str:
@@ -63,9 +49,8 @@ def rows() -> list[list[str]]:
 def test_the_floors_are_those_of_the_walls() -> None:
     """tests/test_walls.py enforces FLOORS."""
     said = {name: int(floor) for names, floor, _ in rows() for name in re.findall(r"`([\w.]+)`", names)}
-    floors = dict(walls()["FLOORS"])
-    ground = floors.pop("ox.ground")
-    floors |= {f"ox.{name}": ground for name in walls()["GROUND"]}
+    floors = {name: floor for name, floor in FLOORS.items() if name != "ox.ground"}
+    floors |= {f"ox.{name}": FLOORS["ox.ground"] for name in GROUND}
     wrong = {
         name: (said.get(name), floors.get(name)) for name in {*said, *floors} if said.get(name) != floors.get(name)
     }
@@ -77,7 +62,7 @@ def is_module(name: str) -> bool:
 
 
 def test_every_floor_is_one_of_something() -> None:
-    names = {*walls()["FLOORS"], *(f"ox.{name}" for name in walls()["GROUND"])} - {"ox.ground", "ox_cli", "ox_models"}
+    names = {*FLOORS, *(f"ox.{name}" for name in GROUND)} - {"ox.ground", "ox_cli", "ox_models"}
     there = {f"ox.{path.stem}" for path in (ROOT / "ox").iterdir() if path.suffix == ".py" or path in PACKAGES}
     assert names == there - {"ox.__init__"}
 
@@ -240,47 +225,70 @@ def test_a_package_says_what_lives_there(folder: Path) -> None:
     assert re.match(r".*\w{3}", text), f"{name}/__init__.py begins with a docstring: what lives here"
     if name not in READ_IN_HELP:
         assert len(text.splitlines()) <= 3, f"the docstring of {name} has at most three lines"
-        assert re.search(r"\b[Ii]mport", text), f"the docstring of {name} says what it imports, or who imports it"
+        assert claims(text), f"the docstring of {name} says what it imports, or who imports it"
 
 
 def test_the_list_of_packages_read_in_help_is_current() -> None:
     assert not READ_IN_HELP - set(PACKAGES.values())
 
 
-IMPORT = re.compile(r"^ *from (ox[\w.]*) import (?:\(([^)]*)\)|([^\n#]*))", re.M)
-FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?: +[^\n]*)?\n)+", re.M)
-
-
-@cache
-def arrows() -> set[tuple[str, str]]:
-    """The modules that packages import from others: ("ox.export", "ox.graph.ir"). Imports for types do not count."""
-    found = set()
-    for folder, package in PACKAGES.items():
-        for path in folder.glob("*.py"):
-            for module, several, one in IMPORT.findall(FOR_TYPES.sub("", path.read_text())):
-                for name in re.findall(r"(\w+)(?: as \w+)?", several or one):
-                    inner = f"{module}.{name}"
-                    target = inner if is_module(inner) or (ROOT / inner.replace(".", "/")).is_dir() else module
-                    if target in PACKAGES.values() or target.count(".") > 1:
-                        found.add((package, target))
-    return found - {("ox", "ox")}
-
-
 NAMES = r"\box(?:_\w+)?(?:\.\w+)+|\box_\w+"
+LISTED = r"[\w.]+(?:(?:,| and| or) [\w.]+)*"
+CLAIMS = {
+    "only": rf"Imports ({LISTED}) only",
+    "below": rf"Imports (?:({LISTED}) and )?floors below(?:,.*)?",
+    "annotations": rf"({LISTED}) for annotations",
+    "nothing": rf"(?:.* imports )?nothing of ({LISTED})",
+    "by": rf"[Ii]mported by ({LISTED}) only",
+}
 
 
 def inside(name: str, packages: list[str]) -> bool:
     return any(name == each or name.startswith(each + ".") for each in packages)
 
 
-@pytest.mark.parametrize("folder", [each for each in PACKAGES if PACKAGES[each] not in READ_IN_HELP], ids=PACKAGES.get)
+def claims(text: str) -> list[tuple[str, str, list[str]]]:
+    """What a docstring says of imports, by clause: the kind, the clause, and the packages that it names."""
+    found = []
+    for clause in re.split(r"[.:;](?:\s|$)", " ".join(text.split())):
+        said = [(kind, match[1] or "") for kind, form in CLAIMS.items() if (match := re.fullmatch(form, clause))]
+        found += [(kind, clause, re.findall(NAMES, names)) for kind, names in said]
+        known = said or not re.match(r"[Ii]mport(s|ed by)\b|.*(\bnothing of|floors below|for annotations)\b", clause)
+        assert known, f"no test knows the form of '{clause}'"
+    return found
+
+
+def is_below(here: str, each: Import) -> bool:
+    """Whether an import of module `here` goes to a lower floor, or stands on a list of tests/test_walls.py."""
+    there = room(each.module)
+    return there == "ox" or FLOORS[str(there)] < FLOORS[str(room(here))] or reason(here, each) is not None
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=PACKAGES.get)
 def test_what_a_docstring_says_of_imports_is_true(folder: Path) -> None:
-    """What "Imports A and B only" and "Imported by C only" say; modules such as ox.errors do not count."""
-    text, name = " ".join(docstring(folder).split()), PACKAGES[folder]
-    others = [(here, there) for here, there in arrows() if inside(here, [name]) != inside(there, [name])]
-    for said in re.findall(r"Imports ([^.]*(?:\.\w[^.]*)*?) only", text):
-        wrong = {there for here, there in others if inside(here, [name]) and not inside(there, re.findall(NAMES, said))}
-        assert not wrong, f"{name} imports {sorted(wrong)}, too"
-    for said in re.findall(r"[Ii]mported by ([^.]*(?:\.\w[^.]*)*?) only", text):
-        wrong = {here for here, there in others if inside(there, [name]) and not inside(here, re.findall(NAMES, said))}
-        assert not wrong, f"{sorted(wrong)} import {name}, too"
+    """Modules of floor 0 count only where the docstring names one of them."""
+    said = claims(docstring(folder))
+    for_types = [name for kind, _, names in said if kind == "annotations" for name in names]
+    for kind, clause, names in said:
+        before = clause.partition("nothing of")[0] if kind == "nothing" else ""
+        subject = re.findall(NAMES, before) or [PACKAGES[folder]]
+        ours = [(module_of(path), each) for path, each in all_imports(types=True) if room(each.module) is not None]
+        out = [(here, each) for here, each in ours if inside(here, subject) and not inside(each.module, subject)]
+        if kind == "by":
+            wrong = {here for here, each in ours if inside(each.module, subject) and not inside(here, subject + names)}
+        elif kind == "nothing":
+            assert names, f"'{clause}' names no package"
+            wrong = {each.module for _, each in out if inside(each.module, names)}
+        elif kind == "annotations":
+            wrong = {name for name in names if not any(each.types and inside(each.module, [name]) for _, each in out)}
+        else:
+            ground = any(room(name) == "ox.ground" for name in names)
+            wrong = {
+                each.module
+                for here, each in out
+                if not inside(each.module, names)
+                and not (each.types and inside(each.module, for_types))
+                and not (room(each.module) == "ox.ground" and not ground)
+                and not (kind == "below" and is_below(here, each))
+            }
+        assert not wrong, f"{PACKAGES[folder]} says '{clause}', but see {sorted(wrong)}"

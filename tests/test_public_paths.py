@@ -1,8 +1,10 @@
-"""Paths that users type stay importable: modules under PyTorch's paths, and every name that a page of docs spells."""
+"""Paths stay importable: modules under PyTorch's paths, and every name that a page of docs or a docstring spells."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,10 +46,10 @@ MODULES = re.findall(
     """,
 )
 
-# Spelled like a path, but something else: a file, fields of a file's metadata, attributes of a trace, a class of old.
+# Spelled like a path, but something else: a file, fields of metadata or of a trace, an example, a class of old.
 OTHER = {
     *("ox.toml", "ox.buffers", "ox.contract", "ox.golden", "ox.precision", "ox.recipe", "ox.run"),
-    *("ox.model", "ox.rows", "ox.batch.rows", "ox.request.id", "ox.serve.Options", "ox.train.Options"),
+    *("ox.Square", "ox.model", "ox.rows", "ox.batch.rows", "ox.request.id", "ox.serve.Options", "ox.train.Options"),
 }
 
 
@@ -65,10 +67,22 @@ def resolve(path: str) -> Any:
 
 def spelled(text: str) -> set[str]:
     """The dotted paths of a page, and the names of its `from ... import` lines."""
-    paths = set(re.findall(r"(?<![\w./-])(?:ox|ox_models)(?:\.[A-Za-z_]\w*)+", text))
+    paths = set(re.findall(r"(?<![\w./-])(?:ox|ox_cli|ox_models)(?:\.[A-Za-z_]\w*)+", text))
     for module, names in re.findall(r"from (ox[\w.]*) import ([\w, ]+)", text):
         paths |= {f"{module}.{name.split()[0]}" for name in names.split(",") if name.strip()}
     return paths
+
+
+def unresolved(text: str) -> list[str]:
+    missing = []
+    for path in sorted(spelled(text)):
+        if path in OTHER or path in OPS:
+            continue
+        try:
+            resolve(path)
+        except (ModuleNotFoundError, AttributeError) as problem:
+            missing.append(f"{path}: {problem}")
+    return missing
 
 
 @pytest.mark.parametrize("path", MODULES)
@@ -78,17 +92,25 @@ def test_a_module_of_pytorch_has_its_path(path: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_of_a_page_resolves(page: Path) -> None:
-    missing = []
     text = page.read_text()
     if page.name == "CONTRIBUTING.md":  # its code adds what is not there yet; tests/test_contributing.py runs it
         text = re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
-    for path in sorted(spelled(text)):
-        if path in OTHER or path in OPS:
-            continue
-        try:
-            resolve(path)
-        except (ModuleNotFoundError, AttributeError) as problem:
-            missing.append(f"{path}: {problem}")
+    assert not unresolved(text)
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+@pytest.mark.parametrize("folder", ["ox", "cli/ox_cli", "models/ox_models"])
+def test_every_path_of_a_docstring_resolves(folder: str) -> None:
+    missing = {
+        str(path.relative_to(ROOT)): problems
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if (problems := unresolved("\n\n".join(docstrings(path))))
+    }
     assert not missing
 
 

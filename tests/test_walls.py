@@ -79,6 +79,13 @@ UPWARD = {
     ("ox.tensors.methods.linalg", "ox.linalg.solvers"): "methods such as `Tensor.cholesky`",
     ("ox.tensors.methods.linalg", "ox.signal.stft"): "`Tensor.stft`",
 }
+# Imports for annotations that go up, by module or room and module, and why.
+UPWARD_TYPES = {
+    ("ox.func.modules", "ox.nn.base.module"): "`functional_call` takes a module, and ox.nn imports ox.func",
+    ("ox.functions", "ox.tensors.tensor"): "functions return the tensors of users, whose methods call the functions",
+    ("ox.random", "ox.tensors.tensor"): "`rand` and others return the tensors of users, whose methods use them",
+    ("ox.tensors.methods.sparse", "ox.sparse.tensor"): "`Tensor.to_sparse` returns a class of a package above",
+}
 # Files that import modules by a name in a string, and why.
 BY_NAME = {
     "cli/ox_cli/main.py": "a command's module is imported when the command runs",
@@ -94,10 +101,10 @@ BY_NAME = {
 }
 NOWHERE: frozenset[str] = frozenset()
 FOREIGN = {
-    "onnx": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},
-    "onnxruntime": {"ox.export", "ox.serve", "ox.graph", "ox.devices"},
+    "onnx": {"ox.export", "ox.serve.runtime", "ox.graph", "ox.devices"},
+    "onnxruntime": {"ox.export", "ox.devices"},
     "cupy": {"ox.devices", "ox.distributed.nccl"},
-    "cupyx": {"ox.devices", "ox.distributed.nccl"},
+    "cupyx": {"ox.distributed.nccl"},
     "mpi4py": {"ox.distributed.mpi"},
     "einops": {"ox.einops"},
     "pyarrow": {"ox.data.datasets"},
@@ -116,6 +123,7 @@ class Import:
     line: int
     module: str
     lazy: bool  # inside a function
+    types: bool  # for annotations alone: it never runs
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} imports {self.module}"
@@ -123,7 +131,7 @@ class Import:
 
 def sources() -> list[Path]:
     folders = (ROOT / "ox", ROOT / "cli" / "ox_cli", ROOT / "models" / "ox_models")
-    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return sorted(path for folder in folders for ending in ("py", "pyi") for path in folder.rglob(f"*.{ending}"))
 
 
 def module_of(path: Path) -> str:
@@ -154,21 +162,32 @@ def room(module: str) -> str | None:
     return f"ox.{name}"
 
 
-def imports(path: Path, types: bool = False) -> list[Import]:
-    """Every import that can run; those under `if TYPE_CHECKING:` cannot, and come with `types` alone."""
-    found: list[Import] = []
-    file = str(path.relative_to(ROOT))
-    package = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
+def is_type_checking(test: ast.expr) -> bool:
+    """`TYPE_CHECKING` or `typing.TYPE_CHECKING`. Under any other condition, an import counts as one that can run."""
+    return ast.unparse(test).split(".")[-1] == "TYPE_CHECKING" and isinstance(test, ast.Name | ast.Attribute)
 
-    def visit(node: ast.AST, lazy: bool) -> None:
+
+def imports_of(text: str, file: str, package: str) -> list[Import]:
+    """Every import of a module of this package, also those for annotations alone."""
+    found: list[Import] = []
+
+    def visit(node: ast.AST, lazy: bool, types: bool) -> None:
         if isinstance(node, ast.expr):  # no import is in there
             return
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for child in [*node.orelse, *(node.body if types else [])]:
-                visit(child, lazy)
+        if isinstance(node, ast.If):
+            test, body, orelse = node.test, node.body, node.orelse
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test, body, orelse = test.operand, orelse, body
+            for child in body:
+                visit(child, lazy, types or is_type_checking(test))
+            for child in orelse:
+                visit(child, lazy, types)
             return
         if isinstance(node, ast.Import):
-            found.extend(Import(file, node.lineno, alias.name, lazy) for alias in node.names)
+            found.extend(Import(file, node.lineno, alias.name, lazy, types) for alias in node.names)
+            # `import ox.nn` gives the name `ox`: the façade
+            tops = [alias.name.split(".")[0] for alias in node.names if "." in alias.name and not alias.asname]
+            found.extend(Import(file, node.lineno, top, lazy, types) for top in tops if top == "ox")
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
@@ -177,23 +196,40 @@ def imports(path: Path, types: bool = False) -> list[Import]:
             # `from ox import ops` names the module ox.ops; `from ox import Tensor` names the façade
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
-                found.append(Import(file, node.lineno, inner if inner in all_modules() else base, lazy))
+                found.append(Import(file, node.lineno, inner if inner in all_modules() else base, lazy, types))
         lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for child in ast.iter_child_nodes(node):
-            visit(child, lazy)
+            visit(child, lazy, types)
 
-    visit(ast.parse(path.read_text()), False)
+    visit(ast.parse(text), False, False)
     return found
 
 
 @cache
-def all_imports() -> list[tuple[Path, Import]]:
-    return [(path, each) for path in sources() for each in imports(path)]
+def imports(path: Path) -> list[Import]:
+    package = module_of(path) if path.stem == "__init__" else module_of(path).rpartition(".")[0]
+    return imports_of(path.read_text(), str(path.relative_to(ROOT)), package)
+
+
+@cache
+def all_imports(types: bool = False) -> list[tuple[Path, Import]]:
+    """The imports that can run; with `types` also those for annotations."""
+    return [(path, each) for path in sources() for each in imports(path) if types or not each.types]
+
+
+def reason(here: str, each: Import) -> tuple[str, str] | None:
+    """The entry of a list that lets an import of module `here` go up."""
+    if each.types:
+        keys, entries = [(here, each.module), (str(room(here)), each.module)], UPWARD_TYPES
+    else:
+        keys, entries = [(here, each.module)] if each.lazy else [], UPWARD
+    return next((key for key in keys if key in entries), None)
 
 
 def test_imports_only_go_down() -> None:
-    wrong = []
-    for path, each in all_imports():
+    """Also those for annotations."""
+    wrong, used = [], set()
+    for path, each in all_imports(types=True):
         here, there = room(module_of(path)), room(each.module)
         if there is None or here == there:
             continue
@@ -208,24 +244,36 @@ def test_imports_only_go_down() -> None:
             continue
         assert here in FLOORS, f"{here} has no floor: give it one in this test and in the design"
         assert there in FLOORS, f"{there} has no floor: give it one in this test and in the design"
-        if FLOORS[there] >= FLOORS[here] and not (each.lazy and (module_of(path), each.module) in UPWARD):
-            wrong.append(str(each))
+        if FLOORS[there] >= FLOORS[here]:
+            entry = reason(module_of(path), each)
+            if entry is None:
+                wrong.append(str(each))
+            used.add(entry)
     assert not wrong, "\n".join(wrong)
-    pairs = {(module_of(path), each.module) for path, each in all_imports()}
-    assert set(UPWARD) <= pairs, "UPWARD names imports that are gone"
+    gone = {*UPWARD, *UPWARD_TYPES} - used
+    assert not gone, f"UPWARD or UPWARD_TYPES names imports that are gone: {gone}"
 
 
-@pytest.mark.parametrize("low", ["ox.ground", "ox.devices", "ox.core", "ox.ops", "ox.amp"])
-def test_annotations_of_the_lower_floors_need_nothing_above(low: str) -> None:
-    """Not even under `if TYPE_CHECKING:`."""
-    wrong = []
-    for path in sources():
-        if room(module_of(path)) == low:
-            for each in imports(path, types=True):
-                there = room(each.module)
-                if there == "ox" or (there not in (None, low) and FLOORS[str(there)] >= FLOORS[low]):
-                    wrong.append(str(each))
-    assert not wrong, "\n".join(wrong)
+FORMS = {
+    "import ox.train as t": [("ox.train", False)],
+    "import ox.train": [("ox.train", False), ("ox", False)],
+    "if TYPE_CHECKING: from ox.train import Trainer": [("ox.train", True)],
+    "if typing.TYPE_CHECKING: from ox import train": [("ox.train", True)],
+    "if not TYPE_CHECKING: import ox.nn as n\nelse: from ..jit import script": [("ox.jit", True), ("ox.nn", False)],
+    "if x: pass\nelif TYPE_CHECKING: import ox.nn as n\nelse: import ox.jit as j": [("ox.nn", True), ("ox.jit", False)],
+    "if TYPE_CHECKING or x: import ox.nn as n": [("ox.nn", False)],
+    "if False: import ox.nn as n": [("ox.nn", False)],
+    "class A:\n  if TYPE_CHECKING: import ox.nn as n": [("ox.nn", True)],
+    "try: import ox.nn as n\nexcept E: import ox.jit as j": [("ox.nn", False), ("ox.jit", False)],
+}
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_imports_of_all_forms_are_seen(text: str) -> None:
+    """Those that run, those for annotations alone (True), and those inside functions."""
+    assert [(each.module, each.types) for each in imports_of(text, "page.py", "ox.serve")] == FORMS[text]
+    inside = "def f():\n" + "".join(f"  {line}\n" for line in text.splitlines())
+    assert all(each.lazy for each in imports_of(inside, "page.py", "ox.serve"))
 
 
 def test_modules_are_imported_by_name_in_few_files() -> None:
@@ -253,15 +301,17 @@ def test_serve_starts_small() -> None:
 
 @pytest.mark.parametrize("library", FOREIGN)
 def test_foreign_libraries_stay_in_their_rooms(library: str) -> None:
-    wrong = []
+    wrong, used = [], set()
     for path, each in all_imports():
         if each.module.split(".")[0] != library:
             continue
         module = module_of(path)
-        at_home = any(module == home or module.startswith(home + ".") for home in FOREIGN[library])
+        at_home = {home for home in FOREIGN[library] if module == home or module.startswith(home + ".")}
+        used |= at_home
         if not at_home or (room(module) == "ox.devices" and not each.lazy):
             wrong.append(str(each))
     assert not wrong, "\n".join(wrong)
+    assert used == FOREIGN[library], f"no longer imported in {FOREIGN[library] - used}"
 
 
 @cache
@@ -271,7 +321,7 @@ def graph(lazy: bool, types: bool = False) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in sources():
         here = module_of(path)
-        each = {each.module for each in imports(path, types) if lazy or not each.lazy}
+        each = {each.module for each in imports(path) if (lazy or not each.lazy) and (types or not each.types)}
         found[here] = (each & all_modules()) - {here}
     return found
 

@@ -1,4 +1,4 @@
 """The command `ox`: one module per subcommand, which parses arguments, calls ox and prints.
 
-Imports everything below inside functions, so that `ox --help` is quick. No package of ox imports it.
+Imports floors below; the module of a command is imported when it runs, so that `ox --help` is quick.
 """

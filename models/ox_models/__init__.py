@@ -1,4 +1,4 @@
 """Recipes that come with ox, one module each, and their data: `ox train NAME`.
 
-Imports the public packages of ox, as a user's recipe file would.
+Imports floors below, by the paths that a user's recipe file would use.
 """

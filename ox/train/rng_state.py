@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-import ox.random
+from ox import random as ox_random
 
 
 def seed(number: int) -> None:
     """Seeds all three."""
-    ox.random.manual_seed(number)
+    ox_random.manual_seed(number)
     random.seed(number)
     np.random.seed(number % 2**32)
 
@@ -23,7 +23,7 @@ def get_state() -> dict[str, Any]:
     """The states of all three, in a form that `ox.save` accepts."""
     name, keys, *rest = np.random.get_state()
     return {
-        "default": ox.random.get_state(),
+        "default": ox_random.get_state(),
         "numpy": [name, keys, *rest],
         "python": list(random.getstate()),
     }
@@ -31,7 +31,7 @@ def get_state() -> dict[str, Any]:
 
 def set_state(state: dict[str, Any]) -> None:
     """Restores what `get_state` returned."""
-    ox.random.set_state(state["default"])
+    ox_random.set_state(state["default"])
     np.random.set_state(tuple(state["numpy"]))
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))

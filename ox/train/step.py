@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import ox.random
+from ox import random
 from ox.core.tensor import is_tensor
 from ox.errors import DistributedError, RecipeError, TrainError
 from ox.train.batch import batch_size, target_of
@@ -99,13 +99,13 @@ class Step:
 
     def _forward(self, batch: Batch, back: int, checked: bool) -> tuple[Any, float, Any]:
         """Loss, its value and outputs of a training batch."""
-        before = ox.random.get_state()
+        before = random.get_state()
         loss, outputs = self._cast_loss(self.trainer.network, batch)
         value = float(loss)
         if self.trainer.progress.step == 0:
             self._check_labels(outputs, target_of(batch))
         if checked and not np.isfinite(value):
-            ox.random.set_state(before)
+            random.set_state(before)
             when = f"step {self.trainer.progress.step + 1}"
             raise diagnose(
                 self.trainer.model,

@@ -1,4 +1,4 @@
 """From requests to batches and back: queues, batches, padding, sequences.
 
-Imports ox.serve, ox.graph.contract and ox.devices only; nothing of transports.
+Imports ox.serve, ox.graph.contract and ox.devices only; nothing of ox.serve.transport.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ox.random
 from ox.autograd import no_grad
 from ox.errors import OxError, RecipeError
+from ox.random import Generator
 from ox.train.batch import map_tensors, tensors
 from ox.train.batches import TrainBatches
 from ox.train.loss import training_loss
@@ -91,7 +91,7 @@ def augment(recipe: Recipe) -> Callable[..., Any] | None:
     if own is None:
         return None
 
-    def augmented(batch: Any, generator: ox.random.Generator) -> Any:
+    def augmented(batch: Any, generator: Generator) -> Any:
         made = own(batch, generator)
         return recipe.check_result("augment", made, bool(tensors(made)), "a batch, the tensors that it was given")
 
@@ -112,7 +112,7 @@ def shape_lazy(recipe: Recipe, model: Any, data: Data, device: str) -> None:
             batch = recipe.batch(2, data, train=True)
             batch = tuple(batch) if type(batch) is list else batch
             own = augment(recipe)
-            batch = batch if own is None else own(batch, ox.random.Generator(0))
+            batch = batch if own is None else own(batch, Generator(0))
             training_loss(recipe, model, map_tensors(lambda x: x.to(device), batch))
     except Exception:
         pass  # the first step raises the error, with the sample at fault

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from ox.serve import ModelConfig, Server
 from ox.serve.telemetry.access_log import AccessLog
-from ox.serve.telemetry.logs import Log
+from ox.serve.telemetry.logs import LOGGER, Log
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -101,6 +102,24 @@ def test_an_error_of_ours_is_logged_with_its_stack_and_told_without(
 def test_without_a_log_there_are_no_ids(server: Server, client: Any) -> None:
     _, headers, _ = client.ask("GET", "/v2", headers={"x-request-id": "mine"})
     assert "x-request-id" not in headers
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """The logger of all servers of this process, at a level that none of them sets; at the end as it was."""
+    before = LOGGER.level
+    LOGGER.setLevel(17)
+    yield LOGGER
+    LOGGER.setLevel(before)
+
+
+def test_without_a_log_the_logger_stays_as_it_is(mlp: Path, connect: Any, logger: logging.Logger) -> None:
+    """A program that runs a server in a thread has its own settings."""
+    before = logger.propagate, list(logger.handlers), list(logger.filters)
+    with Server([mlp], options=ModelConfig(device="cpu", instances=1)) as server, connect(server) as client:
+        assert client.ask("GET", "/v2")[0] == 200
+        assert logger.level == 17 and (logger.propagate, logger.handlers, logger.filters) == before
+    assert logger.level == 17 and (logger.propagate, logger.handlers, logger.filters) == before
 
 
 def test_equal_requests_have_different_ids(logged: tuple[Server, Path], connect: Any) -> None:

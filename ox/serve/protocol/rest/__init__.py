@@ -1,4 +1,4 @@
 """The Open Inference Protocol V2 over HTTP: paths, JSON, binary tensors.
 
-Imports ox.serve and ox.graph.contract only; nothing of gRPC.
+Imports ox.serve and ox.graph.contract only; nothing of ox.serve.protocol.grpc.
 """

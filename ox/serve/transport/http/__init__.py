@@ -1,6 +1,6 @@
 """HTTP/1.1: from bytes of a socket to exchanges and back.
 
-Imports ox.serve.transport, ox.serve.config and ox.serve.response_memory only: nothing of inference.
+Imports ox.serve.transport, ox.serve.config and ox.serve.response_memory only; ox.serve.telemetry for annotations.
 """
 
 from __future__ import annotations

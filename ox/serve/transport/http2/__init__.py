@@ -1,6 +1,6 @@
 """HTTP/2: from bytes of a socket to streams and back.
 
-Imports ox.serve.transport, ox.serve.config and ox.serve.response_memory only: nothing of inference or gRPC.
+Imports ox.serve.transport, ox.serve.config and ox.serve.response_memory only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The message classes of the gRPC services by full name: `message("inference.ModelConfig")`.
 
-Imports protobuf only, no package of ox.
+Imports protobuf only: no package of ox.
 """
 
 # It loads the compiled .proto files of this folder (`make proto`) into a separate descriptor pool: a client library in
