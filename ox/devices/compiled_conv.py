@@ -160,7 +160,9 @@ def max_pool_gradient(library: Library, arrays: list[Any], attributes: dict[str,
     """MaxPoolGradient."""
     g, places = arrays
     shape = tuple(attributes["shape"])
-    if not (g.flags.c_contiguous and places.flags.c_contiguous and g.size and g.shape == places.shape):
+    if places.dtype != np.int64 or not (g.flags.c_contiguous and places.flags.c_contiguous):
+        return None
+    if not g.size or g.shape != places.shape:
         return None
     result = np.empty(shape, np.float32)
     library.ox_max_pool_backward(
