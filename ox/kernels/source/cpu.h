@@ -29,10 +29,11 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
     extern "C" void name(long long count, __VA_ARGS__) {                                       \
         ox::parallel(count, ox::rows_of_block(width), [=](long long ox_begin, long long ox_end) { \
             for (long long r = ox_begin; r < ox_end; r++)
-// A loop over a row's columns, and sums and maxima over them.
+// A loop over a row's columns, and sums and maxima over them. Their closures hold copies: through references compilers
+// take a pointer for another one in each turn, and gather.
 #define COLUMNS(c, n) _Pragma("omp simd") for (long long c = 0; c < (n); c++)
-#define SUM(c, n, expression) ox_sum(n, [&](long long c) { return expression; })
-#define MAX(c, n, expression) ox_max(n, [&](long long c) { return expression; })
+#define SUM(c, n, expression) ox_sum(n, [=](long long c) { return expression; })
+#define MAX(c, n, expression) ox_max(n, [=](long long c) { return expression; })
 
 template <class F> FUNCTION float ox_sum(long long n, const F& f) {
     float sum = 0.0f;

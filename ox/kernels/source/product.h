@@ -92,10 +92,70 @@ inline void product_of_few_rows(long long rows, long long depth, long long colum
     });
 }
 
+// A slab's part of a block: panels of rows in `a`, of columns in `b`. Tiles at the border are written by way of a copy.
+inline void block_at_border(long long rows, long long columns, long long depth, const float* a, const float* b, float* result, long long step, bool add) {
+    for (long long c = 0; c < columns; c += TILE_COLUMNS)
+        for (long long r = 0; r < rows; r += TILE_ROWS) {
+            float* to = result + r * step + c;
+            if (rows - r >= TILE_ROWS && columns - c >= TILE_COLUMNS) {
+                tile(depth, a + r * depth, b + c * depth, to, step, add);
+                continue;
+            }
+            float sums[TILE_ROWS * TILE_COLUMNS];
+            tile(depth, a + r * depth, b + c * depth, sums, TILE_COLUMNS, false);
+            for (long long i = 0; i < TILE_ROWS && r + i < rows; i++)
+                for (long long j = 0; j < TILE_COLUMNS && c + j < columns; j++)
+                    to[i * step + j] = sums[i * TILE_COLUMNS + j] + (add ? to[i * step + j] : 0.0f);
+        }
+}
+
+constexpr long long ROWS_TURNED = 128;  // so many rows at most make it worth not to pack a large second factor
+
+// A product of some rows with a matrix whose columns lie contiguous: the matrix is read as it lies as the first factor of
+// the turned product, and only the rows are packed.
+inline void turned_product(long long rows, long long depth, long long columns, const Matrix& a, const Matrix& b, const float* bias, float* result, long long step) {
+    constexpr long long COLUMNS = 8 * TILE_ROWS;  // of a task
+    const long long panels = (rows + TILE_COLUMNS - 1) / TILE_COLUMNS, width = panels * TILE_COLUMNS;
+    static thread_local Scratch packing;
+    float* packed = packing.floats(width * depth);
+    pack_columns({a.data, a.column_step, a.row_step}, depth, rows, packed);
+    const long long tasks = (columns + COLUMNS - 1) / COLUMNS;
+    parallel(tasks, rows * depth * columns < SMALL_PRODUCT ? tasks : 1, [&](long long begin, long long end) {
+        float sums[COLUMNS * (ROWS_TURNED + TILE_COLUMNS)], border[TILE_ROWS * DEPTH];
+        for (long long at = begin; at < end; at++) {
+            const long long first = at * COLUMNS, count = columns - first < COLUMNS ? columns - first : COLUMNS;
+            for (long long k0 = 0; k0 < depth; k0 += DEPTH) {
+                const long long some = depth - k0 < DEPTH ? depth - k0 : DEPTH;
+                for (long long c = 0; c < count; c += TILE_ROWS) {
+                    const float* lines = b.data + (first + c) * b.column_step + k0;
+                    const bool whole = count - c >= TILE_ROWS;
+                    if (!whole) pack_rows({b.data + k0, b.column_step, 1}, 0, some, first + c, count - c, border);
+                    for (long long panel = 0; panel < panels; panel++) {
+                        const float* right = packed + k0 * width + panel * some * TILE_COLUMNS;
+                        float* to = sums + c * width + panel * TILE_COLUMNS;
+                        if (whole) {
+                            tile_of_steps(some, lines, b.column_step, 1, right, to, width, k0 > 0);
+                        } else {
+                            tile(some, border, right, to, width, k0 > 0);
+                        }
+                    }
+                }
+            }
+            for (long long i = 0; i < rows; i++)
+                for (long long j = 0; j < count; j++)
+                    result[i * step + first + j] = sums[j * width + i] + (bias ? bias[first + j] : 0.0f);
+        }
+    });
+}
+
 // result (rows by columns, its rows `step` apart) = a b, plus a bias for each column.
 inline void product(long long rows, long long depth, long long columns, const Matrix& a, const Matrix& b, const float* bias, float* result, long long step) {
     if (rows <= FEW_ROWS && depth > 1) {
         product_of_few_rows(rows, depth, columns, a, b, bias, result, step);
+        return;
+    }
+    if (rows <= ROWS_TURNED && b.row_step == 1 && b.column_step != 1 && depth > 1) {
+        turned_product(rows, depth, columns, a, b, bias, result, step);
         return;
     }
     const long long panels = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
@@ -108,34 +168,23 @@ inline void product(long long rows, long long depth, long long columns, const Ma
     const long long column_tasks = (panels + run - 1) / run;
     const long long tasks = row_tasks * column_tasks;
     parallel(tasks, rows * depth * columns < SMALL_PRODUCT ? tasks : 1, [&](long long begin, long long end) {
-        static thread_local Scratch rows_memory, results_memory;
+        static thread_local Scratch rows_memory;
         for (long long at = begin; at < end; at++) {
             const long long first = at / column_tasks * ROWS_OF_TASK, p0 = at % column_tasks * run;
             const long long count = rows - first < ROWS_OF_TASK ? rows - first : ROWS_OF_TASK;
-            const long long some_panels = panels - p0 < run ? panels - p0 : run, width = some_panels * TILE_COLUMNS;
-            const long long padded = rounded_up(count, TILE_ROWS);
-            float* left = rows_memory.floats(padded * DEPTH);
-            float* sums = results_memory.floats(padded * width);
+            const long long some_panels = panels - p0 < run ? panels - p0 : run, c0 = p0 * TILE_COLUMNS;
+            const long long width = some_panels * TILE_COLUMNS < columns - c0 ? some_panels * TILE_COLUMNS : columns - c0;
+            float* left = rows_memory.floats(rounded_up(count, TILE_ROWS) * DEPTH);
+            float* to = result + first * step + c0;
+            if (bias || !depth)
+                for (long long i = 0; i < count; i++)
+                    for (long long j = 0; j < width; j++) to[i * step + j] = bias ? bias[c0 + j] : 0.0f;
             for (long long k0 = 0; k0 < depth; k0 += DEPTH) {
                 const long long some = depth - k0 < DEPTH ? depth - k0 : DEPTH;
                 pack_rows(a, k0, some, first, count, left);
                 // a few panels at a time: they stay in the cache while the rows pass
-                for (long long p = 0; p < some_panels; p += PANELS) {
-                    const int now = (int)(some_panels - p < PANELS ? some_panels - p : PANELS);
-                    block(padded, now, some, left, packed + (k0 * panels + (p0 + p) * some) * TILE_COLUMNS, sums + p * TILE_COLUMNS, width, k0 > 0);
-                }
-            }
-            const long long c0 = p0 * TILE_COLUMNS, real = columns - c0 < width ? columns - c0 : width;
-            for (long long i = 0; i < count; i++) {
-                float* to = result + (first + i) * step + c0;
-                const float* from = sums + i * width;
-                if (!depth) {
-                    for (long long j = 0; j < real; j++) to[j] = bias ? bias[c0 + j] : 0.0f;
-                } else if (bias) {
-                    for (long long j = 0; j < real; j++) to[j] = from[j] + bias[c0 + j];
-                } else {
-                    for (long long j = 0; j < real; j++) to[j] = from[j];
-                }
+                for (long long c = 0; c < width; c += BLOCK_COLUMNS)
+                    block_at_border(count, width - c < BLOCK_COLUMNS ? width - c : BLOCK_COLUMNS, some, left, packed + (k0 * panels + p0 * some) * TILE_COLUMNS + c * some, to + c, step, bias || k0 > 0);
             }
         }
     });
