@@ -43,6 +43,8 @@ def conv(transposed: bool = False) -> list[Call]:
         ((2, 8, 12, 12), (12, 4, 3, 3), {"group": 2, "dilations": [2, 1]}),
         ((2, 6, 13, 12), (12, 1, 5, 3), {"group": 6, "pads": [2, 1, 2, 1], "strides": [1, 2]}),
         ((2, 6, 13, 12), (6, 1, 3, 3), {"group": 6, "strides": [2, 1]}),
+        ((2, 6, 13, 12), (12, 1, 5, 3), {"group": 6, "pads": [2, 1, 0, 2], "dilations": [1, 2]}),
+        ((2, 5, 9, 70), (5, 1, 3, 3), {"group": 5, "pads": [3, 4, 3, 0]}),
         ((4, 7, 50), (9, 7, 5), {"dilations": [3], "pads": [2, 2]}),
         ((2, 300, 6, 5), (70, 300, 1, 1), {}),
         ((3, 17, 9, 7), (37, 17, 3, 3), {"pads": [1, 1, 1, 1]}),  # from here on by Winograd's algorithm
@@ -65,7 +67,7 @@ def conv(transposed: bool = False) -> list[Call]:
 
 def conv_weights() -> list[Call]:
     calls: list[Call] = []
-    kernels = ([3, 3], [3, 2], [3, 3], [5, 3], [3, 3], [5], [1, 1], *[[3, 3]] * 4, [4, 4])
+    kernels = ([3, 3], [3, 2], [3, 3], [5, 3], [3, 3], [5, 3], [3, 3], [5], [1, 1], *[[3, 3]] * 4, [4, 4])
     for (arrays, attributes), kernel in zip(conv()[1::2], kernels, strict=True):
         with devices.forced("numpy"):
             y = OPS["Conv"](*arrays, **attributes).array
