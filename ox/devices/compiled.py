@@ -92,8 +92,9 @@ def binary(name: str) -> Run:
 
     def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         a, b = arrays
-        if a.shape != b.shape or not (a.flags.c_contiguous and b.flags.c_contiguous):
+        if a.shape != b.shape or not (a.flags.c_contiguous or b.flags.c_contiguous):
             return None
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         y = np.empty_like(a)
         getattr(library, name)(a.size, address(a), address(b), address(y))
         return y

@@ -44,7 +44,11 @@ def _shape(
 
 
 def _usable(arrays: list[Any]) -> bool:
-    return all(a is None or (a.flags.c_contiguous and a.size) for a in arrays) and arrays[0].ndim in (3, 4)
+    return all(a is None or a.size for a in arrays) and arrays[0].ndim in (3, 4)
+
+
+def _contiguous(arrays: list[Any]) -> list[Any]:
+    return [None if a is None else np.ascontiguousarray(a) for a in arrays]
 
 
 def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -70,6 +74,19 @@ def conv(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
     if min(places) < 1 or min(begins) < 0 or min(ends) < 0:
         return None
     y = np.empty((x.shape[0], w.shape[0], *places[2 - rank :]), np.float32)
+    original = w.swapaxes(0, 1)[(..., *[slice(None, None, -1)] * rank)]
+    if group == 1 and original.flags.c_contiguous and not w.flags.c_contiguous and strides == [1, 1]:
+        # a kernel that was turned as a view: what is asked for is the gradient of the images, for the original
+        before = [d * (k - 1) - b for d, k, b in zip(dilations, window, begins, strict=True)]
+        if min(before) >= 0:
+            x, _, bias = _contiguous([x, None, bias])
+            pairs = strides, dilations, before, ends
+            shape = _shape(x.shape[0], 1, w.shape[0], w.shape[1], places, image, window, pairs)
+            library.ox_conv_backward_images(
+                address(shape), address(x), address(original), 0 if bias is None else address(bias), address(y)
+            )
+            return y
+    x, w, bias = _contiguous([x, w, bias])
     shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
     library.ox_conv_forward(address(shape), address(x), address(w), 0 if bias is None else address(bias), address(y))
     return y
@@ -102,6 +119,7 @@ def conv_transpose(library: Library, arrays: list[Any], attributes: dict[str, An
     if min(image) < 1 or min(begins) < 0 or min(ends) < 0:
         return None
     y = np.empty((x.shape[0], w.shape[1] * group, *image[2 - rank :]), np.float32)
+    x, w, bias = _contiguous([x, w, bias])
     shape = _shape(x.shape[0], group, w.shape[1], w.shape[0] // group, image, places, window, pairs)
     library.ox_conv_backward_images(
         address(shape), address(x), address(w), 0 if bias is None else address(bias), address(y)
@@ -118,6 +136,7 @@ def conv_weights(library: Library, arrays: list[Any], attributes: dict[str, Any]
     if pairs is None or not _usable(arrays) or min(pairs[2]) < 0 or min(pairs[3]) < 0:
         return None
     kernel = list(attributes["kernel_shape"])
+    x, g = _contiguous([x, g])
     inputs = x.shape[1] // group
     result = np.empty((g.shape[1], inputs, *kernel), np.float32)
     shape = _shape(
@@ -137,6 +156,7 @@ def max_pool(library: Library, arrays: list[Any], attributes: dict[str, Any]) ->
         return None
     if x.ndim != rank + 2 or x[0, 0].size >= 1 << 31:
         return None
+    x = np.ascontiguousarray(x)
     strides, dilations, begins, ends = pairs
     image, window = _two(x.shape[2:]), _two(kernel)
     places = [

@@ -47,6 +47,9 @@ def conv(transposed: bool = False) -> list[Call]:
         ((2, 5, 9, 70), (5, 1, 3, 3), {"group": 5, "pads": [3, 4, 3, 0]}),
         ((4, 7, 50), (9, 7, 5), {"dilations": [3], "pads": [2, 2]}),
         ((2, 300, 6, 5), (70, 300, 1, 1), {}),
+        ((3, 3, 60, 61), (10, 3, 5, 4), {"pads": [2, 0, 2, 3], "dilations": [1, 2]}),  # of few channels, in lines
+        ((2, 12, 9, 33), (9, 4, 3, 3), {"group": 3, "pads": [3, 1, 0, 2]}),
+        ((17, 8, 30), (12, 8, 7), {"pads": [3, 3]}),
         ((3, 17, 9, 7), (37, 17, 3, 3), {"pads": [1, 1, 1, 1]}),  # from here on by Winograd's algorithm
         ((1, 300, 6, 7), (40, 300, 3, 3), {}),
         ((2, 20, 5, 270), (16, 20, 3, 3), {"pads": [2, 0, 1, 2]}),
@@ -59,6 +62,14 @@ def conv(transposed: bool = False) -> list[Call]:
             calls.append(([f(x[0], w[0], *x[2:]), f(*w)], attributes))
         elif not transposed:
             calls += [([f(*x), f(*w), f(w[0])], attributes), ([f(*x), f(*w)], attributes)]
+    if not transposed:
+        for x, w, attributes in (
+            ((2, 5, 9, 8), (5, 6, 3, 2), {"pads": [1, 0, 2, 1], "dilations": [1, 2]}),
+            ((2, 16, 9, 8), (16, 20, 3, 3), {"pads": [1, 1, 1, 1]}),
+            ((2, 5, 19), (5, 6, 3), {"pads": [0, 0]}),
+        ):  # a turned kernel, as the gradient of a Conv has it
+            turned = f(*w).swapaxes(0, 1)[(..., *[slice(None, None, -1)] * (len(w) - 2))]
+            calls += [([f(*x), turned, f(w[1])], attributes), ([f(*x), turned], attributes)]
     if transposed:
         options = {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 1, 1, 1]}
         calls.append(([f(2, 4, 5, 6), f(4, 3, 3, 4)], options))
@@ -67,8 +78,23 @@ def conv(transposed: bool = False) -> list[Call]:
 
 def conv_weights() -> list[Call]:
     calls: list[Call] = []
-    kernels = ([3, 3], [3, 2], [3, 3], [5, 3], [3, 3], [5, 3], [3, 3], [5], [1, 1], *[[3, 3]] * 4, [4, 4])
-    for (arrays, attributes), kernel in zip(conv()[1::2], kernels, strict=True):
+    kernels = (
+        [3, 3],
+        [3, 2],
+        [3, 3],
+        [5, 3],
+        [3, 3],
+        [5, 3],
+        [3, 3],
+        [5],
+        [1, 1],
+        [5, 4],
+        [3, 3],
+        [7],
+        *[[3, 3]] * 4,
+        [4, 4],
+    )
+    for (arrays, attributes), kernel in zip(conv()[1 : 2 * len(kernels) : 2], kernels, strict=True):
         with devices.forced("numpy"):
             y = OPS["Conv"](*arrays, **attributes).array
         rank = len(kernel)

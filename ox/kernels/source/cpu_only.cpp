@@ -6,19 +6,33 @@
 
 static const ox::Convolution& convolution(const long long* shape) { return *reinterpret_cast<const ox::Convolution*>(shape); }
 
+static bool depthwise(const ox::Convolution& s) { return s.inputs == 1 && s.groups > 1; }
+
 HOST(ox_conv_forward, const long long* shape, const float* images, const float* weights, const float* bias, float* output) {
     const ox::Convolution& s = convolution(shape);
-    (ox::winograd_fits(s) ? ox::winograd_forward : s.inputs == 1 && s.groups > 1 ? ox::depthwise_forward : ox::convolution_forward)(s, images, weights, bias, output);
+    auto run = ox::convolution_forward;
+    if (depthwise(s)) run = ox::depthwise_forward;
+    else if (ox::winograd_fits(s)) run = ox::winograd_forward;
+    else if (ox::few_channels(s, s.inputs, s.outputs)) run = ox::convolution_forward_in_lines;
+    run(s, images, weights, bias, output);
 } DONE
 
 HOST(ox_conv_backward_images, const long long* shape, const float* gradient, const float* weights, const float* bias, float* result) {
     const ox::Convolution& s = convolution(shape);
-    (ox::winograd_fits(s) ? ox::winograd_backward_images : s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_images : ox::convolution_backward_images)(s, gradient, weights, bias, result);
+    auto run = ox::convolution_backward_images;
+    if (depthwise(s)) run = ox::depthwise_backward_images;
+    else if (ox::winograd_fits(s)) run = ox::winograd_backward_images;
+    else if (ox::few_channels(s, s.outputs, s.inputs)) run = ox::convolution_backward_images_in_lines;
+    run(s, gradient, weights, bias, result);
 } DONE
 
 HOST(ox_conv_backward_weights, const long long* shape, const float* gradient, const float* images, float* result) {
     const ox::Convolution& s = convolution(shape);
-    (ox::winograd_fits(s) ? ox::winograd_backward_weights : s.inputs == 1 && s.groups > 1 ? ox::depthwise_backward_weights : ox::convolution_backward_weights)(s, gradient, images, result);
+    auto run = ox::convolution_backward_weights;
+    if (depthwise(s)) run = ox::depthwise_backward_weights;
+    else if (ox::winograd_fits(s)) run = ox::winograd_backward_weights;
+    else if (ox::few_channels(s, s.inputs, s.outputs)) run = ox::convolution_backward_weights_in_lines;
+    run(s, gradient, images, result);
 } DONE
 
 // result (rows, columns) = a (rows, depth) b (depth, columns), plus a bias for each column or nothing (0); steps in floats

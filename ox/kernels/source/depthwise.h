@@ -1,6 +1,6 @@
 // Convolutions with one input channel a group: no product to block, so rows of the images are added up as they lie.
 #pragma once
-#include "convolution.h"
+#include "lines.h"
 
 namespace ox {
 
@@ -15,61 +15,6 @@ inline Range inside(long long count, long long stride, long long shift, long lon
     end = end < count ? end : count;
     return {begin, begin < end ? end : begin};
 }
-
-// With steps of 1, planes are copied into rows of one length with zeros around them, and taken as one line of numbers: each
-// tap is then a distance, and an output the sum of the numbers at all distances.
-struct Lines {
-    long long length, height, count, taps;  // of a row; rows with those around; of a line of outputs; of the window
-    std::vector<long long> distances;
-    static constexpr long long RUN = 4 * LANES;
-
-    // of `rows` by `columns` outputs
-    Lines(const Convolution& s, long long rows, long long columns) : length(columns + (s.kernel_x - 1) * s.dilation_x), height(rows + (s.kernel_y - 1) * s.dilation_y), count(rows * length), taps(s.window()) {
-        for (long long i = 0; i < s.kernel_y; i++)
-            for (long long j = 0; j < s.kernel_x; j++) distances.push_back(i * s.dilation_y * length + j * s.dilation_x);
-    }
-    long long size() const { return height * length + RUN + (taps ? distances.back() : 0); }
-
-    // A plane of `rows` by `columns` from row `top` and column `left` on; what does not fit is left out.
-    void copy(const float* plane, long long rows, long long columns, long long top, long long left, float* to) const {
-        memset(to, 0, size() * 4);
-        const long long first = top < 0 ? -top : 0, last = height - top < rows ? height - top : rows;
-        const long long begin = left < 0 ? -left : 0, end = length - left < columns ? length - left : columns;
-        for (long long y = first; y < last; y++)
-            for (long long x = begin; x < end; x++) to[(y + top) * length + left + x] = plane[y * columns + x];
-    }
-
-    // sums[p] += the numbers at all distances from p, each times its weight; `step` from a weight to the next one
-    void correlate(const float* numbers, const float* weights, long long step, float* sums) const {
-        for (long long p = 0; p < count; p += RUN) {
-            Vector run[4];
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; v++) run[v] = *(const Vector*)(sums + p + v * LANES);
-            for (long long t = 0; t < taps; t++) {
-                const float* from = numbers + p + distances[t];
-                const float weight = weights[t * step];
-#pragma GCC unroll 4
-                for (int v = 0; v < 4; v++) run[v] += weight * *(const Vector*)(from + v * LANES);
-            }
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; v++) *(Vector*)(sums + p + v * LANES) = run[v];
-        }
-    }
-
-    // The sum of the products of two lines, one of them `distance` on.
-    float product(const float* line, const float* numbers, long long distance) const {
-        Vector sums[4] = {};
-        for (long long p = 0; p < count; p += RUN)
-#pragma GCC unroll 4
-            for (int v = 0; v < 4; v++) sums[v] += *(const Vector*)(line + p + v * LANES) * *(const Vector*)(numbers + p + distance + v * LANES);
-        const Vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-        float sum = 0.0f;
-        for (int i = 0; i < LANES; i++) sum += all[i];
-        return sum;
-    }
-};
-
-inline bool in_lines(const Convolution& s) { return s.stride_y == 1 && s.stride_x == 1; }
 
 inline void depthwise_forward_in_lines(const Convolution& s, const float* images, const float* weights, const float* bias, float* output) {
     const Lines lines(s, s.out_height, s.out_width);
@@ -133,7 +78,7 @@ inline void depthwise_backward_weights_in_lines(const Convolution& s, const floa
 }
 
 inline void depthwise_forward(const Convolution& s, const float* images, const float* weights, const float* bias, float* output) {
-    if (in_lines(s)) {
+    if (s.steps_of_one()) {
         depthwise_forward_in_lines(s, images, weights, bias, output);
         return;
     }
@@ -168,7 +113,7 @@ inline void depthwise_forward(const Convolution& s, const float* images, const f
 }
 
 inline void depthwise_backward_images(const Convolution& s, const float* gradient, const float* weights, const float* bias, float* result) {
-    if (in_lines(s)) {
+    if (s.steps_of_one()) {
         depthwise_backward_images_in_lines(s, gradient, weights, bias, result);
         return;
     }
@@ -205,7 +150,7 @@ inline void depthwise_backward_images(const Convolution& s, const float* gradien
 }
 
 inline void depthwise_backward_weights(const Convolution& s, const float* gradient, const float* images, float* result) {
-    if (in_lines(s)) {
+    if (s.steps_of_one()) {
         depthwise_backward_weights_in_lines(s, gradient, images, result);
         return;
     }

@@ -22,6 +22,15 @@ constexpr int BLOCK_COLUMNS = PANELS * TILE_COLUMNS;
 
 typedef float Vector __attribute__((vector_size(LANES * 4), aligned(4)));
 
+// Keeps a vector that is used several times in a register: compilers load it from memory again in each use.
+#if defined(__x86_64__)
+#define IN_REGISTER(vector) asm("" : "+v"(vector))
+#elif defined(__aarch64__)
+#define IN_REGISTER(vector) asm("" : "+w"(vector))
+#else
+#define IN_REGISTER(vector)
+#endif
+
 inline long long rounded_up(long long count, long long unit) { return (count + unit - 1) / unit * unit; }
 
 // Memory of a thread that is kept for its next task.

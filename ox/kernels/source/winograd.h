@@ -429,7 +429,7 @@ inline void winograd_backward_weights(const Convolution& s, const float* gradien
 
 // Whether the algorithm fits, and saves more than its transformations cost.
 inline bool winograd_fits(const Convolution& s) {
-    const bool window = s.kernel_y == 3 && s.kernel_x == 3 && s.stride_y == 1 && s.stride_x == 1 && s.dilation_y == 1 && s.dilation_x == 1;
+    const bool window = s.kernel_y == 3 && s.kernel_x == 3 && s.steps_of_one() && s.dilation_y == 1 && s.dilation_x == 1;
     return window && s.groups == 1 && s.inputs >= 16 && s.outputs >= 16 && s.out_height >= 4 && s.out_width >= 4 && s.pad_y <= 2 && s.pad_x <= 2;
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ox.core.constants import axes_tensor
 from ox.core.operator import OPS, operator
+from ox.core.symbolic import Dim
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, T
 from ox.core.upcast import in_float32
@@ -115,8 +116,32 @@ def _(
             return Conv(g, _turned(W), dilations=window.dilations, pads=around)
         around = [*(b for b, _ in placed), *(e for _, e in placed)]
         return ConvTranspose(g, W, dilations=window.dilations, strides=window.strides, group=group, pads=around)
+    missed = _missed(X_shape[2:], g.shape[2:], window, placed)
+    if missed is not None:
+        around = [*(b for b, _ in placed), *(e for _, e in placed)]
+        return ConvTranspose(
+            g, W, dilations=window.dilations, strides=window.strides, group=group, pads=around, output_padding=missed
+        )
     full = ConvTranspose(g, W, dilations=window.dilations, strides=window.strides, group=group)
     return pad_to(full, [-b for b, _ in placed], X_shape[2:])
+
+
+def _missed(
+    sizes: Sequence[Any], places: Sequence[Any], window: Window, placed: Sequence[tuple[Any, Any]]
+) -> list[int] | None:
+    """How many of the last places of X no window met, in each dimension; None where sizes vary, or where ConvTranspose
+    takes no such `output_padding`."""
+    borders = [border for both in placed for border in both]
+    if any(isinstance(size, Dim) for size in (*sizes, *places, *borders)):
+        return None
+    missed = [
+        size + b + e - (count - 1) * stride - extent
+        for size, count, stride, extent, (b, e) in zip(
+            sizes, places, window.strides, window.extents, placed, strict=True
+        )
+    ]
+    fits = all(0 <= miss < stride for miss, stride in zip(missed, window.strides, strict=True))
+    return missed if fits and min(borders) >= 0 else None
 
 
 def _turned(W: TensorType) -> TensorType:
