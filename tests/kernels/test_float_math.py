@@ -58,7 +58,7 @@ def test_gelu_far_from_zero(library: Library) -> None:
     x = x[np.abs(x) < 12]
     exact = [float(value) * math.erfc(-float(value) / math.sqrt(2)) / 2 for value in x]
     error = np.abs(run(library, "ox_gelu_forward", x) / np.array(exact) - 1)
-    assert (error <= 4e-7 + 2.4e-7 * x.astype(np.float64) ** 2).all()
+    assert (error <= 6e-7 + 2.4e-7 * x.astype(np.float64) ** 2).all()
     slopes = run(library, "ox_gelu_backward", x, np.ones_like(x))
     along = x.astype(np.float64)
     normal = np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in along])
