@@ -116,16 +116,15 @@ def _group_norm(library: Library, arrays: list[Any], attributes: dict[str, Any],
 
 
 def group_norm_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
-    """GroupNormalizationGradient of (N, C, ...)."""
+    """GroupNormalizationGradient of (N, G, C, S)."""
     g, x, scale = arrays
-    if x.ndim < 2 or not x.size or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
+    if not x.size or g.shape != x.shape or not all(a.flags.c_contiguous for a in arrays):
         return None
-    samples, planes, groups = x.shape[0], x.shape[1], attributes["num_groups"]
-    result, sums = np.empty_like(x), np.empty((2, samples, planes), np.float32)
+    samples, groups, channels, size = x.shape
+    result, sums = np.empty_like(x), np.empty((2, samples, groups, channels), np.float32)
     library.ox_group_norm_backward(
         samples * groups, address(g), address(x), address(scale), address(result), address(sums),
-        address(sums) + 4 * samples * planes, attributes.get("epsilon", 1e-5), groups, planes // groups,
-        prod(x.shape[2:]),
+        address(sums[1]), attributes.get("epsilon", 1e-5), groups, channels, size,
     )  # fmt: skip
     to_scale, to_bias = sums.sum(axis=1)
     return result, to_scale, to_bias

@@ -8,6 +8,7 @@ from ox.core.broadcast import reshape_to
 from ox.core.constants import axes_tensor, constant
 from ox.core.function import function
 from ox.core.operator import OPS, operator
+from ox.core.symbolic import Dim
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, T
 from ox.core.upcast import downcast
@@ -86,11 +87,17 @@ def _group_gradients(
     """Of X, scale and bias; a group is one channel where `groups` is None."""
     kind, rank, shape = X.dtype, X.ndim, X.shape
     wide = computed_type(kind)
-    if kind == wide == scale.dtype and all(needs) and X.array.size:
-        grads: tuple[TensorBase, ...] = GroupNormalizationGradient(
-            g, X, scale, num_groups=groups or shape[1], epsilon=epsilon
+    count = groups or shape[1]
+    if kind == wide == scale.dtype and all(needs) and X.array.size and not isinstance(shape[1], Dim):
+        of_groups, by_group = axes_tensor([0, count, shape[1] // count, -1]), axes_tensor([count, -1])
+        to_x, to_scale, to_bias = GroupNormalizationGradient(
+            OPS["Reshape"](g, of_groups),
+            OPS["Reshape"](X, of_groups),
+            OPS["Reshape"](scale, by_group),
+            epsilon=epsilon,
         )
-        return grads
+        channels = axes_tensor([-1])
+        return reshape_to(to_x, shape), OPS["Reshape"](to_scale, channels), OPS["Reshape"](to_bias, channels)
     g = as_type(g, wide)
     outer = axes_tensor([0, *range(2, rank)])
     rows = as_type(X, wide)
@@ -115,16 +122,13 @@ def _group_gradients(
 
 
 @function("dX dScale dB", fused=True, T=FLOATS, amp="widest")
-def GroupNormalizationGradient(g: T, X: T, scale: T, *, num_groups: int, epsilon: float = 1e-5) -> tuple[T, T, T]:
-    """The gradients [N, C, ...], [C] and [C] from a cotangent g [N, C, ...] and the data X, whose groups of channels
-    were normalized each."""
-    rank, shape = X.ndim, OPS["Shape"](X)
-    outer, inner, in_groups = axes_tensor([0, *range(2, rank)]), axes_tensor([2]), axes_tensor([0, num_groups, -1])
-    normal, inverse = standardized(OPS["Reshape"](X, in_groups), inner, epsilon)
-    scaled = Mul(g, column_of(scale, rank, X.dtype))
-    back = unstandardized(OPS["Reshape"](scaled, in_groups), normal, inverse, inner)
-    to_scale = ReduceSum(Mul(g, OPS["Reshape"](normal, shape)), outer, keepdims=0)
-    return OPS["Reshape"](back, shape), to_scale, ReduceSum(g, outer, keepdims=0)
+def GroupNormalizationGradient(g: T, X: T, scale: T, *, epsilon: float = 1e-5) -> tuple[T, T, T]:
+    """The gradients [N, G, C, S], [G, C] and [G, C] from a cotangent g and data X [N, G, C, S], of which each of the G
+    groups of C channels was normalized, times scale [G, C]."""
+    inner, outer = axes_tensor([2, 3]), axes_tensor([0, 3])
+    normal, inverse = standardized(X, inner, epsilon)
+    back = unstandardized(Mul(g, OPS["Unsqueeze"](scale, axes_tensor([2]))), normal, inverse, inner)
+    return back, ReduceSum(Mul(g, normal), outer, keepdims=0), ReduceSum(g, outer, keepdims=0)
 
 
 def standardized(x: TensorBase, axes: TensorBase, epsilon: float) -> tuple[TensorBase, TensorBase]:
