@@ -1,0 +1,110 @@
+"""Where the time of a training step goes: its most expensive operators, in ox and in PyTorch eager.
+
+    python benchmarks/step_profile.py                # the transformer, the CNN and the LSTM
+    python benchmarks/step_profile.py "step: cnn"    # names that contain one of these words
+
+The time of an entry is its own: without that of the entries that it calls. `step` is what no operator counts: Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sides
+from sides import SideFailed
+from workloads import STEPS, as_it_is, chosen
+
+NAMES = ("step: transformer", "step: cnn", "step: lstm")
+WARM, PROFILED = 3, 5  # steps
+ROWS = 10
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An operator, the rest of a backward node, the optimizer, or the step itself."""
+
+    name: str
+    calls: float  # in one step
+    milliseconds: float  # of one step
+    share: float  # of the whole step
+
+
+def entries(averages: Iterable[Any]) -> list[Entry]:
+    """The rows of a profiler, the most expensive first."""
+    rows = list(averages)
+    whole = sum(row.self_cpu_time_total for row in rows)
+    found = []
+    for row in sorted(rows, key=lambda row: -row.self_cpu_time_total)[:ROWS]:
+        backward = getattr(row, "phase", "forward") == "backward" and not row.key.endswith("Backward")
+        name = f"{row.key} (in backward)" if backward else row.key
+        own = row.self_cpu_time_total
+        found.append(Entry(name, row.count / PROFILED, own / PROFILED / 1e3, own / whole))
+    return found
+
+
+def run_ox() -> dict[str, list[list[Any]]]:
+    import ox
+    from ox.core import operator
+    from ox.core.mode import switch_mode
+    from ox.profiler import profile, record_function
+    from ox.profiler.collection import COLLECTOR
+
+    step = STEPS[os.environ["WORKLOAD"]](ox, as_it_is)
+    for _ in range(WARM):
+        step()
+    # Under an executor of its own, as the profiler sets one, ox runs the bodies of fused functions, not their kernels.
+    with profile() as profiler, switch_mode(executor=None):
+        collector = COLLECTOR.get()
+        assert collector is not None
+        operator.dispatch = collector.executor(None)  # type: ignore[assignment]
+        for _ in range(PROFILED):
+            with record_function("step"):
+                step()
+    return {"entries": [list(vars(each).values()) for each in entries(profiler.key_averages())]}
+
+
+def run_torch() -> dict[str, list[list[Any]]]:
+    import torch
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    step = STEPS[os.environ["WORKLOAD"]](torch, as_it_is)
+    for _ in range(WARM):
+        step()
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for _ in range(PROFILED):
+            with record_function("step"):
+                step()
+    return {"entries": [list(vars(each).values()) for each in entries(profiler.key_averages())]}
+
+
+SIDES = {"ox": run_ox, "torch": run_torch}
+
+
+def measure(words: Iterable[str]) -> dict[str, dict[str, list[Entry] | str]]:
+    """By workload, then by side: its entries, or why there are none."""
+    found: dict[str, dict[str, list[Entry] | str]] = {}
+    for name in chosen(words):
+        if name in NAMES:
+            for side in SIDES:
+                try:
+                    report = sides.run_side(__file__, side, {"WORKLOAD": name})
+                    rows: list[Entry] | str = [Entry(*row) for row in report["figures"]["entries"]]
+                except SideFailed as error:
+                    rows = str(error)
+                found.setdefault(name, {})[side] = rows
+    return found
+
+
+if __name__ == "__main__":
+    if "--side" in sys.argv:
+        sides.answer(SIDES)  # type: ignore[arg-type]
+    else:
+        for name, by_side in measure(sys.argv[1:]).items():
+            for side, rows in by_side.items():
+                print(f"{name}, {side}" + (f": {rows}" if isinstance(rows, str) else ""))
+                for row in rows if isinstance(rows, list) else []:
+                    print(f"  {row.name:<50} {row.calls:7.1f} calls {row.milliseconds:9.3f} ms {row.share:6.1%}")
