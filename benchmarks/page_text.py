@@ -262,11 +262,15 @@ def page(measured: Measurement, entries: list[history.Entry]) -> str:
 
 
 def ratios(measured: Measurement) -> str:
-    """The table of README.md."""
+    """The table of README.md: each training step, and the mean of the operators."""
     head = ["training step", *(f"ox / {NAMES[side]}" for side in PEERS)]
     rows = [
         [short(name), *(ratio(measured.ratio(name, side)) for side in PEERS)]
         for name in STEPS
         if name in measured.times
     ]
-    return table(head, rows)
+    operators = [name for name in OPERATORS if name in measured.times]
+    means = [mean(value for name in operators if (value := measured.ratio(name, side))) for side in PEERS]
+    rows.append([f"{len(operators)} single operators, geometric mean", *map(ratio, means)])
+    about = f"{measured.machine.cpu}, {measured.machine.cores} cores, PyTorch {measured.versions['torch']}"
+    return f"{table(head, rows)}\n\nMeasured on: {about}."

@@ -88,9 +88,10 @@ def measure(
 ) -> Result:
     """Run the processes of all sides in turn. A side that failed is not run again."""
     result, names = Result(), list(names)
-    for _ in range(rounds):
+    for number in range(rounds):
         for side in names:
             if side not in result.failed:
+                print(f"{Path(program).name}: {side}, process {number + 1} of {rounds}", file=sys.stderr, flush=True)
                 try:
                     result.add(side, run_side(program, side, environment))
                 except SideFailed as error:

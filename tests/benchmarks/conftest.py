@@ -14,7 +14,6 @@ others = sys.modules.pop("sides", None)
 sys.path.insert(0, str(FOLDER))
 import bench_first_step  # noqa: E402, F401
 import performance_page  # noqa: E402, F401
-import sides as benchmark_sides  # noqa: E402
 
 sys.path.remove(str(FOLDER))
 sys.modules["benchmark_sides"] = sys.modules.pop("sides")
@@ -34,7 +33,7 @@ def measured() -> Measurement:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """A benchmark of three sides: `quick`, `slow`, which has no figure of one name, and `broken`. Each notes its runs."""
+    """A benchmark of the sides `quick`, `slow`, which has no figure of one name, and `broken`. Each notes its runs."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM.format(benchmarks=str(FOLDER), runs=str(tmp_path / "runs")))
     return path
