@@ -62,10 +62,10 @@ def ticks(spreads: Iterable[Spread]) -> tuple[list[float], list[str]]:
 def bars(
     path: Path, title: str, unit: str, figures: Mapping[str, Mapping[str, Spread]], *, ratio: bool = False
 ) -> None:
-    """A group of horizontal bars for each name, one bar a side, on a logarithmic scale.
+    """A group of horizontal bars for each name, one bar a side, with its spread.
 
     Args:
-        ratio: the figures are ratios of ox to the sides; the bars begin at 1.
+        ratio: the figures are ratios of ox to the sides; the bars begin at 1, on a logarithmic scale.
     """
     sides = [side for side in COLOURS if any(side in by_side for by_side in figures.values())]
     if not sides:
@@ -87,13 +87,13 @@ def bars(
                 label=f"ox / {LABELS[side]}" if ratio else LABELS[side],
             )
             axes.hlines(places, [s.low for s in spreads], [s.high for s in spreads], color="#333333", linewidth=1)
-        axes.set_xscale("log")
-        axes.set_xticks(*ticks(spread for by_side in figures.values() for spread in by_side.values()))
-        axes.minorticks_off()
         axes.set_yticks(range(len(figures)), list(figures))
         axes.invert_yaxis()
         axes.set_xlabel(unit)
         if ratio:
+            axes.set_xscale("log")
+            axes.set_xticks(*ticks(spread for by_side in figures.values() for spread in by_side.values()))
+            axes.minorticks_off()
             axes.axvline(1, color="#333333", linewidth=1)
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)

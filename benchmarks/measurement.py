@@ -19,7 +19,7 @@ import bench_first_step
 import sides
 import step_profile
 from sides import Reasons, Result, Table
-from step_profile import Entry
+from step_profile import Cost
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +56,7 @@ class Measurement:
     first: Table  # of bench_first_step
     left_out: Reasons = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    profile: dict[str, dict[str, list[Entry] | str]] = field(default_factory=dict)
+    profile: dict[str, dict[str, list[Cost] | str]] = field(default_factory=dict)
 
     def median(self, name: str, side: str) -> float | None:
         values = (self.times.get(name) or self.first.get(name) or {}).get(side)
@@ -76,7 +76,7 @@ class Measurement:
         fields["machine"] = Machine(**fields["machine"])
         for by_side in fields["profile"].values():
             for side, rows in by_side.items():
-                by_side[side] = rows if isinstance(rows, str) else [Entry(**row) for row in rows]
+                by_side[side] = rows if isinstance(rows, str) else [Cost(**row) for row in rows]
         return cls(**fields)
 
 

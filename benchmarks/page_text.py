@@ -9,7 +9,7 @@ import history
 from bench_first_step import COLD, MEMORY, WARM
 from measurement import Measurement, Spread
 from sides import Table
-from step_profile import Entry
+from step_profile import Cost
 from workloads import GROWTH, OPERATORS, STEPS
 
 NAMES = {"ox": "ox", "torch": "PyTorch", "compiled": "`torch.compile`", "without": "ox without kernels"}
@@ -176,7 +176,7 @@ def where_time_goes(measured: Measurement) -> str:
             if isinstance(rows, str):
                 parts.append(f"{NAMES[side]}: {rows}")
                 rows = []
-            columns.append([entry(row) for row in rows])
+            columns.append([cost(row) for row in rows])
         height = max(map(len, columns))
         left, right = (column + [[""] * 4] * (height - len(column)) for column in columns)
         head = [text for side in ("ox", "torch") for text in (NAMES[side], "calls", "ms", "share")]
@@ -184,7 +184,7 @@ def where_time_goes(measured: Measurement) -> str:
     return "\n\n".join(parts) if measured.profile else NOTHING
 
 
-def entry(row: Entry) -> list[str]:
+def cost(row: Cost) -> list[str]:
     name = row.name.removeprefix("autograd::engine::evaluate_function: ")
     return [f"`{name}`", f"{row.calls:g}", number(row.milliseconds), f"{row.share:.0%}"]
 

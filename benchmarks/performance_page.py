@@ -56,7 +56,13 @@ def draw(measured: Measurement, folder: Path) -> None:
         for name, by_side in measured.times.items()
         if name in STEPS or name in OPERATORS
     }
-    charts.bars(folder / "ratios.svg", "ox by its peers: below 1, ox is faster", "ratio", ratios, ratio=True)
+    charts.bars(
+        folder / "ratios.svg",
+        "Time of ox divided by that of its peers",
+        "ratio; below 1, ox is faster",
+        ratios,
+        ratio=True,
+    )
     for each in GROWTH:
         points = {
             side: {
