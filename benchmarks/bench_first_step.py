@@ -23,7 +23,7 @@ from bench_eager import reason, torch_compile
 from sides import Result, peak_memory
 from workloads import STEPS, Prepare, as_it_is, chosen
 
-MORE = 10  # steps after the first one, until the memory does not grow any more
+MORE = 5  # steps after the first one, until the memory does not grow any more
 COLD, WARM, MEMORY = "first step, empty caches, ms", "first step, ms", "peak memory, MiB"
 
 

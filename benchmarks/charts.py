@@ -23,7 +23,7 @@ from ox.temporary_files import file_beside
 COLOURS = {"ox": "#0072B2", "torch": "#D55E00", "compiled": "#E69F00", "without": "#999999"}
 LABELS = {"ox": "ox", "torch": "PyTorch eager", "compiled": "torch.compile", "without": "ox without kernels"}
 MARKERS = {"ox": "o", "torch": "s", "compiled": "^"}
-SETTINGS = {
+SETTINGS: Any = {
     "svg.hashsalt": "ox",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
