@@ -21,6 +21,8 @@ import step_profile
 from sides import Reasons, Result, Table
 from step_profile import Cost
 
+import ox
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -89,16 +91,14 @@ def machine() -> Machine:
 
 
 def versions() -> dict[str, str]:
-    import ox
-
     packages = {name: version(name) for name in ("numpy", "onnxruntime", "torch")}
     return {"ox": ox.__version__, "python": platform.python_version(), **packages}
 
 
 def commit() -> str:
-    """The short hash of the checkout, with `-dirty` if files were changed."""
+    """The short hash of the checkout that `import ox` finds, with `-dirty` if files were changed."""
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=Path(ox.__file__).parent, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 

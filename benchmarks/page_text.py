@@ -49,7 +49,8 @@ Later processes find the caches filled:
 {warm}"""
 
 MEMORY_TEXT = """\
-The highest resident memory of a process that runs the training step of one model, less that after the import, in MiB.
+The highest resident memory of a process that runs the training step of one model, less that after the import, in MiB,
+with filled caches.
 
 ![Peak memory of a training step](performance/memory.svg)
 
