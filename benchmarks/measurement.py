@@ -54,6 +54,7 @@ class Measurement:
     machine: Machine
     versions: dict[str, str]
     rounds: int
+    load: float  # of the machine in the minute before
     times: Table  # ms
     first: Table  # of bench_first_step
     left_out: Reasons = field(default_factory=dict)
@@ -112,7 +113,7 @@ def rounded(table: Mapping[str, Mapping[str, list[float]]]) -> Table:
 
 def measure(words: list[str], rounds: int) -> Measurement:
     """Run the benchmarks of the workloads whose name contains one of the words; all of them if there are none."""
-    found = Measurement(commit(), now(), machine(), versions(), rounds, {}, {})
+    found = Measurement(commit(), now(), machine(), versions(), rounds, os.getloadavg()[0], {}, {})
     print("== training steps, operators and growth", flush=True)
     eager = sides.measure(bench_eager.__file__, bench_eager.SIDES, {"WORKLOADS": "|".join(words)}, rounds)
     print("== first step and peak memory", flush=True)

@@ -24,7 +24,8 @@ Training with ox beside PyTorch eager (with its fused optimizers) and `torch.com
 means that ox is faster, or needs less memory. `python benchmarks/performance_page.py` writes this page, and
 `make bench` calls it.
 
-- **Machine:** {machine.cpu}, {machine.cores} cores, {machine.memory} GiB of memory. Every side uses all cores.
+- **Machine:** {machine.cpu}, {machine.cores} cores, {machine.memory} GiB of memory. Every side uses all cores. Load
+  average before the measurement: {load:.2f}.
 - **Versions:** ox {ox} at commit {commit}, Python {python}, NumPy {numpy}, ONNX Runtime {onnxruntime}, PyTorch {torch}.
 - **Date:** {date} UTC.
 - **Method:** each side runs alone in its own process, and the processes of the sides alternate. A process warms each
@@ -34,6 +35,8 @@ means that ox is faster, or needs less memory. `python benchmarks/performance_pa
 - **Sides:** PyTorch eager; `torch.compile` of forward and loss, and so of their backward, with static shapes (it does
   not compile LSTM layers, and runs them as PyTorch eager does); ox with its [compiled kernels](kernels.md); ox without
   them (`OX_KERNELS=0`)."""
+
+TRIAL = "**This was a trial with one process a side: the spread is not known, and the figures prove nothing.**"
 
 FIRST_STEP = """\
 From the import to the end of the first step, in ms: model, optimizer and one step, in a process that runs nothing else.
@@ -118,9 +121,8 @@ def compared(
 
 
 def introduction(measured: Measurement) -> str:
-    about = {**vars(measured), **measured.versions}
-    text = INTRODUCTION.format(**about)
-    return text + "\n- **Spread:** each side ran once, so that it is not known." if measured.rounds == 1 else text
+    text = INTRODUCTION.format(**vars(measured), **measured.versions)
+    return f"{text}\n\n{TRIAL}" if measured.rounds == 1 else text
 
 
 def summary(measured: Measurement) -> str:
@@ -274,4 +276,5 @@ def ratios(measured: Measurement) -> str:
     means = [mean(value for name in operators if (value := measured.ratio(name, side))) for side in PEERS]
     rows.append([f"{len(operators)} single operators, geometric mean", *map(ratio, means)])
     about = f"{measured.machine.cpu}, {measured.machine.cores} cores, PyTorch {measured.versions['torch']}"
-    return f"{table(head, rows)}\n\nMeasured on: {about}."
+    text = f"{table(head, rows)}\n\nMeasured on: {about}."
+    return f"{TRIAL}\n\n{text}" if measured.rounds == 1 else text
