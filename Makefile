@@ -45,8 +45,10 @@ format: $(VENV)/.installed-dev ## format the code and fix what ruff can fix
 types: $(VENV)/.installed-dev ## check types with mypy --strict in ox, ox_cli and ox_models
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench ## run the benchmarks, compared with other libraries
-	@set -e; for page in $(filter-out benchmarks/bench_serve.py benchmarks/bench_serve_change.py,$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
+# performance_page.py runs bench_eager.py and bench_first_step.py; it comes last, because a regression ends it with an error.
+bench: $(VENV)/.installed-bench ## run the benchmarks, compared with other libraries; write docs/performance.md
+	@set -e; for page in $(filter-out $(addprefix benchmarks/bench_,serve.py serve_change.py eager.py first_step.py),$(wildcard benchmarks/bench_*.py)); do echo "== $$page"; $(BIN)/python $$page; done
+	$(BIN)/python benchmarks/performance_page.py --check
 
 bench-serve: $(VENV)/.installed-run ## benchmark ox serve and other servers, each in its own environment (needs wrk and h2load)
 	$(BIN)/python benchmarks/bench_serve.py --out benchmarks/results/bench_serve.md $(ARGS)

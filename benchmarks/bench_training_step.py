@@ -13,25 +13,25 @@ import sides
 LAYERS, WIDTH, HEADS, LENGTH, BATCH = 4, 256, 8, 128, 8
 
 
-def _transformer(nn: Any, functional: Any) -> Any:
+def transformer(nn: Any, functional: Any, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS) -> Any:
     """The same page for both libraries: their names are the same."""
 
     class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
             self.gelu = nn.GELU()
 
         def forward(self, x: Any) -> Any:
             b, t, c = x.shape
-            q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4).unbind(0)
+            q, k, v = self.qkv(self.norm1(x)).reshape(b, t, 3, heads, c // heads).permute(2, 0, 3, 1, 4).unbind(0)
             attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(attended.permute(0, 2, 1, 3).reshape(b, t, c))
             return x + self.down(self.gelu(self.up(self.norm2(x))))
 
-    return nn.Sequential(*[Block() for _ in range(LAYERS)], nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 64))
+    return nn.Sequential(*[Block() for _ in range(layers)], nn.LayerNorm(width), nn.Linear(width, 64))
 
 
 def _time(step: Any, warm: int, count: int) -> float:
@@ -63,10 +63,10 @@ def _figures(lib: Any, functional: Any, adam: Any) -> dict[str, float]:
         return step
 
     tokens = lib.randn(BATCH, LENGTH, WIDTH)
-    transformer = make_step(_transformer(nn, functional), tokens, lib.randint(0, 64, (BATCH * LENGTH,)))
+    step = make_step(transformer(nn, functional), tokens, lib.randint(0, 64, (BATCH * LENGTH,)))
     layers = [nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
     mlp = make_step(nn.Sequential(*layers), lib.randn(64, 784), lib.randint(0, 10, (64,)))
-    figures = {"transformer, ms": _time(transformer, 3, 12), "mlp, ms": _time(mlp, 20, 100)}
+    figures = {"transformer, ms": _time(step, 3, 12), "mlp, ms": _time(mlp, 20, 100)}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(200):
         mlp()
