@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 from zlib import crc32
 
 import numpy as np
@@ -23,6 +23,7 @@ from ox.serialization.file_kinds import kind
 from ox.serialization.safetensors import as_bytes, chunks
 from ox.temporary_files import close, file_beside, lock
 
+TRIES = 100  # to read a file that others replace
 _KEY = "ox.tree"
 _CHECKSUM = "ox.crc32"
 # the element types of safetensors that tensors can have; a bool is a byte
@@ -196,11 +197,17 @@ def _read(path: str, device: str | None) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="numpy") as f:
-            about = f.metadata() or {}
-            if _KEY not in about and _CHECKSUM not in about:
-                return _load_foreign_file(path, list(f.keys()), device)
-            return _load_ox_file(path, about, device)
+        for _ in range(TRIES):
+            # Another process may rename a new file to this path at any time. The library checks a header; the bytes are
+            # read through the other handle, if both have the same file.
+            with safe_open(path, framework="numpy") as f, open(path, "rb") as file:
+                about, arrays = f.metadata() or {}, _Arrays(path, file)
+                if arrays.about != about:
+                    continue
+                if _KEY not in about and _CHECKSUM not in about:
+                    return _load_foreign_file(arrays, list(f.keys()), device)
+                return _load_ox_file(arrays, device)
+        raise LoadError(f"{path} cannot be read", got=f"another file in each of {TRIES} tries")
     except LoadError:
         raise
     except OSError as error:
@@ -223,35 +230,37 @@ class _Arrays:
     The library's NumPy reader has no bfloat16 and panics without enough memory: the bytes are read here.
     """
 
-    def __init__(self, path: str, tree: str = "") -> None:
-        self._path, self.sum = path, crc32(tree.encode())
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            self._entries = json.loads(file.read(length))
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self.path, self._file = path, file
+        length = int.from_bytes(file.read(8), "little")
+        self._entries = json.loads(file.read(length))
+        self.about: dict[str, str] = self._entries.get("__metadata__") or {}
+        self.sum = crc32(self.about.get(_KEY, "").encode())
         self._data = 8 + length
 
     def read(self, name: str) -> np.ndarray[Any, Any]:
         entry = self._entries[name]
         if entry["dtype"] not in _TYPES:
             raise LoadError(
-                f"{self._path} has tensors of a type that ox has not",
+                f"{self.path} has tensors of a type that ox has not",
                 where=name,
                 expected=", ".join(_TYPES),
                 got=entry["dtype"],
             )
         begin, shape = self._data + entry["data_offsets"][0], entry["shape"]
-        array = np.fromfile(self._path, _TYPES[entry["dtype"]], prod(shape), offset=begin).reshape(shape)
+        self._file.seek(begin)
+        array = np.fromfile(self._file, _TYPES[entry["dtype"]], prod(shape)).reshape(shape)
         self.sum = crc32(as_bytes(array), self.sum)
         return array != 0 if entry["dtype"] == "BOOL" else array
 
 
-def _load_ox_file(path: str, about: dict[str, str], device: str | None) -> Any:
+def _load_ox_file(arrays: _Arrays, device: str | None) -> Any:
     """What `save` wrote; files of earlier versions have no checksum."""
-    arrays = _Arrays(path, about[_KEY])
+    about = arrays.about
     value = _unflatten(json.loads(about[_KEY]), arrays, device)
     if about.get(_CHECKSUM, f"{arrays.sum:08x}") != f"{arrays.sum:08x}":
         raise LoadError(
-            f"{path} is damaged",
+            f"{arrays.path} is damaged",
             expected=f"the checksum {about[_CHECKSUM]}, which was noted when it was written",
             got=f"{arrays.sum:08x}",
             hint="an earlier checkpoint, or another copy",
@@ -267,11 +276,10 @@ def has_checksum(path: str | os.PathLike[str]) -> bool:
         return _CHECKSUM in (f.metadata() or {})
 
 
-def _load_foreign_file(path: str, names: list[str], device: str | None) -> dict[str, Any]:
+def _load_foreign_file(arrays: _Arrays, names: list[str], device: str | None) -> dict[str, Any]:
     """The tensors of a file that another program wrote, by name."""
     from ox.tensors.tensor import make_tensor
 
-    arrays = _Arrays(path)
     tensors = {name: make_tensor(arrays.read(name)) for name in names}
     return tensors if device is None else {name: tensor.to(device) for name, tensor in tensors.items()}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 
 import ox
 from ox.dtypes import ALL
@@ -394,3 +395,29 @@ def test_tensors_that_no_memory_holds(tmp_path: Path, own: bool) -> None:
             pytest.skip("this disk has no files of that size")
     with pytest.raises(LoadError, match="does not fit into memory"):
         ox.load(tmp_path / "x")
+
+
+def test_a_file_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that another process renames into place between two looks at the path: one of both, whole."""
+    path, other = tmp_path / "last", tmp_path / "other"
+    ox.save({"w": ox.zeros(3)}, path)
+    ox.save({"w": ox.ones(3), "v": ox.ones(5)}, other)
+    checked = safetensors.safe_open
+    left = 1
+
+    def open_and_replace(*given: Any, **options: Any) -> Any:
+        nonlocal left
+        opened = checked(*given, **options)
+        if left:
+            left -= 1
+            os.replace(other, path)
+            if left:
+                ox.save({"w": ox.full((3,), float(left))}, other)
+        return opened
+
+    monkeypatch.setattr(safetensors, "safe_open", open_and_replace)
+    assert {name: t.tolist() for name, t in ox.load(path).items()} == {"w": [1.0] * 3, "v": [1.0] * 5}
+    left = 1000
+    ox.save({"w": ox.full((3,), 1000.0)}, other)
+    with pytest.raises(LoadError, match="another file in each"):
+        ox.load(path)
