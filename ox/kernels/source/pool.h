@@ -53,14 +53,17 @@ class Pool {
         if (workers_.empty()) start();
         task_ = task, context_ = context, count_ = count, block_ = block;
         next_.store(0, std::memory_order_relaxed);
-        busy_.store((int)workers_.size(), std::memory_order_relaxed);
+        open_.store(true, std::memory_order_seq_cst);
         round_.fetch_add(1, std::memory_order_seq_cst);
         if (sleeping_.load(std::memory_order_seq_cst)) {
             std::lock_guard<std::mutex> lock(sleep_);
             wake_.notify_all();
         }
         work();
-        for (int spins = 0; busy_.load(std::memory_order_acquire); spins++) {
+        // Who wakes up only now finds nothing to do: nobody waits for it. A worker says that it comes before it looks
+        // whether the round is open, so that it is either waited for here or sees that it is too late.
+        open_.store(false, std::memory_order_seq_cst);
+        for (int spins = 0; inside_.load(std::memory_order_seq_cst); spins++) {
             if (spins < SPIN)
                 pause_cpu();
             else
@@ -76,7 +79,8 @@ class Pool {
         new (&sleep_) std::mutex();
         new (&wake_) std::condition_variable();
         sleeping_.store(0);
-        busy_.store(0);
+        inside_.store(0);
+        open_.store(false);
     }
 
   private:
@@ -130,8 +134,9 @@ class Pool {
             }
             if (ending_.load()) return;
             seen = round_.load(std::memory_order_acquire);
-            work();
-            busy_.fetch_sub(1, std::memory_order_release);
+            inside_.fetch_add(1, std::memory_order_seq_cst);
+            if (open_.load(std::memory_order_seq_cst)) work();
+            inside_.fetch_sub(1, std::memory_order_seq_cst);
         }
     }
 
@@ -139,9 +144,9 @@ class Pool {
     std::condition_variable wake_;
     std::vector<std::thread> workers_;
     std::atomic<int> wanted_{1};
-    std::atomic<int> sleeping_{0}, busy_{0};
+    std::atomic<int> sleeping_{0}, inside_{0};  // inside: workers in the round, or about to see that it is over
     std::atomic<long long> round_{0}, next_{0};
-    std::atomic<bool> ending_{false}, failed_{false};  // failed: a task had no memory
+    std::atomic<bool> open_{false}, ending_{false}, failed_{false};  // failed: a task had no memory
     Task task_ = nullptr;
     const void* context_ = nullptr;
     long long count_ = 0, block_ = 1;
