@@ -13,7 +13,7 @@ import threading
 import traceback
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import orjson
 
@@ -73,7 +73,8 @@ def _quoted(value: Any) -> str:
 
 
 class Log(logging.Handler):
-    """The server's log, written by a separate thread until `close`.
+    """The server's log, written by a separate thread until `close`. Several servers of a process share the logger: the
+    last one that closes its log gives the logger back as the first one found it.
 
     Args:
         form: "json" or "text".
@@ -81,12 +82,17 @@ class Log(logging.Handler):
         stream: where to; standard error without one.
     """
 
+    _open: ClassVar[list[Log]] = []
+    _before: ClassVar[tuple[int, bool]]  # the logger's level and whether it propagates, without any of these
+
     def __init__(self, form: str = "text", name: str = "info", stream: TextIO | None = None) -> None:
         super().__init__()
         self.dropped = 0  # lines that were dropped
         self.form, self._stream = form, stream or sys.stderr
         self._waiting: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
-        self._before = LOGGER.level, LOGGER.propagate
+        if not Log._open:
+            Log._before = LOGGER.level, LOGGER.propagate
+        Log._open.append(self)
         set_level(name)
         LOGGER.propagate = False
         LOGGER.addHandler(self)
@@ -102,8 +108,11 @@ class Log(logging.Handler):
     def close(self) -> None:
         """Writes what waits, for two seconds at most, and gives the logger back as it was."""
         LOGGER.removeHandler(self)
-        level, LOGGER.propagate = self._before
-        LOGGER.setLevel(level)
+        if self in Log._open:
+            Log._open.remove(self)
+            if not Log._open:
+                level, LOGGER.propagate = Log._before
+                LOGGER.setLevel(level)
         self._waiting.put(None)
         self._thread.join(2.0)
         self._detach_stderr()

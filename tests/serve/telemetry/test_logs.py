@@ -111,6 +111,23 @@ class Slow(io.StringIO):
         return super().write(text)
 
 
+def test_the_first_log_that_closes_leaves_the_others_theirs(start: Start) -> None:
+    """Two servers of one process."""
+    LOGGER.setLevel(logging.ERROR)
+    try:
+        first, stream = start("json", "info", io.StringIO()), io.StringIO()
+        second = start("json", "info", stream)
+        first.close()
+        LOGGER.info("still here")
+        second.close()
+        assert [line["message"] for line in lines(stream)] == ["still here"]
+        assert (LOGGER.level, LOGGER.propagate) == (logging.ERROR, True)
+        second.close()  # as logging does at the end of the process
+        assert LOGGER.level == logging.ERROR
+    finally:
+        LOGGER.setLevel(logging.NOTSET)
+
+
 def test_a_reader_that_is_too_slow_holds_up_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MOST_WAITING", 5)
     stream = Slow()
