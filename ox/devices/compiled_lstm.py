@@ -62,4 +62,6 @@ def backward(
     to_weights = product(kernels, rows.T, inputs, None)
     to_recurrent = product(kernels, rows.T, starts.reshape(-1, units), None)
     to_inputs = product(kernels, rows, np.ascontiguousarray(W), None).reshape(X.shape) if to_x else None
-    return to_weights, to_recurrent, np.ones(len(rows), np.float32) @ rows, to_inputs, to_h, to_c
+    # not NumPy's product: the threads of its BLAS would wait actively for tens of milliseconds beside these kernels
+    to_bias = product(kernels, np.ones((1, len(rows)), np.float32), rows, None)[0]
+    return to_weights, to_recurrent, to_bias, to_inputs, to_h, to_c

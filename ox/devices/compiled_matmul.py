@@ -9,9 +9,16 @@ import numpy as np
 
 from ox.kernels import Library, address
 
-# Below, NumPy's BLAS multiplies on one thread, and its call is shorter; from here on it would wake its own threads.
-THREADED_PRODUCT = 1 << 18
+# Below, NumPy's BLAS multiplies on one thread, and its call is shorter. From here on it would wake its threads, which
+# afterwards wait actively for tens of milliseconds, and take the cores from these kernels.
+THREADED_PRODUCT = 1 << 18  # multiplications of two matrices
+THREADED_VECTOR_PRODUCT = 9216  # of a matrix with one row or column
 Strides = tuple[int, int]
+
+
+def _stays_on_one_thread(rows: int, depth: int, columns: int) -> bool:
+    """Whether NumPy's product of these sizes does."""
+    return rows * depth * columns < (THREADED_VECTOR_PRODUCT if 1 in (rows, columns) else THREADED_PRODUCT)
 
 
 def _steps(a: Any) -> Strides | None:
@@ -26,7 +33,7 @@ def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> A
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2] or not a.size or not b.size:
         return None
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    if math.prod(a.shape[:-1]) * depth * columns < THREADED_PRODUCT:
+    if _stays_on_one_thread(math.prod(a.shape[:-1]), depth, columns):
         return None
     if b.ndim == 2:
         if a.ndim > 2:
@@ -74,7 +81,9 @@ def gemm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
         return None
     a = a.T if attributes.get("transA") else a
     b = b.T if attributes.get("transB") else b
-    if a.shape[1] != b.shape[0] or not a.size or not b.size or a.size * b.shape[1] < THREADED_PRODUCT:
+    if a.shape[1] != b.shape[0] or not a.size or not b.size:
+        return None
+    if _stays_on_one_thread(a.shape[0], a.shape[1], b.shape[1]):
         return None
     if bias is not None and (
         attributes.get("beta", 1.0) != 1.0 or bias.shape != b.shape[1:] or not bias.flags.c_contiguous
