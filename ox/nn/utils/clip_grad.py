@@ -19,7 +19,7 @@ from ox.tensors.tensor import Tensor, make_tensor
 
 # Elements whose squares NumPy's BLAS adds up on one thread: its other threads, once awake, wait actively for tens of
 # milliseconds and take the cores from what runs next.
-PIECE = 1 << 13
+_PIECE = 1 << 13
 
 
 def _with_grad(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -116,8 +116,8 @@ def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
         for a in arrays:
             flat = a.reshape(-1)
             if isinstance(flat, np.ndarray):
-                whole = flat.size - flat.size % PIECE
-                pieces, flat = flat[:whole].reshape(-1, PIECE), flat[whole:]
+                whole = flat.size - flat.size % _PIECE
+                pieces, flat = flat[:whole].reshape(-1, _PIECE), flat[whole:]
                 squares += float(np.vecdot(pieces, pieces).sum(dtype=np.float64))
             squares += float(np.dot(flat, flat))
     return make_tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
