@@ -207,7 +207,11 @@ def _read(path: str, device: str | None) -> Any:
                 if _KEY not in about and _CHECKSUM not in about:
                     return _load_foreign_file(arrays, list(f.keys()), device)
                 return _load_ox_file(arrays, device)
-        raise LoadError(f"{path} cannot be read", got=f"another file in each of {TRIES} tries")
+        raise LoadError(
+            f"{path} cannot be read",
+            got=f"another file in each of {TRIES} tries",
+            hint="another process replaces it all the time: load it when that has ended",
+        )
     except LoadError:
         raise
     except OSError as error:

@@ -93,7 +93,7 @@ inline void product_of_few_rows(long long rows, long long depth, long long colum
 }
 
 // A slab's part of a block: panels of rows in `a`, of columns in `b`. Tiles at the border are written by way of a copy.
-inline void block_at_border(long long rows, long long columns, long long depth, const float* a, const float* b, float* result, long long step, bool add) {
+inline void block_of_slab(long long rows, long long columns, long long depth, const float* a, const float* b, float* result, long long step, bool add) {
     for (long long c = 0; c < columns; c += TILE_COLUMNS)
         for (long long r = 0; r < rows; r += TILE_ROWS) {
             float* to = result + r * step + c;
@@ -184,7 +184,7 @@ inline void product(long long rows, long long depth, long long columns, const Ma
                 pack_rows(a, k0, some, first, count, left);
                 // a few panels at a time: they stay in the cache while the rows pass
                 for (long long c = 0; c < width; c += BLOCK_COLUMNS)
-                    block_at_border(count, width - c < BLOCK_COLUMNS ? width - c : BLOCK_COLUMNS, some, left, packed + (k0 * panels + p0 * some) * TILE_COLUMNS + c * some, to + c, step, bias || k0 > 0);
+                    block_of_slab(count, width - c < BLOCK_COLUMNS ? width - c : BLOCK_COLUMNS, some, left, packed + (k0 * panels + p0 * some) * TILE_COLUMNS + c * some, to + c, step, bias || k0 > 0);
             }
         }
     });

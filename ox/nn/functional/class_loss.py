@@ -60,7 +60,9 @@ def cross_entropy(
     if plain and runs_compiled(input):
         one_of(reduction, "reduction", REDUCTIONS)
         loss: Tensor = CrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
-        return _summed(loss, _counted(target, ignore_index, loss) if reduction == "mean" else loss, reduction)
+        if reduction == "mean":
+            return _summed(loss, _counted(_valid(target, ignore_index), loss), reduction)
+        return _summed(loss, loss, reduction)
     logp = ops.LogSoftmax(input, axis=axis)
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
@@ -85,9 +87,15 @@ def nll_loss(
     return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
 
 
-def _counted(target: Tensor, ignore_index: int, like: Tensor) -> Tensor:
-    """1 where a target counts, 0 where it is ignored."""
-    return ops.Cast(ops.Not(ops.Equal(target, scalar_like(ignore_index, target))), to=onnx_type(like.array.dtype))
+def _valid(target: Tensor, ignore_index: int) -> Tensor:
+    """Which targets are not ignored."""
+    valid: Tensor = ops.Not(ops.Equal(target, scalar_like(ignore_index, target)))
+    return valid
+
+
+def _counted(valid: Tensor, like: Tensor) -> Tensor:
+    """1 where a target counts, 0 where it is ignored, in the type of `like`."""
+    return ops.Cast(valid, to=onnx_type(like.array.dtype))
 
 
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
@@ -124,9 +132,9 @@ def _nll(
     axis: int,
 ) -> Tensor:
     one_of(reduction, "reduction", REDUCTIONS)
-    valid = ops.Not(ops.Equal(target, scalar_like(ignore_index, target)))
+    valid = _valid(target, ignore_index)
     safe = ops.Where(valid, target, scalar_like(0, target))
-    counted = ops.Cast(valid, to=onnx_type(logp.array.dtype))
+    counted = _counted(valid, logp)
     weights = None if weight is None else ops.Gather(weight, safe, axis=0)
     factor = counted if weights is None else ops.Mul(weights, counted)
     picked = ops.Squeeze(ops.GatherElements(logp, ops.Unsqueeze(safe, ints(axis)), axis=axis), ints(axis))
