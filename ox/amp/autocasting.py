@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy import ndarray
 
+from ox.amp.cpu_gain import warn_without_gain
 from ox.amp.policy import ELIGIBLE, KEEP, LOWER, WIDEST, Rules, rules
 from ox.core import operator
 from ox.core.mode import MODE, switch_mode, with_changes
@@ -220,7 +221,8 @@ class autocast:
         DTypeError: another lower type.
         DeviceError: bfloat16 on a GPU that lacks it.
 
-    On "cuda" without a GPU it warns and does nothing, as PyTorch's does.
+    On "cuda" without a GPU it warns and does nothing, as PyTorch's does. On a CPU that multiplies the lower type no
+    faster than float32 it warns, once, and does what it was asked for.
     """
 
     def __init__(
@@ -249,6 +251,8 @@ class autocast:
 
     def __enter__(self) -> autocast:
         now, own = STATE.get(), self.device
+        if self._enabled and own == "cpu":
+            warn_without_gain(self.fast_dtype)
         _put(
             replace(
                 now,

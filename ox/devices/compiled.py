@@ -1,4 +1,4 @@
-"""Which calls the compiled kernels of `ox.kernels` run on the CPU: float32, contiguous, from a size on.
+"""Which calls the compiled kernels of `ox.kernels` run on the CPU: float32, some also bfloat16, from a size on.
 
 Below the sizes here a NumPy kernel is as fast: a call into the library costs about 2 µs.
 """
@@ -27,7 +27,7 @@ from ox.devices.compiled_norm import (
 from ox.devices.compiled_rows import Run, cross_entropy, cross_entropy_gradient, gather, index_add, of_rows
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
-from ox.dtypes import float32, int32, int64
+from ox.dtypes import FROM_ONNX, DType, bfloat16, float32, int32, int64
 from ox.kernels import Library, address, kernels
 
 KEPT_MEMORY = 512 << 20  # bytes of freed arrays that stay with the process for the next step
@@ -55,6 +55,11 @@ class Kernel:
         return op.kernel(np, *arrays, **attributes)
 
 
+def _of_type(library: Library, name: str, array: Any) -> Any:
+    """The kernel for the element type of an array."""
+    return getattr(library, name if array.dtype == float32 else f"{name}_bfloat16")
+
+
 def unary(name: str) -> Run:
     """A kernel of one input and one output of its shape."""
 
@@ -63,7 +68,7 @@ def unary(name: str) -> Run:
         y = np.empty_like(x)
         if y.strides != x.strides:  # not dense: a transposed array is, and its output lies as it does
             return None
-        getattr(library, name)(x.size, address(x), address(y))
+        _of_type(library, name, x)(x.size, address(x), address(y))
         return y
 
     return run
@@ -74,14 +79,14 @@ def gradient(name: str) -> Run:
 
     def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         g, saved = arrays
-        if g.shape != saved.shape:
+        if g.shape != saved.shape or g.dtype != saved.dtype:
             return None
         if saved.flags.c_contiguous:
             g = np.ascontiguousarray(g)
         result = np.empty_like(saved)
         if not result.strides == saved.strides == g.strides:
             return None
-        getattr(library, name)(g.size, address(g), address(saved), address(result))
+        _of_type(library, name, g)(g.size, address(g), address(saved), address(result))
         return result
 
     return run
@@ -92,11 +97,11 @@ def binary(name: str) -> Run:
 
     def run(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
         a, b = arrays
-        if a.shape != b.shape or not (a.flags.c_contiguous or b.flags.c_contiguous):
+        if a.shape != b.shape or a.dtype != b.dtype or not (a.flags.c_contiguous or b.flags.c_contiguous):
             return None
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
         y = np.empty_like(a)
-        getattr(library, name)(a.size, address(a), address(b), address(y))
+        _of_type(library, name, a)(a.size, address(a), address(b), address(y))
         return y
 
     return run
@@ -121,11 +126,31 @@ def with_alpha_1(run: Run) -> Run:
     )
 
 
+def cast(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Cast between float32 and bfloat16."""
+    (x,) = arrays
+    to = FROM_ONNX.get(attributes["to"])
+    if to is None or {x.dtype, to} != {float32, bfloat16}:
+        return None
+    return bfloat16_cast(library, x, to)
+
+
+def bfloat16_cast(library: Library, x: Any, dtype: DType) -> Any:
+    """A float32 or bfloat16 array as the other type, its elements in the same order in memory; None if they do not lie
+    densely."""
+    y = np.empty_like(x, dtype)
+    if [stride * x.itemsize for stride in y.strides] != [stride * y.itemsize for stride in x.strides]:
+        return None
+    run = library.ox_to_bfloat16 if dtype == bfloat16 else library.ox_from_bfloat16
+    run(x.size, address(x), address(y))
+    return y
+
+
 GELU = {"none": unary("ox_gelu_forward"), "tanh": unary("ox_tanh_gelu_forward")}
 GELU_GRADIENT = {"none": gradient("ox_gelu_backward"), "tanh": gradient("ox_tanh_gelu_backward")}
 
 
-TAKEN = (float32, np.dtype(bool), int32, int64)  # masks are bool, indices and classes integers
+BESIDE = (np.dtype(bool), int32, int64)  # masks are bool, indices and classes integers
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -160,6 +185,7 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Add": (8_000, binary("ox_add")),
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
+    "Cast": (2_000, cast),
     "Gather": (256, gather),
     "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),
@@ -172,6 +198,14 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ConvTranspose": (0, conv_transpose),
     "ox.ConvWeights": (0, conv_weights),
 }
+# Of bfloat16 there are those of one statement for each element, and products.
+OF_BFLOAT16 = frozenset(
+    (
+        "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Softplus", "Swish", "ox.Silu", "Gelu", "ox.GeluGradient", "Relu",
+        "ox.SwishGradient", "ox.ReluGradient", "ox.TanhGradient", "ox.SigmoidGradient", "Add", "Sub", "Mul", "Cast",
+        "MatMul", "Gemm",
+    )
+)  # fmt: skip
 
 
 @cache
@@ -193,10 +227,11 @@ def set_threads(count: int) -> None:
 
 def offer(op: Operator, arrays: list[Any]) -> Kernel | None:
     """A compiled kernel for this operator on these element types, where there is one and a library to run it."""
-    entry = KERNELS.get(f"{op.domain}.{op.name}" if op.domain else op.name)
-    if entry is None or not all(a is None or (isinstance(a, np.ndarray) and a.dtype in TAKEN) for a in arrays):
+    name = f"{op.domain}.{op.name}" if op.domain else op.name
+    entry, dtype = KERNELS.get(name), arrays[0].dtype if arrays else None
+    if entry is None or not (dtype == float32 or (dtype == bfloat16 and name in OF_BFLOAT16)):
         return None
-    if arrays[0].dtype != float32:
+    if not all(a is None or (isinstance(a, np.ndarray) and (a.dtype == dtype or a.dtype in BESIDE)) for a in arrays):
         return None
     found = library()
     if found is None:

@@ -1,4 +1,5 @@
-"""Matrix products on the compiled kernels: matrices, stacks of them, and Gemm with a bias for each column."""
+"""Matrix products of float32 or bfloat16 on the compiled kernels: matrices, stacks of them, and Gemm with a bias for
+each column."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.dtypes import float32
 from ox.kernels import Library, address
 
 # Below, NumPy's BLAS multiplies on one thread, and its call is shorter. From here on it would wake its threads, which
@@ -16,15 +18,17 @@ THREADED_VECTOR_PRODUCT = 9216  # of a matrix with one row or column
 Strides = tuple[int, int]
 
 
-def _stays_on_one_thread(rows: int, depth: int, columns: int) -> bool:
-    """Whether NumPy's product of these sizes does."""
+def _is_for_numpy(a: Any, rows: int, depth: int, columns: int) -> bool:
+    """Whether NumPy's product of these sizes stays on one thread; it has none of bfloat16."""
+    if a.dtype != float32:
+        return False
     return rows * depth * columns < (THREADED_VECTOR_PRODUCT if 1 in (rows, columns) else THREADED_PRODUCT)
 
 
 def _steps(a: Any) -> Strides | None:
-    """Floats from row to row and from column to column; None where they do not fit."""
-    row, column = a.strides[-2:]
-    return (row // 4, column // 4) if row >= 0 and column >= 0 and row % 4 == column % 4 == 0 else None
+    """Numbers from row to row and from column to column; None where they do not fit."""
+    (row, column), size = a.strides[-2:], a.itemsize
+    return (row // size, column // size) if row >= 0 and column >= 0 and row % size == column % size == 0 else None
 
 
 def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
@@ -33,7 +37,7 @@ def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> A
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2] or not a.size or not b.size:
         return None
     rows, depth, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    if _stays_on_one_thread(math.prod(a.shape[:-1]), depth, columns):
+    if _is_for_numpy(a, math.prod(a.shape[:-1]), depth, columns):
         return None
     if b.ndim == 2:
         if a.ndim > 2:
@@ -48,9 +52,10 @@ def matmul(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> A
     a_steps, b_steps = _steps(a), _steps(b)
     if a_steps is None or b_steps is None or a.strides[0] < 0 or b.strides[0] < 0:
         return None
-    y = np.empty((*arrays[0].shape[:-2], rows, columns), np.float32)
-    steps = np.array([a.strides[0] // 4, *a_steps, b.strides[0] // 4, *b_steps], np.int64)
-    library.ox_batched_matmul(len(a), rows, depth, columns, address(a), address(b), address(steps), address(y))
+    y = np.empty((*arrays[0].shape[:-2], rows, columns), a.dtype)
+    steps = np.array([a.strides[0] // a.itemsize, *a_steps, b.strides[0] // b.itemsize, *b_steps], np.int64)
+    run = library.ox_batched_matmul if a.dtype == float32 else library.ox_batched_matmul_bfloat16
+    run(len(a), rows, depth, columns, address(a), address(b), address(steps), address(y))
     return y
 
 
@@ -65,8 +70,9 @@ def product(library: Library, a: Any, b: Any, bias: Any) -> Any:
     if a_steps is None or b_steps is None:
         return None
     rows, depth, columns = a.shape[0], a.shape[1], b.shape[1]
-    y = np.empty((rows, columns), np.float32)
-    library.ox_matmul(
+    y = np.empty((rows, columns), a.dtype)
+    run = library.ox_matmul if a.dtype == float32 else library.ox_matmul_bfloat16
+    run(
         rows, depth, columns, address(a), *a_steps, address(b), *b_steps, 0 if bias is None else address(bias),
         address(y),
     )  # fmt: skip
@@ -83,7 +89,7 @@ def gemm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any
     b = b.T if attributes.get("transB") else b
     if a.shape[1] != b.shape[0] or not a.size or not b.size:
         return None
-    if _stays_on_one_thread(a.shape[0], a.shape[1], b.shape[1]):
+    if _is_for_numpy(a, a.shape[0], a.shape[1], b.shape[1]):
         return None
     if bias is not None and (
         attributes.get("beta", 1.0) != 1.0 or bias.shape != b.shape[1:] or not bias.flags.c_contiguous

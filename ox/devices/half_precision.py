@@ -1,8 +1,8 @@
 """float16 and bfloat16 on the CPU: in float32, as fast as that runs, and rounded once.
 
-NumPy computes them number by number, and ONNX Runtime's CPU has hardly a bfloat16 kernel. So a call takes the way that
-its float32 version would take, between two conversions. Below the size at which that goes to ONNX Runtime, the
-kernels do the same themselves.
+NumPy computes them number by number, and ONNX Runtime's CPU has hardly a bfloat16 kernel. So a call that no compiled
+kernel of bfloat16 takes goes the way that its float32 version would go, between two conversions. Below the size at
+which that goes to ONNX Runtime, the kernels do the same themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.devices import dispatch, node_session
+from ox.devices import compiled, dispatch, node_session
 from ox.devices.operator import Operator
 from ox.dtypes import HALF_TYPES, DType, bfloat16, float32
 
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
 # what only moves values, or picks the largest, rounds nothing; a Cast is the conversion itself
 EXACT = frozenset(("Cast", "Gather", "MaxPool", "ReduceMax", "ReduceMin"))
-ELEMENTS = 4_000  # from so many on ONNX Runtime converts float16 faster than NumPy
+ELEMENTS = 4_000  # from so many on ONNX Runtime converts float16 faster than NumPy, and the compiled kernel bfloat16
 
 
 def converted(array: Any, dtype: DType) -> Any:
     """The array in another type, with its elements in the same order in memory; what does not fit is infinite."""
-    if array.size >= ELEMENTS and bfloat16 not in (array.dtype, dtype) and not node_session.forked:
+    if array.size >= ELEMENTS and bfloat16 in (array.dtype, dtype):
+        library = compiled.library()
+        if library is not None and (made := compiled.bfloat16_cast(library, array, dtype)) is not None:
+            return made
+    elif array.size >= ELEMENTS and not node_session.forked:
         session = node_session.cast_session(array.dtype, dtype)
         if array.flags.c_contiguous:
             return session([array])

@@ -40,6 +40,8 @@ class Library:
         self.set_threads, self.keep_memory = library.ox_set_threads, library.ox_keep_memory
         for function in (self.set_threads, self.keep_memory):
             function.restype, function.argtypes = None, [ctypes.c_int64]
+        library.ox_multiplies_bfloat16.restype, library.ox_multiplies_bfloat16.argtypes = ctypes.c_int64, []
+        self.multiplies_bfloat16 = bool(library.ox_multiplies_bfloat16())  # twice as fast as float32
         self.path = os.fspath(path)
         self.key = Path(self.path).stem.partition("-")[0]  # of sources, flags, compiler and processor
 

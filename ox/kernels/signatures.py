@@ -9,10 +9,10 @@ from ox.kernels.compiler import SOURCE
 
 POINTER, INTEGER, NUMBER = "p", "i", "f"  # an address; int64; float32
 FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "cpu_only.cpp")
-# macros that stand for whole kernels, with the parameters after the count
+# macros that stand for two kernels, of float32 and of bfloat16, with the parameters after the count
 SHORT = {"UNARY": "pp", "GRADIENT": "ppp", "BINARY": "ppp"}
 DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|BINARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
-PARAMETER = re.compile(r"(?:const )?(float|double|long long)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
+PARAMETER = re.compile(r"(?:const )?(float|double|long long|unsigned short)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
 
 
 @cache
@@ -22,7 +22,7 @@ def signatures() -> dict[str, str]:
     for file in FILES:
         for macro, name, rest in DEFINITION.findall((SOURCE / file).read_text()):
             if macro in SHORT:
-                found[name] = INTEGER + SHORT[macro]
+                found[name] = found[f"{name}_bfloat16"] = INTEGER + SHORT[macro]
             else:
                 kinds = [_kind(type_, star) for type_, star, _ in PARAMETER.findall(rest)]
                 found[name] = ("" if macro == "HOST" else INTEGER) + "".join(kinds)

@@ -14,7 +14,7 @@ import pytest
 from ox import devices
 from ox.core.operator import OPS, make_tensor
 from ox.devices import compiled
-from ox.dtypes import float64
+from ox.dtypes import bfloat16, float64
 from ox.errors import OxError
 from ox.graph import fused_session
 from ox.kernels import Library
@@ -185,6 +185,10 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "InstanceNormalization": lambda: [([f(*s), f(s[1]), f(s[1])], {}) for s in IMAGES if s[2:] != (1, 1)],
     "ox.BatchNormalizationGradient": lambda: [
         ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
+    ],
+    "Cast": lambda: [
+        *flat(to=16),  # float32 to bfloat16
+        ([f(9001).astype(bfloat16)], {"to": 1}),
     ],
     "Gather": lambda: [
         ([f(70, 33), R.integers(-70, 70, (50, 3))], {}),

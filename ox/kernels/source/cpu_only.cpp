@@ -45,6 +45,15 @@ HOST(ox_batched_matmul, long long count, long long rows, long long depth, long l
     ox::products(count, rows, depth, columns, {a, steps[1], steps[2]}, steps[0], {b, steps[4], steps[5]}, steps[3], result);
 } DONE
 
+// The same of bfloat16.
+HOST(ox_matmul_bfloat16, long long rows, long long depth, long long columns, const unsigned short* a, long long a_row_step, long long a_column_step, const unsigned short* b, long long b_row_step, long long b_column_step, const unsigned short* bias, unsigned short* result) {
+    ox::half_product(rows, depth, columns, {a, a_row_step, a_column_step}, {b, b_row_step, b_column_step}, bias, result);
+} DONE
+
+HOST(ox_batched_matmul_bfloat16, long long count, long long rows, long long depth, long long columns, const unsigned short* a, const unsigned short* b, const long long* steps, unsigned short* result) {
+    ox::half_products(count, rows, depth, columns, {a, steps[1], steps[2]}, steps[0], {b, steps[4], steps[5]}, steps[3], result);
+} DONE
+
 // `shape` are the numbers of ox::Attention, the pointer as an address
 HOST(ox_attention, const long long* shape, float scale, const float* queries, const float* keys, const float* values, float* output, float* logs) {
     ox::attention_forward(*reinterpret_cast<const ox::Attention*>(shape), scale, queries, keys, values, output, logs);

@@ -5,6 +5,8 @@
 
 #ifdef __CUDACC_RTC__
 
+FUNCTION float bits_to_float(int bits) { return __int_as_float(bits); }
+FUNCTION int float_to_bits(float x) { return __float_as_int(x); }
 FUNCTION float ox_exp(float x) { return expf(x); }
 FUNCTION float ox_erf(float x) { return erff(x); }
 FUNCTION float ox_tanh(float x) { return tanhf(x); }
@@ -105,6 +107,15 @@ FUNCTION float ox_log1p(float x) {
 }
 
 #endif
+
+// bfloat16 as its 16 bits. The nearest number, the even one of two; NaN keeps its sign.
+FUNCTION unsigned short to_bfloat16(float x) {
+    unsigned bits = (unsigned)float_to_bits(x);
+    unsigned nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = (bits >> 31 << 15) | 0x7fc0;
+    return (unsigned short)((bits & 0x7fffffff) > 0x7f800000 ? nan : nearest);
+}
+
+FUNCTION float from_bfloat16(unsigned short x) { return bits_to_float((int)((unsigned)x << 16)); }
 
 FUNCTION float ox_sigmoid(float x) { return 1.0f / (1.0f + ox_exp(-x)); }
 

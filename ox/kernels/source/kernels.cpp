@@ -13,12 +13,14 @@
 #include "depthwise.h"
 #include "winograd.h"
 #include "attention.h"
+#include "bfloat16.h"
 #include "lstm.h"
 #include "pooling.h"
 #include "index.h"
 #include "cpu_only.cpp"
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }
+extern "C" long long ox_multiplies_bfloat16() { return ox::multiplies_pairs(); }
 extern "C" long long ox_threads() { return ox::pool().threads(); }
 
 // Arrays of one step are freed and made again in the next: kept by malloc, they cost no page faults (half the time of a

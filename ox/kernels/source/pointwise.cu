@@ -1,17 +1,28 @@
 // Activations and their gradients, element by element. `x` is the input, `y` the output, `g` the gradient of the output.
 
-#define UNARY(name, expression)                                                        \
-    EACH(name, i, count, const float* RESTRICT input, float* RESTRICT output) {        \
-        float x = input[i];                                                            \
-        output[i] = expression;                                                        \
-    }                                                                                  \
+// Each is there for float32, and for bfloat16 with "_bfloat16" after its name: computed in float32 and rounded once.
+#define KERNEL_1(name, type, load, store, x, expression)                        \
+    EACH(name, i, count, const type* RESTRICT input, type* RESTRICT output) {   \
+        float x = load(input[i]);                                               \
+        output[i] = store(expression);                                          \
+    }                                                                           \
     END
-#define GRADIENT(name, letter, expression)                                                                        \
-    EACH(name, i, count, const float* RESTRICT gradient, const float* RESTRICT saved, float* RESTRICT output) {   \
-        float g = gradient[i], letter = saved[i];                                                                 \
-        output[i] = expression;                                                                                   \
-    }                                                                                                             \
+#define KERNEL_2(name, type, load, store, a, b, expression)                                                \
+    EACH(name, i, count, const type* RESTRICT first, const type* RESTRICT second, type* RESTRICT output) { \
+        float a = load(first[i]), b = load(second[i]);                                                     \
+        output[i] = store(expression);                                                                     \
+    }                                                                                                      \
     END
+#define AS_IT_IS(x) x
+#define UNARY(name, expression)                             \
+    KERNEL_1(name, float, AS_IT_IS, AS_IT_IS, x, expression) \
+    KERNEL_1(name##_bfloat16, unsigned short, from_bfloat16, to_bfloat16, x, expression)
+#define GRADIENT(name, letter, expression)                             \
+    KERNEL_2(name, float, AS_IT_IS, AS_IT_IS, g, letter, expression)    \
+    KERNEL_2(name##_bfloat16, unsigned short, from_bfloat16, to_bfloat16, g, letter, expression)
+#define BINARY(name, expression)                               \
+    KERNEL_2(name, float, AS_IT_IS, AS_IT_IS, a, b, expression) \
+    KERNEL_2(name##_bfloat16, unsigned short, from_bfloat16, to_bfloat16, a, b, expression)
 
 constexpr float SQRT_2_OVER_PI = 0.79788456f;
 constexpr float INVERSE_SQRT_2_PI = 0.39894228f;
@@ -60,14 +71,15 @@ GRADIENT(ox_silu_backward, x, g * silu_slope(x))
 GRADIENT(ox_gelu_backward, x, g * gelu_slope(x))
 GRADIENT(ox_tanh_gelu_backward, x, g * tanh_gelu_slope(x))
 
-#define BINARY(name, expression)                                                                             \
-    EACH(name, i, count, const float* RESTRICT first, const float* RESTRICT second, float* RESTRICT output) { \
-        float a = first[i], b = second[i];                                                                   \
-        output[i] = expression;                                                                              \
-    }                                                                                                        \
-    END
-
 BINARY(ox_add, a + b)
 BINARY(ox_sub, a - b)
 BINARY(ox_mul, a * b)
 UNARY(ox_relu_forward, x < 0.0f ? 0.0f : x)
+
+EACH(ox_to_bfloat16, i, count, const float* RESTRICT input, unsigned short* RESTRICT output) {
+    output[i] = to_bfloat16(input[i]);
+} END
+
+EACH(ox_from_bfloat16, i, count, const unsigned short* RESTRICT input, float* RESTRICT output) {
+    output[i] = from_bfloat16(input[i]);
+} END

@@ -150,9 +150,10 @@ def _(
 ) -> tuple[TensorBase | None, ...]:
     kind, rank, outer = X.dtype, X.ndim, _axes(X.ndim)
     wide = computed_type(kind)
-    if g is not None and g_mean is None and g_var is None and kind == wide == scale.dtype:
-        grads: tuple[TensorBase, ...] = BatchNormalizationGradient(g, X, scale, epsilon=epsilon)
-        return *grads, None, None
+    if g is not None and g_mean is None and g_var is None:
+        inputs = [as_type(each, wide) for each in (g, X, scale)]
+        to_x, to_scale, to_b = BatchNormalizationGradient(*inputs, epsilon=epsilon)
+        return as_type(to_x, kind), as_type(to_scale, scale.dtype), as_type(to_b, scale.dtype), None, None
     x = as_type(X, wide)
     centered = Sub(x, ReduceMean(x, outer, keepdims=1))
     to_x = to_scale = to_b = None
