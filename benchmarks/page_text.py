@@ -31,7 +31,7 @@ means that ox is faster, or needs less memory. `python benchmarks/performance_pa
 - **Method:** each side runs alone in its own process, and the processes of the sides alternate. A process warms each
   workload up and takes the median of its times. The tables show the median of the processes, and in parentheses the
   smallest and the largest. Processes of each side: {rounds}. A step is forward, loss, backward and update; an operator
-  is forward and backward. Element type: float32.
+  is forward and backward. Element type: float32, and bfloat16 under autocast where the name says bf16.
 - **Sides:** PyTorch eager; `torch.compile` of forward and loss, and so of their backward, with static shapes (it does
   not compile LSTM layers, and runs them as PyTorch eager does); ox with its [compiled kernels](kernels.md); ox without
   them (`OX_KERNELS=0`)."""

@@ -30,9 +30,16 @@ def _optimizer(lib: Any, model: Any, kind: str, **options: Any) -> Any:
 
 
 def _step(
-    lib: Any, prepare: Prepare, model: Any, x: Any, targets: Any, kind: str = "Adam", **options: float
+    lib: Any,
+    prepare: Prepare,
+    model: Any,
+    x: Any,
+    targets: Any,
+    kind: str = "Adam",
+    bf16: bool = False,
+    **options: float,
 ) -> Callable[[], None]:
-    """Forward, loss, backward and update of a classifier."""
+    """Forward, loss, backward and update of a classifier; forward and loss in bfloat16 where autocast has it."""
     optimizer = _optimizer(lib, model, kind, **{"lr": 1e-3, **options})
     criterion = lib.nn.CrossEntropyLoss()
 
@@ -40,7 +47,11 @@ def _step(
         logits = model(x)
         return criterion(logits.reshape(-1, logits.shape[-1]), targets)
 
-    loss = prepare(forward)
+    def mixed(x: Any, targets: Any) -> Any:
+        with lib.autocast("cpu", dtype=lib.bfloat16):
+            return forward(x, targets)
+
+    loss = prepare(mixed if bf16 else forward)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -61,11 +72,19 @@ def mlp(lib: Any, prepare: Prepare, batch: int = 64, width: int = 512, depth: in
 
 
 def transformer(
-    lib: Any, prepare: Prepare, batch: int = 8, length: int = 128, layers: int = 4, width: int = 256, heads: int = 8
+    lib: Any,
+    prepare: Prepare,
+    batch: int = 8,
+    length: int = 128,
+    layers: int = 4,
+    width: int = 256,
+    heads: int = 8,
+    bf16: bool = False,
 ) -> Step:
     """The blocks of a GPT, without its embedding."""
     model = transformer_model(lib.nn, lib.nn.functional, layers, width, heads)
-    return _step(lib, prepare, model, lib.randn(batch, length, width), lib.randint(0, 64, (batch * length,)))
+    x, targets = lib.randn(batch, length, width), lib.randint(0, 64, (batch * length,))
+    return _step(lib, prepare, model, x, targets, bf16=bf16)
 
 
 def cnn(lib: Any, prepare: Prepare, batch: int = 64, size: int = 32) -> Step:
@@ -158,6 +177,7 @@ STEPS: dict[str, Workload] = {
     "step: mlp": mlp,
     "step: mlp, batch 1": partial(mlp, batch=1),
     "step: transformer": transformer,
+    "step: transformer, bf16": partial(transformer, bf16=True),
     "step: cnn": cnn,
     "step: resnet18": resnet,
     "step: lstm": lstm,
