@@ -73,27 +73,28 @@ def _numbers(
     return np.array(numbers, np.int64), held
 
 
-def _fits(q: Any, k: Any, v: Any, group: int) -> bool:
+def _fits(arrays: list[Any], attributes: dict[str, Any]) -> bool:
     """Whether the kernels take these shapes: the same leading dimensions, `group` heads of queries for one of keys."""
+    (q, k, v), group = arrays, attributes.get("group", 1)
     heads = q.shape[:-2] if group == 1 else (*q.shape[:-3], q.shape[-3] // group) if q.ndim > 2 else None
     return k.shape[:-2] == v.shape[:-2] == heads and bool(q.size and k.size and v.size)
 
 
 def attention(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BlockwiseAttention."""
-    if not _fits(*arrays[:3], attributes.get("group", 1)):
+    if not _fits(arrays[:3], attributes):
         return None
     leads = arrays[0].shape[:-1]
-    q, k, v = rows = [_rows(x) for x in arrays[:3]]
+    q, k, v = (_rows(x) for x in arrays[:3])
     y, logs = _lying_as(q, v.shape[3]), np.empty(leads, float32)
-    shape, _held = _numbers(rows, y, logs, arrays[3:], leads[:-1], attributes)
+    shape, _held = _numbers([q, k, v], y, logs, arrays[3:], leads[:-1], attributes)
     library.ox_attention(address(shape), attributes.get("scale", 1.0))
     return y.reshape(*leads, v.shape[3]), logs
 
 
 def attention_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BlockwiseAttentionGradient."""
-    if not _fits(*arrays[1:4], attributes.get("group", 1)):
+    if not _fits(arrays[1:4], attributes):
         return None
     g, q, k, v, y = (_rows(x) for x in arrays[:5])
     logs, leads = np.ascontiguousarray(arrays[5]), arrays[1].shape[:-2]

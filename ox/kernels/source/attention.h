@@ -349,32 +349,30 @@ class AttentionBackward {
 // part of those; what the parts add to keys and values is summed in their order.
 inline void attention_backward(const Attention& s, const AttentionGradients& to, float scale) {
     const long long key_heads = s.heads / s.group, all = s.outer * key_heads;
-    const long long parts = at_most((TASKS_OF_KEYS + all - 1) / all, s.group);
+    const long long parts = at_most((TASKS_OF_KEYS + all - 1) / all, s.group), others = parts - 1;
     const long long of_keys = s.keys * s.width, of_part = of_keys + s.keys * s.value_width;
     Scratch memory;
-    float* sums = parts > 1 ? memory.floats(all * parts * of_part) : nullptr;
+    float* sums = others ? memory.floats(all * others * of_part) : nullptr;  // of all parts but the first one
     parallel(all * parts, 1, [&](long long begin, long long end) {
         AttentionBackward backward(s, to, scale);
         for (long long at = begin; at < end; at++) {
-            const long long outer = at / parts / key_heads, kv = at / parts % key_heads, part = at % parts;
+            const long long h = at / parts, outer = h / key_heads, kv = h % key_heads, part = at % parts;
             const long long first = kv * s.group + part * s.group / parts, last = kv * s.group + (part + 1) * s.group / parts;
-            // a part's own sums are found at any head
-            const Rows own_k = {sums + at * of_part, 0, 0, s.width}, own_v = {sums + at * of_part + of_keys, 0, 0, s.value_width};
-            backward.run(outer, first, last, sums ? own_k : to.k, sums ? own_v : to.v);
+            float* own = part ? sums + (h * others + part - 1) * of_part : nullptr;
+            const Rows own_k = {own, 0, 0, s.width}, own_v = {own + of_keys, 0, 0, s.value_width};
+            backward.run(outer, first, last, own ? own_k : to.k, own ? own_v : to.v);
         }
     });
-    if (!sums) return;
+    if (!others) return;
     parallel(all, 1, [&](long long begin, long long end) {
         for (long long at = begin; at < end; at++) {
             float *to_k = to.k.of(at / key_heads, at % key_heads), *to_v = to.v.of(at / key_heads, at % key_heads);
-            for (long long part = 0; part < parts; part++) {
-                const float *k = sums + (at * parts + part) * of_part, *v = k + of_keys;
+            for (const float* k = sums + at * others * of_part; k < sums + (at + 1) * others * of_part; k += of_part)
                 for (long long i = 0; i < s.keys; i++) {
-                    float *row = to_k + i * to.k.row_step, *value_row = to_v + i * to.v.row_step;
-                    for (long long j = 0; j < s.width; j++) row[j] = k[i * s.width + j] + (part ? row[j] : 0.0f);
-                    for (long long j = 0; j < s.value_width; j++) value_row[j] = v[i * s.value_width + j] + (part ? value_row[j] : 0.0f);
+                    const float *row = k + i * s.width, *value_row = k + of_keys + i * s.value_width;
+                    for (long long j = 0; j < s.width; j++) to_k[i * to.k.row_step + j] += row[j];
+                    for (long long j = 0; j < s.value_width; j++) to_v[i * to.v.row_step + j] += value_row[j];
                 }
-            }
         }
     });
 }

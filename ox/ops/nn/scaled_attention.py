@@ -190,7 +190,8 @@ def BlockwiseAttentionGradient(
 ) -> tuple[T, T, T]:
     """The gradients of Q, K and V, from BlockwiseAttention's outputs."""
     weights, _ = _weights(Q, K, allowed, bias, causal, group, scale)
-    return _to_inputs(g, None, Q, K, V, Y, weights, kept, group, scale)[:3]
+    to_q, to_k, to_v, _ = _to_inputs(g, None, Q, K, V, Y, weights, kept, group, scale)
+    return to_q, to_k, to_v
 
 
 def _to_inputs(
@@ -232,8 +233,10 @@ def _(
     needs: tuple[bool, ...],
 ) -> tuple[TensorBase | None, ...]:
     if g is not None and g_logs is None and not needs[3]:
-        settings = {"causal": causal, "group": group, "scale": scale}
-        return *BlockwiseAttentionGradient(g, Q, K, V, Y, logs, allowed, bias, kept, **settings), None
+        made: tuple[TensorBase, TensorBase, TensorBase] = BlockwiseAttentionGradient(
+            g, Q, K, V, Y, logs, allowed, bias, kept, causal=causal, group=group, scale=scale
+        )
+        return *made, None
     g = Mul(Y, constant(0, Y)) if g is None else g
     weights, _ = _weights(Q, K, allowed, bias, causal, group, scale)
     *found, to_scores = _to_inputs(g, g_logs, Q, K, V, Y, weights, kept, group, scale)
