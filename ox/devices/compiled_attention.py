@@ -2,66 +2,104 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
+from ox.dtypes import float32
 from ox.kernels import Library, address
 
+FLOAT = float32.itemsize
 
-def _shape(q: Any, k: Any, v: Any, allowed: Any, attributes: dict[str, Any]) -> Any:
-    """The numbers of ox::Attention (attention.h), in its order, and what has to live as long; None for shapes that the
-    kernel does not take."""
-    heads, queries, keys = prod(q.shape[:-2]), q.shape[-2], k.shape[-2]
-    if k.shape[:-2] != q.shape[:-2] or v.shape[:-2] != q.shape[:-2] or not (q.size and k.size and v.size):
-        return None
-    steps = (0, 0, 0)
-    if allowed is not None:
-        full = np.broadcast_to(allowed, (*q.shape[:-2], queries, keys))
-        if any(full.strides[:-2]) and full.ndim > 3:
-            full = np.ascontiguousarray(full)
-        allowed = full.reshape(-1, queries, keys) if any(full.strides[:-2]) else full
-        steps = (allowed.strides[0] if allowed.ndim == 3 and any(full.strides[:-2]) else 0, *allowed.strides[-2:])
-        if min(steps) < 0:
-            return None
+
+def _in_rank_4(x: Any) -> Any:
+    """[outer, heads, rows, columns]: a view, but for more leading dimensions than two that are no single one."""
+    return x[(None,) * (4 - x.ndim)] if x.ndim < 4 else x.reshape(-1, *x.shape[-3:]) if x.ndim > 4 else x
+
+
+def _rows(x: Any) -> Any:
+    """`x` as the kernels read it: four dimensions, the last one contiguous."""
+    x = _in_rank_4(x)
+    steps = x.strides
+    if (steps[3] != FLOAT and x.shape[3] > 1) or any(step % FLOAT for step in steps[:3]):
+        return np.ascontiguousarray(x)
+    return x
+
+
+def _lying_as(x: Any, width: int) -> Any:
+    """A new array with the leading dimensions of `x`, in the order in which those of `x` lie in memory, so that what
+    undoes a transposition of `x` copies nothing."""
+    if x.flags.c_contiguous:
+        return np.empty((*x.shape[:-1], width), float32)
+    order = sorted(range(3), key=lambda i: -x.strides[i])
+    made = np.empty((*[x.shape[i] for i in order], width), float32)
+    return made.transpose(*[order.index(i) for i in range(3)], 3)
+
+
+def _place(x: Any) -> tuple[int, ...]:
+    """The numbers of ox::Rows."""
+    a, b, c, _ = x.strides
+    return address(x), a // FLOAT, b // FLOAT, c // FLOAT
+
+
+NO_MASK = (0,) * 5
+
+
+def _mask(mask: Any, shape: tuple[int, ...], held: list[Any]) -> tuple[int, ...]:
+    """The numbers of ox::Mask; `held` is what has to live as long as they are used."""
+    if mask is None:
+        return NO_MASK
+    full = _in_rank_4(np.broadcast_to(mask, shape))
+    size = full.itemsize
+    if any(step % size for step in full.strides):
+        full = np.ascontiguousarray(full)
+    held.append(full)
+    return address(full), *[step // size for step in full.strides]
+
+
+def _numbers(
+    arrays: list[Any], y: Any, logs: Any, masks: list[Any], leads: tuple[int, ...], attributes: dict[str, Any]
+) -> tuple[Any, list[Any]]:
+    """The numbers of ox::Attention (attention.h), in its order, and what has to live as long."""
+    q, k, v = arrays
+    held: list[Any] = []
+    shape = (*leads, q.shape[2], k.shape[2])
+    allowed, bias, kept = (_mask(m, shape, held) for m in (*masks, *[None] * (3 - len(masks))))
     numbers = [
-        heads, 1, queries, keys, q.shape[-1], v.shape[-1], attributes.get("causal", 0),
-        0 if allowed is None else address(allowed), *steps,
+        q.shape[0], q.shape[1], attributes.get("group", 1), q.shape[2], k.shape[2], q.shape[3], v.shape[3],
+        attributes.get("causal", 0), *allowed, *bias, *kept, *_place(q), *_place(k), *_place(v), *_place(y),
+        address(logs),
     ]  # fmt: skip
-    return np.array(numbers, np.int64), allowed
+    return np.array(numbers, np.int64), held
 
 
-def _rows(*arrays: Any) -> list[Any]:
-    return [np.ascontiguousarray(a) for a in arrays]
+def _fits(arrays: list[Any], attributes: dict[str, Any]) -> bool:
+    """Whether the kernels take these shapes: the same leading dimensions, `group` heads of queries for one of keys."""
+    (q, k, v), group = arrays, attributes.get("group", 1)
+    heads = q.shape[:-2] if group == 1 else (*q.shape[:-3], q.shape[-3] // group) if q.ndim > 2 else None
+    return k.shape[:-2] == v.shape[:-2] == heads and bool(q.size and k.size and v.size)
 
 
 def attention(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BlockwiseAttention."""
-    q, k, v = _rows(*arrays[:3])
-    allowed = arrays[3] if len(arrays) > 3 else None
-    found = _shape(q, k, v, allowed, attributes)
-    if found is None:
+    if not _fits(arrays[:3], attributes):
         return None
-    shape, _mask = found
-    y, logs = np.empty((*q.shape[:-1], v.shape[-1]), np.float32), np.empty(q.shape[:-1], np.float32)
-    library.ox_attention(
-        address(shape), attributes.get("scale", 1.0), address(q), address(k), address(v), address(y), address(logs)
-    )
-    return y, logs
+    leads = arrays[0].shape[:-1]
+    q, k, v = (_rows(x) for x in arrays[:3])
+    y, logs = _lying_as(q, v.shape[3]), np.empty(leads, float32)
+    shape, _held = _numbers([q, k, v], y, logs, arrays[3:], leads[:-1], attributes)
+    library.ox_attention(address(shape), attributes.get("scale", 1.0))
+    return y.reshape(*leads, v.shape[3]), logs
 
 
 def attention_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """BlockwiseAttentionGradient."""
-    g, q, k, v, y, logs = _rows(*arrays[:6])
-    allowed = arrays[6] if len(arrays) > 6 else None
-    found = _shape(q, k, v, allowed, attributes)
-    if found is None:
+    if not _fits(arrays[1:4], attributes):
         return None
-    shape, _mask = found
-    to_q, to_k, to_v = np.empty_like(q), np.empty_like(k), np.empty_like(v)
-    library.ox_attention_backward(
-        address(shape), attributes.get("scale", 1.0), address(g), address(q), address(k), address(v), address(y),
-        address(logs), address(to_q), address(to_k), address(to_v),
-    )  # fmt: skip
-    return to_q, to_k, to_v
+    g, q, k, v, y = (_rows(x) for x in arrays[:5])
+    logs, leads = np.ascontiguousarray(arrays[5]), arrays[1].shape[:-2]
+    shape, _held = _numbers([q, k, v], y, logs, arrays[6:], leads, attributes)
+    made = [_lying_as(x, x.shape[3]) for x in (q, k, v)]
+    gradients = np.array([number for x in (g, *made) for number in _place(x)], np.int64)
+    library.ox_attention_backward(address(shape), address(gradients), attributes.get("scale", 1.0))
+    return tuple([x.reshape(given.shape) for x, given in zip(made, arrays[1:4], strict=True)])

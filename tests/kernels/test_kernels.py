@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ox
 from ox import devices
 from ox.core.operator import OPS, make_tensor
-from ox.devices import compiled
+from ox.devices import compiled, compiled_attention
 from ox.dtypes import bfloat16, float64
 from ox.errors import OxError
 from ox.graph import fused_session
@@ -105,20 +106,45 @@ def conv_weights() -> list[Call]:
     return [*calls, ([f(7, 8, 700), f(7, 5, 688)], long)]
 
 
+def allowed(*shape: int) -> Any:
+    """A mask of attention in which all queries see the first key."""
+    mask = R.random(shape) > 0.3
+    mask[..., 0] = True
+    return mask
+
+
 def attention(gradient: bool) -> list[Call]:
     calls: list[Call] = []
     shapes = (((2, 3), 70, 70, 16, 16), ((1,), 200, 150, 33, 20), ((2,), 5, 300, 64, 64))
-    for lead, queries, keys, width, value_width in shapes:
-        for causal, masked in ((0, False), (1, False), (0, True)):
-            q, k, v = f(*lead, queries, width), f(*lead, keys, width), f(*lead, keys, value_width)
-            mask = [R.random((queries, keys)) > 0.3] if masked else []
-            settings = {"scale": 0.2, "causal": causal}
-            if gradient:
-                with devices.forced("numpy"):
-                    y, logs = OPS["ox.BlockwiseAttention"](q, k, v, *mask, outputs=2, **settings)
-                calls.append(([f(*y.shape), q, k, v, y.array, logs.array, *mask], {**settings, "outputs": 3}))
-            else:
-                calls.append(([q, k, v, *mask], {**settings, "outputs": 2}))
+    found = [
+        (f(*lead, queries, width), f(*lead, keys, width), f(*lead, keys, value_width), masks, causal, 1)
+        for lead, queries, keys, width, value_width in shapes
+        for causal, masks in (
+            (0, []),
+            (1, []),
+            (0, [allowed(queries, keys)]),
+            (0, [None, f(queries, keys)]),
+            (1, [allowed(*lead, 1, keys), f(*lead[:-1], 1, queries, 1), f(*lead, queries, keys)]),
+        )
+    ]
+    for lead, keys, queries, group, masks in (
+        ((2, 3), 140, 70, 4, [allowed(2, 1, 1, 140)]),
+        ((2,), 300, 1, 5, [None, f(10, 1, 300)]),
+        ((1, 2), 300, 2, 3, [allowed(2, 300), f(1, 6, 1, 1), f(6, 2, 1)]),
+        ((2, 1, 2), 33, 90, 2, [allowed(2, 1, 1, 1, 33), f(4, 90, 1)]),
+        ((20,), 40, 70, 3, [allowed(70, 40)]),
+    ):
+        for causal in (0, 1):
+            q = f(*lead[:-1], lead[-1] * group, queries, 24)
+            found.append((q, f(*lead, keys, 24), f(*lead, keys, 40), masks, causal, group))
+    for q, k, v, masks, causal, group in found:
+        settings = {"scale": 0.2, "causal": causal, "group": group}
+        if gradient:
+            with devices.forced("numpy"):
+                y, logs = OPS["ox.BlockwiseAttention"](q, k, v, *masks, outputs=2, **settings)
+            calls.append(([f(*y.shape), q, k, v, y.array, logs.array, *masks], {**settings, "outputs": 3}))
+        else:
+            calls.append(([q, k, v, *masks], {**settings, "outputs": 2}))
     return calls
 
 
@@ -375,6 +401,89 @@ def test_a_row_that_may_go_nowhere(library: Library) -> None:
     allowed[2] = False
     y, logs = OPS["ox.BlockwiseAttention"](f(1, 4, 8), f(1, 6, 8), f(1, 6, 8), allowed, outputs=2)
     assert y.array[0, 2].tolist() == [0.0] * 8 and np.isfinite(y.array).all() and logs.array[0, 2] == np.inf
+
+
+@pytest.mark.parametrize("queries", [1, 70])
+def test_a_row_of_minus_infinity_may_go_nowhere(queries: int, library: Library) -> None:
+    """Also where it takes the mask, what is added and the order of time together."""
+    allowed, bias = np.ones((queries, 200), bool), np.zeros((2, queries, 200), np.float32)
+    last = queries - 1
+    allowed[last, 130:], bias[1, last, :130] = False, -np.inf
+    q, k, v = f(2, queries, 8), f(2, 200, 8), f(2, 200, 8)
+    for causal in (0, 1):
+        y, logs = OPS["ox.BlockwiseAttention"](q, k, v, allowed, bias, outputs=2, causal=causal)
+        assert not y.array[1, last].any() and logs.array[1, last] == np.inf
+        assert np.isfinite(y.array).all() and y.array[0].all() and np.isfinite(logs.array[0]).all()
+        found = OPS["ox.BlockwiseAttentionGradient"](f(*y.shape), q, k, v, y, logs, allowed, bias, causal=causal)
+        assert not found[0].array[1, last].any() and all(np.isfinite(g.array).all() for g in found)
+
+
+@pytest.mark.parametrize("queries", [1, 70])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_in_attention(value: float, queries: int, library: Library) -> None:
+    """In queries, keys, values, or what is added to scores."""
+    for place in (0, 1, 2, 4):
+        arrays: list[Any] = [f(2, 3, queries, 8), f(2, 3, 90, 8), f(2, 3, 90, 8), allowed(queries, 90), f(queries, 90)]
+        arrays[3][:, 1] = False
+        arrays[place].reshape(-1)[2 if place < 3 else -1] = value
+        with np.errstate(all="ignore"), devices.forced("numpy"):
+            expected = call("ox.BlockwiseAttention", arrays, {"outputs": 2})
+        got = call("ox.BlockwiseAttention", arrays, {"outputs": 2})
+        g = f(*got[0].shape)
+        with np.errstate(all="ignore"), devices.forced("numpy"):
+            slopes = call("ox.BlockwiseAttentionGradient", [g, *arrays[:3], *expected, *arrays[3:]], {"outputs": 3})
+        found = call("ox.BlockwiseAttentionGradient", [g, *arrays[:3], *got, *arrays[3:]], {"outputs": 3})
+        for a, b in zip([got[0], *found], [expected[0], *slopes], strict=True):
+            # a row that is not a number has no weights at all, as in PyTorch, where NumPy leaves forbidden keys theirs
+            assert (np.isnan(a) | ~np.isnan(b)).all(), place
+            if place < 3:
+                assert np.isfinite(a[1]).all() and np.isfinite(a[0, 1:]).all()
+            elif np.isfinite(b).all():
+                assert compare(a, b).ok, place
+
+
+@pytest.mark.parametrize("queries", [2, 70])
+def test_attention_reads_heads_as_they_lie(queries: int, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a projection [batch, time, 3·heads·width], without a copy; results lie as the queries do."""
+
+    whole, mask = f(2, 70, 3, 4, 16), allowed(2, 1, 1, 70)
+    q, k, v = (whole[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+    arrays = [q[:, :, :queries], k[:, ::2], v[:, ::2], mask, np.broadcast_to(f(70), (queries, 70))]
+    settings = {"group": 2, "causal": 1}
+    expected = call("ox.BlockwiseAttention", [a.copy() for a in arrays], {**settings, "outputs": 2})
+    g = f(2, queries, 4, 16).transpose(0, 2, 1, 3)
+    inputs = [g, *arrays[:3], *expected, *arrays[3:]]
+    slopes = call("ox.BlockwiseAttentionGradient", [a.copy() for a in inputs], {**settings, "outputs": 3})
+    for name in ("_rows", "_mask"):
+        kept = getattr(compiled_attention, name)
+
+        def viewed(x: Any, *rest: Any, kept: Any = kept) -> Any:
+            result = kept(x, *rest)
+            assert rest or np.shares_memory(result, x)
+            assert not rest or x is None or np.shares_memory(rest[-1][-1], x)
+            return result
+
+        monkeypatch.setattr(compiled_attention, name, viewed)
+    got = call("ox.BlockwiseAttention", arrays, {**settings, "outputs": 2})
+    found = call("ox.BlockwiseAttentionGradient", inputs, {**settings, "outputs": 3})
+    for a, b in zip([*got, *found], [*expected, *slopes], strict=True):
+        np.testing.assert_array_equal(a, b)
+    for result in (got[0], *found):
+        assert result.transpose(0, 2, 1, 3).flags.c_contiguous
+
+
+def test_the_gradient_of_what_is_added_to_scores(library: Library) -> None:
+    """The operator has one, though attention with a learned bias does not use it."""
+    q, k, v = (make_tensor(f(2, 3, 7, 8)) for _ in range(3))
+    for shape in ((7, 7), (3, 1, 7), (2, 1, 7, 1)):
+        bias = make_tensor(f(*shape))
+        found = []
+        for dtype in (np.float32, float64):
+            xs = [make_tensor(x.array.astype(dtype)).requires_grad_() for x in (q, k, v, bias)]
+            y = OPS["ox.BlockwiseAttention"](*xs[:3], None, xs[3], outputs=1, causal=1, scale=0.5)
+            found.append(ox.autograd.grad((y * y).sum(), xs))
+        for a, b in zip(*found, strict=True):
+            assert compare(a.array, b.array.astype(np.float32)).ok
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

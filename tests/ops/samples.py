@@ -157,23 +157,55 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     },
     "ox.MaxPoolGradient": lambda: [call(single(1, 2, 2), ints(3, 1, 6, 7).reshape(1, 2, 2), shape=[1, 2, 4])],
     "ox.BlockwiseAttention": lambda: [
-        call(single(2, 3, 4), single(2, 3, 4), single(2, 3, 5), scale=0.5, causal=causal, outputs=2)
-        for causal in (0, 1)
-    ],
-    "ox.BlockwiseAttentionGradient": lambda: [
+        *[
+            call(single(2, 3, 4), single(2, 3, 4), single(2, 3, 5), scale=0.5, causal=causal, outputs=2)
+            for causal in (0, 1)
+        ],
         call(
-            single(2, 3, 5),
-            single(2, 3, 4),
-            single(2, 3, 4),
-            single(2, 3, 5),
-            single(2, 3, 5),
-            single(2, 3),
+            single(2, 4, 3, 4),
+            single(2, 2, 6, 4),
+            single(2, 2, 6, 5),
+            np.arange(6) < 5,
+            single(4, 3, 1),
+            np.abs(single(2, 1, 3, 6)),
             scale=0.5,
-            causal=causal,
-            outputs=3,
-        )
-        for causal in (0, 1)
+            causal=1,
+            group=2,
+            outputs=2,
+        ),
     ],
+    "ox.BlockwiseAttentionGradient": lambda: (
+        [
+            call(
+                single(2, 3, 5),
+                single(2, 3, 4),
+                single(2, 3, 4),
+                single(2, 3, 5),
+                single(2, 3, 5),
+                single(2, 3),
+                scale=0.5,
+                causal=causal,
+                outputs=3,
+            )
+            for causal in (0, 1)
+        ]
+        + [
+            call(
+                single(4, 3, 5),
+                single(4, 3, 4),
+                single(2, 6, 4),
+                single(2, 6, 5),
+                single(4, 3, 5),
+                single(4, 3),
+                np.arange(6) < 5,
+                single(4, 3, 1),
+                np.abs(single(3, 6)),
+                scale=0.5,
+                group=2,
+                outputs=3,
+            )
+        ]
+    ),
     "ox.LayerNormalizationGradient": lambda: [
         call(single(2, 3, 4), single(2, 3, 4), single(4), single(2, 3, 1), single(2, 3, 1), outputs=3),
         call(single(2, 3, 4), single(2, 3, 4), single(3, 4), single(2, 1, 1), single(2, 1, 1), axis=1, outputs=3),

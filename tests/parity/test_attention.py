@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sides import assert_same, check_error, check_gradient, check_value, names, split
+from sides import assert_same, check_error, check_gradient, check_value, names, split, torch
+
+import ox
+from ox.core.operator import OPS
+from ox.devices import compiled
+from ox.tolerance import compare
 
 R = np.random.default_rng(31)
 ALLOWED = R.random((5, 6)) > 0.4
@@ -71,6 +76,88 @@ def test_gradients(expression: str) -> None:
 @pytest.mark.parametrize("expression", split(ERRORS))
 def test_errors(expression: str) -> None:
     check_error(expression, ARRAYS)
+
+
+def hidden(*shape: int) -> Any:
+    """A mask with a query that may go nowhere."""
+    mask = R.random(shape) > 0.3
+    mask[..., 0] = True
+    mask.reshape(-1, shape[-1])[-1] = False
+    return mask
+
+
+# Calls of float32, which the compiled kernels run: shapes of query, key and value, and the other arguments
+BLOCKS: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
+    "groups": (((2, 8, 70, 16), (2, 2, 140, 16), (2, 2, 140, 24)), {"enable_gqa": True}),
+    "groups, causal": (((2, 6, 70, 16), (2, 2, 140, 16), (2, 2, 140, 16)), {"enable_gqa": True, "is_causal": True}),
+    "one head of keys": (((5, 70, 33), (1, 40, 33), (1, 40, 33)), {"enable_gqa": True, "is_causal": True}),
+    "groups, padding": (
+        ((2, 4, 70, 16), (2, 2, 140, 16), (2, 2, 140, 16)),
+        {"enable_gqa": True, "attn_mask": hidden(2, 1, 1, 140)},
+    ),
+    "fewer heads of values": (((2, 4, 9, 8), (2, 4, 7, 8), (2, 2, 7, 8)), {"enable_gqa": True}),
+    "one query": (((2, 4, 1, 16), (2, 4, 300, 16), (2, 4, 300, 5)), {}),
+    "one query, groups": (((2, 4, 1, 16), (2, 1, 300, 16), (2, 1, 300, 16)), {"enable_gqa": True, "scale": -0.7}),
+    "bool": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": hidden(70, 90)}),
+    "bool, a batch": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": hidden(2, 1, 70, 90)}),
+    "bool, a head": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": hidden(3, 70, 90)}),
+    "padding": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": hidden(2, 1, 1, 90)}),
+    "queries": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": hidden(70, 2)[:, 1:]}),
+    "added": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": R.normal(size=(70, 90))}),
+    "added, a head": (((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": R.normal(size=(1, 3, 70, 90))}),
+    "added, one query": (((2, 3, 1, 8), (2, 3, 90, 8), (2, 3, 90, 8)), {"attn_mask": R.normal(size=(2, 1, 1, 90))}),
+    "nothing added": (
+        ((2, 3, 70, 8), (2, 3, 90, 8), (2, 3, 90, 8)),
+        {"attn_mask": np.where(hidden(70, 90), 0.5, -np.inf)},
+    ),
+    "five dimensions": (
+        ((2, 2, 3, 70, 8), (2, 2, 3, 90, 8), (2, 2, 3, 90, 8)),
+        {"attn_mask": hidden(2, 1, 3, 70, 90)},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BLOCKS)
+def test_blocks(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of the kernel for the output, one for the gradients; beside PyTorch in float64, to the second order."""
+    shapes, options = BLOCKS[case]
+    arrays = [R.normal(size=shape) for shape in shapes]
+    arrays.append(R.normal(size=(*shapes[0][:-1], shapes[2][-1])))
+    found, calls = [], []
+    for T, kind in ((ox, np.float32), (torch, np.float64)):
+        given: dict[str, Any] = {k: x if np.isscalar(x) else T.tensor(x) for k, x in options.items()}
+        if "attn_mask" in given and given["attn_mask"].dtype != T.bool:
+            given["attn_mask"] = T.tensor(options["attn_mask"].astype(kind))
+        q, k, v, g = (T.tensor(x.astype(kind), requires_grad=True) for x in arrays)
+        with monkeypatch.context() as patch:
+            if T is ox and compiled.library() is not None:
+                patch.setattr(compiled, "KERNELS", {n: watched(n, *e, calls) for n, e in compiled.KERNELS.items()})
+                for op in OPS.values():
+                    patch.setattr(op, "_plans", {})
+            y = T.nn.functional.scaled_dot_product_attention(q, k, v, **given)
+            first = T.autograd.grad((y * g).sum(), [q, k, v])
+        with T.nn.attention.sdpa_kernel(T.nn.attention.SDPBackend.MATH):  # the others of PyTorch end at the first order
+            again = T.nn.functional.scaled_dot_product_attention(q, k, v, **given)
+        followed = T.autograd.grad((again * g).sum(), [q, k, v], create_graph=True)
+        second = T.autograd.grad(sum((x * x).sum() for x in followed), [q, k, v, g])
+        found.append([x.detach().numpy() for x in (y, *first, *second)])
+    if compiled.library() is not None:
+        assert calls == ["ox.BlockwiseAttention", "ox.BlockwiseAttentionGradient"]
+    for got, expected in zip(*found, strict=True):
+        assert np.isfinite(got).all()
+        assert compare(got, expected.astype(np.float32)).ok, compare(got, expected.astype(np.float32))
+
+
+def watched(name: str, smallest: int, run: Any, calls: list[str]) -> Any:
+    """An entry of `compiled.KERNELS` that says when it was used."""
+
+    def watch(*given: Any) -> Any:
+        result = run(*given)
+        if "Attention" in name:
+            calls.append(name if result is not None else f"{name} elsewhere")
+        return result
+
+    return smallest, watch
 
 
 T_FIRST = {"q": R.normal(size=(5, 3, 8)), "k": R.normal(size=(6, 3, 8)), "v": R.normal(size=(6, 3, 8))}

@@ -54,13 +54,13 @@ HOST(ox_batched_matmul_bfloat16, long long count, long long rows, long long dept
     ox::half_products(count, rows, depth, columns, {a, steps[1], steps[2]}, steps[0], {b, steps[4], steps[5]}, steps[3], result);
 } DONE
 
-// `shape` are the numbers of ox::Attention, the pointer as an address
-HOST(ox_attention, const long long* shape, float scale, const float* queries, const float* keys, const float* values, float* output, float* logs) {
-    ox::attention_forward(*reinterpret_cast<const ox::Attention*>(shape), scale, queries, keys, values, output, logs);
+// `shape` are the numbers of ox::Attention, `gradients` those of ox::AttentionGradients, pointers as addresses
+HOST(ox_attention, const long long* shape, float scale) {
+    ox::attention_forward(*reinterpret_cast<const ox::Attention*>(shape), scale);
 } DONE
 
-HOST(ox_attention_backward, const long long* shape, float scale, const float* gradient, const float* queries, const float* keys, const float* values, const float* output, const float* logs, float* to_queries, float* to_keys, float* to_values) {
-    ox::attention_backward(*reinterpret_cast<const ox::Attention*>(shape), scale, gradient, queries, keys, values, output, logs, to_queries, to_keys, to_values);
+HOST(ox_attention_backward, const long long* shape, const long long* gradients, float scale) {
+    ox::attention_backward(*reinterpret_cast<const ox::Attention*>(shape), *reinterpret_cast<const ox::AttentionGradients*>(gradients), scale);
 } DONE
 
 // `shape` are the numbers of ox::Pooling; `places` may be 0

@@ -55,9 +55,10 @@ def scaled_dot_product_attention(
         raise ArgumentError("attention takes attn_mask or is_causal, not both")
     if not 0 <= dropout_p <= 1:
         raise ArgumentError("dropout_p is a probability", expected="0 to 1", got=str(dropout_p))
-    if enable_gqa:
-        key, value = (_as_many(query, x) for x in (key, value))
-    query, key, value = _alike(query, key, value)
+    group = _group(query, key, value) if enable_gqa else 1
+    if group == 0:
+        key, value, group = *(_as_many(query, x) for x in (key, value)), 1
+    query, key, value = _alike(query, key, value, group)
     bias = allowed = None
     if attn_mask is not None:
         _check_mask(attn_mask, query, key)
@@ -65,11 +66,51 @@ def scaled_dot_product_attention(
             allowed = attn_mask
         else:
             bias = cast(attn_mask, query.array.dtype)
-    if bias is None and not dropout_p and MODE.get().autocast is None and runs_compiled(query):
-        factor = float(query.static_shape[-1] ** -0.5 if scale is None else scale)
-        result: Tensor = BlockwiseAttention(query, key, value, allowed, outputs=1, causal=int(is_causal), scale=factor)
+    return attended(query, key, value, bias, allowed, dropout_p, is_causal, scale, group)
+
+
+def _group(query: Tensor, key: Tensor, value: Tensor) -> int:
+    """How many heads of the query share one of key and value; 0 where one has to be repeated or expanded before."""
+    shapes = [x.static_shape for x in (query, key, value)]
+    if min(map(len, shapes)) < 3 or shapes[1][:-2] != shapes[2][:-2] or shapes[0][:-3] != shapes[1][:-3]:
+        return 0
+    many, few = shapes[0][-3], shapes[1][-3]
+    return many // few if few and many % few == 0 and _in_blocks(query, key) else 0
+
+
+def _in_blocks(query: Tensor, key: Tensor) -> bool:
+    """Whether `BlockwiseAttention` is one call of a compiled kernel."""
+    return MODE.get().autocast is None and key.array.size > 0 and runs_compiled(query)
+
+
+def attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    group: int = 1,
+) -> Tensor:
+    """Attention of tensors with the same leading dimensions, but for `group` heads of the query for each of the others.
+
+    The gradient of `bias` needs all scores anyway, so that attention with one keeps them.
+    """
+    learned = bias is not None and MODE.get().grad and bias.requires_grad
+    if not learned and _in_blocks(query, key):
+        settings = {"causal": int(is_causal), "group": group, "scale": _factor(query, scale)}
+        kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype) if dropout_p else None
+        result: Tensor = BlockwiseAttention(query, key, value, allowed, bias, kept, outputs=1, **settings)
         return result
+    key, value = (repeated(x, group) for x in (key, value))
     return attend(query, key, value, bias, allowed, dropout_p, is_causal, scale)[0]
+
+
+def _factor(query: Tensor, scale: float | None) -> float:
+    width = query.static_shape[-1]
+    return float(width**-0.5 if scale is None else scale) if width else 1.0
 
 
 def _check_mask(mask: Tensor, query: Tensor, key: Tensor) -> None:
@@ -91,8 +132,8 @@ def _as_many(query: Tensor, x: Tensor) -> Tensor:
     return repeated(x, many // few)
 
 
-def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three with the same leading dimensions, where they were to be broadcast."""
+def _alike(query: Tensor, key: Tensor, value: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The three with the same leading dimensions, where they were to be broadcast; as they are for a group of heads."""
     shapes = [x.static_shape for x in (query, key, value)]
     fits = min(map(len, shapes)) > 1 and shapes[0][-1] == shapes[1][-1] and shapes[1][-2] == shapes[2][-2]
     kinds = {x.array.dtype for x in (query, key, value)}
@@ -106,7 +147,7 @@ def _alike(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, T
             "attention takes one type for query, key and value",
             got=", ".join(str(x.array.dtype) for x in (query, key, value)),
         )
-    if shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
+    if group > 1 or shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
         return query, key, value
     try:
         np.broadcast_shapes(*[s[:-2] for s in shapes])
@@ -136,14 +177,13 @@ def attend(
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     """Attention of tensors with the same leading dimensions; also returns the weights [..., T, S]."""
-    factor = float(query.static_shape[-1] ** -0.5 if scale is None else scale) if query.static_shape[-1] else 1.0
     kept = None
     if is_causal:
         lower = causal_mask(query.shape[-2], key.shape[-2], query.array.dtype)
         bias = lower if bias is None else ops.Add(bias, lower)
     if dropout_p:
         kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype)
-    result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=factor)
+    result, weights = ScaledAttention(query, key, value, bias, allowed, kept, scale=_factor(query, scale))
     return result, weights if kept is None else ops.Mul(weights, kept)
 
 

@@ -11,7 +11,8 @@ from ox.core.promotion import cast
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError, ShapeError
 from ox.nn.functional.arguments import shaped
-from ox.nn.functional.attention import attend, causal_mask
+from ox.nn.functional.attention import attend, attended, causal_mask
+from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.tensors.tensor import Tensor
 
@@ -92,15 +93,23 @@ def multi_head_attention_forward(
         k, v = (ops.Concat(x, zeros([n, num_heads, 1, x.shape[3]], x), axis=2) for x in (k, v))
         more += 1
     s = k.shape[2]
-    allowed, bias = _masks(key_padding_mask, attn_mask, n, num_heads, t, s, more, is_causal, q)
-    result, weights = attend(q, k, v, bias, allowed, dropout_p if training else 0.0, False, None)
+    drop = dropout_p if training else 0.0
+    causal = is_causal and attn_mask is None
+    in_blocks = not need_weights and runs_compiled(q)
+    plain_causal = causal and in_blocks and not more  # for the kernel it is no mask
+    allowed, bias = _masks(key_padding_mask, attn_mask, n, num_heads, t, s, more, causal and not plain_causal, q)
+    weights = None
+    if in_blocks:
+        result = attended(q, k, v, bias, allowed, drop, plain_causal, None)
+    else:
+        result, weights = attend(q, k, v, bias, allowed, drop, False, None)
     lead = [n, t] if batch_first else [t, n]
     merged = ops.Transpose(result, perm=[0, 2, 1, 3] if batch_first else [2, 0, 1, 3])
     merged = shaped(merged, [*lead, embed_dim_to_check])
     out = linear(merged, out_proj_weight, out_proj_bias)
     if single:
         out = ops.Squeeze(out, ints(1))
-    if not need_weights:
+    if weights is None or not need_weights:
         return out, None
     weights = ops.ReduceMean(weights, ints(1), keepdims=0) if average_attn_weights else weights
     return out, ops.Squeeze(weights, ints(0)) if single else weights
@@ -170,7 +179,7 @@ def _masks(
     t: Any,
     s: Any,
     more: int,
-    is_causal: bool,
+    causal: bool,
     like: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Where attention may go, and what is added to the scores, each broadcast to [N, heads, T, S]."""
@@ -193,7 +202,7 @@ def _masks(
             forbidden.append(part)
         else:
             added.append(cast(part, like.array.dtype))
-    if is_causal and mask is None:
+    if causal:
         lower = causal_mask(t, own, like.array.dtype)
         added.append(ops.Pad(lower, ints(0, more), scalar_like(0.0, lower), ints(-1)) if more else lower)
     allowed = ops.Not(forbidden[0] if len(forbidden) == 1 else ops.Or(*forbidden)) if forbidden else None

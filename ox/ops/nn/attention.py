@@ -267,12 +267,13 @@ def _flattened(x: TensorBase | None) -> TensorBase | None:
 
 
 def repeated(x: TensorType, times: int) -> TensorType:
-    """Each head so many times in a row."""
+    """Each head of [..., heads, rows, width] so many times in a row."""
     if times == 1:
         return x
-    n, heads, *rest = x.shape
-    again = OPS["Expand"](OPS["Unsqueeze"](x, axes_tensor([2])), axes_tensor([1, 1, times, 1, 1]))
-    return reshape_to(again, [n, heads * times, *rest])
+    *lead, heads, rows, width = x.shape
+    ones = [1] * len(lead)
+    again = OPS["Expand"](OPS["Unsqueeze"](x, axes_tensor([len(lead) + 1])), axes_tensor([*ones, 1, times, 1, 1]))
+    return reshape_to(again, [*lead, heads * times, rows, width])
 
 
 def _gathered(x: TensorType, shape: Any, times: int) -> TensorType:

@@ -1,8 +1,9 @@
 """Attention as ox trains with it: functions of the domain ``ox`` whose forward and backward are one call each."""
 
+import math
 from typing import Any
 
-from ox.core.broadcast import sum_to
+from ox.core.broadcast import reshape_to, sum_to
 from ox.core.constants import axes_tensor, constant
 from ox.core.function import function
 from ox.core.operator import OPS
@@ -11,7 +12,8 @@ from ox.core.types import T2, T
 from ox.dtypes import FLOATS, bool_, float16
 from ox.ops.elementwise.activation import Softmax
 from ox.ops.elementwise.arithmetic import Add, Exp, Mul, Sub
-from ox.ops.elementwise.comparison import And, Equal, Where
+from ox.ops.elementwise.comparison import And, Equal, Not, Where
+from ox.ops.nn.attention import repeated
 from ox.ops.reduce.reduction import ReduceSum
 
 __all__ = ["BlockwiseAttention", "ScaledAttention"]
@@ -105,23 +107,60 @@ def _(
 
 
 @function("Y logs", fused=True, T=FLOATS, T2=(bool_,), amp="lower")
-def BlockwiseAttention(Q: T, K: T, V: T, allowed: T2 = None, *, causal: int = 0, scale: float = 1.0) -> tuple[T, T]:
-    """softmax(scale·Q·Kᵀ)·V, and the logarithms of the softmax's sums [..., T]; shapes as in `ScaledAttention`.
+def BlockwiseAttention(
+    Q: T,
+    K: T,
+    V: T,
+    allowed: T2 = None,
+    bias: T = None,
+    kept: T = None,
+    *,
+    causal: int = 0,
+    group: int = 1,
+    scale: float = 1.0,
+) -> tuple[T, T]:
+    """(weights·kept)·V with weights softmax(scale·Q·Kᵀ + bias), and the logarithms of the softmax's sums [..., T];
+    shapes as in `ScaledAttention`.
 
     Its compiled kernel makes no [..., T, S] of weights, which is what it is for: eager training on long sequences
     (Dao et al., FlashAttention, 2022).
 
     Args:
         allowed: where attention may go, broadcast to [..., T, S]. A row that may go nowhere gives zeros.
+        bias: what is added to the scores, broadcast to [..., T, S]. Its gradient has the size [..., T, S].
+        kept: what dropout leaves, factors without a gradient.
         causal: 1 where position t sees the positions up to t only.
+        group: so many heads of Q [..., heads, T, E] share one of K and V.
     """
-    weights, logs = _weights(Q, K, allowed, causal, scale)
-    return OPS["MatMul"](weights, V), OPS["Squeeze"](logs, axes_tensor([-1]))
+    weights, logs = _weights(Q, K, allowed, bias, causal, group, scale)
+    weights = weights if kept is None else Mul(weights, kept)
+    return OPS["MatMul"](weights, _for_each_head(V, group)), OPS["Squeeze"](logs, axes_tensor([-1]))
 
 
-def _weights(Q: TensorBase, K: TensorBase, allowed: Any, causal: int, scale: float) -> tuple[TensorBase, TensorBase]:
+def _for_each_head(x: TensorBase, group: int) -> TensorBase:
+    """The heads of keys or values, each as often as queries share it."""
+    return x if group == 1 else repeated(x, group)
+
+
+def _sum_of_heads(g: TensorBase, like: TensorBase, group: int) -> TensorBase:
+    """The gradient of what `_for_each_head` repeated."""
+    if group == 1:
+        return g
+    *lead, rows, width = like.shape
+    summed: TensorBase = ReduceSum(reshape_to(g, [*lead, group, rows, width]), axes_tensor([-3]), keepdims=0)
+    return summed
+
+
+def _weights(
+    Q: TensorBase, K: TensorBase, allowed: Any, bias: Any, causal: int, group: int, scale: float
+) -> tuple[TensorBase, TensorBase]:
     """The weights [..., T, S], and the logarithms of the softmax's sums [..., T, 1]."""
-    scores = OPS["MatMul"](Mul(Q, constant(scale, Q)), _turned(K))
+    scores = OPS["MatMul"](Mul(Q, constant(scale, Q)), _turned(_for_each_head(K, group)))
+    if bias is not None:
+        scores = Add(scores, bias)
+        # a row of -inf alone may go nowhere
+        somewhere = Not(Equal(OPS["ReduceMax"](scores, axes_tensor([-1]), keepdims=1), constant(-math.inf, Q)))
+        allowed = somewhere if allowed is None else And(allowed, somewhere)
     if causal:
         lower = OPS["Trilu"](OPS["Expand"](constant(1, Q), OPS["Shape"](scores)), upper=0)
         seen = Equal(lower, constant(1, Q))
@@ -135,15 +174,48 @@ def _weights(Q: TensorBase, K: TensorBase, allowed: Any, causal: int, scale: flo
 
 @function("dQ dK dV", fused=True, T=FLOATS, T2=(bool_,), amp="widest")
 def BlockwiseAttentionGradient(
-    g: T, Q: T, K: T, V: T, Y: T, logs: T, allowed: T2 = None, *, causal: int = 0, scale: float = 1.0
+    g: T,
+    Q: T,
+    K: T,
+    V: T,
+    Y: T,
+    logs: T,
+    allowed: T2 = None,
+    bias: T = None,
+    kept: T = None,
+    *,
+    causal: int = 0,
+    group: int = 1,
+    scale: float = 1.0,
 ) -> tuple[T, T, T]:
     """The gradients of Q, K and V, from BlockwiseAttention's outputs."""
-    weights, _ = _weights(Q, K, allowed, causal, scale)
-    to_scores = _to_scores(g, V, Y, weights, None, None)
-    return *_to_factors(to_scores, Q, K, scale), OPS["MatMul"](_turned(weights), g)
+    weights, _ = _weights(Q, K, allowed, bias, causal, group, scale)
+    to_q, to_k, to_v, _ = _to_inputs(g, None, Q, K, V, Y, weights, kept, group, scale)
+    return to_q, to_k, to_v
 
 
-@BlockwiseAttention.gradient("Q", "K", "V")
+def _to_inputs(
+    g: TensorBase,
+    g_logs: TensorBase | None,
+    Q: TensorBase,
+    K: TensorBase,
+    V: TensorBase,
+    Y: TensorBase,
+    weights: TensorBase,
+    kept: TensorBase | None,
+    group: int,
+    scale: float,
+) -> tuple[TensorBase, ...]:
+    """The gradients of Q, K, V and the scores."""
+    to_scores = _to_scores(g, _for_each_head(V, group), Y, weights, kept, None)
+    if g_logs is not None:
+        to_scores = Add(to_scores, Mul(weights, OPS["Unsqueeze"](g_logs, axes_tensor([-1]))))
+    to_q, to_k = _to_factors(to_scores, Q, _for_each_head(K, group), scale)
+    to_v = OPS["MatMul"](_turned(weights if kept is None else Mul(weights, kept)), g)
+    return to_q, _sum_of_heads(to_k, K, group), _sum_of_heads(to_v, V, group), to_scores
+
+
+@BlockwiseAttention.gradient("Q", "K", "V", "bias")
 def _(
     g: TensorBase | None,
     g_logs: TensorBase | None,
@@ -153,17 +225,19 @@ def _(
     Y: TensorBase,
     logs: TensorBase,
     allowed: TensorBase | None,
+    bias: TensorBase | None,
+    kept: TensorBase | None,
     causal: int,
+    group: int,
     scale: float,
-) -> tuple[TensorBase, TensorBase, TensorBase]:
-    if g is not None and g_logs is None:
+    needs: tuple[bool, ...],
+) -> tuple[TensorBase | None, ...]:
+    if g is not None and g_logs is None and not needs[3]:
         made: tuple[TensorBase, TensorBase, TensorBase] = BlockwiseAttentionGradient(
-            g, Q, K, V, Y, logs, allowed, causal=causal, scale=scale
+            g, Q, K, V, Y, logs, allowed, bias, kept, causal=causal, group=group, scale=scale
         )
-        return made
+        return *made, None
     g = Mul(Y, constant(0, Y)) if g is None else g
-    weights, _ = _weights(Q, K, allowed, causal, scale)
-    to_scores = _to_scores(g, V, Y, weights, None, None)
-    if g_logs is not None:
-        to_scores = Add(to_scores, Mul(weights, OPS["Unsqueeze"](g_logs, axes_tensor([-1]))))
-    return *_to_factors(to_scores, Q, K, scale), OPS["MatMul"](_turned(weights), g)
+    weights, _ = _weights(Q, K, allowed, bias, causal, group, scale)
+    *found, to_scores = _to_inputs(g, g_logs, Q, K, V, Y, weights, kept, group, scale)
+    return *found, sum_to(to_scores, bias.shape) if needs[3] and bias is not None else None

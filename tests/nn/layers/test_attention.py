@@ -11,10 +11,12 @@ import pytest
 import ox
 from ox import nn, ops
 from ox.autograd import gradcheck
+from ox.devices import compiled, compiled_attention
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.graph.record.recording import record
 from ox.graph.writer.write import to_model
 from ox.nn import functional as F
+from ox.nn.functional import attention
 from ox.tolerance import compare
 
 R = np.random.default_rng(12)
@@ -138,6 +140,112 @@ def test_causal_stands_for_the_mask() -> None:
     assert compare(layer(x, None, padding, True).array, layer(x, mask, padding).array).ok
     longer = ox.cat([x, tensor(2, 1, 8, dtype=np.float32)], 1)
     assert compare(layer(longer, is_causal=True)[:, :5].array, layer(x, is_causal=True).array).ok
+
+
+def blocks_and_weights(
+    monkeypatch: pytest.MonkeyPatch, call: Any, *arrays: Any
+) -> tuple[list[Any], list[Any], list[str]]:
+    """The output and the gradients of a call in float32 and in float64, where all weights are made; and what ran in
+    float32."""
+    found, ran = [], []
+    for dtype in (np.float32, np.float64):
+        xs = [ox.tensor(a.astype(dtype)).requires_grad_() for a in arrays]
+        with monkeypatch.context() as patch:
+            for name in ("BlockwiseAttention", "ScaledAttention"):
+                operator = getattr(attention, name)
+
+                def watched(*given: Any, operator: Any = operator, **options: Any) -> Any:
+                    ran.append(f"{operator.name} {given[0].dtype}")
+                    return operator(*given, **options)
+
+                patch.setattr(attention, name, watched)
+            ox.manual_seed(3)
+            y = call(*xs)
+        # a square, so that the gradient is another one for each element
+        found.append([y.array, *[x.array for x in ox.autograd.grad((y * y).sum(), xs)]])
+    for single, double in zip(*found, strict=True):
+        assert compare(single, double.astype(np.float32)).ok
+    return *found, [name for name in ran if name.endswith("float32")]
+
+
+IN_BLOCKS = ["BlockwiseAttention float32"] if compiled.library() is not None else ["ScaledAttention float32"]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_dropout_in_blocks(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It drops the weights that it drops where all of them are made, also for heads that share keys."""
+    q, k = R.normal(size=(2, 6, 70, 8)), R.normal(size=(2, 2, 90, 8))
+    mask = ox.tensor(R.random((2, 1, 1, 90)) > 0.2) if masked else None
+
+    def call(q: Any, k: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, k, mask, dropout_p=0.3, enable_gqa=True)
+
+    single, _, ran = blocks_and_weights(monkeypatch, call, q, k)
+    assert ran == IN_BLOCKS
+    whole = F.scaled_dot_product_attention(ox.tensor(q), ox.tensor(k), ox.tensor(k), mask, enable_gqa=True)
+    assert not compare(single[0], whole.array.astype(np.float32)).ok
+
+
+def test_a_learned_bias_keeps_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, bias = R.normal(size=(2, 4, 70, 8)), R.normal(size=(2, 2, 90, 8)), R.normal(size=(4, 1, 90))
+
+    def call(q: Any, k: Any, bias: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, k, bias, enable_gqa=True)
+
+    single, _, ran = blocks_and_weights(monkeypatch, call, q, k, bias)
+    assert ran == ["ScaledAttention float32"] and single[-1].any()
+
+    def without_its_gradient(q: Any, k: Any) -> Any:
+        return call(q, k, ox.tensor(bias.astype(q.array.dtype)))
+
+    _, _, ran = blocks_and_weights(monkeypatch, without_its_gradient, q, k)
+    assert ran == IN_BLOCKS
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_three_dimensions_with_groups(groups: int) -> None:
+    """[heads, time, width] without a batch, in float64 too."""
+    q, k = tensor(2 * groups, 5, 4), tensor(2, 6, 4)
+    y = F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    for i in range(2 * groups):
+        assert compare(y.array[i], plain(q[i], k[i // groups], k[i // groups])).ok
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("call", ["plain", "padding", "causal", "mask", "mask and padding", "added", "cross"])
+def test_modules_attend_in_blocks(call: str, batch_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encoder's layer makes no weights, and no copy of its heads."""
+    layer = nn.TransformerEncoderLayer(32, 4, 16, dropout=0.0, batch_first=batch_first).double()
+    with ox.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(tensor(*parameter.shape) * 0.3)
+    x = R.normal(size=(2, 40, 32) if batch_first else (40, 2, 32))
+    padding = ox.tensor(np.arange(40) >= np.array([[33], [40]]))
+    mask = ox.tensor(np.triu(np.ones((40, 40), bool), 1))
+    options: dict[str, Any] = {
+        "plain": {},
+        "padding": {"src_key_padding_mask": padding},
+        "causal": {"is_causal": True},
+        "mask": {"src_mask": mask},
+        "mask and padding": {"src_mask": mask, "src_key_padding_mask": padding},
+        "added": {"src_mask": nn.Transformer.generate_square_subsequent_mask(40), "src_key_padding_mask": padding},
+        "cross": {},
+    }[call]
+
+    def run(x: Any) -> Any:
+        module = layer.to(x.dtype)
+        return module.self_attn(x * 2, x, x, need_weights=False)[0] if call == "cross" else module(x, **options)
+
+    with monkeypatch.context() as patch:
+        rows = compiled_attention._rows
+
+        def view(x: Any) -> Any:
+            assert np.shares_memory(rows(x), x)
+            return rows(x)
+
+        patch.setattr(compiled_attention, "_rows", view)
+        _, _, ran = blocks_and_weights(monkeypatch, run, x)
+    assert ran == IN_BLOCKS
 
 
 MODULES: dict[str, tuple[Any, Any]] = {
