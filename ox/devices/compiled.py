@@ -24,7 +24,18 @@ from ox.devices.compiled_norm import (
     rms_norm,
     rms_norm_gradient,
 )
-from ox.devices.compiled_rows import Run, cross_entropy, cross_entropy_gradient, gather, index_add, of_rows
+from ox.devices.compiled_rows import (
+    Run,
+    cross_entropy,
+    cross_entropy_gradient,
+    gather,
+    index_add,
+    of_rows,
+    soft_cross_entropy,
+    soft_cross_entropy_gradient,
+    weighted_cross_entropy,
+    weighted_cross_entropy_gradient,
+)
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
 from ox.dtypes import float32, int32, int64
@@ -148,6 +159,10 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.LogSoftmaxGradient": (256, of_rows("ox_log_softmax_backward")),
     "ox.CrossEntropy": (64, cross_entropy),
     "ox.CrossEntropyGradient": (0, cross_entropy_gradient),
+    "ox.WeightedCrossEntropy": (64, weighted_cross_entropy),
+    "ox.WeightedCrossEntropyGradient": (0, weighted_cross_entropy_gradient),
+    "ox.SoftCrossEntropy": (64, soft_cross_entropy),
+    "ox.SoftCrossEntropyGradient": (0, soft_cross_entropy_gradient),
     "LayerNormalization": (256, layer_norm),
     "ox.LayerNormalizationGradient": (256, layer_norm_gradient),
     "RMSNormalization": (256, rms_norm),
