@@ -13,6 +13,7 @@ import numpy as np
 from ox.devices import dispatch
 from ox.devices.compiled_attention import attention, attention_gradient
 from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_pool, max_pool_gradient
+from ox.devices.compiled_dropout import dropout
 from ox.devices.compiled_matmul import gemm, matmul
 from ox.devices.compiled_norm import (
     batch_norm_gradient,
@@ -38,7 +39,7 @@ from ox.devices.compiled_rows import (
 )
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
-from ox.dtypes import float32, int32, int64
+from ox.dtypes import float32, int32, int64, uint64
 from ox.kernels import Library, address, kernels
 
 KEPT_MEMORY = 512 << 20  # bytes of freed arrays that stay with the process for the next step
@@ -136,7 +137,7 @@ GELU = {"none": unary("ox_gelu_forward"), "tanh": unary("ox_tanh_gelu_forward")}
 GELU_GRADIENT = {"none": gradient("ox_gelu_backward"), "tanh": gradient("ox_tanh_gelu_backward")}
 
 
-TAKEN = (float32, np.dtype(bool), int32, int64)  # masks are bool, indices and classes integers
+TAKEN = (float32, np.dtype(bool), int32, int64, uint64)  # masks are bool, indices, classes and random counters integers
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -175,6 +176,7 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Add": (8_000, binary("ox_add")),
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
+    "ox.PhiloxDropout": (512, dropout),
     "Gather": (256, gather),
     "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),

@@ -171,6 +171,11 @@ def soft_targets(gradient: bool) -> list[Call]:
     return calls
 
 
+def dropout() -> list[Call]:
+    seed = (np.array(1234567890123, np.uint64), np.array(2**34 - 2, np.uint64))
+    return [([f(*shape), *seed], {"p": p}) for shape in ((9001,), (3, 5, 7), (40_000,), (2,)) for p in (0.1, 0.5)]
+
+
 IMAGES = ((3, 8, 9, 7), (2, 12, 30), (5, 4, 1, 1), (2, 6, 3, 4, 5))
 CASES: dict[str, Callable[[], list[Call]]] = {
     **dict.fromkeys(("Exp", "Erf", "Tanh", "Sigmoid", "Softplus", "Swish", "ox.Silu", "Relu"), flat),
@@ -218,6 +223,7 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.BatchNormalizationGradient": lambda: [
         ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
     ],
+    "ox.PhiloxDropout": dropout,
     "Gather": lambda: [
         ([f(70, 33), R.integers(-70, 70, (50, 3))], {}),
         ([f(9, 4, 5), R.integers(0, 9, 500)], {"axis": -3}),

@@ -9,6 +9,7 @@
 #include "softmax.cu"
 #include "normalization.cu"
 #include "optimizer.cu"
+#include "random.cu"
 
 #include "depthwise.h"
 #include "winograd.h"
