@@ -13,6 +13,7 @@ import numpy as np
 from ox.devices import dispatch
 from ox.devices.compiled_attention import attention, attention_gradient
 from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_pool, max_pool_gradient
+from ox.devices.compiled_copy import dense, triangle, where
 from ox.devices.compiled_dropout import dropout
 from ox.devices.compiled_matmul import gemm, matmul
 from ox.devices.compiled_norm import (
@@ -25,6 +26,7 @@ from ox.devices.compiled_norm import (
     rms_norm,
     rms_norm_gradient,
 )
+from ox.devices.compiled_reduce import MAX, MIN, SUM, over_axes
 from ox.devices.compiled_rows import (
     Run,
     cross_entropy,
@@ -89,7 +91,7 @@ def gradient(name: str) -> Run:
         if g.shape != saved.shape:
             return None
         if saved.flags.c_contiguous:
-            g = np.ascontiguousarray(g)
+            g = dense(library, g)
         result = np.empty_like(saved)
         if not result.strides == saved.strides == g.strides:
             return None
@@ -106,7 +108,7 @@ def binary(name: str) -> Run:
         a, b = arrays
         if a.shape != b.shape or not (a.flags.c_contiguous or b.flags.c_contiguous):
             return None
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        a, b = dense(library, a), dense(library, b)
         y = np.empty_like(a)
         getattr(library, name)(a.size, address(a), address(b), address(y))
         return y
@@ -138,6 +140,7 @@ GELU_GRADIENT = {"none": gradient("ox_gelu_backward"), "tanh": gradient("ox_tanh
 
 
 TAKEN = (float32, np.dtype(bool), int32, int64, uint64)  # masks are bool, indices, classes and random counters integers
+FIRST = {"Where": (np.dtype(bool),), "Trilu": (float32, np.dtype(bool))}  # of the first input, where not float32
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -177,6 +180,12 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
     "ox.PhiloxDropout": (512, dropout),
+    "ReduceSum": (8_000, over_axes(SUM)),
+    "ReduceMean": (8_000, over_axes(SUM, mean=True)),
+    "ReduceMax": (4_000, over_axes(MAX)),
+    "ReduceMin": (4_000, over_axes(MIN)),
+    "Where": (1_000, where),
+    "Trilu": (500, triangle),
     "Gather": (256, gather),
     "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),
@@ -213,7 +222,7 @@ def offer(op: Operator, arrays: list[Any]) -> Kernel | None:
     entry = KERNELS.get(f"{op.domain}.{op.name}" if op.domain else op.name)
     if entry is None or not all(a is None or (isinstance(a, np.ndarray) and a.dtype in TAKEN) for a in arrays):
         return None
-    if arrays[0].dtype != float32:
+    if arrays[0].dtype not in FIRST.get(op.name, (float32,)):
         return None
     found = library()
     if found is None:

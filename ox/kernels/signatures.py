@@ -12,7 +12,7 @@ FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "rand
 # macros that stand for whole kernels, with the parameters after the count
 SHORT = {"UNARY": "pp", "GRADIENT": "ppp", "BINARY": "ppp"}
 DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|BINARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
-PARAMETER = re.compile(r"(?:const )?(float|double|long long)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
+PARAMETER = re.compile(r"(?:const )?(float|double|long long|unsigned char)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
 
 
 @cache

@@ -171,6 +171,35 @@ def soft_targets(gradient: bool) -> list[Call]:
     return calls
 
 
+def reductions() -> list[Call]:
+    calls: list[Call] = []
+    for shape, axes in (
+        ((9001,), None), ((7, 33), [-1]), ((300, 64), [1]), ((3, 5, 70), [1, 2]), ((40, 2049), [-1]),
+        ((2, 3, 9, 11), [2, -1]),
+        ((4, 130_000), [1]), ((900_001,), [0]), ((5, 3), [0, 1]),
+    ):  # fmt: skip
+        places = [] if axes is None else [np.array(axes)]
+        calls += [([f(*shape), *places], {"keepdims": keep}) for keep in (0, 1)]
+    return calls
+
+
+def where() -> list[Call]:
+    calls: list[Call] = []
+    for shape in ((9001,), (3, 5, 70), (100, 200)):
+        mask, number = R.random(shape) > 0.5, np.array(-2.5, np.float32)
+        calls += [([mask, *pair], {}) for pair in ((f(*shape), f(*shape)), (number, f(*shape)), (f(*shape), number))]
+    return calls
+
+
+def triangles() -> list[Call]:
+    return [
+        ([a, *k], {"upper": upper})
+        for a in (f(70, 50), f(2, 3, 20, 33), R.random((40, 41)) > 0.5)
+        for k in ([], [np.array(3)], [np.array(-60)], [np.array(-2)])
+        for upper in (0, 1)
+    ]
+
+
 def dropout() -> list[Call]:
     seed = (np.array(1234567890123, np.uint64), np.array(2**34 - 2, np.uint64))
     return [([f(*shape), *seed], {"p": p}) for shape in ((9001,), (3, 5, 7), (40_000,), (2,)) for p in (0.1, 0.5)]
@@ -223,6 +252,18 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.BatchNormalizationGradient": lambda: [
         ([f(*s), f(*s), f(s[1])], {"outputs": 3}) for s in ((30, 8, 9, 7), (64, 40))
     ],
+    "ReduceSum": lambda: [
+        *reductions(),
+        *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
+    ],
+    "ReduceMean": lambda: [
+        *reductions(),
+        *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
+    ],
+    "ReduceMax": reductions,
+    "ReduceMin": reductions,
+    "Where": where,
+    "Trilu": triangles,
     "ox.PhiloxDropout": dropout,
     "Gather": lambda: [
         ([f(70, 33), R.integers(-70, 70, (50, 3))], {}),
@@ -377,7 +418,7 @@ def test_places_that_are_none(library: Library) -> None:
 def test_what_is_not_finite_stays_visible(value: float, library: Library) -> None:
     for name in (
         *("Softmax", "LogSoftmax", "LayerNormalization", "GroupNormalization", "MatMul", "Conv", "MaxPool"),
-        *("ox.WeightedCrossEntropy", "ox.SoftCrossEntropy"),
+        *("ox.WeightedCrossEntropy", "ox.SoftCrossEntropy", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"),
     ):
         arrays, attributes = CASES[name]()[0]
         arrays[0].reshape(-1)[::37] = value

@@ -96,6 +96,23 @@ HOST(ox_rnn_backward, const long long* shape, const float* recurrent, const long
     ox::recurrent_backward(s, recurrent, lengths, y_gradient, state_gradient, to_state, ox::RnnSlopes{s, y, slopes});
 } DONE
 
+// the sum (kind 0), largest (1) or smallest (2) number of each row, divided by `divisor`
+HOST(ox_reduce_rows, long long rows, long long columns, long long kind, float divisor, const float* input, float* result) {
+    ox::reduce_rows(rows, columns, kind, divisor, input, result);
+} DONE
+
+// `shape` are the numbers of ox::Copying; `line` is the axis along which the input's numbers lie one behind the other
+HOST(ox_copy, const long long* shape, long long line, const float* input, float* output) {
+    const ox::Copying& c = *reinterpret_cast<const ox::Copying*>(shape);
+    if (line == c.axes - 1) ox::copy_rows(c, input, output);
+    else ox::copy_tiles(c, line, input, output);
+} DONE
+
+// of elements of any type, `bytes` long
+HOST(ox_triangles, long long count, long long rows, long long columns, long long bytes, long long k, long long upper, const float* input, float* output) {
+    ox::triangles(count, rows, columns, bytes, k, upper != 0, (const char*)input, (char*)output);
+} DONE
+
 HOST(ox_take_rows, long long size, long long count, long long width, const long long* places, const float* rows, float* result) {
     ox::take_rows(size, count, width, places, rows, result);
 } DONE

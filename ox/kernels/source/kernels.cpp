@@ -19,6 +19,8 @@
 #include "rnn.h"
 #include "pooling.h"
 #include "index.h"
+#include "reduction.h"
+#include "copying.h"
 #include "cpu_only.cpp"
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }
