@@ -45,6 +45,13 @@ class Generator:
         self._seed = seed
         self.key, self.counter = (operator.make_tensor(word) for word in words)
 
+    def _skip(self, count: int) -> tuple[Any, Any]:
+        """Key and counter from which the next `count` numbers are drawn; the stream goes on behind them."""
+        key, counter = self.key, self.counter
+        blocks = np.uint64((count + 3) // 4)
+        self.counter = operator.make_tensor(np.asarray(np.add(counter.array, blocks)))
+        return key, counter
+
     def words(self) -> Words:
         """The Mersenne Twister of this seed, which `torch_compatible(True)` draws from."""
         if self._words is None:

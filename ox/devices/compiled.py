@@ -13,6 +13,8 @@ import numpy as np
 from ox.devices import dispatch
 from ox.devices.compiled_attention import attention, attention_gradient
 from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_pool, max_pool_gradient
+from ox.devices.compiled_copy import dense, triangle, where
+from ox.devices.compiled_dropout import dropout
 from ox.devices.compiled_matmul import gemm, matmul
 from ox.devices.compiled_norm import (
     batch_norm_gradient,
@@ -24,10 +26,22 @@ from ox.devices.compiled_norm import (
     rms_norm,
     rms_norm_gradient,
 )
-from ox.devices.compiled_rows import Run, cross_entropy, cross_entropy_gradient, gather, index_add, of_rows
+from ox.devices.compiled_reduce import MAX, MIN, SUM, over_axes
+from ox.devices.compiled_rows import (
+    Run,
+    cross_entropy,
+    cross_entropy_gradient,
+    gather,
+    index_add,
+    of_rows,
+    soft_cross_entropy,
+    soft_cross_entropy_gradient,
+    weighted_cross_entropy,
+    weighted_cross_entropy_gradient,
+)
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
-from ox.dtypes import FROM_ONNX, DType, bfloat16, float32, int32, int64
+from ox.dtypes import FROM_ONNX, DType, bfloat16, float32, int32, int64, uint64
 from ox.kernels import Library, address, kernels
 
 KEPT_MEMORY = 512 << 20  # bytes of freed arrays that stay with the process for the next step
@@ -82,7 +96,7 @@ def gradient(name: str) -> Run:
         if g.shape != saved.shape or g.dtype != saved.dtype:
             return None
         if saved.flags.c_contiguous:
-            g = np.ascontiguousarray(g)
+            g = dense(library, g)
         result = np.empty_like(saved)
         if not result.strides == saved.strides == g.strides:
             return None
@@ -99,7 +113,7 @@ def binary(name: str) -> Run:
         a, b = arrays
         if a.shape != b.shape or a.dtype != b.dtype or not (a.flags.c_contiguous or b.flags.c_contiguous):
             return None
-        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+        a, b = dense(library, a), dense(library, b)
         y = np.empty_like(a)
         _of_type(library, name, a)(a.size, address(a), address(b), address(y))
         return y
@@ -150,7 +164,8 @@ GELU = {"none": unary("ox_gelu_forward"), "tanh": unary("ox_tanh_gelu_forward")}
 GELU_GRADIENT = {"none": gradient("ox_gelu_backward"), "tanh": gradient("ox_tanh_gelu_backward")}
 
 
-BESIDE = (np.dtype(bool), int32, int64)  # masks are bool, indices and classes integers
+BESIDE = (np.dtype(bool), int32, int64, uint64)  # masks are bool, indices, classes and random counters integers
+FIRST = {"Where": (np.dtype(bool),), "Trilu": (float32, np.dtype(bool))}  # of the first input, where not float32
 # By operator (those of the domain "ox" with it): from which number of elements of the first input on, and the kernel.
 KERNELS: dict[str, tuple[int, Run]] = {
     "Exp": (2_000, unary("ox_exp_forward")),
@@ -173,6 +188,10 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.LogSoftmaxGradient": (256, of_rows("ox_log_softmax_backward")),
     "ox.CrossEntropy": (64, cross_entropy),
     "ox.CrossEntropyGradient": (0, cross_entropy_gradient),
+    "ox.WeightedCrossEntropy": (64, weighted_cross_entropy),
+    "ox.WeightedCrossEntropyGradient": (0, weighted_cross_entropy_gradient),
+    "ox.SoftCrossEntropy": (64, soft_cross_entropy),
+    "ox.SoftCrossEntropyGradient": (0, soft_cross_entropy_gradient),
     "LayerNormalization": (256, layer_norm),
     "ox.LayerNormalizationGradient": (256, layer_norm_gradient),
     "RMSNormalization": (256, rms_norm),
@@ -186,6 +205,13 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
     "Cast": (2_000, cast),
+    "ox.PhiloxDropout": (512, dropout),
+    "ReduceSum": (8_000, over_axes(SUM)),
+    "ReduceMean": (8_000, over_axes(SUM, mean=True)),
+    "ReduceMax": (4_000, over_axes(MAX)),
+    "ReduceMin": (4_000, over_axes(MIN)),
+    "Where": (1_000, where),
+    "Trilu": (500, triangle),
     "Gather": (256, gather),
     "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),
@@ -229,9 +255,11 @@ def offer(op: Operator, arrays: list[Any]) -> Kernel | None:
     """A compiled kernel for this operator on these element types, where there is one and a library to run it."""
     name = f"{op.domain}.{op.name}" if op.domain else op.name
     entry, dtype = KERNELS.get(name), arrays[0].dtype if arrays else None
-    if entry is None or not (dtype == float32 or (dtype == bfloat16 and name in OF_BFLOAT16)):
+    usual, half = dtype in FIRST.get(op.name, (float32,)), dtype == bfloat16 and name in OF_BFLOAT16
+    if entry is None or not (usual or half):
         return None
-    if not all(a is None or (isinstance(a, np.ndarray) and (a.dtype == dtype or a.dtype in BESIDE)) for a in arrays):
+    numbers = bfloat16 if half else float32
+    if not all(a is None or (isinstance(a, np.ndarray) and a.dtype in (numbers, *BESIDE)) for a in arrays):
         return None
     found = library()
     if found is None:

@@ -59,6 +59,82 @@ def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict
     return result
 
 
+def weighted_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """WeightedCrossEntropy."""
+    scores, target, weight = [*arrays, None][:3]
+    rows, classes = scores.shape
+    if not scores.size or target.shape != (rows,) or not scores.flags.c_contiguous:
+        return None
+    target, weight = np.ascontiguousarray(target, np.int64), _class_weights(weight)
+    losses, logs = np.empty(rows, np.float32), np.empty(rows, np.float32)
+    count = attributes.get("outputs", 1)
+    spreads = np.empty(rows, np.float32) if count == 3 else None
+    library.ox_weighted_cross_entropy(
+        rows, address(scores), address(target), _place(weight), address(losses), address(logs), _place(spreads),
+        attributes["ignore_index"], classes,
+    )  # fmt: skip
+    return losses if count == 1 else (losses, logs, spreads)[:count]
+
+
+def weighted_cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """WeightedCrossEntropyGradient."""
+    scores, target, logs, weight, g, to_spread = [*arrays, None, None, None][:6]
+    rows, classes = scores.shape
+    if not scores.size or any(a is not None and a.shape != (rows,) for a in (target, logs, g, to_spread)):
+        return None
+    if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
+        return None
+    target, weight = np.ascontiguousarray(target, np.int64), _class_weights(weight)
+    g, to_spread = (None if a is None else np.ascontiguousarray(a) for a in (g, to_spread))
+    result = np.empty_like(scores)
+    library.ox_weighted_cross_entropy_backward(
+        rows, address(scores), address(target), address(logs), _place(weight), _place(g), _place(to_spread),
+        address(result), classes if weight is None else float(weight.sum()), attributes["ignore_index"], classes,
+    )  # fmt: skip
+    return result
+
+
+def soft_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """SoftCrossEntropy."""
+    scores, target, weight = [*arrays, None][:3]
+    rows, classes = scores.shape
+    if not scores.size or target.shape != scores.shape or not scores.flags.c_contiguous:
+        return None
+    target, weight = np.ascontiguousarray(target), _class_weights(weight)
+    losses, logs = np.empty(rows, np.float32), np.empty(rows, np.float32)
+    smoothing = attributes["smoothing"]
+    library.ox_soft_cross_entropy(
+        rows, address(scores), address(target), _place(weight), address(losses), address(logs), 1 - smoothing,
+        smoothing / classes, classes,
+    )  # fmt: skip
+    return losses if attributes.get("outputs") == 1 else (losses, logs)
+
+
+def soft_cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """SoftCrossEntropyGradient."""
+    g, scores, target, logs, weight = [*arrays, None][:5]
+    rows, classes = scores.shape
+    if not scores.size or target.shape != scores.shape or g.shape != (rows,) or logs.shape != (rows,):
+        return None
+    if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
+        return None
+    g, target, weight = np.ascontiguousarray(g), np.ascontiguousarray(target), _class_weights(weight)
+    result, smoothing = np.empty_like(scores), attributes["smoothing"]
+    library.ox_soft_cross_entropy_backward(
+        rows, address(g), address(scores), address(target), address(logs), _place(weight), address(result),
+        1 - smoothing, smoothing / classes, classes,
+    )  # fmt: skip
+    return result
+
+
+def _class_weights(weight: Any) -> Any:
+    return None if weight is None else np.ascontiguousarray(weight)
+
+
+def _place(a: Any) -> int:
+    return 0 if a is None else address(a)
+
+
 def gather(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Gather of whole rows: along the first axis."""
     rows, places = arrays

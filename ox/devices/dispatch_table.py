@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ox.devices import dispatch, node_session
+from ox.devices import compiled_recurrent, dispatch, node_session
 from ox.devices.operator import Operator
 from ox.dtypes import FROM_ONNX, DType, float16, float32, float64
 
@@ -191,6 +191,13 @@ def run_maximum(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> 
     return run_sound(op, arrays, attributes)
 
 
+def run_recurrent(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """RNN, GRU or LSTM; the compiled kernels do the usual ones, from the kernel of the operator."""
+    if compiled_recurrent.serves(op.name, arrays, attributes):
+        return op.kernel(np, *arrays, **attributes)
+    return run(op, arrays, attributes)
+
+
 def run_resize(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Resize, but for cubics, which NumPy does faster, and aligned corners by scales, which ONNX Runtime rounds."""
     by_scale = len(arrays) > 2 and arrays[2] is not None
@@ -265,7 +272,7 @@ ALLOWED: dict[str, tuple[tuple[DType, ...], SizeCheck, Run]] = {
     "AveragePool": (SINGLE, always, run_average),
     "Resize": (SINGLE, elements(8_000), run_resize),
     "GridSample": (SINGLE, always, run_sound),
-    **{name: (SINGLE, elements(32_000), run) for name in ("RNN", "GRU", "LSTM")},
+    **{name: (SINGLE, elements(32_000), run_recurrent) for name in ("RNN", "GRU", "LSTM")},
     "GlobalAveragePool": (SINGLE, elements(4_000), run),
 }
 

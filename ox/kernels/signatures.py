@@ -8,11 +8,13 @@ from functools import cache
 from ox.kernels.compiler import SOURCE
 
 POINTER, INTEGER, NUMBER = "p", "i", "f"  # an address; int64; float32
-FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "cpu_only.cpp")
+FILES = ("pointwise.cu", "softmax.cu", "normalization.cu", "optimizer.cu", "random.cu", "cpu_only.cpp")
 # macros that stand for two kernels, of float32 and of bfloat16, with the parameters after the count
 SHORT = {"UNARY": "pp", "GRADIENT": "ppp", "BINARY": "ppp"}
 DEFINITION = re.compile(r"^(EACH|ROWS|UNARY|BINARY|GRADIENT|HOST)\((\w+)(.*)$", re.MULTILINE)
-PARAMETER = re.compile(r"(?:const )?(float|double|long long|unsigned short)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])")
+PARAMETER = re.compile(
+    r"(?:const )?(float|double|long long|unsigned char|unsigned short)(\*?)(?: RESTRICT)? ?(\w+)(?=[,)])"
+)
 
 
 @cache

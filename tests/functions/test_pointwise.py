@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,3 +156,16 @@ def test_types_that_meet() -> None:
     assert ox.numel(ox.ones(2, 3)) == 6 and ox.is_floating_point(ox.ones(1)) and not ox.is_complex(ox.ones(1))
     assert ox.finfo(ox.float16).max == 65504 and ox.finfo(ox.bfloat16).bits == 16 and ox.iinfo(ox.uint8).max == 255
     assert "float32" in repr(ox.finfo()) and "int8" in repr(ox.iinfo(ox.int8))
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_small_whole_powers_are_products(exponent: int, dtype: Any) -> None:
+    x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
+    x[:6] = [np.nan, np.inf, -np.inf, -0.0, 1e-4, 3e4]
+    with np.errstate(over="ignore", under="ignore"):
+        got = (ox.tensor(x) ** exponent).numpy()
+        exact = (x.astype(np.float64) ** exponent).astype(dtype)
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(np.signbit(got)[1:], np.signbit(exact)[1:])
+    np.testing.assert_allclose(got, exact, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).tiny)

@@ -169,6 +169,68 @@ def cross_entropy(gradient: bool) -> list[Call]:
     return calls
 
 
+def class_targets(gradient: bool) -> list[Call]:
+    """WeightedCrossEntropy with and without weights and the spread."""
+    calls: list[Call] = []
+    for arrays, attributes in cross_entropy(gradient):
+        own = {"ignore_index": attributes["ignore_index"]}
+        g, (scores, target, *logs) = (arrays[0], arrays[1:]) if gradient else (None, arrays)
+        for weight in (None, np.abs(f(scores.shape[1]))):
+            if gradient:
+                parts: Any = ([g], [g, f(len(g))], [None, g])
+                calls += [([scores, target, *logs, weight, *part], own) for part in parts]
+            else:
+                calls += [([scores, target, weight], own | {"outputs": count}) for count in (1, 2, 3)]
+    return calls
+
+
+def soft_targets(gradient: bool) -> list[Call]:
+    """SoftCrossEntropy with and without weights and smoothing."""
+    calls: list[Call] = []
+    for arrays, _ in cross_entropy(gradient):
+        g, (scores, _target, *logs) = (arrays[:1], arrays[1:]) if gradient else ([], arrays)
+        shares = np.abs(f(*scores.shape))
+        for weight in ([], [np.abs(f(scores.shape[1]))]):
+            for smoothing in (0.0, 0.3):
+                settings = {"smoothing": smoothing} | ({} if gradient else {"outputs": 2})
+                calls.append(([*g, scores, shares, *logs, *weight], settings))
+    return calls
+
+
+def reductions() -> list[Call]:
+    calls: list[Call] = []
+    for shape, axes in (
+        ((9001,), None), ((7, 33), [-1]), ((300, 64), [1]), ((3, 5, 70), [1, 2]), ((40, 2049), [-1]),
+        ((2, 3, 9, 11), [2, -1]),
+        ((4, 130_000), [1]), ((900_001,), [0]), ((5, 3), [0, 1]),
+    ):  # fmt: skip
+        places = [] if axes is None else [np.array(axes)]
+        calls += [([f(*shape), *places], {"keepdims": keep}) for keep in (0, 1)]
+    return calls
+
+
+def where() -> list[Call]:
+    calls: list[Call] = []
+    for shape in ((9001,), (3, 5, 70), (100, 200)):
+        mask, number = R.random(shape) > 0.5, np.array(-2.5, np.float32)
+        calls += [([mask, *pair], {}) for pair in ((f(*shape), f(*shape)), (number, f(*shape)), (f(*shape), number))]
+    return calls
+
+
+def triangles() -> list[Call]:
+    return [
+        ([a, *k], {"upper": upper})
+        for a in (f(70, 50), f(2, 3, 20, 33), R.random((40, 41)) > 0.5)
+        for k in ([], [np.array(3)], [np.array(-60)], [np.array(-2)])
+        for upper in (0, 1)
+    ]
+
+
+def dropout() -> list[Call]:
+    seed = (np.array(1234567890123, np.uint64), np.array(2**34 - 2, np.uint64))
+    return [([f(*shape), *seed], {"p": p}) for shape in ((9001,), (3, 5, 7), (40_000,), (2,)) for p in (0.1, 0.5)]
+
+
 IMAGES = ((3, 8, 9, 7), (2, 12, 30), (5, 4, 1, 1), (2, 6, 3, 4, 5))
 CASES: dict[str, Callable[[], list[Call]]] = {
     **dict.fromkeys(("Exp", "Erf", "Tanh", "Sigmoid", "Softplus", "Swish", "ox.Silu", "Relu"), flat),
@@ -193,6 +255,10 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.LogSoftmaxGradient": lambda: rows(2),
     "ox.CrossEntropy": lambda: cross_entropy(gradient=False),
     "ox.CrossEntropyGradient": lambda: cross_entropy(gradient=True),
+    "ox.WeightedCrossEntropy": lambda: class_targets(gradient=False),
+    "ox.WeightedCrossEntropyGradient": lambda: class_targets(gradient=True),
+    "ox.SoftCrossEntropy": lambda: soft_targets(gradient=False),
+    "ox.SoftCrossEntropyGradient": lambda: soft_targets(gradient=True),
     "LayerNormalization": lambda: [
         *[([f(*s), f(s[-1]), f(s[-1])], {}) for s in ((6, 257), (1, 1000), (9, 5, 64))],
         ([f(4, 3, 50), f(3, 50)], {"axis": 1, "epsilon": 0.1, "outputs": 3}),
@@ -216,6 +282,19 @@ CASES: dict[str, Callable[[], list[Call]]] = {
         *flat(to=16),  # float32 to bfloat16
         ([f(9001).astype(bfloat16)], {"to": 1}),
     ],
+    "ReduceSum": lambda: [
+        *reductions(),
+        *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
+    ],
+    "ReduceMean": lambda: [
+        *reductions(),
+        *[([f(6, 5, 30, 20), np.array([0, 2, 3])], {"keepdims": keep}) for keep in (0, 1)],
+    ],
+    "ReduceMax": reductions,
+    "ReduceMin": reductions,
+    "Where": where,
+    "Trilu": triangles,
+    "ox.PhiloxDropout": dropout,
     "Gather": lambda: [
         ([f(70, 33), R.integers(-70, 70, (50, 3))], {}),
         ([f(9, 4, 5), R.integers(0, 9, 500)], {"axis": -3}),
@@ -301,7 +380,7 @@ def test_a_kernel_gives_what_numpy_gives(name: str, library: Library, monkeypatc
             expected = call(name, arrays, attributes)
         for a, b in zip(got, expected, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape
-            assert compare(a, b).ok, f"{[a.shape for a in arrays]} {attributes}: {compare(a, b)}"
+            assert compare(a, b).ok, f"{[np.shape(a) for a in arrays]} {attributes}: {compare(a, b)}"
     taken = sum(used)
     # small products stay on NumPy, images of three dimensions on the next executor
     assert taken >= len(calls) - 2 and taken > 0
@@ -317,7 +396,7 @@ def test_without_kernels_a_fused_function_is_one_session(name: str) -> None:
         got = list(result) if isinstance(result, tuple) else [result]
         for a, b in zip(got[: len(expected)], expected, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape
-            assert compare(a, b).ok, f"{[a.shape for a in arrays]} {attributes}: {compare(a, b)}"
+            assert compare(a, b).ok, f"{[np.shape(a) for a in arrays]} {attributes}: {compare(a, b)}"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -337,7 +416,7 @@ def test_views_are_read_as_they_are(name: str, library: Library) -> None:
     """Inputs that do not lie in a row."""
     arrays, attributes = CASES[name]()[0]
     expected = call(name, arrays, attributes)
-    turned = [np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a for a in arrays]
+    turned = [a if a is None or not a.ndim else np.repeat(a, 2, axis=-1)[..., ::2] for a in arrays]
     for a, b in zip(call(name, turned, attributes), expected, strict=True):
         assert compare(a, b).ok
 
@@ -367,7 +446,10 @@ def test_places_that_are_none(library: Library) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_stays_visible(value: float, library: Library) -> None:
-    for name in ("Softmax", "LogSoftmax", "LayerNormalization", "GroupNormalization", "MatMul", "Conv", "MaxPool"):
+    for name in (
+        *("Softmax", "LogSoftmax", "LayerNormalization", "GroupNormalization", "MatMul", "Conv", "MaxPool"),
+        *("ox.WeightedCrossEntropy", "ox.SoftCrossEntropy", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"),
+    ):
         arrays, attributes = CASES[name]()[0]
         arrays[0].reshape(-1)[::37] = value
         got = call(name, arrays, attributes)[0]

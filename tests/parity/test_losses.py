@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sides import assert_same, check_error, check_gradient, check_value, names, run, split
+from sides import assert_same, check_error, check_gradient, check_value, names, run, split, torch
 
 import ox
 from ox.errors import ShapeError
@@ -267,3 +267,29 @@ def test_a_target_of_another_shape_is_warned_of() -> None:
         ox.nn.functional.l1_loss(ox.ones(3), ox.ones(3, 1))
     with pytest.raises(ShapeError, match="compares values one by one"):
         ox.nn.functional.huber_loss(ox.ones(3), ox.ones(2))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("target", ["classes", "shares"])
+def test_rows_of_float32(target: str, weighted: bool, smoothing: float, reduction: str) -> None:
+    """What the compiled kernels take."""
+    draw = np.random.default_rng(5)
+    scores = (4 * draw.standard_normal((60, 43))).astype(np.float32)
+    classes = draw.integers(0, 43, 60)
+    classes[::9] = 7
+    given = draw.dirichlet(np.ones(43), 60).astype(np.float32) if target == "shares" else classes
+    weight = draw.uniform(0.1, 2, 43).astype(np.float32)
+    found = []
+    for side in (ox, torch):
+        x, options = side.tensor(scores, requires_grad=True), {"ignore_index": 7} if target == "classes" else {}
+        w = side.tensor(weight) if weighted else None
+        loss = side.nn.functional.cross_entropy(
+            x, side.tensor(given), w, reduction=reduction, label_smoothing=smoothing, **options
+        )
+        (first,) = side.autograd.grad(loss.sum(), [x], create_graph=True)
+        (second,) = side.autograd.grad((first * first).sum(), [x])
+        found.append((loss, first, second))
+    for (a, b), tolerance in zip(zip(*found, strict=True), (1e-6, 1e-6, 1e-5), strict=True):
+        assert_same(a, b, 1e-5, tolerance)

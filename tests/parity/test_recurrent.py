@@ -106,6 +106,23 @@ def test_float32(kind: str, options: dict[str, Any]) -> None:
         assert_same(flat(mine), flat(yours), 1e-5, 1e-6)
 
 
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_float32_gradients(kind: str, packed: bool) -> None:
+    """More units and samples than a block of the compiled kernels has."""
+    ours, theirs = pair(kind, 20, 45, num_layers=2, bidirectional=True, dtype=np.float32)
+    x = array(9, 11, 20, dtype=np.float32)
+
+    def run(side: Any, model: Any, x: Any) -> Any:
+        if not packed:
+            return model(x)
+        rnn = side.nn.utils.rnn
+        out, last = model(rnn.pack_padded_sequence(x, [9, 2, 5, 7, 7, 1, 9, 3, 8, 6, 4], enforce_sorted=False))
+        return (rnn.pad_packed_sequence(out)[0], last)
+
+    both(ours, theirs, x, run=run, rtol=1e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize(("kind", "options"), LAYERS)
 @pytest.mark.parametrize("given", [False, True])
 def test_packed(kind: str, options: dict[str, Any], given: bool) -> None:

@@ -72,13 +72,54 @@ HOST(ox_max_pool_backward, long long planes, long long size, long long out_size,
     ox::max_pool_backward(planes, size, out_size, gradient, places, result);
 } DONE
 
-// `shape` are the numbers of ox::Lstm
-HOST(ox_lstm, const long long* shape, const float* totals, const float* recurrent, const float* first_state, const float* first_cell, float* y, float* gates, float* cells) {
-    ox::lstm_forward(*reinterpret_cast<const ox::Lstm*>(shape), totals, recurrent, first_state, first_cell, y, gates, cells);
+static const ox::Recurrence& recurrence(const long long* shape) { return *reinterpret_cast<const ox::Recurrence*>(shape); }
+
+// `shape` are the numbers of ox::Recurrence; `lengths` and `y_gradient` may be 0
+HOST(ox_lstm, const long long* shape, const float* totals, const float* recurrent, const float* first_state, const float* first_cell, const long long* lengths, float* y, float* gates, float* cells) {
+    const ox::Recurrence& s = recurrence(shape);
+    ox::recurrent_forward(s, recurrent, first_state, lengths, y, ox::LstmCell{s, totals, first_cell, gates, cells});
 } DONE
 
-HOST(ox_lstm_backward, const long long* shape, const float* recurrent, const float* first_cell, const float* gates, const float* cells, const float* y_gradient, const float* state_gradient, const float* cell_gradient, float* slopes, float* to_state, float* to_cell) {
-    ox::lstm_backward(*reinterpret_cast<const ox::Lstm*>(shape), recurrent, first_cell, gates, cells, y_gradient, state_gradient, cell_gradient, slopes, to_state, to_cell);
+HOST(ox_lstm_backward, const long long* shape, const float* recurrent, const float* first_cell, const long long* lengths, const float* gates, const float* cells, const float* y_gradient, const float* state_gradient, float* slopes, float* to_state, float* to_cell) {
+    const ox::Recurrence& s = recurrence(shape);
+    ox::recurrent_backward(s, recurrent, lengths, y_gradient, state_gradient, to_state, ox::LstmSlopes{s, first_cell, gates, cells, slopes, to_cell});
+} DONE
+
+HOST(ox_gru, const long long* shape, const float* totals, const float* inner, const float* recurrent, const float* first_state, const long long* lengths, float* y, float* gates) {
+    const ox::Recurrence& s = recurrence(shape);
+    ox::recurrent_forward(s, recurrent, first_state, lengths, y, ox::GruCell{s, totals, inner, first_state, y, gates});
+} DONE
+
+HOST(ox_gru_backward, const long long* shape, const float* recurrent, const float* first_state, const long long* lengths, const float* y, const float* gates, const float* y_gradient, const float* state_gradient, float* slopes, float* to_state) {
+    const ox::Recurrence& s = recurrence(shape);
+    ox::recurrent_backward(s, recurrent, lengths, y_gradient, state_gradient, to_state, ox::GruSlopes{s, first_state, y, gates, slopes});
+} DONE
+
+HOST(ox_rnn, const long long* shape, const float* totals, const float* recurrent, const float* first_state, const long long* lengths, float* y) {
+    const ox::Recurrence& s = recurrence(shape);
+    ox::recurrent_forward(s, recurrent, first_state, lengths, y, ox::RnnCell{s, totals});
+} DONE
+
+HOST(ox_rnn_backward, const long long* shape, const float* recurrent, const long long* lengths, const float* y, const float* y_gradient, const float* state_gradient, float* slopes, float* to_state) {
+    const ox::Recurrence& s = recurrence(shape);
+    ox::recurrent_backward(s, recurrent, lengths, y_gradient, state_gradient, to_state, ox::RnnSlopes{s, y, slopes});
+} DONE
+
+// the sum (kind 0), largest (1) or smallest (2) number of each row, divided by `divisor`
+HOST(ox_reduce_rows, long long rows, long long columns, long long kind, float divisor, const float* input, float* result) {
+    ox::reduce_rows(rows, columns, kind, divisor, input, result);
+} DONE
+
+// `shape` are the numbers of ox::Copying; `line` is the axis along which the input's numbers lie one behind the other
+HOST(ox_copy, const long long* shape, long long line, const float* input, float* output) {
+    const ox::Copying& c = *reinterpret_cast<const ox::Copying*>(shape);
+    if (line == c.axes - 1) ox::copy_rows(c, input, output);
+    else ox::copy_tiles(c, line, input, output);
+} DONE
+
+// of elements of any type, `bytes` long
+HOST(ox_triangles, long long count, long long rows, long long columns, long long bytes, long long k, long long upper, const float* input, float* output) {
+    ox::triangles(count, rows, columns, bytes, k, upper != 0, (const char*)input, (char*)output);
 } DONE
 
 HOST(ox_take_rows, long long size, long long count, long long width, const long long* places, const float* rows, float* result) {

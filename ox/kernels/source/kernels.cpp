@@ -9,14 +9,19 @@
 #include "softmax.cu"
 #include "normalization.cu"
 #include "optimizer.cu"
+#include "random.cu"
 
 #include "depthwise.h"
 #include "winograd.h"
 #include "attention.h"
 #include "bfloat16.h"
+#include "gru.h"
 #include "lstm.h"
+#include "rnn.h"
 #include "pooling.h"
 #include "index.h"
+#include "reduction.h"
+#include "copying.h"
 #include "cpu_only.cpp"
 
 extern "C" void ox_set_threads(long long count) { ox::pool().set_threads((int)count); }

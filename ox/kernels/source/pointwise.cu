@@ -83,3 +83,13 @@ EACH(ox_to_bfloat16, i, count, const float* RESTRICT input, unsigned short* REST
 EACH(ox_from_bfloat16, i, count, const unsigned short* RESTRICT input, float* RESTRICT output) {
     output[i] = from_bfloat16(input[i]);
 } END
+
+// A choice by a mask of bytes that are 0 or 1: of two arrays, and of an array and a number where the mask is `when`.
+EACH(ox_where, i, count, const unsigned char* RESTRICT mask, const float* RESTRICT first, const float* RESTRICT second, float* RESTRICT output) {
+    float a = first[i], b = second[i];
+    output[i] = mask[i] ? a : b;
+} END
+EACH(ox_fill, i, count, const unsigned char* RESTRICT mask, const float* RESTRICT input, float* RESTRICT output, float value, long long when) {
+    float x = input[i], fill = value;
+    output[i] = mask[i] == (unsigned char)when ? fill : x;
+} END

@@ -12,13 +12,13 @@ from ox.core.argument_errors import check_tensor_arguments
 from ox.core.constants import ints, scalar_like
 from ox.core.mode import MODE
 from ox.core.promotion import promote_operands
-from ox.dtypes import is_floating, onnx_type
+from ox.dtypes import float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.arguments import one_of
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
-from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy
+from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy, SoftCrossEntropy, WeightedCrossEntropy
 from ox.tensors.tensor import Tensor
 
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
@@ -56,13 +56,8 @@ def cross_entropy(
     if is_floating(target.array.dtype):
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, axis)
     _check_classes("cross_entropy", input, target, ignore_index, axis)
-    plain = weight is None and not label_smoothing and input.array.ndim == 2 and target.array.dtype in CLASSES
-    if plain and runs_compiled(input):
-        one_of(reduction, "reduction", REDUCTIONS)
-        loss: Tensor = CrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
-        if reduction == "mean":
-            return _summed(loss, _counted(_valid(target, ignore_index), loss), reduction)
-        return _summed(loss, loss, reduction)
+    if target.array.dtype in CLASSES and _runs_fused(input, weight):
+        return _of_rows(input, target, weight, ignore_index, reduction, label_smoothing)
     logp = ops.LogSoftmax(input, axis=axis)
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
@@ -85,6 +80,40 @@ def nll_loss(
     _check_weight("nll_loss", input, weight, axis)
     _check_classes("nll_loss", input, target, ignore_index, axis)
     return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
+
+
+def _runs_fused(input: Tensor, weight: Tensor | None) -> bool:
+    """Whether one call does the rows of these scores; it has no gradient for the weights."""
+    fits = weight is None or (weight.array.dtype == float32 and not weight.requires_grad)
+    return fits and input.array.ndim == 2 and runs_compiled(input)
+
+
+def _of_rows(
+    input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, smoothing: float
+) -> Tensor:
+    one_of(reduction, "reduction", REDUCTIONS)
+    factor: Any = None
+    if reduction == "mean":
+        valid = _valid(target, ignore_index)
+        factor = _counted(valid, input)
+        if weight is not None:
+            safe = ops.Where(valid, target, scalar_like(0, target))
+            factor = ops.Mul(ops.Gather(weight, safe, axis=0), factor)
+    if not smoothing:
+        loss: Tensor = (
+            CrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
+            if weight is None
+            else WeightedCrossEntropy(input, target, weight, outputs=1, ignore_index=ignore_index)
+        )
+        return _summed(loss, factor, reduction)
+    direct, _, spread = WeightedCrossEntropy(input, target, weight, outputs=3, ignore_index=ignore_index)
+    return _mixed(direct, spread, factor, reduction, smoothing)
+
+
+def _mixed(loss: Tensor, spread: Tensor, factor: Any, reduction: str, smoothing: float) -> Tensor:
+    """Each part has its own mean, so that a total weight of 0 gives NaN whatever the other part is."""
+    loss, spread = _summed(loss, factor, reduction), _summed(spread, factor, reduction)
+    return ops.Add(ops.Mul(loss, scalar_like(1 - smoothing, loss)), ops.Mul(spread, scalar_like(smoothing, loss)))
 
 
 def _valid(target: Tensor, ignore_index: int) -> Tensor:
@@ -145,9 +174,7 @@ def _nll(
         # the mean over classes of -log p, each class with its weight
         every = logp if weight is None else ops.Mul(logp, _along(weight, logp, axis))
         spread = ops.Where(valid, ops.Neg(ops.ReduceMean(every, ints(axis), keepdims=0)), zero)
-        # each part has its own mean, so that a total weight of 0 gives NaN whatever the other part is
-        loss, spread = _summed(loss, factor, reduction), _summed(spread, factor, reduction)
-        return ops.Add(ops.Mul(loss, scalar_like(1 - smoothing, loss)), ops.Mul(spread, scalar_like(smoothing, loss)))
+        return _mixed(loss, spread, factor, reduction, smoothing)
     return _summed(loss, factor, reduction)
 
 
@@ -176,6 +203,8 @@ def _soft_cross_entropy(
         )  # fmt: skip
     same_shape("cross_entropy with probabilities", input, target)
     x, t = promote_operands(input, target)
+    if t.array.dtype == float32 and _runs_fused(x, weight):
+        return reduced(SoftCrossEntropy(x, t, weight, outputs=1, smoothing=smoothing), reduction)
     if smoothing:
         t = t * (1 - smoothing) + smoothing / x.static_shape[axis]
     logp = ops.LogSoftmax(x, axis=axis)

@@ -10,12 +10,14 @@ import numpy as np
 
 from ox import ops, random
 from ox.core.constants import scalar_like
-from ox.core.generator import words_of
+from ox.core.generator import default_generator, words_of
 from ox.core.mt19937 import Words, tensors
 from ox.core.operator import as_input
 from ox.dtypes import onnx_type
 from ox.errors import ArgumentError, ShapeError
+from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.rectifier import result_or_inplace
+from ox.ops.random.philox import PhiloxDropout
 from ox.tensors.tensor import Tensor
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
@@ -51,6 +53,9 @@ def _dropped(input: Tensor, shape: Sequence[int], p: float, training: bool, inpl
         if random.is_torch_compatible():
             words, like = _words(input, shape, generator)
             factor = as_input(tensors.dropout_factors(words, like, p)).to(input.device)
+        elif tuple(shape) == input.shape and runs_compiled(input):
+            key, counter = (default_generator if generator is None else generator)._skip(math.prod(shape))
+            return result_or_inplace(input, PhiloxDropout(input, key, counter, p=p), inplace, "dropout_")
         else:
             factor = ops.Mul(_mask(input, shape, p, generator), scalar_like(1 / (1 - p), input))
     return result_or_inplace(input, ops.Mul(input, factor), inplace, "dropout_")

@@ -1,4 +1,4 @@
-"""The cross entropy of rows of scores as ox trains with it: forward and backward are one call each."""
+"""Cross entropies of rows of scores as ox trains with them: forward and backward are one call each."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from ox.core.operator import OPS
 from ox.core.tensor import TensorBase
 from ox.core.types import T, Tind
 from ox.dtypes import FLOATS, int32, int64, onnx_type
-from ox.ops.elementwise.arithmetic import Exp, Mul, Sub
+from ox.ops.elementwise.arithmetic import Add, Div, Exp, Mul, Sub
 from ox.ops.elementwise.comparison import Equal, Not, Where
 
-__all__ = ["CrossEntropy"]
+__all__ = ["CrossEntropy", "SoftCrossEntropy", "WeightedCrossEntropy"]
 
 CLASSES = (int32, int64)
 
@@ -51,12 +51,139 @@ def _(
     logs: TensorBase,
     ignore_index: int,
 ) -> TensorBase | None:
-    back: Any = None
+    back = None if g is None else CrossEntropyGradient(g, scores, target, logs, ignore_index=ignore_index)
+    return _with_logs(back, g_logs, scores, logs)
+
+
+def _counted(target: TensorBase, ignore_index: int) -> tuple[TensorBase, TensorBase]:
+    """Which targets count; the classes, 0 where they do not."""
+    counts = Not(Equal(target, number(ignore_index, target.dtype)))
+    return counts, Where(counts, target, number(0, target.dtype))
+
+
+def _column(x: TensorBase) -> TensorBase:
+    made: TensorBase = OPS["Unsqueeze"](x, axes_tensor([1]))
+    return made
+
+
+def _classes(x: TensorBase) -> TensorBase:
+    """The number of columns of x, in its element type."""
+    made: TensorBase = OPS["Cast"](
+        OPS["Squeeze"](OPS["Shape"](x, start=1, end=2), axes_tensor([0])), to=onnx_type(x.array.dtype)
+    )
+    return made
+
+
+@function("loss logs spread", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
+def WeightedCrossEntropy(
+    scores: T, target: Tind, weight: T = None, *, ignore_index: int = -100, outputs: int = 3
+) -> tuple[T, T, T]:
+    """The two parts of a cross entropy with label smoothing, for each row of scores [N, C] and its class in target [N]:
+    weight[target]·(log(sum(exp(scores))) - scores[target]), and the mean of the same over all classes. Between them,
+    the logarithms. A target of `ignore_index` costs 0; other targets must be classes. weight [C], or 1 for all.
+
+    `torch.nn.functional.cross_entropy` with reduction="none" is (1 - label_smoothing)·loss + label_smoothing·spread.
+    """
+    along = axes_tensor([1])
+    counts, classes = _counted(target, ignore_index)
+    logs = OPS["ReduceLogSumExp"](scores, along, keepdims=0)
+    loss = Sub(logs, OPS["Squeeze"](OPS["GatherElements"](scores, _column(classes), axis=1), along))
+    every = Sub(_column(logs), scores)
+    if weight is not None:
+        loss, every = Mul(loss, OPS["Gather"](weight, classes, axis=0)), Mul(every, weight)
+    nothing = constant(0, scores)
+    spread = OPS["ReduceMean"](every, along, keepdims=0)
+    return Where(counts, loss, nothing), logs, Where(counts, spread, nothing)
+
+
+@function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
+def WeightedCrossEntropyGradient(
+    scores: T, target: Tind, logs: T, weight: T = None, g: T = None, g_spread: T = None, *, ignore_index: int = -100
+) -> T:
+    """The gradient of the scores from cotangents [N] of the losses and of the spreads, at least one of them."""
+    counts, classes = _counted(target, ignore_index)
+    softmax = Exp(Sub(scores, _column(logs)))
+    parts = []
     if g is not None:
-        back = CrossEntropyGradient(g, scores, target, logs, ignore_index=ignore_index)
-    if g_logs is not None:
-        along = axes_tensor([1])
-        softmax = Exp(Sub(scores, OPS["Unsqueeze"](logs, along)))
-        from_logs = Mul(softmax, OPS["Unsqueeze"](g_logs, along))
-        back = from_logs if back is None else OPS["Add"](back, from_logs)
-    return back
+        chosen = Equal(_column(OPS["Cast"](target, to=onnx_type(int64))), positions(scores.shape[1]))
+        slope = Where(chosen, Sub(softmax, constant(1, scores)), softmax)
+        parts.append(Mul(slope, _column(g if weight is None else Mul(g, OPS["Gather"](weight, classes, axis=0)))))
+    if g_spread is not None:
+        size = _classes(scores)
+        total = size if weight is None else OPS["ReduceSum"](weight, keepdims=0)
+        slope = Sub(Mul(softmax, total), constant(1, scores) if weight is None else weight)
+        parts.append(Mul(slope, _column(Div(g_spread, size))))
+    return Where(_column(counts), parts[0] if len(parts) == 1 else Add(*parts), constant(0, scores))
+
+
+@WeightedCrossEntropy.gradient("scores")
+def _(
+    g: TensorBase | None,
+    g_logs: TensorBase | None,
+    g_spread: TensorBase | None,
+    scores: TensorBase,
+    target: TensorBase,
+    weight: TensorBase | None,
+    logs: TensorBase,
+    ignore_index: int,
+) -> TensorBase | None:
+    back: Any = None
+    if g is not None or g_spread is not None:
+        back = WeightedCrossEntropyGradient(scores, target, logs, weight, g, g_spread, ignore_index=ignore_index)
+    return _with_logs(back, g_logs, scores, logs)
+
+
+def _with_logs(back: Any, g_logs: TensorBase | None, scores: TensorBase, logs: TensorBase) -> Any:
+    """A gradient of the scores, and what comes from the logarithms."""
+    if g_logs is None:
+        return back
+    from_logs = Mul(Exp(Sub(scores, _column(logs))), _column(g_logs))
+    return from_logs if back is None else Add(back, from_logs)
+
+
+def _smoothed(target: TensorBase, weight: TensorBase | None, smoothing: float) -> TensorBase:
+    """(1 - smoothing)·target + smoothing / C, times the weights."""
+    if smoothing:
+        target = Add(Mul(target, constant(1 - smoothing, target)), Div(constant(smoothing, target), _classes(target)))
+    return target if weight is None else Mul(target, weight)
+
+
+@function("loss logs", fused=True, T=FLOATS, amp="float32")
+def SoftCrossEntropy(scores: T, target: T, weight: T = None, *, smoothing: float = 0.0) -> tuple[T, T]:
+    """The cross entropy of each row of scores [N, C] with probabilities target [N, C], of which a part `smoothing` is
+    spread over all classes; and log(sum(exp(scores))) [N]. weight [C], or 1 for all.
+
+    `torch.nn.functional.cross_entropy` of probabilities with reduction="none".
+    """
+    logs = OPS["ReduceLogSumExp"](scores, axes_tensor([1]), keepdims=0)
+    costs = Mul(_smoothed(target, weight, smoothing), Sub(_column(logs), scores))
+    return OPS["ReduceSum"](costs, axes_tensor([1]), keepdims=0), logs
+
+
+@function("dX", fused=True, T=FLOATS, amp="widest")
+def SoftCrossEntropyGradient(g: T, scores: T, target: T, logs: T, weight: T = None, *, smoothing: float = 0.0) -> T:
+    """The gradient of the scores from a cotangent g [N] of the losses."""
+    shares = _smoothed(target, weight, smoothing)
+    total = OPS["ReduceSum"](shares, axes_tensor([1]), keepdims=1)
+    return Mul(Sub(Mul(Exp(Sub(scores, _column(logs))), total), shares), _column(g))
+
+
+@SoftCrossEntropy.gradient("scores", "target")
+def _(
+    g: TensorBase | None,
+    g_logs: TensorBase | None,
+    scores: TensorBase,
+    target: TensorBase,
+    weight: TensorBase | None,
+    logs: TensorBase,
+    smoothing: float,
+    needs: Any,
+) -> tuple[TensorBase | None, TensorBase | None]:
+    back: Any = None
+    to_target: Any = None
+    if g is not None and needs[0]:
+        back = SoftCrossEntropyGradient(g, scores, target, logs, weight, smoothing=smoothing)
+    if g is not None and needs[1]:
+        to_target = Mul(Sub(_column(logs), scores), _column(Mul(g, constant(1 - smoothing, g))))
+        to_target = to_target if weight is None else Mul(to_target, weight)
+    return _with_logs(back, g_logs, scores, logs), to_target

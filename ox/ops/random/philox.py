@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ox.core.constants import axes_tensor, number
+from ox.core.constants import axes_tensor, constant, number
 from ox.core.function import function
+from ox.core.mode import MODE
 from ox.core.operator import OPS
 from ox.core.tensor import TensorBase, TensorType
-from ox.core.types import XP, Float32, HostInt64, UInt32, UInt64
-from ox.dtypes import float32, float64, int64, onnx_type, uint8, uint32, uint64
+from ox.core.types import XP, Float32, HostInt64, T, UInt32, UInt64
+from ox.devices import compiled_random
+from ox.dtypes import FLOATS, float32, float64, int64, onnx_type, uint8, uint32, uint64
 from ox.ops.elementwise.arithmetic import Add, Div, Log, Mul, Sqrt
-from ox.ops.elementwise.comparison import BitShift, BitwiseAnd, BitwiseXor
+from ox.ops.elementwise.comparison import BitShift, BitwiseAnd, BitwiseXor, GreaterOrEqual
 from ox.ops.elementwise.trigonometry import Cos, Sin
 
-__all__ = ["Philox", "RandomNormal", "RandomUniform"]
+__all__ = ["Philox", "PhiloxDropout", "RandomNormal", "RandomUniform"]
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -49,6 +51,10 @@ def Philox(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[UInt32, UInt
 @function("output next", batching="each")
 def RandomUniform(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[Float32, UInt64]:
     """Uniform numbers in [0, 1), multiples of 2**-24; arguments and the second result as for `Philox`."""
+    return _uniform(key, counter, shape)
+
+
+def _uniform(key: TensorBase, counter: TensorBase, shape: TensorBase) -> tuple[TensorBase, TensorBase]:
     words, count, following = _words(key, counter, shape)
     bits = BitShift(OPS["Concat"](*words, axis=0), _u64(8), direction="RIGHT")
     unit = Mul(OPS["Cast"](bits, to=onnx_type(float32)), number(TO_UNIT, float32))
@@ -69,6 +75,21 @@ def RandomNormal(key: UInt64, counter: UInt64, shape: HostInt64) -> tuple[Float3
     angle = Mul(OPS["Cast"](OPS["Concat"](b, d, axis=0), to=to), number(TO_ANGLE, float64))
     pairs = OPS["Concat"](Mul(radius, Cos(angle)), Mul(radius, Sin(angle)), axis=0)
     return _shaped(OPS["Cast"](pairs, to=onnx_type(float32)), count, shape), following
+
+
+@function("Y", fused=True, T=FLOATS, amp="widest")
+def PhiloxDropout(X: T, key: UInt64, counter: UInt64, *, p: float) -> T:
+    """X with each element 0 where its number of `RandomUniform` is below p, else times 1 / (1 - p). The gradient draws
+    the same numbers again, so nothing of the size of X is kept for it."""
+    drawn, _ = _uniform(key, counter, OPS["Shape"](X))
+    kept = OPS["Cast"](GreaterOrEqual(drawn, number(p, float32)), to=onnx_type(X.array.dtype))
+    return Mul(X, Mul(kept, constant(1 / (1 - p), X)))
+
+
+@PhiloxDropout.gradient("X")
+def _(g: TensorBase, key: TensorBase, counter: TensorBase, p: float) -> TensorBase:
+    made: TensorBase = PhiloxDropout(g, key, counter, p=p)
+    return made
 
 
 def _u64(value: int) -> TensorBase:
@@ -120,6 +141,10 @@ def _(xp: XP, key: Any, counter: Any, shape: Any) -> Any:
 @RandomUniform.fast
 def _(xp: XP, key: Any, counter: Any, shape: Any) -> Any:
     sizes, count, blocks = _sizes(shape)
+    following = xp.add(counter, uint64.type(blocks))
+    kernels = compiled_random.library(xp, key, count) if MODE.get().executor is None else None
+    if kernels is not None:
+        return compiled_random.uniform(kernels, key, counter, sizes), following
     out = xp.empty((4, blocks), float32)
     for place, words in _chunks(xp, key, counter, blocks):
         for row, word in enumerate(words):
@@ -127,7 +152,14 @@ def _(xp: XP, key: Any, counter: Any, shape: Any) -> Any:
             # by way of int64, which processors convert faster; exact, for these are 24 bits
             out[row, place] = word.view(int64)
     out *= float32.type(TO_UNIT)
-    return _cut(out, count, sizes), xp.add(counter, uint64.type(blocks))
+    return _cut(out, count, sizes), following
+
+
+@PhiloxDropout.fast
+def _(xp: XP, X: Any, key: Any, counter: Any, *, p: float) -> Any:
+    drawn, _ = RandomUniform.kernel(xp, key, counter, np.array(X.shape, int64))
+    kept = (drawn >= float32.type(p)).astype(X.dtype)
+    return X * (kept * X.dtype.type(1 / (1 - p)))
 
 
 @RandomNormal.fast

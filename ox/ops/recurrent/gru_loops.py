@@ -1,7 +1,8 @@
 """The time loops of GRU on arrays, for one direction; shapes as in `ox.ops.recurrent.rnn_loops`."""
 
 from ox.core.types import XP, Array
-from ox.ops.recurrent.rnn_loops import Starts, Sums, keep_ended, pieces, projected, sigmoid
+from ox.devices import compiled_recurrent
+from ox.ops.recurrent.rnn_loops import Starts, Sums, compiled, keep_ended, pieces, projected, sigmoid
 
 
 def gru(
@@ -10,6 +11,10 @@ def gru(
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H] (held after a sequence's end) and the gates z r n q [T, 4, N, H], where q is what the reset gate
     multiplies: the product with the state (`linear`: before the reset), or the state itself."""
+    kernels = compiled(xp, X) if linear else None
+    if kernels is not None:
+        compiled_recurrent.gru(kernels, X, W, R, b, h, compiled_recurrent.lengths_of(alive), reverse, Y, gates)
+        return
     H = R.shape[1]
     outer, inner = (None, xp.zeros(1, X.dtype)) if b is None else (b[: 3 * H], b[3 * H :])
     if outer is not None and not linear:
@@ -44,6 +49,14 @@ def gru_backward(
     gates: Array, gY: Array | None, dh: Array,
 ) -> Array:  # fmt: skip
     """Add up the weights' gradients; the cotangent of the first state from that of the last."""
+    kernels = compiled(xp, sums.X) if linear else None
+    if kernels is not None:
+        *to_weights, to_h = compiled_recurrent.gru_backward(
+            kernels, sums.X, sums.W, R, starts.Y, starts.first, compiled_recurrent.lengths_of(alive), reverse,
+            gates, gY, dh, sums.dX is not None,
+        )  # fmt: skip
+        sums.add_whole(*to_weights)
+        return to_h
     T, _, N, H = gates.shape
     steps = list(pieces(T, not reverse, 3 * N * H))
     to_inputs, to_states = sums.scratch(steps, 3 * H), sums.scratch(steps, 3 * H)

@@ -5,8 +5,8 @@ nothing in a loop makes new memory.
 """
 
 from ox.core.types import XP, Array
-from ox.devices import compiled_lstm
-from ox.ops.recurrent.rnn_loops import Starts, Sums, keep_ended, pieces, projected
+from ox.devices import compiled_recurrent
+from ox.ops.recurrent.rnn_loops import Starts, Sums, compiled, keep_ended, pieces, projected
 
 
 def lstm(
@@ -14,9 +14,10 @@ def lstm(
     Y: Array, gates: Array, C: Array,
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H] (held, not zeroed, after a sequence's end), gates i o f c [T, 4, N, H] and cells C [T, N, H]."""
-    kernels = compiled_lstm.library(xp, X, alive)
+    kernels = compiled(xp, X)
     if kernels is not None:
-        compiled_lstm.forward(kernels, X, W, R, b, h, c, reverse, Y, gates, C)
+        lengths = compiled_recurrent.lengths_of(alive)
+        compiled_recurrent.lstm(kernels, X, W, R, b, h, c, lengths, reverse, Y, gates, C)
         return
     N, H = h.shape
     # sigmoid(x) = tanh(x / 2) / 2 + 1 / 2: with the halves in the weights, one tanh serves all four gates
@@ -50,12 +51,13 @@ def lstm_backward(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Add up the weights' gradients; the cotangents of the first states from those of the last."""
     T, _, N, H = gates.shape
-    kernels = compiled_lstm.library(xp, sums.X, alive)
+    kernels = compiled(xp, sums.X)
     if kernels is not None:
-        to_w, to_r, to_b, to_x, to_h, to_c = compiled_lstm.backward(
-            kernels, sums.X, sums.W, R, starts.Y, starts.first, c, reverse, gates, C, gY, dh, dc, sums.dX is not None
-        )
-        sums.add_whole(to_w, to_r, to_b, to_x)
+        *to_weights, to_h, to_c = compiled_recurrent.lstm_backward(
+            kernels, sums.X, sums.W, R, starts.Y, starts.first, c, compiled_recurrent.lengths_of(alive), reverse,
+            gates, C, gY, dh, dc, sums.dX is not None,
+        )  # fmt: skip
+        sums.add_whole(*to_weights)
         return to_h, to_c
     dh, dc = dh.copy(), dc.copy()
     total, slope, kept, made = (xp.empty_like(dh) for _ in range(4))

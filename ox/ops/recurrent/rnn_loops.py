@@ -9,9 +9,17 @@ Shapes: X [T, N, I], W [k·H, I], R [k·H, H], b [2·k·H] or None, states [N, H
 from collections.abc import Iterator
 from typing import Any
 
+from ox.core.mode import MODE
 from ox.core.types import XP, Array
+from ox.devices import compiled_recurrent
+from ox.kernels import Library
 
 ELEMENTS = 1 << 20  # of the products that are made at once
+
+
+def compiled(xp: XP, X: Array) -> Library | None:
+    """The compiled kernels for a call on these inputs, None where this module's loops run."""
+    return compiled_recurrent.library(xp, X) if MODE.get().executor is None else None
 
 
 def pieces(steps: int, reverse: bool, row: int) -> Iterator[range]:
@@ -86,10 +94,10 @@ class Sums:
         most = max([len(piece) for piece in steps], default=0)
         return self.xp.empty((most, self.X.shape[1], width), self.X.dtype)
 
-    def add_whole(self, to_w: Array, to_r: Array, to_b: Array, to_x: Array | None) -> None:
-        """The gradients of W, R, each of the two biases, and X, made of all steps at once."""
+    def add_whole(self, to_w: Array, to_r: Array, to_outer: Array, to_inner: Array, to_x: Array | None) -> None:
+        """The gradients of W, R, the biases of inputs and states, and X, made of all steps at once."""
         self.dW, self.dR = to_w, to_r
-        self.db[: len(to_b)] = self.db[len(to_b) :] = to_b
+        self.db[: len(to_outer)], self.db[len(to_outer) :] = to_outer, to_inner
         if self.dX is not None and to_x is not None:
             self.dX[...] = self.dX + to_x if self.more else to_x
 
@@ -99,14 +107,14 @@ class Sums:
         low, high = bounds(piece)
         n, width = high - low, to_inputs.shape[-1]
         rows, others = to_inputs[:n].reshape(-1, width), to_states[:n].reshape(-1, width)
-        self.dW += rows.T @ self.X[low:high].reshape(len(rows), -1)
-        self.dR += others.T @ states[:n].reshape(len(rows), -1)
+        self.dW += rows.T @ self.X[low:high].reshape(len(rows), self.X.shape[2])
+        self.dR += others.T @ states[:n].reshape(len(rows), states.shape[2])
         ones = self.xp.ones(len(rows), rows.dtype)
         sums = ones @ rows
         self.db[:width] += sums
         self.db[width:] += sums if to_states is to_inputs else ones @ others
         if self.dX is not None:
-            part = self.dX[low:high].reshape(len(rows), -1)
+            part = self.dX[low:high].reshape(len(rows), self.dX.shape[2])
             if self.more:
                 part += rows @ self.W
             else:
@@ -118,6 +126,10 @@ def rnn(
     function: str, Y: Array,
 ) -> None:  # fmt: skip
     """Fill Y [T, N, H], held after a sequence's end."""
+    kernels = compiled(xp, X)
+    if kernels is not None:
+        compiled_recurrent.rnn(kernels, X, W, R, b, h, compiled_recurrent.lengths_of(alive), reverse, function, Y)
+        return
     H = R.shape[1]
     for t, total in projected(xp, X, W, None if b is None else b[:H] + b[H:], reverse):
         y = Y[t]
@@ -138,6 +150,14 @@ def rnn_backward(
     Y: Array, gY: Array | None, dh: Array,
 ) -> Array:  # fmt: skip
     """Add up the weights' gradients; the cotangent of the first state from that of the last."""
+    kernels = compiled(xp, sums.X)
+    if kernels is not None:
+        *to_weights, to_h = compiled_recurrent.rnn_backward(
+            kernels, sums.X, sums.W, R, Y, starts.first, compiled_recurrent.lengths_of(alive), reverse, function, gY,
+            dh, sums.dX is not None,
+        )  # fmt: skip
+        sums.add_whole(*to_weights)
+        return to_h
     T, N, H = Y.shape
     steps = list(pieces(T, not reverse, N * H))
     dZ, before = sums.scratch(steps, H), sums.scratch(steps, H)

@@ -123,4 +123,9 @@ def Range(xp: XP, start: HostT, limit: HostT, delta: HostT, *, stash_type: int =
     wide = np.dtype(np.float32) if dtype in (float16, bfloat16) and stash_type == 1 else dtype
     first, last, step = (x.reshape(()).astype(wide) for x in (start, limit, delta))
     count = max(0, int(np.ceil((last - first) / step)))
-    return (first + np.arange(count).astype(wide) * step).astype(dtype, copy=False)
+    made = np.arange(count, dtype=wide) if wide.kind in "iu" else np.arange(count).astype(wide)
+    if step != 1:
+        made *= step
+    if first != 0:
+        made += first
+    return made.astype(dtype, copy=False)

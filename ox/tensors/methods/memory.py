@@ -11,6 +11,7 @@ from ox.core import views
 from ox.core.memory_format import address, check_memory_format, layout, part_of, same_place
 from ox.core.mode import MODE
 from ox.core.operator import OPS
+from ox.devices.row_major import row_major
 from ox.errors import ArgumentError, GradientError, ShapeError
 from ox.functions.dimension_arguments import one_dim
 
@@ -51,7 +52,7 @@ class MemoryMethods:
         check_memory_format(memory_format)
         copied = OPS["Identity"](self)
         if copied.array is self.array or copied.array.base is not None:
-            copied.array = copied.array.copy()
+            copied.array = row_major(copied.array)
             copied._base, copied._origin, copied._version = None, None, [self.version, ""]  # it is no view after all
         return copied
 

@@ -1,0 +1,165 @@
+"""cross_entropy of float32 rows is one call of a kernel forward and one backward, and gives what the operators give."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ox import devices
+from ox.autograd import grad
+from ox.core.operator import OPS
+from ox.devices import compiled
+from ox.graph.record.recording import record
+from ox.graph.writer.write import to_model
+from ox.kernels import Library
+from ox.nn import functional as F
+from ox.tensors.tensor import make_tensor
+from ox.tolerance import compare
+
+R = np.random.default_rng(0)
+ROWS, CLASSES = 40, 37
+SCORES = (4 * R.standard_normal((ROWS, CLASSES))).astype(np.float32)
+TARGET = R.integers(0, CLASSES, ROWS)
+TARGET[::7] = -100
+SHARES = R.dirichlet(np.ones(CLASSES), ROWS).astype(np.float32)
+WEIGHT = R.uniform(0.1, 2, CLASSES).astype(np.float32)
+
+pytestmark = pytest.mark.usefixtures("library")
+
+
+def results(scores: Any, target: Any, weight: Any, order: int = 1, **options: Any) -> list[Any]:
+    """The loss, the gradient of the scores, and that of the gradient's squares."""
+    x, t = make_tensor(scores).requires_grad_(), make_tensor(target)
+    loss = F.cross_entropy(x, t, None if weight is None else make_tensor(weight), **options)
+    (first,) = grad(loss.sum(), [x], create_graph=order > 1)
+    return [loss.array, first.array, *([grad((first * first).sum(), [x])[0].array] if order > 1 else [])]
+
+
+def on_operators(*args: Any, **options: Any) -> list[Any]:
+    with devices.forced("numpy"):
+        return results(*args, **options)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operators whose kernel of cross-entropies ran."""
+    names: list[str] = []
+
+    def watched(name: str, run: Any) -> Any:
+        def call(*given: Any) -> Any:
+            result = run(*given)
+            names.append(name if result is not None else f"not {name}")
+            return result
+
+        return call
+
+    kernels = {
+        name: (size, watched(name, run) if "CrossEntropy" in name else run)
+        for name, (size, run) in compiled.KERNELS.items()
+    }
+    monkeypatch.setattr(compiled, "KERNELS", kernels)
+    for name in kernels:
+        monkeypatch.setattr(OPS[name], "_plans", {})
+    return names
+
+
+@pytest.mark.parametrize(
+    ("soft", "weighted", "smoothing", "reduction"),
+    [*product((False, True), (False, True), (0.0, 0.2, 1.0), ("mean", "sum", "none"))],
+)
+def test_a_kernel_gives_what_the_operators_give(
+    soft: bool, weighted: bool, smoothing: float, reduction: str, ran: list[str]
+) -> None:
+    target, weight = SHARES if soft else TARGET, WEIGHT if weighted else None
+    options: dict[str, Any] = {"label_smoothing": smoothing, "reduction": reduction}
+    once = results(SCORES, target, weight, **options)
+    name = "ox.Soft" if soft else "ox.Weighted" if weighted or smoothing else "ox."
+    assert ran == [f"{name}CrossEntropy", f"{name}CrossEntropyGradient"]
+    twice = results(SCORES, target, weight, order=2, **options)  # the first gradient is followed: of operators
+    ran.clear()
+    expected = on_operators(SCORES, target, weight, order=2, **options)
+    assert not ran
+    for a, b in zip([*once, *twice], [*expected[:2], *expected], strict=True):
+        assert a.shape == b.shape and compare(a, b).ok, compare(a, b)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_weights_that_are_followed_take_the_operators(smoothing: float, ran: list[str]) -> None:
+    w = make_tensor(WEIGHT).requires_grad_()
+    loss = F.cross_entropy(make_tensor(SCORES), make_tensor(TARGET), w, label_smoothing=smoothing)
+    (to_w,) = grad(loss, [w])
+    assert np.abs(to_w.array).max() > 0 and not ran
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_probabilities_have_a_gradient(weighted: bool) -> None:
+    found = []
+    for executor in (None, "numpy"):
+        with devices.forced(executor):  # type: ignore[arg-type]
+            x, p = make_tensor(SCORES).requires_grad_(), make_tensor(SHARES).requires_grad_()
+            w = make_tensor(WEIGHT) if weighted else None
+            loss = F.cross_entropy(x, p, w, label_smoothing=0.1)
+            found.append([g.array for g in grad(loss, [x, p])])
+    for a, b in zip(*found, strict=True):
+        assert compare(a, b).ok
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, np.inf])
+@pytest.mark.parametrize("soft", [False, True])
+def test_what_is_not_finite_stays_in_its_row(value: float, soft: bool) -> None:
+    scores = SCORES.copy()
+    scores[5, 11] = value
+    for weight, smoothing in ((None, 0.2), (WEIGHT, 0.0)):
+        with np.errstate(all="ignore"):
+            loss, slope = results(
+                scores, SHARES if soft else TARGET, weight, reduction="none", label_smoothing=smoothing
+            )
+        clean, clean_slope = results(
+            SCORES, SHARES if soft else TARGET, weight, reduction="none", label_smoothing=smoothing
+        )
+        others = np.arange(ROWS) != 5
+        np.testing.assert_array_equal(loss[others], clean[others])
+        np.testing.assert_array_equal(slope[others], clean_slope[others])
+        if np.isnan(value):
+            assert np.isnan(loss[5]) and np.isnan(slope[5]).all()
+        elif value == -np.inf:  # a class that cannot be: it costs only where something of the target falls on it
+            assert loss[5] == np.inf if soft or smoothing or TARGET[5] == 11 else np.isfinite(loss[5])
+
+
+def test_a_total_weight_of_0_is_nan_and_ignored_rows_have_no_gradient() -> None:
+    weight = WEIGHT.copy()
+    weight[3] = 0
+    for target, options in (
+        (np.full(ROWS, 3), {"weight": weight}),
+        (np.full(ROWS, -100), {"weight": WEIGHT}),
+        (np.full(ROWS, -100), {"weight": None}),
+    ):
+        for smoothing in (0.0, 0.2):
+            loss, slope = results(SCORES, target, options["weight"], label_smoothing=smoothing)
+            assert np.isnan(loss)
+            if target[0] == -100:
+                assert not slope.any()
+
+
+def test_a_recording_holds_the_plain_operators() -> None:
+    def step(x: Any, t: Any, w: Any, p: Any) -> list[Any]:
+        return [F.cross_entropy(x, t, w, label_smoothing=0.1), F.cross_entropy(x, p, w)]
+
+    given = {"x": SCORES, "t": TARGET, "w": WEIGHT, "p": SHARES}
+    model = to_model(record(step, {name: make_tensor(a) for name, a in given.items()}))
+    kinds = {node.op_type for node in model.graph.node}
+    assert "LogSoftmax" in kinds and not model.functions and not any("CrossEntropy" in kind for kind in kinds)
+
+
+def test_the_bits_do_not_depend_on_the_threads(library: Library) -> None:
+    found = []
+    for threads in (1, 2, 3):
+        library.set_threads(threads)
+        found.append([results(SCORES, t, WEIGHT, label_smoothing=0.1) for t in (TARGET, SHARES)])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            for one, two in zip(a, b, strict=True):
+                np.testing.assert_array_equal(one, two)
