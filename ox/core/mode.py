@@ -1,4 +1,4 @@
-"""The state of the current context (thread or task): gradients, autocast, a recording, a forced executor."""
+"""The state of the current context (thread or task): gradients, autocast, a recording, a forced executor, a watch."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ class NodeObserver(Protocol):
     def gradients(self, node: Any, cotangents: list[Any], differentiable: bool) -> list[Any]: ...
 
 
+class Watch(Protocol):
+    """Runs an executor for a call, and takes its time or its memory: for the profiler and `track_memory`."""
+
+    def __call__(
+        self, run: Callable[..., Any], op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any
+    ) -> Any: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
     """The switches. Immutable: a context manager puts a changed copy in place and the old one back."""
@@ -61,6 +69,7 @@ class Mode:
     modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
     observer: NodeObserver | None = None
     autocast: Any = None  # an ox.amp.autocasting.Active, which gives a call its inputs in other types
+    watch: Watch | None = None  # runs each call's executor and looks at it, without any effect on what runs
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
@@ -77,6 +86,7 @@ def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:
         get("modules", mode.modules),
         get("observer", mode.observer),
         get("autocast", mode.autocast),
+        get("watch", mode.watch),
     )
     return made if changes.keys() <= _FIELDS else replace(made, **changes)  # which names the switch that is none
 

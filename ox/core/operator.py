@@ -185,7 +185,11 @@ class Operator:
                 accelerated = self._plans[key]
             except KeyError:
                 accelerated = self._plan(key, arrays)
-            result = (mode.executor or dispatch)(self, arrays, attributes, accelerated)
+            run = mode.executor or dispatch
+            if mode.watch is None:
+                result = run(self, arrays, attributes, accelerated)
+            else:
+                result = mode.watch(run, self, arrays, attributes, accelerated)
         except Exception as error:
             raise explain.call(self, inputs, attributes, error) from (None if isinstance(error, OxError) else error)
         if self._takes_output_count:

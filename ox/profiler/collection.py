@@ -1,4 +1,4 @@
-"""Collecting events: an executor that times each kernel, and a watch that records its gradient node.
+"""Collecting events: a watch that times each kernel, and an observer that records its gradient node.
 
 Both are switches of `ox.core.mode`, so that nothing of this costs anything while no profiler is on.
 """
@@ -17,9 +17,8 @@ from typing import Any
 from ox import devices
 from ox.autograd.saved_tensor_hooks import SavedTensorObserver
 from ox.call_site import module_path, users_line
-from ox.core.mode import MODE
+from ox.core.mode import MODE, Watch
 from ox.devices import cuda_state
-from ox.devices.executors import dispatch
 from ox.profiler.event import BACKWARD, FLIGHT, FLIGHT_LANE, OPERATOR, RANGE, Event
 from ox.profiler.flops import flops
 from ox.tensors.memory_stats import owner
@@ -59,16 +58,20 @@ class Collector:
             above.inner_memory += event.memory
         self.events.append(event)
 
-    def executor(self, before: Callable[..., Any] | None) -> Callable[..., Any]:
-        """Runs a call as it would run without a profiler, and takes its time."""
+    def watch(self, before: Watch | None) -> Watch:
+        """Runs a call as it would run without a profiler, and takes its time; `before` is the watch that was there."""
         options = self.options
         shapes, memory, lines, modules, wait = (n in options for n in ("shapes", "memory", "stack", "modules", "cuda"))
 
-        def run(op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any) -> Any:
-            run_it = before or dispatch
+        def watched(
+            run: Callable[..., Any], op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any
+        ) -> Any:
             event = self.open(op.name, OPERATOR)
             try:
-                result = run_it(op, arrays, attributes, accelerated)
+                if before is None:
+                    result = run(op, arrays, attributes, accelerated)
+                else:
+                    result = before(run, op, arrays, attributes, accelerated)
                 if wait and cuda_state.in_use:
                     devices.cuda.synchronize()
             finally:
@@ -85,7 +88,7 @@ class Collector:
                 event.module = self.stack[-1].module if event.backward and self.stack else self.path(MODE.get().modules)
             return result
 
-        return run
+        return watched
 
     def count(self, event: Event, amount: int) -> None:
         event.memory = amount

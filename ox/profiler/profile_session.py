@@ -170,8 +170,8 @@ class profile:
         self._steps, self._began = [], 0.0
         held: Any = mode.observer or SavedTensorObserver()
         own = {f.name: getattr(held, f.name) for f in fields(SavedTensorObserver)}
-        watch = NodeCollector(**own, collector=collector)
-        changed = replace(mode, executor=collector.executor(mode.executor), observer=watch)
+        observer = NodeCollector(**own, collector=collector)
+        changed = replace(mode, watch=collector.watch(mode.watch), observer=observer)
         self._tokens = MODE.set(changed), COLLECTOR.set(collector)
 
     def _leave(self) -> None:

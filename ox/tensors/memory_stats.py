@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from contextvars import Token
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,6 @@ import numpy as np
 from ox.core.device import device as Device
 from ox.core.mode import MODE, Mode
 from ox.devices import cuda
-from ox.devices.executors import dispatch
 from ox.tensors.tensor import Tensor
 
 
@@ -87,17 +87,22 @@ class track_memory:
             self._track(owner(x.array))
         self.before, self.peak, self.made = self.current, self.current, 0
         mode = MODE.get()
-        inner = mode.executor or dispatch
+        before = mode.watch
 
-        def run(op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any) -> Any:
-            result = inner(op, arrays, attributes, accelerated)
+        def watched(
+            run: Callable[..., Any], op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any
+        ) -> Any:
+            if before is None:
+                result = run(op, arrays, attributes, accelerated)
+            else:
+                result = before(run, op, arrays, attributes, accelerated)
             for array in result if isinstance(result, tuple) else (result,):
                 if isinstance(array, np.ndarray):
                     self._track(owner(array))
             self.peak = max(self.peak, self.current)
             return result
 
-        self._token = MODE.set(replace(mode, executor=run))
+        self._token = MODE.set(replace(mode, watch=watched))
         track_memory.last = self  # type: ignore[assignment]
         return self
 

@@ -51,7 +51,7 @@ def test_operators_gradients_and_ranges_are_counted() -> None:
 def test_off_it_leaves_no_trace() -> None:
     before = MODE.get()
     with profile():
-        assert MODE.get().executor is not None and MODE.get().observer is not None
+        assert MODE.get().watch is not None and MODE.get().observer is not None
     assert MODE.get() is before
     step(model())  # a range with nobody watching
 

@@ -58,6 +58,7 @@ class Module(Moving, Stateful):
                 (*mode.modules, self),
                 mode.observer,
                 mode.autocast,
+                mode.watch,
             )
         )
         try:
