@@ -13,7 +13,6 @@ from onnx.helper import get_attribute_value
 from samples import samples
 
 from ox.amp.policy import ELIGIBLE, RULES
-from ox.core.function import Function
 from ox.core.operator import OPS, Operator, operator
 from ox.core.subgraph import Control
 from ox.core.types import XP, T
@@ -65,7 +64,6 @@ FAMILY: dict[str, dict[str, Predicate]] = {
         "a few an element: memory is what takes the time": broadcasts_or_moves,
         "none: it moves, makes or compares": lambda op: op.view or not takes(op, frozenset(FLOATS)) or op.random,
         "what is inside is counted": lambda op: isinstance(op, Control | OfSequences),
-        "under a profiler its body runs": lambda op: isinstance(op, Function),
     },
 }
 
@@ -122,19 +120,27 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             GlobalAveragePool GlobalMaxPool GlobalLpPool SwiGLU Dropout NegativeLogLikelihoodLoss
             SoftmaxCrossEntropyLoss RotaryEmbedding QuantizeLinear DequantizeLinear DynamicQuantizeLinear AffineGrid
             ox.Gammainc ox.Gammaincc ox.NextAfter
+            ox.ReluGradient ox.TanhGradient ox.SigmoidGradient ox.GeluGradient ox.SoftmaxGradient ox.LogSoftmaxGradient
+            ox.HardSwishGradient ox.MishGradient ox.SwishGradient ox.Silu ox.BelowZero ox.BinaryCrossEntropy
+            ox.BatchNormalizationGradient ox.LayerNormalizationGradient ox.GroupNormalizationGradient
+            ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.WeightedCrossEntropy
+            ox.WeightedCrossEntropyGradient ox.SoftCrossEntropy ox.SoftCrossEntropyGradient ox.PhiloxDropout
+            ox.CumulativeArgMax ox.LogCumSumExp
             """
         ),
         "none: it moves, places or sorts": names(
             """
             Pad Slice Tile DepthToSpace SpaceToDepth ReverseSequence CenterCropPad Compress OneHot CastLike BitCast
             Gather GatherND ScatterND TensorScatter Scatter Transpose Expand Concat Split TopK Unique Trilu MaxUnpool
-            Col2Im NonZero NonMaxSuppression
+            Col2Im NonZero NonMaxSuppression ox.IndexAdd ox.MaxPoolGradient ox.SearchSorted
             """
         ),
-        "not counted: factors of matrices": names("ox.QR ox.Eigh ox.SVD ox.PseudoInverse ox.MatrixExp"),
+        "not counted: factors of matrices": names(
+            "ox.QR ox.Eigh ox.SVD ox.PseudoInverse ox.MatrixExp ox.Solve ox.Cholesky ox.LogDet"
+        ),
         "not counted: sums of products, of layers that are rarely measured": names(
             """
-            Attention LinearAttention CausalConvWithState Einsum DeformConv RNN GRU LSTM DFT STFT Det GridSample Resize
+            Attention LinearAttention CausalConvWithState Einsum DeformConv DFT STFT Det GridSample Resize
             Upsample RoiAlign MaxRoiPool QLinearConv QLinearMatMul
             """
         ),

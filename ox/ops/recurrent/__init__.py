@@ -1,4 +1,4 @@
 """Recurrent operators: RNN, GRU, LSTM.
 
-Imports ox.core, ox.devices and ox.ops only; users take the operators from ox.ops.
+Imports ox.core, ox.devices, ox.kernels and ox.ops only; users take the operators from ox.ops.
 """
