@@ -175,16 +175,18 @@ def test_a_small_request_that_asks_for_much(attacked: tuple[int, Any], connect: 
     model, feed, status, words = ATTACKS[name]
     before = resident_mib(pid)
     others: list[tuple[int, str]] = []
-    over = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def other() -> None:
         with connect(address) as client:
             while not over.is_set():
                 others.append(ask(client, "mlp", ROW))
+                begun.set()
 
     neighbour = threading.Thread(target=other)
     neighbour.start()
     try:
+        assert begun.wait(60)  # some attacks are over before a new thread has connected
         with Watch(pid) as watch, connect(address) as client:
             client.socket.settimeout(90)
             timeout_s = 3 if model == "spin" else 60

@@ -208,6 +208,7 @@ def test_not_one_request_is_lost_or_mixed(
         for thread in threads:
             thread.start()
         try:
+            eventually(lambda: seen[200, (1, 0.0)])
             for value in range(1, 21):
                 make(path, value)
                 eventually(lambda value=value: seen[200, (1, float(value))])
