@@ -13,7 +13,6 @@ import pytest
 from sides import torch
 
 import ox
-from ox.tolerance import compare
 
 LOWER = {"bfloat16": (ox.bfloat16, torch.bfloat16), "float16": (ox.float16, torch.float16)}
 
@@ -225,21 +224,26 @@ def models(seed: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", LOWER)
-def test_losses_and_gradients_are_near_pytorchs(dtype: str) -> None:
+def test_losses_and_gradients_are_as_near_to_those_of_float32_as_pytorchs(dtype: str) -> None:
+    """A cancelled sum may be far off in 16 bits, and so the two may be far from each other."""
     mine, theirs = models(0)
     x, t = R.standard_normal((16, 6, 8)).astype(np.float32), R.integers(0, 5, 16)
-    with ox.autocast("cpu", LOWER[dtype][0]):
-        a = ox.nn.functional.cross_entropy(mine(ox.tensor(x)), ox.tensor(t))
-    with torch.autocast("cpu", dtype=LOWER[dtype][1]):
-        b = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(t))
-    a.backward()
-    b.backward()
-    lower = np.dtype(LOWER[dtype][0])
-    assert compare(a.detach().array, b.detach().numpy(), lower).ok
-    for (name, p), q in zip(mine.named_parameters(), theirs.parameters(), strict=True):
-        assert p.grad.dtype == ox.float32 and q.grad.dtype == torch.float32
-        size = float(q.grad.abs().max())
-        assert compare(p.grad.array / size, q.grad.numpy() / size, lower).ok, name
+
+    def gradients(T: Any, model: Any, kind: Any) -> list[Any]:
+        model.zero_grad()
+        with T.autocast("cpu", kind, enabled=kind is not None):
+            loss = T.nn.functional.cross_entropy(model(T.tensor(x)), T.tensor(t))
+        loss.backward()
+        assert all(p.grad.dtype == T.float32 for p in model.parameters())
+        return [x.detach().numpy().copy() for x in (loss, *[p.grad for p in model.parameters()])]
+
+    def distance(a: Any, b: Any) -> float:
+        return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+    exact = gradients(torch, theirs, None)
+    a, b = gradients(ox, mine, LOWER[dtype][0]), gradients(torch, theirs, LOWER[dtype][1])
+    for wanted, got, peer in zip(exact, a, b, strict=True):
+        assert distance(got, wanted) <= 2.5 * (distance(peer, wanted) + 0.005)
 
 
 # -- GradScaler --------------------------------------------------------------------------------------------------------

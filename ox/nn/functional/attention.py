@@ -12,12 +12,12 @@ from ox.amp.policy import by_policy
 from ox.core.broadcast import expand_to
 from ox.core.constants import ints, scalar, scalar_like
 from ox.core.generator import words_of
-from ox.core.mode import MODE
+from ox.core.mode import MODE, switch_mode
 from ox.core.mt19937 import tensors
 from ox.core.operator import as_input
 from ox.core.promotion import cast
 from ox.core.symbolic import Dim
-from ox.dtypes import DType, bool_, is_floating, onnx_type
+from ox.dtypes import HALF_TYPES, DType, bool_, float32, is_floating, onnx_type
 from ox.errors import ArgumentError, DTypeError, ShapeError
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.reduction import floating
@@ -75,12 +75,13 @@ def _group(query: Tensor, key: Tensor, value: Tensor) -> int:
     if min(map(len, shapes)) < 3 or shapes[1][:-2] != shapes[2][:-2] or shapes[0][:-3] != shapes[1][:-3]:
         return 0
     many, few = shapes[0][-3], shapes[1][-3]
-    return many // few if few and many % few == 0 and _in_blocks(query, key) else 0
+    return many // few if few and many % few == 0 and in_blocks(query, key) else 0
 
 
-def _in_blocks(query: Tensor, key: Tensor) -> bool:
-    """Whether `BlockwiseAttention` is one call of a compiled kernel."""
-    return MODE.get().autocast is None and key.array.size > 0 and runs_compiled(query)
+def in_blocks(query: Tensor, key: Tensor) -> bool:
+    """Whether attention is one call of a compiled kernel; of 16-bit types, between conversions to float32 and back."""
+    types = (float32, *HALF_TYPES) if MODE.get().autocast is None else HALF_TYPES
+    return key.array.size > 0 and runs_compiled(query, types)
 
 
 def attended(
@@ -99,7 +100,12 @@ def attended(
     The gradient of `bias` needs all scores anyway, so that attention with one keeps them.
     """
     learned = bias is not None and MODE.get().grad and bias.requires_grad
-    if not learned and _in_blocks(query, key):
+    if not learned and in_blocks(query, key):
+        if (dtype := query.array.dtype) != float32:
+            with switch_mode(autocast=None):
+                q, k, v = (cast(x, float32) for x in (query, key, value))
+                added = None if bias is None else cast(bias, float32)
+                return cast(attended(q, k, v, added, allowed, dropout_p, is_causal, scale, group), dtype)
         settings = {"causal": int(is_causal), "group": group, "scale": _factor(query, scale)}
         kept = _dropout_factors([*query.shape[:-1], key.shape[-2]], dropout_p, query.array.dtype) if dropout_p else None
         result: Tensor = BlockwiseAttention(query, key, value, allowed, bias, kept, outputs=1, **settings)

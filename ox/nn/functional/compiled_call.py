@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from ox.core.mode import MODE
 from ox.devices import compiled
-from ox.dtypes import float32
+from ox.dtypes import DType, float32
 from ox.tensors.tensor import Tensor
 
 
-def runs_compiled(tensor: Tensor) -> bool:
-    """Whether compiled kernels may take this input: float32 on the CPU. A recording holds the plain operators."""
+def runs_compiled(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
+    """Whether compiled kernels may take this input: of these types, on the CPU. A recording has the plain operators."""
     mode, array = MODE.get(), tensor.array
     return (
         mode.recording is None
         and mode.executor is None
         and type(array) is np.ndarray
-        and array.dtype == float32
+        and array.dtype in types
         and array.size > 0
         and compiled.library() is not None
     )

@@ -11,8 +11,7 @@ from ox.core.promotion import cast
 from ox.dtypes import bool_, is_floating
 from ox.errors import DTypeError, ShapeError
 from ox.nn.functional.arguments import shaped
-from ox.nn.functional.attention import attend, attended, causal_mask
-from ox.nn.functional.compiled_call import runs_compiled
+from ox.nn.functional.attention import attend, attended, causal_mask, in_blocks
 from ox.nn.functional.projections import linear
 from ox.tensors.tensor import Tensor
 
@@ -95,11 +94,11 @@ def multi_head_attention_forward(
     s = k.shape[2]
     drop = dropout_p if training else 0.0
     causal = is_causal and attn_mask is None
-    in_blocks = not need_weights and runs_compiled(q)
-    plain_causal = causal and in_blocks and not more  # for the kernel it is no mask
+    fused = not need_weights and in_blocks(q, k)
+    plain_causal = causal and fused and not more  # for the kernel it is no mask
     allowed, bias = _masks(key_padding_mask, attn_mask, n, num_heads, t, s, more, causal and not plain_causal, q)
     weights = None
-    if in_blocks:
+    if fused:
         result = attended(q, k, v, bias, allowed, drop, plain_causal, None)
     else:
         result, weights = attend(q, k, v, bias, allowed, drop, False, None)
