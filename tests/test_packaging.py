@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
+import elf
+import prebuilt_kernels
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +64,108 @@ def test_the_wheel_is_whole(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"ox", "ox_cli", "ox_models"}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def kernels_compile_here() -> bool:
+    """Whether a wheel that is built here gets compiled kernels."""
+    command = shlex.split(os.environ.get("CXX", "")) or ["g++", "clang++", "c++"]
+    return (
+        sys.platform == "linux"
+        and platform.machine() in prebuilt_kernels.LEVELS
+        and platform.libc_ver()[0] == "glibc"
+        and any(shutil.which(name) for name in command)
+    )
+
+
+@pytest.fixture
+def compiled_wheel(wheel: Path) -> Path:
+    if not kernels_compile_here():
+        pytest.skip("no C++ compiler, or a machine without levels")
+    return wheel
+
+
+@pytest.mark.slow
+def test_the_wheel_has_kernels_for_every_processor(compiled_wheel: Path, tmp_path: Path) -> None:
+    """Of its kind of machine; no Python ABI, and no newer glibc than its name says."""
+    zipfile.ZipFile(compiled_wheel).extractall(tmp_path)
+    machine, folder = platform.machine(), tmp_path / "ox" / "kernels" / "prebuilt"
+    found = re.search(rf"-py3-none-manylinux_2_(\d+)_{machine}\.whl$", compiled_wheel.name)
+    assert found is not None, compiled_wheel.name
+    levels = {f"{level.name}.so" for level in prebuilt_kernels.LEVELS[machine]}
+    assert {path.name for path in folder.iterdir()} == {"index.json", *levels}
+    assert all(elf.read(folder / name).glibc <= (2, int(found[1])) for name in levels)
+    (information,) = tmp_path.glob("*.dist-info/WHEEL")
+    assert "Root-Is-Purelib: false" in information.read_text()
+    assert compiled_wheel.stat().st_size < 6 << 20
+
+
+@pytest.mark.slow
+def test_the_kernels_of_the_wheel_run(compiled_wheel: Path, tmp_path: Path) -> None:
+    """Where nothing can be compiled or written."""
+    place = tmp_path / "site"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, compiled_wheel, cwd=tmp_path)
+    for path in [place, *place.rglob("*")]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    files = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    borrowed = os.pathsep.join(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+    environment = {
+        "PYTHONPATH": f"{place}{os.pathsep}{borrowed}", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/nowhere", "CXX": "",
+        "OX_KERNELS": "", "OX_CACHE": str(tmp_path / "cache"),
+    }  # fmt: skip
+    code = (
+        "import ox; from ox.kernels import kernels\n"
+        "print(float(ox.ones(300, 300).matmul(ox.ones(300, 300)).sum()), kernels().origin, kernels().path)"
+    )
+    said = run(sys.executable, "-c", code, cwd=tmp_path, **environment).stdout
+    assert said.startswith(f"{300**3:.1f} prebuilt for ") and str(place) in said
+    shown = run(sys.executable, "-m", "ox_cli", "doctor", cwd=tmp_path, **environment).stdout
+    assert "\nkernels   prebuilt for " in shown and f"· {place}" in shown
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == files and not (tmp_path / "cache").exists()
+    for path in [place, *place.rglob("*")]:
+        path.chmod(path.stat().st_mode | 0o200)
+
+
+@pytest.mark.slow
+def test_a_wheel_without_a_compiler_is_for_every_machine(tmp_path: Path) -> None:
+    """And says so."""
+    command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--wheel-dir", tmp_path, ROOT]
+    done = run(*command, cwd=tmp_path, PATH="/nowhere", CXX="")
+    (built,) = tmp_path.glob("*.whl")
+    assert built.name.endswith("-py3-none-any.whl")
+    assert not any("prebuilt/" in name for name in zipfile.ZipFile(built).namelist())
+    assert "this wheel is without compiled kernels: no C++ compiler is installed" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_kernels_that_were_asked_for_are_there_or_it_is_an_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT]
+    with pytest.raises(AssertionError, match="there are kernels for x86_64 and aarch64, not for riscv64"):
+        run(*command, cwd=tmp_path, OX_WHEEL_MACHINE="riscv64")
+    assert not list(tmp_path.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_only_a_wheel_compiles(tmp_path: Path) -> None:
+    """An editable install and an sdist call no compiler."""
+    (tmp_path / "compiler").write_text(f"#!/bin/sh\ntouch {tmp_path}/called\nexit 1\n")
+    (tmp_path / "compiler").chmod(0o755)
+    venv.create(tmp_path / "venv", with_pip=False)
+    python, seen = tmp_path / "venv" / "bin" / "python", {"CXX": str(tmp_path / "compiler")}
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    run(*pip, "--no-deps", "--editable", ROOT, cwd=tmp_path, **seen)
+    run(*pip, "hatchling", cwd=tmp_path)
+    code = f"from hatchling.build import build_sdist; build_sdist({str(tmp_path)!r})"
+    run(python, "-c", code, cwd=ROOT, **seen)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    assert not (tmp_path / "called").exists()
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"scripts/wheel_hook.py", "scripts/prebuilt_kernels.py", "scripts/elf.py"} <= names
+    assert {f"ox/kernels/source/{path.name}" for path in (ROOT / "ox/kernels/source").iterdir()} <= names
+    # and a wheel does, whose compiler fails: it is one without kernels
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, sdist, cwd=tmp_path, **seen)
+    assert [path.name.endswith("-py3-none-any.whl") for path in tmp_path.glob("*.whl")] == [True]
+    assert (tmp_path / "called").exists() or not kernels_compile_here()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
-"""Compiled kernels: one source in CUDA C++ with a few macros for CPUs (`library`, made by `compiler`) and GPUs.
-Imports ox.errors only; nothing depends on it being there: `kernels()` is None without a compiler.
+"""Compiled kernels: one source in CUDA C++ with a few macros for CPUs (`library`, from the wheel by
+`prebuilt_library` or made by `compiler`) and GPUs. Imports ox.call_site only; nothing depends on it being there:
+`kernels()` is None without a library and a compiler.
 """
 
 from ox.kernels.library import Library, address, kernels, reason

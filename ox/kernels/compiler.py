@@ -19,11 +19,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "source"
-FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno",
-    "-fno-trapping-math", "-fPIC", "-shared", "-pthread",
+COMMON_FLAGS = (
+    "-std=c++17", "-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
+    "-pthread",
 )  # fmt: skip
-SECONDS = 300  # a compiler that takes longer hangs
+FLAGS = (*COMMON_FLAGS, "-march=native", "-shared")
+SECONDS = 600  # a compiler that takes longer hangs; zig, which makes its C++ library first, takes a minute of CPU time
 BEGUN = ".compiling-"  # begins the names of folders in which a compiler works
 
 
@@ -31,11 +32,16 @@ class CompilerError(Exception):
     """Why there is no library: no compiler, its first error, or no folder for the result."""
 
 
+class NoCompilerError(CompilerError):
+    """There is no compiler to try."""
+
+
 def find_compiler() -> list[str]:
     """The command of a C++ compiler: $CXX, g++, clang++, or that of the package ziglang.
 
     Raises:
-        CompilerError: none is installed, or $CXX is no command.
+        NoCompilerError: none is installed.
+        CompilerError: $CXX is no command.
     """
     named = os.environ.get("CXX", "")
     if named.strip():
@@ -48,7 +54,7 @@ def find_compiler() -> list[str]:
             return [name]
     if find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "c++"]
-    raise CompilerError("no C++ compiler is installed (g++, clang++ or the extra 'compile')")
+    raise NoCompilerError("no C++ compiler is installed (g++, clang++ or the extra 'compile')")
 
 
 def library(cache: Path | None = None) -> Path:
@@ -61,7 +67,7 @@ def library(cache: Path | None = None) -> Path:
         CompilerError: there is no compiler, it failed, or nothing can be written.
     """
     if not hasattr(os, "getuid"):
-        raise CompilerError("the kernels are compiled on Linux and macOS only")
+        raise NoCompilerError("the kernels are compiled on Linux and macOS only")
     command = find_compiler()
     folder = cache_folder() if cache is None else cache
     key = _key(command)
@@ -87,11 +93,17 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _key(command: list[str]) -> str:
-    """What the library is made of, as 16 hexadecimal digits."""
+def sources_digest() -> str:
+    """The SHA-256 of the names and contents of the source files, in hexadecimal digits."""
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _key(command: list[str]) -> str:
+    """What the library is made of, as 16 hexadecimal digits."""
+    digest = hashlib.sha256(sources_digest().encode())
     program = shutil.which(command[0])
     state = os.stat(program) if program else None
     digest.update(repr((FLAGS, command, program, state and (state.st_size, state.st_mtime_ns))).encode())
@@ -139,7 +151,7 @@ def _compile(command: list[str], folder: Path, key: str) -> Path:
             raise CompilerError(f"{folder} could be written by others; the kernels are not kept there")
         with tempfile.TemporaryDirectory(dir=folder, prefix=BEGUN, ignore_cleanup_errors=True) as temporary:
             made = Path(temporary) / "kernels.so"
-            _run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")], temporary)
+            run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")], temporary)
             made.chmod(0o700)
             final = folder / f"{key}-{_contents(made)}.so"
             os.replace(made, final)
@@ -160,8 +172,12 @@ def _tidy(folder: Path, key: str) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _run(command: list[str], temporary: str) -> None:
-    """Runs a compiler, which keeps its own files in `temporary`, in a session of its own: it ends with its children."""
+def run(command: list[str], temporary: str) -> None:
+    """Runs a compiler, which keeps its own files in `temporary`, in a session of its own: it ends with its children.
+
+    Raises:
+        CompilerError: it does not run, takes more than SECONDS, or fails; with the first line that says why.
+    """
     # zig keeps what it compiles for C++ in caches, which nobody would find again
     folders = dict.fromkeys(("TMPDIR", "ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR"), temporary)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ox.call_site import users_place
 from ox.kernels import compiler
+from ox.kernels.prebuilt_library import DamagedError, PrebuiltError, prebuilt_library
 from ox.kernels.signatures import INTEGER, POINTER, signatures, with_status
 
 KINDS = {POINTER: ctypes.c_void_p, INTEGER: ctypes.c_int64}
@@ -30,7 +33,14 @@ class Library:
     Raises MemoryError from kernels that find no memory for their work.
     """
 
-    def __init__(self, path: os.PathLike[str] | str) -> None:
+    def __init__(self, path: os.PathLike[str] | str, key: str = "", origin: str = "compiled") -> None:
+        """
+        Args:
+            path: the file.
+            key: the name of the library in the config of a run; by default that of a library in the cache, which stands
+                for sources, flags, compiler and processor.
+            origin: where it comes from, for `ox doctor`.
+        """
         library = ctypes.CDLL(os.fspath(path))
         for name, kinds in signatures().items():
             function = getattr(library, name)
@@ -43,7 +53,8 @@ class Library:
         library.ox_multiplies_bfloat16.restype, library.ox_multiplies_bfloat16.argtypes = ctypes.c_int64, []
         self.multiplies_bfloat16 = bool(library.ox_multiplies_bfloat16())  # twice as fast as float32
         self.path = os.fspath(path)
-        self.key = Path(self.path).stem.partition("-")[0]  # of sources, flags, compiler and processor
+        self.key = key or Path(self.path).stem.partition("-")[0]
+        self.origin = origin
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"there is no kernel {name}")
@@ -52,20 +63,50 @@ class Library:
 _reason: list[str] = []
 
 
-@cache
 def kernels() -> Library | None:
-    """The library, compiled if need be; None where there is none, and `reason()` says why. Decided once a process.
+    """The library; None where there is none, and `reason()` says why. Decided once a process.
 
-    ``OX_KERNELS=0`` in the environment switches them off.
+    A library of the wheel that fits this processor, else one compiled for it, from the cache or made now.
+    ``OX_KERNELS=native`` in the environment passes over those of the wheel, ``OX_KERNELS=0`` over all. What is damaged
+    or does not compile is said once, in a warning.
     """
-    if os.environ.get("OX_KERNELS") == "0":
+    found, problems = _found()
+    while problems:  # first removed, so that a filter which makes errors of warnings raises once
+        file, line = users_place() or (__file__, 1)
+        warnings.warn_explicit(f"compiled kernels: {problems.pop(0)}", RuntimeWarning, file, line)
+    return found
+
+
+@cache
+def _found() -> tuple[Library | None, list[str]]:
+    """The library, and what the user should hear about finding it."""
+    wanted, problems, missing = os.environ.get("OX_KERNELS", ""), [], []
+    if wanted == "0":
         _reason.append("they are switched off by OX_KERNELS=0")
-        return None
+        return None, []
+    if wanted not in ("", "1", "native"):
+        problems.append(f"OX_KERNELS={wanted} means nothing: 0 is without them, native compiles them here")
+    if wanted != "native":
+        try:
+            prebuilt = prebuilt_library()
+            origin = f"prebuilt for {prebuilt.level} by {prebuilt.compiler}"
+            return Library(prebuilt.path, prebuilt.key, origin), problems
+        except PrebuiltError as error:
+            missing.append(str(error))
+            if isinstance(error, DamagedError):
+                problems.append(str(error))
+        except (OSError, AttributeError) as error:
+            missing.append(f"the library of this installation does not load: {error}")
+            problems.append(missing[-1])
     try:
-        return Library(compiler.library())
+        path, command = compiler.library(), compiler.find_compiler()
+        name = "ziglang" if "ziglang" in command else command[0]
+        return Library(path, origin=f"compiled for this processor by {name}"), problems
     except (compiler.CompilerError, OSError, AttributeError) as error:
-        _reason.append(str(error))
-        return None
+        _reason.append("; ".join([*missing, str(error)]))
+        if not isinstance(error, compiler.NoCompilerError):
+            problems.append(f"NumPy and ONNX Runtime run instead: {error}")
+        return None, problems
 
 
 def reason() -> str | None:

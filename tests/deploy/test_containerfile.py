@@ -129,10 +129,9 @@ def test_what_it_installs_exists(text: str) -> None:
     copied = {
         source for word, rest in parse(text) if word == "COPY" and "--from" not in rest for source in rest.split()[:-1]
     }
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
-        "packages"
-    ]
-    assert {package.split("/")[0] for package in packages} | {"pyproject.toml", project["readme"]} <= copied
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    folders = {path.split("/")[0] for path in [*wheel["packages"], wheel["hooks"]["custom"]["path"]]}
+    assert folders | {"pyproject.toml", project["readme"]} <= copied
     assert set(project["license-files"]) <= copied
 
 

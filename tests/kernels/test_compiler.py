@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ox.kernels import Library, compiler
+from ox.kernels import Library, address, compiler
 from ox.kernels.library import _fast_address, _slow_address
 
 SCRIPT = """
@@ -19,6 +20,7 @@ import ox
 from ox.devices import compiled
 from ox.kernels import reason
 x = ox.linspace(-3, 3, 5000)
+ox.nn.functional.gelu(x)
 print(float(ox.nn.functional.gelu(x).sum()), compiled.library() is not None, reason())
 """
 
@@ -31,10 +33,13 @@ def started(folder: Path, **environment: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def result(process: subprocess.Popen[str]) -> tuple[float, bool, str]:
+def result(process: subprocess.Popen[str], warnings: int = 0) -> tuple[float, bool, str]:
+    """The sum, whether there were kernels, and why not, which this number of warnings says as well."""
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     value, found, why = out.split(" ", 2)
+    said = [line for line in err.splitlines() if "Warning: compiled kernels: " in line]
+    assert len(said) == warnings and all(why.strip().rpartition("; ")[2] in line for line in said), err
     return float(value), found == "True", why.strip()
 
 
@@ -73,9 +78,43 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         compiler.find_compiler()
 
 
+def test_without_any_compiler_the_work_goes_on(tmp_path: Path) -> None:
+    """It is no error that a warning would have to name; `reason()` and `ox doctor` say it."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\nreal = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'ziglang' else real(name, *more)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    value, found, why = result(started(tmp_path / "cache", PATH="/nowhere", CXX="", PYTHONPATH=path))
+    assert not found and "no C++ compiler is installed" in why and not (tmp_path / "cache").exists()
+    assert value == pytest.approx(3336.243, rel=1e-5)
+
+
+@pytest.mark.parametrize("cache", ["/proc/nowhere", "file"])
+def test_a_cache_that_cannot_be_written_is_said_once(cache: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    value, found, why = result(started(tmp_path / cache, CXX="g++"), warnings=1)
+    assert not found and "the kernels cannot be kept in" in why and value == pytest.approx(3336.243, rel=1e-5)
+
+
+def test_a_compiler_that_dies_halfway_leaves_nothing(tmp_path: Path) -> None:
+    """As on a full disk."""
+    text = 'while [ "$1" != -o ]; do shift; done; printf x > "$2"; echo "fatal error: full" >&2; exit 1'
+    half = script(tmp_path, text)
+    value, found, why = result(started(tmp_path / "cache", CXX=half), warnings=1)
+    assert not found and "failed: fatal error: full" in why and value == pytest.approx(3336.243, rel=1e-5)
+    assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["kernels"]
+
+
+def test_what_a_compiler_made_without_kernels_is_refused(tmp_path: Path) -> None:
+    empty = script(tmp_path, 'while [ "$1" != -o ]; do shift; done; printf "%0100d" 0 > "$2"')
+    value, found, why = result(started(tmp_path / "cache", CXX=empty), warnings=1)
+    assert not found and "invalid ELF header" in why and value == pytest.approx(3336.243, rel=1e-5)
+
+
 def test_a_broken_compiler_leaves_the_work_to_others(tmp_path: Path) -> None:
     broken = script(tmp_path, 'echo "kernels.cpp:7: error: no such thing" >&2; exit 1')
-    value, found, why = result(started(tmp_path / "cache", CXX=broken))
+    value, found, why = result(started(tmp_path / "cache", CXX=broken), warnings=1)
     assert not found and "kernels.cpp:7: error: no such thing" in why
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []
     same, switched_on, why = result(started(tmp_path / "cache", OX_KERNELS="0"))
@@ -102,7 +141,7 @@ def test_a_full_disk(library: Library, tmp_path: Path, monkeypatch: pytest.Monke
     def made(command: list[str], temporary: str) -> None:
         Path(command[command.index("-o") + 1]).write_bytes(b"x")
 
-    monkeypatch.setattr(compiler, "_run", made)
+    monkeypatch.setattr(compiler, "run", made)
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(compiler.CompilerError, match="No space left on device"):
         compiler.library(tmp_path / "kernels")
@@ -110,7 +149,7 @@ def test_a_full_disk(library: Library, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_cache_is_used_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_run", lambda *given: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiler, "run", lambda *given: pytest.fail("compiled again"))
     assert compiler.library(whole).parent == whole
 
 
@@ -153,8 +192,18 @@ def test_two_processes_compile_at_once(library: Library, tmp_path: Path) -> None
 
 
 def test_any_number_of_threads_is_taken(library: Library) -> None:
-    for count in (0, -3, 1, 1000):
+    """Below 1 it is 1, and above the largest it is the largest; the work is done by as many, with the same bits."""
+    import numpy as np
+
+    x, found = np.linspace(-3, 3, 300_000, dtype=np.float32), []
+    threads = ctypes.CDLL(library.path).ox_threads
+    for count, most in ((0, 1), (-3, 1), (1, 1), (3 * (os.cpu_count() or 1), None), (1000, 256), (10**6, 256)):
         library.set_threads(count)
+        assert threads() == (count if most is None else most)
+        found.append(np.empty_like(x))
+        library.ox_gelu_forward(x.size, address(x), address(found[-1]))
+        assert np.array_equal(found[0], found[-1])
+    assert found[0][-1] == pytest.approx(2.99595, rel=1e-5)
 
 
 def test_the_address_of_an_array(library: Library) -> None:

@@ -29,7 +29,7 @@ inline void max_pool(long long planes, const Pooling& s, const float* images, fl
 #pragma omp simd
                         for (int c = (int)range.begin; c < (int)range.end; c++) {
                             const float value = line[c * stride], now = best[c];
-                            const bool better = value > now || chosen[c] < 0 || (value != value && now == now);
+                            const bool better = (value > now) | (chosen[c] < 0) | ((value != value) & (now == now));  // clang keeps branches of ||
                             best[c] = better ? value : now;
                             chosen[c] = better ? start + c * stride : chosen[c];
                         }

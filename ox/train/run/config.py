@@ -40,8 +40,8 @@ def describe(recipe: Recipe, options: TrainConfig, run: str) -> dict[str, Any]:
 
 
 def versions(folder: Path) -> dict[str, str]:
-    """The versions of Python, ox, its libraries and its compiled kernels (their sources, compiler and processor); the
-    git commit of `folder`, else of the working directory."""
+    """The versions of Python, ox, its libraries and its compiled kernels (which library: of the wheel, or compiled
+    here); the git commit of `folder`, else of the working directory."""
     from ox._version import __version__
     from ox.devices import compiled
 
