@@ -189,7 +189,8 @@ class Operator:
             if mode.watch is None:
                 result = run(self, arrays, attributes, accelerated)
             else:
-                result = mode.watch(run, self, arrays, attributes, accelerated)
+                with switch_mode(watch=None):  # calls that a kernel makes are part of it
+                    result = mode.watch(run, self, arrays, attributes, accelerated)
         except Exception as error:
             raise explain.call(self, inputs, attributes, error) from (None if isinstance(error, OxError) else error)
         if self._takes_output_count:

@@ -81,7 +81,7 @@ class Collector:
             if memory:
                 self.count(event, fresh(arrays, result))
             if "flops" in options:
-                event.flops = flops(f"{op.domain}.{op.name}" if op.domain else op.name, arrays, result)
+                event.flops = flops(op, arrays, result)
             if lines:
                 event.line = users_line()
             if modules:

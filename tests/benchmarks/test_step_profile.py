@@ -26,7 +26,7 @@ def test_the_most_expensive_first() -> None:
 
 
 def test_it_sees_the_kernels_that_a_step_runs() -> None:
-    """Under the profiler's executor, the gradient of pooling would be its body: ScatterElements and others."""
+    """The gradient of pooling is one kernel, not its body of ScatterElements and others."""
     found = [
         Cost(*each) for each in run_side(step_profile.__file__, "ox", {"WORKLOAD": "step: cnn"})["figures"]["costs"]
     ]

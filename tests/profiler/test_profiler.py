@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,8 @@ import pytest
 import ox
 from ox import nn
 from ox.core.mode import MODE
-from ox.devices import compiled
 from ox.errors import ArgumentError
-from ox.kernels import reason
-from ox.nn import functional as F
 from ox.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
-from ox.tensors.memory_stats import track_memory
 
 
 def model() -> nn.Sequential:
@@ -81,73 +76,6 @@ def test_results_are_those_without_it() -> None:
             assert MODE.get().executor is ox.devices.executors.on_numpy
             (ox.ones(2) + 1.0).sum()
         assert {e.name for e in p.events()} >= {"Add", "ReduceSum"}  # an executor that is forced is watched, too
-
-
-class Fused(nn.Module):
-    """Layers whose forward or gradient is one call of a compiled kernel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3, padding=1)
-        self.recurrent = nn.LSTM(64, 32, batch_first=True)
-        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
-        self.head = nn.Linear(32, 10)
-
-    def forward(self, images: ox.Tensor) -> ox.Tensor:
-        x = F.gelu(F.max_pool2d(self.conv(images), 2))  # [N, 8, 8, 8]
-        x = self.recurrent(x.flatten(2))[0]  # [N, 8, 32]
-        x = self.attention(x, x, x, need_weights=False)[0]
-        return self.head(x).reshape(-1, 10)
-
-
-def fused_step() -> list[np.ndarray]:
-    ox.manual_seed(0)
-    m = Fused()
-    optimizer = ox.optim.Adam(m.parameters(), lr=1e-2)
-    for _ in range(2):
-        optimizer.zero_grad()
-        F.cross_entropy(m(ox.randn(32, 3, 16, 16)), ox.randint(0, 10, (256,))).backward()
-        optimizer.step()
-    return [p.array for p in m.parameters()]
-
-
-def test_fused_functions_run_as_they_do_without_it() -> None:
-    if compiled.library() is None:
-        pytest.skip(f"no compiled kernels: {reason()}")
-    plain = fused_step()
-    with profile(with_flops=True, profile_memory=True) as p:
-        profiled = fused_step()
-    with track_memory() as memory:
-        tracked = fused_step()
-    with track_memory(), profile(), track_memory():
-        both = fused_step()
-    assert memory.peak > memory.before
-    for others in (profiled, tracked, both):
-        for a, b in zip(plain, others, strict=True):
-            np.testing.assert_array_equal(a, b)
-    found = Counter(e.name for e in p.events())
-    for name in ("LSTMGates", "BlockwiseAttention", "CrossEntropy", "MaxPoolGradient", "GeluGradient", "ConvWeights"):
-        assert found[name] == 2, name
-    assert not found["Softmax"] and not found["Exp"] and not found["Tanh"], "the body of a fused function ran"
-
-
-def test_work_of_fused_functions() -> None:
-    n, heads, t, s, e = 2, 4, 6, 10, 8
-    q, k = ox.randn(n, heads, t, e, requires_grad=True), ox.randn(n, heads, s, e)
-    lstm = nn.LSTM(5, 7)
-    with profile(with_flops=True) as p:
-        F.scaled_dot_product_attention(q, k, k).sum().backward()
-        lstm(ox.randn(11, 3, 5))[0].sum().backward()
-    work: Counter[str] = Counter()
-    for event in p.events():
-        work[event.name] += event.flops
-    product = 2 * n * heads * t * s * e
-    step = 2 * 11 * 3 * 4 * 7 * (5 + 7)
-    assert work["LSTMGates"] == step and work["LSTMGradient"] == 2 * step
-    if compiled.library() is None:
-        assert work["ScaledAttention"] == 2 * product and work["ScaledAttentionGradient"] == 4 * product
-    else:
-        assert work["BlockwiseAttention"] == 2 * product and work["BlockwiseAttentionGradient"] == 5 * product
 
 
 def test_shapes_lines_and_work() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ox import devices
 from ox.core.mode import switch_mode
-from ox.devices import cuda_state
 from ox.dtypes import is_floating
 from ox.errors import TrainError
 from ox.train.batch import tensors
@@ -58,7 +57,7 @@ def diagnose(
             hint="a smaller --lr, or ox.nn.utils.clip_grad_norm_ in a step of your own",
         )
     try:
-        with switch_mode(executor=_checked), np.errstate(all="ignore"):
+        with switch_mode(watch=_checked), np.errstate(all="ignore"):
             step(model, batch)
     except _FirstError as found:
         return TrainError(
@@ -69,17 +68,19 @@ def diagnose(
         )
     return TrainError(
         what,
-        extra={"cause": "not found: the same forward on the NumPy kernels stayed finite"},
+        extra={"cause": "not found: no operator of the same forward made it from finite values"},
         hint="a smaller --lr: the values are at the edge of what the element type holds",
     )
 
 
-def _checked(op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any) -> Any:
-    """An executor: run the kernel, and raise at the first NaN from none, and the first infinity from finite values."""
-    xp = devices.namespace(op, arrays) if cuda_state.in_use else np
-    result = op.kernel(xp, *arrays, **attributes)
+def _checked(run: Any, op: Any, arrays: list[Any], attributes: dict[str, Any], accelerated: Any) -> Any:
+    """A watch: raise at the first NaN from none, and the first infinity from finite values."""
+    result = run(op, arrays, attributes, accelerated)
     given = [devices.cpu(a) for a in arrays if a is not None]
-    for made in result if isinstance(result, tuple) else (result,):
+    several = result if isinstance(result, tuple) else (result,)
+    if op.fused and op.rules:  # what it keeps for its gradient may be infinite: the logarithm of a masked row's sum, 0
+        several = several[:1]
+    for made in several:
         new = _problem(np.asarray(made) if isinstance(made, np.generic) else devices.cpu(made))
         if new and not any(_problem(a) in (new, "NaN") for a in given):
             ranges = ", ".join(
