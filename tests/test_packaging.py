@@ -129,7 +129,7 @@ def test_the_kernels_of_the_wheel_run(compiled_wheel: Path, tmp_path: Path) -> N
 def test_a_wheel_without_a_compiler_is_for_every_machine(tmp_path: Path) -> None:
     """And says so."""
     command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--wheel-dir", tmp_path, ROOT]
-    done = run(*command, cwd=tmp_path, PATH="/nowhere", CXX="")
+    done = run(*command, cwd=tmp_path, PATH="/nowhere", CXX="", PIP_QUIET="0", PIP_VERBOSE="0")
     (built,) = tmp_path.glob("*.whl")
     assert built.name.endswith("-py3-none-any.whl")
     assert not any("prebuilt/" in name for name in zipfile.ZipFile(built).namelist())

@@ -44,9 +44,9 @@ def over_axes(kind: int, mean: bool = False) -> Run:
         divisor = count if mean and not head else 1
         library.ox_reduce_rows(rows, columns, kind, divisor, address(x), address(made))
         if head:
-            made = made.reshape(prod(x.shape[:head]), -1).sum(axis=0)
-            if mean:
-                made /= np.float32(count)
+            # in float64: NumPy adds the rows of a matrix one after the other, which loses digits over thousands of rows
+            made = made.reshape(prod(x.shape[:head]), -1).sum(axis=0, dtype=np.float64)
+            made = (made / count if mean else made).astype(np.float32)
         keep = attributes.get("keepdims", 1)
         return made.reshape([1 if a in chosen else n for a, n in enumerate(x.shape) if keep or a not in chosen])
 

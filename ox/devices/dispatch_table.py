@@ -195,7 +195,8 @@ def run_recurrent(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -
     """RNN, GRU or LSTM; the compiled kernels do the usual ones, from the kernel of the operator."""
     if compiled_recurrent.serves(op.name, arrays, attributes):
         return op.kernel(np, *arrays, **attributes)
-    return run(op, arrays, attributes)
+    # ONNX Runtime refuses a call without hidden_size, which ONNX says is optional
+    return run(op, arrays, {**attributes, "hidden_size": attributes.get("hidden_size") or arrays[2].shape[-1]})
 
 
 def run_resize(op: Operator, arrays: list[Any], attributes: dict[str, Any]) -> Any:

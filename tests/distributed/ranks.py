@@ -24,6 +24,7 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OX_NUM_THRE
 HEAD = """
 import sys, warnings
 warnings.simplefilter("error")
+warnings.filterwarnings("ignore", "autocast to b?float16 does not make this CPU faster", UserWarning)
 import numpy as np
 import ox
 from ox import nn

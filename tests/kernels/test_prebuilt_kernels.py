@@ -149,7 +149,9 @@ def check(folder: Path, machine: str) -> str:
         found = elf.read(path)
         assert found.machine == machine and (2, 0) < found.glibc <= version
         assert set(found.libraries) <= prebuilt_kernels.ALLOWED
-        assert found.exports == {*signatures(), "ox_set_threads", "ox_threads", "ox_keep_memory"}
+        assert found.exports == {
+            *signatures(), "ox_set_threads", "ox_threads", "ox_keep_memory", "ox_multiplies_bfloat16",
+        }  # fmt: skip
         assert path.stat().st_size < 2 << 20
         if machine == platform.machine() and set(each["needs"]) <= prebuilt_library.processor_flags():
             Library(path).set_threads(2)

@@ -7,6 +7,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -47,6 +48,9 @@ class Fill(Silent):
 
     def step(self, trainer, rate) -> None:
         if trainer.progress.step == self.at:
+            for thread in threading.enumerate():
+                if thread.name == "ox checkpoint":  # of the epoch before; it needs its room
+                    thread.join()
             while (room := os.statvfs(self.file.parent).f_bavail * 4096 - self.leave) > 0:
                 with open(self.file, "ab") as file:
                     file.write(bytes(room))
