@@ -21,6 +21,10 @@ def _gemm(arrays: list[Any], out: Any) -> int:
     return 2 * isqrt(arrays[0].size * arrays[1].size * out.size)
 
 
+def _linear_gradient(arrays: list[Any], out: Any) -> int:
+    return 2 * int(2 * arrays[0].size * arrays[2].shape[1])
+
+
 def _conv(arrays: list[Any], out: Any) -> int:
     return _windows(arrays[1], out)
 
@@ -33,10 +37,17 @@ def _windows(weight: Any, places: Any) -> int:
     return int(2 * places.size * prod(weight.shape[1:])) if weight.ndim > 2 else 0
 
 
-COUNTS: dict[str, Count] = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "ConvTranspose": _conv_transpose}
+COUNTS: dict[str, Count] = {
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "ox.Linear": _matmul,
+    "ox.LinearGradient": _linear_gradient,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+}
 
 
 def flops(name: str, arrays: list[Any], result: Any) -> int:
     """Two for each product that is added up; 0 for operators that are not in `COUNTS`."""
-    count = COUNTS.get(name)
+    count = COUNTS.get(name) or COUNTS.get(f"ox.{name}")
     return 0 if count is None else count(arrays, result[0] if isinstance(result, tuple) else result)

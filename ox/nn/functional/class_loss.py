@@ -18,7 +18,7 @@ from ox.nn.functional.arguments import one_of
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
-from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy
+from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy, MeanCrossEntropy
 from ox.tensors.tensor import Tensor
 
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
@@ -59,8 +59,9 @@ def cross_entropy(
     plain = weight is None and not label_smoothing and input.array.ndim == 2 and target.array.dtype in CLASSES
     if plain and runs_compiled(input):
         one_of(reduction, "reduction", REDUCTIONS)
-        loss: Tensor = CrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
-        return _summed(loss, _counted(target, ignore_index, loss) if reduction == "mean" else loss, reduction)
+        called = MeanCrossEntropy if reduction == "mean" else CrossEntropy
+        loss: Tensor = called(input, target, outputs=1, ignore_index=ignore_index)
+        return ops.ReduceSum(loss, keepdims=0) if reduction == "sum" else loss
     logp = ops.LogSoftmax(input, axis=axis)
     return _nll(logp, target, weight, ignore_index, reduction, label_smoothing, axis)
 
@@ -83,11 +84,6 @@ def nll_loss(
     _check_weight("nll_loss", input, weight, axis)
     _check_classes("nll_loss", input, target, ignore_index, axis)
     return _nll(input, target, weight, ignore_index, reduction, 0.0, axis)
-
-
-def _counted(target: Tensor, ignore_index: int, like: Tensor) -> Tensor:
-    """1 where a target counts, 0 where it is ignored."""
-    return ops.Cast(ops.Not(ops.Equal(target, scalar_like(ignore_index, target))), to=onnx_type(like.array.dtype))
 
 
 def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, axis: int) -> None:
