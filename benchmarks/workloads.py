@@ -29,10 +29,23 @@ def _optimizer(lib: Any, model: Any, kind: str, **options: Any) -> Any:
     return getattr(lib.optim, kind)(model.parameters(), **options, **fused)
 
 
+@dataclass(frozen=True)
+class Training:
+    """A step: gradients away, forward with the loss, backward, update."""
+
+    optimizer: Any
+    loss: Callable[[], Any]
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        self.loss().backward()
+        self.optimizer.step()
+
+
 def _step(
     lib: Any, prepare: Prepare, model: Any, x: Any, targets: Any, kind: str = "Adam", **options: float
-) -> Callable[[], None]:
-    """Forward, loss, backward and update of a classifier."""
+) -> Training:
+    """The step of a classifier."""
     optimizer = _optimizer(lib, model, kind, **{"lr": 1e-3, **options})
     criterion = lib.nn.CrossEntropyLoss()
 
@@ -40,14 +53,7 @@ def _step(
         logits = model(x)
         return criterion(logits.reshape(-1, logits.shape[-1]), targets)
 
-    loss = prepare(forward)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss(x, targets).backward()
-        optimizer.step()
-
-    return step
+    return Training(optimizer, partial(prepare(forward), x, targets))
 
 
 def mlp(lib: Any, prepare: Prepare, batch: int = 64, width: int = 512, depth: int = 2) -> Step:

@@ -63,7 +63,7 @@ def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict
     if g.shape != (rows,):
         if g.ndim:
             return None
-        g = np.broadcast_to(g, rows)
+        g = np.full(rows, g, np.float32)
     if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
         return None
     g, target = np.ascontiguousarray(g), np.ascontiguousarray(target, np.int64)

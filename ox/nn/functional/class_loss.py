@@ -103,7 +103,7 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
             else "target.argmax(1), or float probabilities",
         )
     if MODE.get().recording is None and t.size and isinstance(t, np.ndarray):
-        low, high, classes = t.min(), t.max(), x.shape[axis]
+        low, high, classes = np.minimum.reduce(t, None), np.maximum.reduce(t, None), x.shape[axis]
         if low < 0 or high >= classes:
             wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]
             if wrong.size:
