@@ -29,6 +29,19 @@ def _optimizer(lib: Any, model: Any, kind: str, **options: Any) -> Any:
     return getattr(lib.optim, kind)(model.parameters(), **options, **fused)
 
 
+@dataclass(frozen=True)
+class Training:
+    """A step: gradients away, forward with the loss, backward, update."""
+
+    optimizer: Any
+    loss: Callable[[], Any]
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        self.loss().backward()
+        self.optimizer.step()
+
+
 def _step(
     lib: Any,
     prepare: Prepare,
@@ -38,8 +51,8 @@ def _step(
     kind: str = "Adam",
     bf16: bool = False,
     **options: float,
-) -> Callable[[], None]:
-    """Forward, loss, backward and update of a classifier; forward and loss in bfloat16 where autocast has it."""
+) -> Training:
+    """The step of a classifier; forward and loss in bfloat16 where autocast has it."""
     optimizer = _optimizer(lib, model, kind, **{"lr": 1e-3, **options})
     criterion = lib.nn.CrossEntropyLoss()
 
@@ -51,14 +64,7 @@ def _step(
         with lib.autocast("cpu", dtype=lib.bfloat16):
             return forward(x, targets)
 
-    loss = prepare(mixed if bf16 else forward)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss(x, targets).backward()
-        optimizer.step()
-
-    return step
+    return Training(optimizer, partial(prepare(mixed if bf16 else forward), x, targets))
 
 
 def mlp(lib: Any, prepare: Prepare, batch: int = 64, width: int = 512, depth: int = 2) -> Step:

@@ -31,7 +31,8 @@ def accumulate(tensor: TensorBase, g: TensorBase, taken: set[int]) -> None:
     # an Add hands one gradient to both its inputs, but each leaf must be able to write to its own
     memory = id(owner(g.array))
     # and in row-major order, as PyTorch's is: p.grad.view(-1) is a view of it
-    tensor._grad = g.clone() if memory in taken or not _writable(g.array) else g.contiguous()
+    fits = memory not in taken and g.array.flags.c_contiguous and _writable(g.array)
+    tensor._grad = g if fits else g.clone()
     taken.add(memory)
 
 

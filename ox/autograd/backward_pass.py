@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ox.autograd.accumulate_grad import accumulate, accumulating, added, run_hooks_of_accumulation
-from ox.autograd.grad_ready import ReadyGradients
+from ox.autograd.accumulate_grad import accumulate, accumulating, added, owner, run_hooks_of_accumulation
+from ox.autograd.grad_ready import ReadyGradients, someone_waits
 from ox.core import operator, vjp
 from ox.core.constants import zeros
 from ox.core.mode import MODE, switch_mode
@@ -53,30 +53,46 @@ def backward(
     """
     tensors = as_list(tensors)
     cotangents = cotangents_of(len(tensors), grad_tensors)
-    arrivals = ReadyGradients(cotangents, create_graph)
-    with arrivals:
-        if inputs is None:
-            found = walk(
-                tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None, arrivals=arrivals
-            )
-            named = [(leaf.tensor(), g) for leaf, g in found.items()]
-        else:
-            chosen = as_list(inputs)
-            if not chosen:
-                raise ArgumentError("`inputs` of backward is empty", hint="inputs=None for all leaves")
-            edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
+    user_memory = {id(owner(g.array)) for g in cotangents if g is not None and is_tensor(g)}
+    if not someone_waits():
+        _fill(tensors, cotangents, retain_graph, create_graph, inputs, user_memory, None)
+    else:
+        with (arrivals := ReadyGradients(user_memory, create_graph)):
+            _fill(tensors, cotangents, retain_graph, create_graph, inputs, user_memory, arrivals)
+
+
+def _fill(
+    tensors: Sequence[TensorBase],
+    cotangents: Sequence[TensorBase | None],
+    retain_graph: bool | None,
+    create_graph: bool,
+    inputs: TensorBase | Sequence[TensorBase] | None,
+    taken: set[int],
+    arrivals: ReadyGradients | None,
+) -> None:
+    """The walk, and the accumulation of what it found, in memory that is not `taken`."""
+    if inputs is None:
+        found = walk(
+            tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=None, arrivals=arrivals
+        )
+        named = [(leaf.tensor(), g) for leaf, g in found.items()]
+    else:
+        chosen = as_list(inputs)
+        if not chosen:
+            raise ArgumentError("`inputs` of backward is empty", hint="inputs=None for all leaves")
+        edges = [_edge(x.node, x.port) for x in _tracked(chosen)]
+        if arrivals is not None:
             arrivals.on_start({x.node for x in chosen if isinstance(x.node, Leaf) and x.node.after})
-            found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
-            named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
-        taken = arrivals.user_memory
-        with switch_mode(grad=create_graph):
-            with accumulating:
-                for tensor, g in named:
-                    if tensor is not None:
-                        accumulate(tensor, g, taken)
+        found = walk(tensors, cotangents, retain_graph=retain_graph, create_graph=create_graph, into=edges)
+        named = [(x, found[edge]) for x, edge in zip(chosen, edges, strict=True) if edge in found]
+    with switch_mode(grad=create_graph):
+        with accumulating:
             for tensor, g in named:
-                if tensor is not None and isinstance(leaf := tensor.node, Leaf) and (leaf.after or leaf.hooks):
-                    run_hooks_of_accumulation(tensor, leaf, g)
+                if tensor is not None:
+                    accumulate(tensor, g, taken)
+        for tensor, g in named:
+            if tensor is not None and isinstance(leaf := tensor.node, Leaf) and (leaf.after or leaf.hooks):
+                run_hooks_of_accumulation(tensor, leaf, g)
 
 
 def as_list(tensors: Any) -> list[TensorBase]:

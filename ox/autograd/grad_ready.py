@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ox.autograd.accumulate_grad import accumulate, accumulating, owner, run_hooks_of_accumulation
 from ox.core.node import Leaf
-from ox.core.tensor import TensorBase, is_tensor
+from ox.core.tensor import TensorBase
 
 
 class BackwardObserver(Protocol):
@@ -36,13 +36,17 @@ def add_observer(follower: BackwardObserver) -> None:
     _observers[next(_numbers)] = follower
 
 
+def someone_waits() -> bool:
+    """Whether a backward may have to hand over gradients before it ends, or to notify an observer."""
+    return bool(leaves_with_hooks or _observers)
+
+
 class ReadyGradients:
     """The leaves of one backward whose gradients are accumulated before it ends."""
 
-    def __init__(self, cotangents: Iterable[TensorBase | None], create_graph: bool) -> None:
-        self.create_graph = create_graph
+    def __init__(self, user_memory: set[int], create_graph: bool) -> None:
+        self.user_memory, self.create_graph = user_memory, create_graph
         self.followers = list(_observers.values())
-        self.user_memory = {id(owner(g.array)) for g in cotangents if g is not None and is_tensor(g)}
 
     def __enter__(self) -> None:
         pass

@@ -13,7 +13,7 @@ import numpy as np
 from ox.call_site import is_ox, line_at
 from ox.core import operator
 from ox.core.lazy import missing
-from ox.core.mode import MODE
+from ox.core.mode import MODULES
 from ox.errors import DTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +36,7 @@ def not_tensor_error(name: str, error: AttributeError) -> DTypeError | None:
         )  # fmt: skip
     if not asked or not _accessed_by_ox(error) or isinstance(given, tensor) or kind.__module__.startswith("ox."):
         return None
-    modules = MODE.get().modules
+    modules = MODULES.get()
     if modules and type(modules[-1]).__module__.startswith("ox.nn."):
         name = type(modules[-1]).__name__
     hint = None if given is None else "ox.tensor(x)"

@@ -15,6 +15,7 @@ import numpy as np
 from ox.core import operator
 from ox.core.operator import OPS
 from ox.core.symbolic import Dim, Quotient, size_tensor
+from ox.core.symbolic import ints as ints
 from ox.core.tensor import TensorBase, TensorType
 from ox.devices import cuda
 from ox.dtypes import DType, float32, int64, is_floating, onnx_type
@@ -85,14 +86,6 @@ def size_like(n: int, like: TensorBase) -> Any:
 def axes_tensor(axes: Sequence[int]) -> Any:
     """int64 [n], for the operators that take axes as an input."""
     return operator.as_input(np.array(axes, np.int64))
-
-
-@lru_cache(maxsize=1024)
-def ints(*values: int) -> Any:
-    """int64 [n]: axes, a fixed shape. Shared, so read-only."""
-    made = operator.as_input(np.array(values, np.int64))
-    made.array.flags.writeable = False
-    return made
 
 
 def positions(n: int) -> Any:

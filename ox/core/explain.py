@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ox import errors
 from ox.call_site import is_ox, module_path, users_line
-from ox.core.mode import MODE
+from ox.core.mode import MODULES
 from ox.errors import ArgumentError, BoundsError, DeviceError, OxError, ShapeError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def describe(x: Any) -> str:
 
 def place() -> str | None:
     """``LeNet.fc1 (Linear), train.py:31   x = self.fc1(x)``, as much of it as there is."""
-    return ", ".join(part for part in (module_path(MODE.get().modules), users_line()) if part) or None
+    return ", ".join(part for part in (module_path(MODULES.get()), users_line()) if part) or None
 
 
 _ERRORS = OxError.__init__.__code__.co_filename

@@ -39,6 +39,7 @@ class Rule:
     variadic: bool
     arguments: tuple[tuple[int, Any], ...]  # kind and position or name, in the order of the function's parameters
     when: Callable[[dict[str, Any]], bool] | None = None  # which calls it serves, by their attributes
+    together: bool = False  # it serves the calls in which a gradient follows exactly these inputs
 
 
 def with_name(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -58,6 +59,7 @@ def make_rule(
     function: Callable[..., Any],
     names: tuple[str, ...],
     when: Callable[[dict[str, Any]], bool] | None = None,
+    together: bool = False,
 ) -> Rule:
     """Read a rule's parameters against the schema; a name that is no input is a mistake of the author.
 
@@ -87,17 +89,21 @@ def make_rule(
             cotangents += 1
     one_of_several = f"_{names[0]}" if len(names) == 1 and sum(not given.host for given in schema.inputs) > 1 else ""
     function = with_name(function, f"{schema.name}_backward{one_of_several}")
-    return Rule(function, positions, schema.inputs[positions[0]].variadic, tuple(arguments), when)
+    return Rule(function, positions, schema.inputs[positions[0]].variadic, tuple(arguments), when, together)
 
 
 class SavePlan:
     """For one operator and one set of tracked inputs: the rules that backward runs, and the values to save for them."""
 
-    __slots__ = ("entries", "missing", "one_input_per_rule", "steps", "tracked")
+    __slots__ = ("entries", "missing", "one_for_all", "one_input_per_rule", "steps", "tracked")
 
     def __init__(self, schema: Schema, rules: list[Rule], tracked: tuple[int, ...]) -> None:
         self.tracked = tracked
-        serving = [r for r in rules if any(p in r.positions or (r.variadic and p >= r.positions[0]) for p in tracked)]
+        serving = [rule for rule in rules if rule.together and rule.positions == tracked] or [
+            r
+            for r in rules
+            if not r.together and any(p in r.positions or (r.variadic and p >= r.positions[0]) for p in tracked)
+        ]
         serving.sort(key=lambda rule: rule.positions)
         covered = {p for rule in serving for p in rule.positions}
         if any(rule.variadic for rule in serving):
@@ -113,6 +119,7 @@ class SavePlan:
         self.steps = [
             (rule, tuple((kind, place.get((kind, key), key), key) for kind, key in rule.arguments)) for rule in serving
         ]
+        self.one_for_all = len(serving) == 1 and serving[0].positions == tracked and not serving[0].variadic
         self.one_input_per_rule = all(len(rule.positions) == 1 and not rule.variadic for rule in serving)
 
     def save(self, inputs: tuple[Any, ...], outputs: tuple[TensorBase, ...]) -> list[Any]:
@@ -185,6 +192,8 @@ def gradients(node: Node, cotangents: list[TensorBase | None], differentiable: b
         found.append(rule.function(*given))
     if keep.one_input_per_rule:
         return found
+    if keep.one_for_all:
+        return list(found[0])
     by_position: dict[int, TensorBase | None] = {}
     for (rule, _), grads in zip(keep.steps, found, strict=True):
         if rule.variadic:

@@ -66,13 +66,14 @@ class Mode:
     inference: bool = False
     recording: Recorder | None = None
     executor: Callable[..., Any] | None = None  # forced for every operator; None picks by device, dtype and size
-    modules: tuple[Any, ...] = ()  # the nn.Modules whose forward is running, outermost first
     observer: NodeObserver | None = None
     autocast: Any = None  # an ox.amp.autocasting.Active, which gives a call its inputs in other types
     watch: Watch | None = None  # runs each call's executor and looks at it, without any effect on what runs
 
 
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
+# The nn.Modules whose forward is running, outermost first. Not in Mode, of which each call would make another one.
+MODULES: ContextVar[tuple[Any, ...]] = ContextVar("ox_modules", default=())
 
 
 def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:
@@ -83,7 +84,6 @@ def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:
         get("inference", mode.inference),
         get("recording", mode.recording),
         get("executor", mode.executor),
-        get("modules", mode.modules),
         get("observer", mode.observer),
         get("autocast", mode.autocast),
         get("watch", mode.watch),

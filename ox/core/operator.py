@@ -106,16 +106,17 @@ class Operator:
         return self.name
 
     def gradient(
-        self, *names: str, when: Callable[[dict[str, Any]], bool] | None = None
+        self, *names: str, when: Callable[[dict[str, Any]], bool] | None = None, together: bool = False
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Declare the gradient rule of the named inputs; see `ox.core.gradient` for what its parameters mean.
 
         With `when` the rule is used only for calls whose attributes (defaults filled in) it accepts, so that a rule
-        that needs fewer tensors saves fewer tensors for backward.
+        that needs fewer tensors saves fewer tensors for backward. With `together` it is used, in place of the rules
+        of single inputs, for calls in which a gradient follows all the named inputs and no other.
         """
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-            rule = make_rule(self.schema, function, names, when)
+            rule = make_rule(self.schema, function, names, when, together)
             self.rules.append(rule)
             self._outputs_for_backward = max(
                 [self._outputs_for_backward, *(i + 1 for kind, i in rule.arguments if kind == OUTPUT)]

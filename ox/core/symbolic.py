@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import mul
 from typing import Any
 
@@ -174,11 +174,19 @@ def _combine(
     return Dim(made, lambda: op(a.tensor, size_tensor([b if isinstance(b, Dim) else int(b)])), natural)
 
 
+@lru_cache(maxsize=1024)
+def ints(*values: int) -> Any:
+    """int64 [n]: axes, a fixed shape. Shared, so read-only."""
+    made = operator.as_input(np.array(values, np.int64))
+    made.array.flags.writeable = False
+    return made
+
+
 def size_tensor(sizes: Iterable[int]) -> Any:
     """int64 [n] from ints and Dims: a constant where all are plain, else the operators that compute it."""
-    sizes = list(sizes)
-    if not any(isinstance(size, Dim) for size in sizes):
-        return operator.as_input(np.array(sizes, np.int64))
+    sizes = tuple(sizes)
+    if Dim not in map(type, sizes):
+        return ints(*sizes)
     parts = [s.tensor if isinstance(s, Dim) else operator.as_input(np.array([s], np.int64)) for s in sizes]
     return parts[0] if len(parts) == 1 else OPS["Concat"](*parts, axis=0)
 

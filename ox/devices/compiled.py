@@ -15,7 +15,7 @@ from ox.devices.compiled_attention import attention, attention_gradient
 from ox.devices.compiled_conv import conv, conv_transpose, conv_weights, max_pool, max_pool_gradient
 from ox.devices.compiled_copy import dense, triangle, where
 from ox.devices.compiled_dropout import dropout
-from ox.devices.compiled_matmul import gemm, matmul
+from ox.devices.compiled_matmul import gemm, linear, linear_gradient, matmul
 from ox.devices.compiled_norm import (
     batch_norm_gradient,
     group_norm,
@@ -33,6 +33,7 @@ from ox.devices.compiled_rows import (
     cross_entropy_gradient,
     gather,
     index_add,
+    mean_cross_entropy,
     of_rows,
     soft_cross_entropy,
     soft_cross_entropy_gradient,
@@ -179,14 +180,15 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "Gelu": (256, gelu),
     "ox.GeluGradient": (256, gelu_gradient),
     "ox.SwishGradient": (512, with_alpha_1(gradient("ox_silu_backward"))),
-    "ox.ReluGradient": (8_000, gradient("ox_relu_backward")),
+    "ox.ReluGradient": (0, gradient("ox_relu_backward")),
     "ox.TanhGradient": (2_000, gradient("ox_tanh_backward")),
     "ox.SigmoidGradient": (2_000, gradient("ox_sigmoid_backward")),
     "Softmax": (256, of_rows("ox_softmax")),
     "ox.SoftmaxGradient": (256, of_rows("ox_softmax_backward")),
     "LogSoftmax": (256, of_rows("ox_log_softmax")),
     "ox.LogSoftmaxGradient": (256, of_rows("ox_log_softmax_backward")),
-    "ox.CrossEntropy": (64, cross_entropy),
+    "ox.CrossEntropy": (0, cross_entropy),
+    "ox.MeanCrossEntropy": (0, mean_cross_entropy),
     "ox.CrossEntropyGradient": (0, cross_entropy_gradient),
     "ox.WeightedCrossEntropy": (64, weighted_cross_entropy),
     "ox.WeightedCrossEntropyGradient": (0, weighted_cross_entropy_gradient),
@@ -200,7 +202,7 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.GroupNormalizationGradient": (256, group_norm_gradient),
     "InstanceNormalization": (256, instance_norm),
     "ox.BatchNormalizationGradient": (1_000, batch_norm_gradient),
-    "Relu": (8_000, unary("ox_relu_forward")),
+    "Relu": (2_000, unary("ox_relu_forward")),
     "Add": (8_000, binary("ox_add")),
     "Sub": (8_000, binary("ox_sub")),
     "Mul": (8_000, binary("ox_mul")),
@@ -216,6 +218,8 @@ KERNELS: dict[str, tuple[int, Run]] = {
     "ox.IndexAdd": (64, index_add),
     "MatMul": (64, matmul),
     "Gemm": (64, gemm),
+    "ox.Linear": (0, linear),
+    "ox.LinearGradient": (0, linear_gradient),
     "ox.BlockwiseAttention": (0, attention),
     "ox.BlockwiseAttentionGradient": (0, attention_gradient),
     "MaxPool": (0, max_pool),

@@ -79,6 +79,47 @@ def product(library: Library, a: Any, b: Any, bias: Any) -> Any:
     return y
 
 
+def linear(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """Linear, with a bias for each column or none."""
+    x, w, *rest = arrays
+    bias = rest[0] if rest else None
+    if x.ndim < 2 or not x.size or w.ndim != 2 or not w.size or x.shape[-1] != w.shape[1]:
+        return None
+    if bias is not None and not (bias.shape == w.shape[:1] and bias.flags.c_contiguous):
+        return None
+    y = _any_product(library, x if x.ndim == 2 else x.reshape(-1, w.shape[1]), w.T, bias)
+    return y if y is None or x.ndim == 2 else y.reshape(*x.shape[:-1], w.shape[0])
+
+
+def linear_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """LinearGradient."""
+    g, x, w = arrays
+    if x.ndim < 2 or not x.size or not w.size or (*x.shape[:-1], w.shape[0]) != g.shape or x.shape[-1] != w.shape[1]:
+        return None
+    rows, inputs = (g, x) if x.ndim == 2 else (g.reshape(-1, w.shape[0]), x.reshape(-1, w.shape[1]))
+    to_input, to_weight = _any_product(library, rows, w, None), _any_product(library, rows.T, inputs, None)
+    if to_input is None or to_weight is None:
+        return None
+    to_input = to_input if x.ndim == 2 else to_input.reshape(x.shape)
+    return (to_input, to_weight, column_sums(rows)) if attributes.get("bias", 1) else (to_input, to_weight)
+
+
+def _any_product(library: Library, a: Any, b: Any, bias: Any) -> Any:
+    """`product`, or NumPy's where that stays on one thread."""
+    if not _is_for_numpy(a, a.shape[0], a.shape[1], b.shape[1]):
+        return product(library, a, b, bias)
+    y = np.matmul(a, b)
+    return y if bias is None else np.add(y, bias, y)
+
+
+def column_sums(rows: Any) -> Any:
+    """The sums of a matrix's columns; of many rows in stages, as rounding grows with the length of a sum."""
+    count = len(rows)
+    if count >= 256 and not count % 16 and rows.flags.c_contiguous:
+        rows = np.add.reduce(rows.reshape(count // 16, 16, -1), 1)
+    return np.add.reduce(rows, 0)
+
+
 def gemm(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """Gemm with alpha 1 and no bias, or one for each column."""
     a, b, *rest = arrays

@@ -37,24 +37,40 @@ def cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any
     target = np.ascontiguousarray(target, np.int64)
     losses, logs = np.empty(rows, np.float32), np.empty(rows, np.float32)
     library.ox_cross_entropy(
-        rows, address(scores), address(target), address(losses), address(logs), attributes["ignore_index"], classes
-    )
-    return losses if attributes.get("outputs") == 1 else (losses, logs)
+        rows, address(scores), address(target), address(losses), address(logs), attributes.get("ignore_index", -100),
+        classes,
+    )  # fmt: skip
+    return losses, logs
+
+
+def mean_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
+    """MeanCrossEntropy."""
+    found = cross_entropy(library, arrays, attributes)
+    if found is None:
+        return None
+    losses, logs = found
+    count = np.float32(losses.size - np.count_nonzero(arrays[1] == attributes.get("ignore_index", -100)))
+    loss = np.add.reduce(losses) / count if count else np.float32(np.nan)
+    return np.asarray(loss), logs, np.asarray(count)
 
 
 def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """CrossEntropyGradient."""
     g, scores, target, logs = arrays
     rows, classes = scores.shape
-    if not scores.size or any(a.shape != (rows,) for a in (g, target, logs)):
+    if not scores.size or target.shape != (rows,) or logs.shape != (rows,):
         return None
+    if g.shape != (rows,):
+        if g.ndim:
+            return None
+        g = np.full(rows, g, np.float32)
     if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
         return None
     g, target = np.ascontiguousarray(g), np.ascontiguousarray(target, np.int64)
     result = np.empty_like(scores)
     library.ox_cross_entropy_backward(
         rows, address(g), address(scores), address(target), address(logs), address(result),
-        attributes["ignore_index"], classes,
+        attributes.get("ignore_index", -100), classes,
     )  # fmt: skip
     return result
 

@@ -29,6 +29,7 @@ from ox.ops.linalg import factorization as factorization
 from ox.ops.linalg import solve as solve
 from ox.ops.linalg.det import *
 from ox.ops.linalg.einsum import *
+from ox.ops.linalg.linear import *
 from ox.ops.linalg.matmul import *
 from ox.ops.nn.attention import *
 from ox.ops.nn.binary_cross_entropy import *

@@ -17,7 +17,7 @@ from typing import Any
 from ox import devices
 from ox.autograd.saved_tensor_hooks import SavedTensorObserver
 from ox.call_site import module_path, users_line
-from ox.core.mode import MODE, Watch
+from ox.core.mode import MODULES, Watch
 from ox.devices import cuda_state
 from ox.profiler.event import BACKWARD, FLIGHT, FLIGHT_LANE, OPERATOR, RANGE, Event
 from ox.profiler.flops import flops
@@ -85,7 +85,7 @@ class Collector:
             if lines:
                 event.line = users_line()
             if modules:
-                event.module = self.stack[-1].module if event.backward and self.stack else self.path(MODE.get().modules)
+                event.module = self.stack[-1].module if event.backward and self.stack else self.path(MODULES.get())
             return result
 
         return watched
@@ -120,7 +120,7 @@ class NodeCollector(SavedTensorObserver):
     def on_node(self, node: Any) -> None:
         super().on_node(node)
         if "modules" in self.collector.options:
-            self.collector.paths[node.sequence] = self.collector.path(MODE.get().modules)
+            self.collector.paths[node.sequence] = self.collector.path(MODULES.get())
 
     def gradients(self, node: Any, cotangents: list[Any], differentiable: bool) -> list[Any]:
         collector: Collector = self.collector
@@ -140,7 +140,7 @@ def _range(name: str) -> Iterator[None]:
         return
     event = collector.open(name, RANGE)
     if "modules" in collector.options:
-        event.module = collector.path(MODE.get().modules)
+        event.module = collector.path(MODULES.get())
     try:
         yield
     finally:

@@ -27,6 +27,10 @@ def _gemm(arrays: list[Any], made: tuple[Any, ...]) -> int:
     return 2 * isqrt(arrays[0].size * arrays[1].size * made[0].size)
 
 
+def _linear_gradient(arrays: list[Any], made: tuple[Any, ...]) -> int:
+    return 2 * int(2 * arrays[0].size * arrays[2].shape[1])
+
+
 def _conv(arrays: list[Any], made: tuple[Any, ...]) -> int:
     return _windows(arrays[1], made[0])
 
@@ -97,6 +101,8 @@ def _at(arrays: list[Any], i: int) -> Any:
 COUNTS: dict[str, Count] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
+    "ox.Linear": _matmul,
+    "ox.LinearGradient": _linear_gradient,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "ox.ConvWeights": _conv_weights,

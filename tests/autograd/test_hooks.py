@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 import ox
@@ -228,3 +230,35 @@ def test_backward_into_some_and_several_at_once() -> None:
     assert [r.tolist() for r in rows] == [[[3, 0], [0, 3]], [[1, 0], [0, 1]]]
     other = ox.ones(1, requires_grad=True)
     assert ox.autograd.grad(h.sum(), [x, other], materialize_grads=True)[1].tolist() == [0]
+
+
+def test_gradients_are_handed_over_only_where_someone_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ox.autograd import backward_pass, grad_ready
+
+    monkeypatch.setattr(grad_ready, "leaves_with_hooks", weakref.WeakSet())
+    monkeypatch.setattr(grad_ready, "_observers", weakref.WeakValueDictionary())
+    made = []
+    kind = grad_ready.ReadyGradients
+    monkeypatch.setattr(backward_pass, "ReadyGradients", lambda *args: made.append(args) or kind(*args))
+    x = ox.ones(1, requires_grad=True)
+    (x * 2).backward()
+    assert not made
+
+    class Observer:
+        def on_start(self, leaves: object, create_graph: bool) -> None:
+            pass
+
+        def on_end(self, failed: bool) -> None:
+            pass
+
+    observer = Observer()
+    grad_ready.add_observer(observer)
+    (x * 2).backward()
+    assert len(made) == 1
+    del observer
+    (x * 2).backward()
+    assert len(made) == 1
+    grad_ready.leaves_with_hooks.add(x.node)
+    (x * 2).backward()
+    assert len(made) == 2
+    assert x.grad.item() == 8

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 # tests/parity also has a module `sides`: neither may be found by the other's name.
 others = sys.modules.pop("sides", None)
 sys.path.insert(0, str(FOLDER))
+import bench_call_parts  # noqa: E402, F401
 import bench_first_step  # noqa: E402, F401
 import performance_page  # noqa: E402, F401
 

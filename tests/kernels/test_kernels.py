@@ -159,13 +159,29 @@ def norm_gradient() -> list[Call]:
     return calls
 
 
-def cross_entropy(gradient: bool) -> list[Call]:
+def cross_entropy(gradient: bool, outputs: int = 2, shared: bool = False) -> list[Call]:
+    """With `shared`, gradients of one cotangent for all rows."""
     calls: list[Call] = []
     for shape, ignored in (((2, 257), -100), ((1, 1000), 3), ((301, 3), 1)):
         scores, target = 5 * f(*shape), R.integers(0, shape[1], shape[0])
         logs = np.log(np.exp(scores).sum(axis=1))
-        arrays = [f(shape[0]), scores, target, logs] if gradient else [scores, target]
-        calls.append((arrays, {"ignore_index": ignored} | ({} if gradient else {"outputs": 2})))
+        options = {"ignore_index": ignored}
+        if gradient:
+            calls.append(([f() if shared else f(shape[0]), scores, target, logs], options))
+        else:
+            calls.append(([scores, target], {**options, "outputs": outputs}))
+    return calls
+
+
+def linear(gradient: bool) -> list[Call]:
+    calls: list[Call] = []
+    for lead, inside, outside in (((90,), 80, 70), ((1,), 600, 500), ((2, 256), 33, 40), ((2, 3, 5), 7, 4)):
+        x, w = f(*lead, inside), f(outside, inside)
+        for bias in (0, 1):
+            if gradient:
+                calls.append(([f(*lead, outside), x, w], {"bias": bias, "outputs": 2 + bias}))
+            else:
+                calls.append(([x, w, *[f(outside)] * bias], {}))
     return calls
 
 
@@ -254,7 +270,8 @@ CASES: dict[str, Callable[[], list[Call]]] = {
     "ox.SoftmaxGradient": lambda: rows(2),
     "ox.LogSoftmaxGradient": lambda: rows(2),
     "ox.CrossEntropy": lambda: cross_entropy(gradient=False),
-    "ox.CrossEntropyGradient": lambda: cross_entropy(gradient=True),
+    "ox.MeanCrossEntropy": lambda: cross_entropy(gradient=False, outputs=3),
+    "ox.CrossEntropyGradient": lambda: cross_entropy(gradient=True) + cross_entropy(gradient=True, shared=True),
     "ox.WeightedCrossEntropy": lambda: class_targets(gradient=False),
     "ox.WeightedCrossEntropyGradient": lambda: class_targets(gradient=True),
     "ox.SoftCrossEntropy": lambda: soft_targets(gradient=False),
@@ -321,6 +338,8 @@ CASES: dict[str, Callable[[], list[Call]]] = {
         ([f(64, 300), f(300, 100)], {}),
         ([f(1, 600), f(500, 600), f(500)], {"transB": 1}),
     ],
+    "ox.Linear": lambda: linear(gradient=False),
+    "ox.LinearGradient": lambda: linear(gradient=True),
     "Conv": conv,
     "ConvTranspose": lambda: conv(transposed=True),
     "ox.ConvWeights": conv_weights,

@@ -62,8 +62,19 @@ FUNCTIONS: dict[str, Callable[[], list[Sample]]] = {
     ],
     "ox.IndexAdd": lambda: [call(single(*shape), ints(3, 0, 3), size=4) for shape in ((3, 2), (3, 2, 2))],
     "ox.CrossEntropy": lambda: [call(single(4, 3), ints(2, 0, 1, 1), ignore_index=i, outputs=2) for i in (-100, 1)],
+    "ox.MeanCrossEntropy": lambda: [call(single(4, 3), ints(2, 0, 1, 1), ignore_index=i, outputs=3) for i in (-100, 1)],
     "ox.CrossEntropyGradient": lambda: [
-        call(single(4), single(4, 3), ints(2, 0, 1, 1), single(4), ignore_index=i) for i in (-100, 1)
+        call(single(*g), single(4, 3), ints(2, 0, 1, 1), single(4), ignore_index=i)
+        for g in ((4,), ())
+        for i in (-100, 1)
+    ],
+    "ox.Linear": lambda: [
+        call(single(*lead, 3), single(4, 3), *bias) for lead in ((2,), (2, 5), (2, 1, 3)) for bias in ((single(4),), ())
+    ],
+    "ox.LinearGradient": lambda: [
+        call(single(*lead, 4), single(*lead, 3), single(4, 3), outputs=2 + bias, bias=bias)
+        for lead in ((2,), (2, 5), (2, 1, 3))
+        for bias in (0, 1)
     ],
     "ox.GroupNormalizationGradient": lambda: [
         call(single(*shape), single(*shape), single(*shape[1:3]), epsilon=e, outputs=3)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ox.call_site import module_path, users_line
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, MODULES, switch_mode
 from ox.core.operator import OPS, Operator
 from ox.core.symbolic import Dim
 from ox.errors import RecordError
@@ -203,7 +203,7 @@ class Recording:
                 made,
                 {**op.schema.attributes, **attributes},
                 where=users_line(),
-                module=module_path(MODE.get().modules),
+                module=module_path(MODULES.get()),
             )
         )
 

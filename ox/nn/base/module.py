@@ -7,7 +7,7 @@ from typing import Any
 
 from ox.core.argument_errors import add_missing_name_note, not_tensor_error
 from ox.core.explain import place
-from ox.core.mode import MODE, Mode
+from ox.core.mode import MODULES
 from ox.errors import ArgumentError, OxError
 from ox.nn.base.conversion import Moving
 from ox.nn.base.factory_kwargs import with_factory_kwargs
@@ -48,19 +48,7 @@ class Module(Moving, Stateful):
         raise ArgumentError(f"{type(self).__name__} has no forward", hint="def forward(self, x): ...")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        mode = MODE.get()
-        token = MODE.set(
-            Mode(
-                mode.grad,
-                mode.inference,
-                mode.recording,
-                mode.executor,
-                (*mode.modules, self),
-                mode.observer,
-                mode.autocast,
-                mode.watch,
-            )
-        )
+        token = MODULES.set((*MODULES.get(), self))
         try:
             if self._hooks is None and not GLOBAL_HOOKS.count:
                 return self.forward(*args, **kwargs)
@@ -74,7 +62,7 @@ class Module(Moving, Stateful):
                 raise
             raise better from None
         finally:
-            MODE.reset(token)
+            MODULES.reset(token)
 
     _call_impl = __call__  # what PyTorch's __call__ calls, for those who put something around it
 

@@ -18,7 +18,7 @@ from ox.nn.functional.arguments import one_of
 from ox.nn.functional.compiled_call import runs_compiled
 from ox.nn.functional.projections import linear
 from ox.nn.functional.reduction import REDUCTIONS, legacy, reduced, same_shape
-from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy, SoftCrossEntropy, WeightedCrossEntropy
+from ox.ops.nn.cross_entropy import CLASSES, CrossEntropy, MeanCrossEntropy, SoftCrossEntropy, WeightedCrossEntropy
 from ox.tensors.tensor import Tensor
 
 __all__ = ["cross_entropy", "linear_cross_entropy", "nll_loss"]
@@ -92,6 +92,9 @@ def _of_rows(
     input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, smoothing: float
 ) -> Tensor:
     one_of(reduction, "reduction", REDUCTIONS)
+    if weight is None and not smoothing and reduction == "mean":
+        mean: Tensor = MeanCrossEntropy(input, target, outputs=1, ignore_index=ignore_index)
+        return mean
     factor: Any = None
     if reduction == "mean":
         valid = _valid(target, ignore_index)
@@ -144,7 +147,7 @@ def _check_classes(name: str, input: Tensor, target: Tensor, ignore_index: int, 
             else "target.argmax(1), or float probabilities",
         )
     if MODE.get().recording is None and t.size and isinstance(t, np.ndarray):
-        low, high, classes = t.min(), t.max(), x.shape[axis]
+        low, high, classes = np.minimum.reduce(t, None), np.maximum.reduce(t, None), x.shape[axis]
         if low < 0 or high >= classes:
             wrong = t[((t < 0) | (t >= classes)) & (t != ignore_index)]
             if wrong.size:

@@ -6,9 +6,13 @@ from ox import ops
 from ox.amp.policy import by_policy
 from ox.core.argument_errors import not_tensor_error
 from ox.core.constants import ints
+from ox.core.mode import MODE
+from ox.dtypes import float32
 from ox.errors import ShapeError
 from ox.functions import matmul
 from ox.nn.functional.arguments import shaped
+from ox.nn.functional.compiled_call import runs_compiled
+from ox.ops.linalg.linear import Linear
 from ox.tensors.tensor import Tensor
 
 __all__ = ["bilinear", "linear"]
@@ -31,11 +35,21 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if x.dtype.kind in "iu":
         product = matmul(input, ops.Transpose(weight))
         return product if bias is None else ops.Add(product, bias)
+    if x.ndim > 1 and _in_one_call(input, weight, bias):
+        made: Tensor = Linear(input, weight, bias)
+        return made
     if x.ndim == 2:
         return ops.Gemm(input, weight, bias, transB=1)
     out, features = weight.static_shape
     rows = ops.Reshape(input, ints(-1, features)) if input.array.size else shaped(input, [0, features])
     return shaped(ops.Gemm(rows, weight, bias, transB=1), [*input.shape[:-1], out])
+
+
+def _in_one_call(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether the compiled kernels take the layer as a whole, without operators for the shapes of its rows."""
+    if MODE.get().autocast is not None or not runs_compiled(input) or weight.array.dtype != float32:
+        return False
+    return bias is None or (bias.array.dtype == float32 and bias.array.shape == weight.array.shape[:1])
 
 
 @by_policy

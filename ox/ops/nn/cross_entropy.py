@@ -5,13 +5,13 @@ from typing import Any
 from ox.core.constants import axes_tensor, constant, number, positions
 from ox.core.function import function
 from ox.core.operator import OPS
-from ox.core.tensor import TensorBase
+from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import T, Tind
 from ox.dtypes import FLOATS, int32, int64, onnx_type
 from ox.ops.elementwise.arithmetic import Add, Div, Exp, Mul, Sub
 from ox.ops.elementwise.comparison import Equal, Not, Where
 
-__all__ = ["CrossEntropy", "SoftCrossEntropy", "WeightedCrossEntropy"]
+__all__ = ["CrossEntropy", "MeanCrossEntropy", "SoftCrossEntropy", "WeightedCrossEntropy"]
 
 CLASSES = (int32, int64)
 
@@ -23,23 +23,40 @@ def CrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[
 
     `torch.nn.functional.cross_entropy` with reduction="none".
     """
-    counts = Not(Equal(target, number(ignore_index, target.dtype)))
+    counts = _counts(target, ignore_index)
     classes = OPS["Unsqueeze"](Where(counts, target, number(0, target.dtype)), axes_tensor([1]))
     logs = OPS["ReduceLogSumExp"](scores, axes_tensor([1]), keepdims=0)
     picked = OPS["Squeeze"](OPS["GatherElements"](scores, classes, axis=1), axes_tensor([1]))
     return Where(counts, Sub(logs, picked), constant(0, scores)), logs
 
 
+def _counts(target: TensorType, ignore_index: int) -> TensorType:
+    return Not(Equal(target, number(ignore_index, target.dtype)))
+
+
+@function("loss logs count", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
+def MeanCrossEntropy(scores: T, target: Tind, *, ignore_index: int = -100) -> tuple[T, T, T]:
+    """The mean of CrossEntropy over the targets that are not ignored (NaN if all are), the logarithms, and how many
+    targets these are. `torch.nn.functional.cross_entropy`."""
+    losses, logs = CrossEntropy.body(scores, target, ignore_index=ignore_index)
+    counted = OPS["Cast"](_counts(target, ignore_index), to=onnx_type(scores.dtype))
+    count = OPS["ReduceSum"](counted, keepdims=0)
+    return Div(OPS["ReduceSum"](losses, keepdims=0), count), logs, count
+
+
 @function("dX", fused=True, T=FLOATS, Tind=CLASSES, amp="widest")
 def CrossEntropyGradient(g: T, scores: T, target: Tind, logs: T, *, ignore_index: int = -100) -> T:
-    """The gradient of the scores from a cotangent g [N] of the losses: the softmax, less 1 at the target."""
+    """The gradient of the scores from a cotangent g [N] of the losses, or [] for each of them: the softmax,
+    less 1 at the target."""
     along = axes_tensor([1])
-    counts = Not(Equal(target, number(ignore_index, target.dtype)))
+    counts = _counts(target, ignore_index)
     classes = OPS["Unsqueeze"](OPS["Cast"](target, to=onnx_type(int64)), along)
     chosen = Equal(classes, positions(scores.shape[1]))
     softmax = Exp(Sub(scores, OPS["Unsqueeze"](logs, along)))
     slope = Where(chosen, Sub(softmax, constant(1, scores)), softmax)
-    return Where(OPS["Unsqueeze"](counts, along), Mul(slope, OPS["Unsqueeze"](g, along)), constant(0, scores))
+    return Where(
+        OPS["Unsqueeze"](counts, along), Mul(slope, OPS["Reshape"](g, axes_tensor([-1, 1]))), constant(0, scores)
+    )
 
 
 @CrossEntropy.gradient("scores")
@@ -57,7 +74,7 @@ def _(
 
 def _counted(target: TensorBase, ignore_index: int) -> tuple[TensorBase, TensorBase]:
     """Which targets count; the classes, 0 where they do not."""
-    counts = Not(Equal(target, number(ignore_index, target.dtype)))
+    counts = _counts(target, ignore_index)
     return counts, Where(counts, target, number(0, target.dtype))
 
 
@@ -72,6 +89,23 @@ def _classes(x: TensorBase) -> TensorBase:
         OPS["Squeeze"](OPS["Shape"](x, start=1, end=2), axes_tensor([0])), to=onnx_type(x.array.dtype)
     )
     return made
+
+
+@MeanCrossEntropy.gradient("scores")
+def _(
+    g: TensorBase | None,
+    g_logs: TensorBase | None,
+    g_count: TensorBase | None,
+    scores: TensorBase,
+    target: TensorBase,
+    logs: TensorBase,
+    count: TensorBase,
+    ignore_index: int,
+) -> TensorBase | None:
+    back: Any = None
+    if g is not None:
+        back = CrossEntropyGradient(Div(g, count), scores, target, logs, ignore_index=ignore_index)
+    return _with_logs(back, g_logs, scores, logs)
 
 
 @function("loss logs spread", fused=True, T=FLOATS, Tind=CLASSES, amp="float32")
