@@ -123,9 +123,9 @@ NAMED: dict[str, dict[str, frozenset[str]]] = {
             ox.ReluGradient ox.TanhGradient ox.SigmoidGradient ox.GeluGradient ox.SoftmaxGradient ox.LogSoftmaxGradient
             ox.HardSwishGradient ox.MishGradient ox.SwishGradient ox.Silu ox.BelowZero ox.BinaryCrossEntropy
             ox.BatchNormalizationGradient ox.LayerNormalizationGradient ox.GroupNormalizationGradient
-            ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.MeanCrossEntropy ox.WeightedCrossEntropy
+            ox.RMSNormalizationGradient ox.CrossEntropy ox.CrossEntropyGradient ox.WeightedCrossEntropy
             ox.WeightedCrossEntropyGradient ox.SoftCrossEntropy ox.SoftCrossEntropyGradient ox.PhiloxDropout
-            ox.CumulativeArgMax ox.LogCumSumExp
+            ox.MeanCrossEntropy ox.CumulativeArgMax ox.LogCumSumExp
             """
         ),
         "none: it moves, places or sorts": names(
