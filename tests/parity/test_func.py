@@ -13,6 +13,8 @@ import ox.autograd.functional
 import ox.func
 
 torch = pytest.importorskip("torch", reason="PyTorch is the other side of these comparisons")
+# of PyTorch's own decompositions, where its jvp loads them
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
 _random = np.random.default_rng(3)
 X, W, V = _random.normal(size=(5, 3)), _random.normal(size=(3, 4)), _random.normal(size=(3,))
