@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import mul
 from typing import Any
 
@@ -174,11 +174,18 @@ def _combine(
     return Dim(made, lambda: op(a.tensor, size_tensor([b if isinstance(b, Dim) else int(b)])), natural)
 
 
-@lru_cache(maxsize=1024)
+FIXED: dict[tuple[int, ...], Any] = {}  # tensors of axes and fixed shapes, which calls share
+MOST_FIXED = 1024
+
+
 def ints(*values: int) -> Any:
     """int64 [n]: axes, a fixed shape. Shared, so read-only."""
-    made = operator.as_input(np.array(values, np.int64))
-    made.array.flags.writeable = False
+    made = FIXED.get(values)
+    if made is None:
+        if len(FIXED) >= MOST_FIXED:
+            FIXED.clear()
+        made = FIXED[values] = operator.as_input(np.array(values, np.int64))
+        made.array.flags.writeable = False
     return made
 
 

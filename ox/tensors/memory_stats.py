@@ -13,6 +13,7 @@ import numpy as np
 
 from ox.core.device import device as Device
 from ox.core.mode import MODE, Mode
+from ox.core.symbolic import FIXED
 from ox.devices import cuda
 from ox.tensors.tensor import Tensor
 
@@ -34,10 +35,11 @@ def live() -> dict[int, int]:
 
 
 def tensors() -> list[Tensor]:
-    """Every tensor on the CPU that is alive."""
+    """Every tensor on the CPU that is alive, but for the axes and shapes that operators share."""
+    shared = {id(x) for x in FIXED.values()}
     # (type(x) and not isinstance, which would wake proxies of other libraries up)
     every = [x for x in gc.get_objects() if issubclass(type(x), Tensor)]
-    return [x for x in every if isinstance(vars(x).get("array"), np.ndarray)]
+    return [x for x in every if id(x) not in shared and isinstance(vars(x).get("array"), np.ndarray)]
 
 
 def memory_stats(device: Any = "cpu") -> dict[str, int]:

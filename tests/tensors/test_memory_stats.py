@@ -10,6 +10,7 @@ import pytest
 
 import ox
 from ox import nn
+from ox.core import symbolic
 
 
 @pytest.fixture(autouse=True)
@@ -22,18 +23,23 @@ def no_collection() -> Iterator[None]:
 
 
 def test_what_is_alive() -> None:
-    def alive() -> list[ox.Tensor]:
-        x = ox.tensor(np.zeros(100_000, np.float32))
-        return [x, x.reshape(100, 1000), x[:10], x.detach()]
-
-    alive()  # from here on the shape's tensor is in the cache of fixed shapes
     gc.collect()
     before = ox.memory_stats()["allocated_bytes.all.current"]
-    tensors = alive()
+    x = ox.tensor(np.zeros(100_000, np.float32))
+    views = [x.reshape(100, 1000), x[:10], x.detach()]
     assert ox.memory_stats()["allocated_bytes.all.current"] - before == 400_000
-    del tensors
+    del x, views
     gc.collect()
     assert ox.memory_stats()["allocated_bytes.all.current"] == before
+
+
+def test_shapes_that_calls_share_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ox.zeros(6)
+    for most in (symbolic.MOST_FIXED, 0):  # also where they go, as there are too many
+        monkeypatch.setattr(symbolic, "MOST_FIXED", most)
+        with ox.track_memory() as memory:
+            x.reshape(2, 3), x.reshape(3, 2), x.reshape(1, 6)
+            assert memory.current == memory.before and memory.made == 0
 
 
 def test_the_peak_of_a_block() -> None:
