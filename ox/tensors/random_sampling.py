@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ox.tensors.tensor import Tensor
 
 HALF_STEP = 2.0**-25  # brings the 24 bits of `uniform` from [0, 1) into (0, 1)
+MOST_CATEGORIES = 2**24  # more could not all be drawn with 24 random bits; PyTorch refuses the same
 
 
 def beside(drawn: Any, x: Any) -> Any:
@@ -82,7 +83,7 @@ def multinomial(
     """int64 places drawn from each row of weights, with or without putting back. `torch.multinomial`.
 
     Raises:
-        ArgumentError: negative, infinite or no weights, or fewer to draw from than are drawn.
+        ArgumentError: negative, infinite or no weights, fewer to draw from than are drawn, or more than 2**24.
     """
     if input.array.ndim not in (1, 2):
         raise ShapeError("multinomial takes weights in rows", got=str(list(input.static_shape)))
@@ -92,6 +93,12 @@ def multinomial(
         raise ArgumentError(
             f"multinomial cannot draw {num_samples} of {input.static_shape[-1]}",
             expected="1 or more, without putting back at most as many as there are",
+        )
+    if input.static_shape[-1] > MOST_CATEGORIES:
+        raise ArgumentError(
+            f"multinomial draws with 24 random bits, and there are {input.static_shape[-1]:,} weights in a row",
+            expected=f"{MOST_CATEGORIES:,} or fewer",
+            hint="draw a group of them first, then one of the group",
         )
     _weights(input.array, num_samples, replacement)
     words = words_of(generator)

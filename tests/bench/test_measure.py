@@ -192,7 +192,9 @@ def test_what_cannot_be_sent_in_time_is_not_forgotten(here: Load, raw: Any) -> N
     with raw(behave) as server:
         plan: dict[str, Any] = {"rates": (100.0,), "arrivals": "constant", "concurrency": (2,), "timeout": 0.1}
         (step,) = here(server.url, binary=False, seconds=0.5, **plan).steps
-    assert step.failures.counts == {"timeout": 50} and not step.answered
+    assert step.failures.counts["timeout"] == 50 and not step.answered
+    # a busy machine may need more than 0.1 s for a connection, too, which is counted beside the requests
+    assert set(step.failures.counts) <= {"timeout", "connect", "closed"}
 
 
 def test_a_server_that_goes_away(here: Load, raw: Any, make_reply: Any) -> None:

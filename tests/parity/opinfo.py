@@ -215,7 +215,7 @@ def errors(op: OpInfo) -> Iterator[tuple[str, str | None]]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
-        for error in op.error_inputs("cpu") if op.error_inputs_func else ():
+        for error in error_inputs(op):
             sample, sides = error.sample_input, (Theirs(), Ours())
             if "out" in sample.kwargs:  # ox writes into nothing that is given
                 continue
@@ -239,6 +239,15 @@ def errors(op: OpInfo) -> Iterator[tuple[str, str | None]]:
                 python = of_types and isinstance(other, TypeError)
                 told = None if python else f"{type(other).__name__} ({other}) where PyTorch says: {text}"
             yield f"{sample.summary()}", told
+
+
+def error_inputs(op: OpInfo) -> list[Any]:
+    """The database's, whose `torch.empty` holds the same in each run: it is filled with NaN or the largest integer."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        return list(op.error_inputs("cpu")) if op.error_inputs_func else []
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @cache

@@ -83,6 +83,8 @@ def test_refused() -> None:
         ox.zeros(2).uniform_(low=1)
     with pytest.raises(ArgumentError, match="weights"):
         ox.multinomial(ox.tensor([0.0, 1.0]), 2)
+    with pytest.raises(ArgumentError, match="16,777,217 weights in a row"):
+        ox.multinomial(ox.ones(2**24 + 1), 1)
     with pytest.raises(ArgumentError, match="above 0"):
         ox.zeros(2).cauchy_(0, 0)
     with pytest.raises(ArgumentError, match="above 0"):
