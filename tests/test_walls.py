@@ -42,6 +42,7 @@ FLOORS = {
     "ox.hub": 11,
     "ox.profiler": 11,
     "ox.distributions": 10,
+    "ox.engines": 10,
     "ox.func": 10,
     "ox.serialization": 10,
     "ox.signal": 10,

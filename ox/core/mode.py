@@ -13,6 +13,8 @@ from ox.devices import executors
 class Recorder(Protocol):
     """What `Operator.__call__` reports to: every call, every in-place write, and which tensors are the same value."""
 
+    keeps_fused: bool  # a fused Function stays one node; otherwise the recording has its body's operators
+
     def add(self, op: Any, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None: ...
 
     def alias(self, new: Any, old: Any) -> None: ...

@@ -149,7 +149,7 @@ class Operator:
         mode = MODE.get()
         if mode.autocast is not None:
             inputs = mode.autocast(self, inputs)
-            if self.composite and not (self.fused and mode.recording is not None):
+            if self.composite and not (self.fused and _expands(mode.recording)):
                 with switch_mode(autocast=None):  # the policy applies to the Function, not to the operators of its body
                     return self(*inputs, outputs=outputs, **attributes)
         arrays: list[Any] = []
@@ -221,7 +221,7 @@ class Operator:
     def _runs_body(self, mode: Mode, tracked: int) -> bool:
         """Whether a call of a Function runs its body's operators: in a recording of a fused one, for a gradient that
         only they have, or on an executor that has only operators."""
-        if self.fused and mode.recording is not None:
+        if self.fused and _expands(mode.recording):
             return True
         if tracked and not self.rules:
             return True
@@ -266,6 +266,11 @@ class Operator:
                 if port:
                     y.port = port
         return node
+
+
+def _expands(recording: Any) -> bool:
+    """Whether a recording has the operators of a fused Function's body in its place."""
+    return recording is not None and not recording.keeps_fused
 
 
 def operator(

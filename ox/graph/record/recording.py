@@ -53,6 +53,7 @@ class Recording:
     """Collects a graph while it is the active recording of a context. `Operator.__call__` reports every call to it."""
 
     outer: Recording | None = None  # the one that it is inside of; ox.graph.record.nested
+    keeps_fused = False  # a fused Function stays one node, for an engine that has its kernel
 
     def __init__(self) -> None:
         self.graph = Graph()

@@ -13,10 +13,11 @@ from ox.tensors.tensor import Tensor
 
 
 def runs_compiled(tensor: Tensor, types: Container[DType] = (float32,)) -> bool:
-    """Whether compiled kernels may take this input: of these types, on the CPU. A recording has the plain operators."""
+    """Whether compiled kernels may take this input: of these types, on the CPU. A recording for a file has the plain
+    operators."""
     mode, array = MODE.get(), tensor.array
     return (
-        mode.recording is None
+        (mode.recording is None or mode.recording.keeps_fused)
         and mode.executor is None
         and type(array) is np.ndarray
         and array.dtype in types

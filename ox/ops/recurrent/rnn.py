@@ -28,7 +28,7 @@ class Recurrent(Operator):
         if (
             keeping is not None
             and mode.grad
-            and mode.recording is None
+            and (mode.recording is None or mode.recording.keeps_fused)
             and mode.executor is None
             and any(getattr(x, "node", None) is not None for x in inputs)
             and (len(inputs) < 8 or inputs[7] is None)

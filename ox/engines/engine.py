@@ -1,0 +1,58 @@
+"""What an engine is: it takes a graph once, and then runs it on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ox.graph.ir import Graph, Value
+
+Array = Any  # NumPy's, or CuPy's on a GPU
+
+
+@dataclass(frozen=True)
+class Task:
+    """A graph to run, and what may be done with the memory of its inputs.
+
+    The graph may hold functions of the domain ``ox`` as nodes (`Recording.keeps_fused`), and constants by value. Its
+    `Value.shape` are the sizes of the call that was recorded; a string in `Value.dims` of an input is a size that
+    differs from call to call.
+
+    `updates` names the state: for an output, the input whose next value it is. An engine writes it into that input's
+    memory, after the last read of the old value, and returns the same array. Everything else that it returns is new
+    memory, which the caller may keep.
+    """
+
+    graph: Graph
+    updates: dict[Value, Value] = field(default_factory=dict)
+
+
+class Executable(Protocol):
+    """A task that is ready to run."""
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs of the graph, in order, for one array for each of its inputs, in order.
+
+        Raises:
+            OxError: an input of another element type or shape than the task was built for; a call that failed.
+        """
+        ...
+
+    def explain(self) -> list[str]:
+        """Lines for people: what was fused, which kernels run, how much memory is planned."""
+        ...
+
+
+class Engine(Protocol):
+    """Builds executables. Building has no effect on the graph."""
+
+    name: str
+
+    def build(self, task: Task) -> Executable:
+        """Prepare a task.
+
+        Raises:
+            OxError: the engine lacks an operator or is not installed, and the graph stays eager.
+        """
+        ...
