@@ -1,4 +1,3 @@
-"""Engines that run recorded graphs: `ox.compile` gives each graph to one of them.
+"""Engines that run recorded graphs: `ox.compile` gives each graph to one of them, which sees a graph and arrays.
 
-Imports ox.graph and packages below it: an engine sees a graph and arrays, no layers and no optimizers.
-"""
+Imports ox.graph and floors below. It imports nothing of ox.nn and ox.optim."""
