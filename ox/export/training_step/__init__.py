@@ -1,0 +1,8 @@
+"""The training step as a file: forward, loss, backward, clipping and update as one graph. `ox.export.save_step` writes it.
+
+Imports nothing of `ox.train`: a recipe's step is given to it as a function.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []
