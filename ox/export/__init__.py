@@ -7,7 +7,8 @@ from ox.export.proof import Row
 from ox.export.save_model import Report, save
 from ox.export.summary import Summary, inspect
 from ox.export.training_step.proof import StepRow
-from ox.export.training_step.save_step import StepReport, save_step
+from ox.export.training_step.report import StepReport
+from ox.export.training_step.save_step import save_step
 from ox.onnx_module.loaded import Loaded, load
 
 __all__ = ["Loaded", "Report", "Row", "StepReport", "StepRow", "Summary", "inspect", "load", "save", "save_step"]

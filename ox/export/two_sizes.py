@@ -21,8 +21,8 @@ from ox.tensors.tensor import Tensor
 
 @dataclass(frozen=True)
 class Subject:
-    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns, and further tensors
-    that it writes, which are put back."""
+    """What is recorded: a function of the inputs, the tensors it owns, the names of what it returns, and what else it
+    writes, to be put back."""
 
     model: Callable[..., Any]
     example: Example

@@ -1,4 +1,4 @@
-"""The training step as a file: forward, loss, backward, clipping and update as one graph. `ox.export.save_step` writes it.
+"""The training step as a file: forward, loss, backward, clipping and update as one graph, by `ox.export.save_step`.
 
 Imports nothing of `ox.train`: a recipe's step is given to it as a function.
 """

@@ -27,7 +27,10 @@ class Layout:
         kinds: of each input in `state`: ``parameter``, ``buffer``, ``optimizer`` or ``random``.
         loss: the output that is the loss.
         metrics: further outputs.
+        outputs: the outputs of the model in the evaluation.
         initial: the name of the safetensors file beside the ONNX file, with an array for each name in `state`.
+        evaluation: the name of the ONNX file beside it that takes the same batch and some of the state, and gives loss,
+            metrics and the outputs of the model in eval mode.
         optimizer: the class of the optimizer.
         frozen: the parameters that the step does not change, which are initializers.
     """
@@ -38,7 +41,9 @@ class Layout:
     kinds: Mapping[str, str]
     loss: str
     metrics: tuple[str, ...]
+    outputs: tuple[str, ...]
     initial: str
+    evaluation: str
     optimizer: str
     frozen: tuple[str, ...]
 

@@ -95,7 +95,7 @@ def _last_bits(step: Step, before: Mapping[str, Array], seed: int) -> Arrays:
     for name in step.state.parameters:
         array = before[name]
         if is_floating(array.dtype):
-            unit = float(ml_dtypes.finfo(array.dtype).eps)
+            unit = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
             moved[name] = np.asarray(array * (1 + unit * random.uniform(-1, 1, array.shape))).astype(array.dtype)
     return moved
 

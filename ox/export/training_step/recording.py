@@ -49,6 +49,22 @@ def record_step(step: Step, example: Example, before: Mapping[str, Array], opset
     restored = {**state.tensors, **{f"lr.{i}": g.tensors["lr"] for i, g in enumerate(state.optimizer.param_groups)}}
     graph = record_twice(Subject(step, whole, state.fixed, None, tuple(restored.values())))
     keep_constants(graph, step, before)
+    return clean(graph, opset)
+
+
+def clean(graph: Graph, opset: int | None) -> Graph:
+    """The graph as a file has it: simplified, with sizes and names.
+
+    Raises:
+        ExportError: a ScatterND that adds, which ONNX Runtime computes wrong on several threads.
+    """
+    for node in graph.all_nodes():
+        if node.key == "ScatterND" and node.attributes.get("reduction", "none") != "none":
+            raise ExportError(
+                "the step has a ScatterND that adds, which ONNX Runtime computes wrong on several threads",
+                where=node.place or None,
+                hint="index_add or scatter_add, which become ScatterElements",
+            )
     if mixed_bfloat16(graph):
         graph = between_casts(graph)
     inferred = simplify(graph, opset)
@@ -56,7 +72,6 @@ def record_step(step: Step, example: Example, before: Mapping[str, Array], opset
     for value in graph.outputs:
         found = inferred.get(value.name) or (None,) * len(value.shape or ())
         value.dims = sizes.get(value.name) or tuple("?" if size is None else size for size in found)
-    _check_nodes(graph)
     rename(graph)
     return graph
 
@@ -78,24 +93,19 @@ def keep_constants(graph: Graph, step: Step, before: Mapping[str, Array]) -> Non
         graph.inputs.remove(value)
         graph.constants[value] = before[name]
         graph.owned.add(value)
-    remove_dead(graph)
-    read = {v for node in graph.nodes for v in node.inputs}
-    for value in [v for v in graph.inputs if v not in read]:
-        if value.name in step.state.rates:
-            raise ExportError(
-                f"the step does not read the learning rate '{value.name}'",
-                hint="an optimizer of ox.optim, or one whose _update reads group.tensors['lr']",
-            )
-        graph.inputs.remove(value)
+    if unread := drop_unread(graph) & step.state.rates.keys():
+        raise ExportError(
+            f"the step does not read the learning rate '{min(unread)}'",
+            hint="an optimizer of ox.optim, or one whose _update reads group.tensors['lr']",
+        )
     if not any(v.name.endswith(".next") for v in graph.outputs):
         raise ExportError("the step changes nothing", expected=f"new parameters besides '{LOSS}'")
 
 
-def _check_nodes(graph: Graph) -> None:
-    for node in graph.all_nodes():
-        if node.key == "ScatterND" and node.attributes.get("reduction", "none") != "none":
-            raise ExportError(
-                "the step has a ScatterND that adds, which ONNX Runtime computes wrong on several threads",
-                where=node.place or None,
-                hint="index_add or scatter_add, which become ScatterElements",
-            )
+def drop_unread(graph: Graph) -> set[str]:
+    """Remove inputs that no node reads. Returns their names."""
+    remove_dead(graph)
+    read = {v for node in graph.nodes for v in node.inputs}
+    unread = {v.name for v in graph.inputs if v not in read}
+    graph.inputs = [v for v in graph.inputs if v in read]
+    return unread

@@ -5,70 +5,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import inliner
 
 from ox import random
 from ox.core.mode import MODE
 from ox.errors import ArgumentError, ExportError, RecordError
-from ox.export import files
 from ox.export.example_inputs import Dims, Example, read
 from ox.export.save_model import note_failure
-from ox.export.training_step.layout import KEY, LOSS, RANDOM_COUNTER, Layout, following
-from ox.export.training_step.proof import StepRow, prove_step, run_chains
+from ox.export.training_step.evaluation import record_evaluation
+from ox.export.training_step.layout import KEY, LOSS, Layout, following
+from ox.export.training_step.proof import run_chains
 from ox.export.training_step.recording import record_step
+from ox.export.training_step.report import StepReport
 from ox.export.training_step.state import freeze as freeze_parameters
 from ox.export.training_step.state import put_back, state_of
 from ox.export.training_step.step import Forward, Metrics, Step
+from ox.export.training_step.step_files import Places, StepFiles
 from ox.export.two_sizes import as_export_error
 from ox.graph.ir import Array, Graph
 from ox.graph.writer import opset as opsets
-from ox.graph.writer.write import to_model
 from ox.nn.base.module import Module
 from ox.optim.optimizer import Optimizer
-from ox.serialization.files import write_whole
-from ox.serialization.safetensors import chunks
 
-
-@dataclass(frozen=True)
-class StepReport:
-    """A training step that was written, and how it was proven."""
-
-    path: Path
-    initial: Path  # the safetensors file with the initial state
-    model: str  # the class that was recorded
-    nodes: int
-    layout: Layout
-    rows: tuple[StepRow, ...]
-    undecided: tuple[str, ...]  # arrays of the state that rounding decides, such as a bias before a normalization
-    opset: int
-    size: int  # bytes of the ONNX file, and of its data file if there is one
-    data: Path | None = None
-
-    def __str__(self) -> str:
-        """The files and how they were proven."""
-        layout = self.layout
-        trained = sum(kind == "parameter" for kind in layout.kinds.values())
-        lines = [
-            f"{self.path}: a step of {self.model} with {layout.optimizer}, {self.nodes} nodes, opset {self.opset}, "
-            f"{self.size:,} bytes",
-            f"  {', '.join(layout.batch)} → {', '.join([layout.loss, *layout.metrics])}; {trained} parameters trained, "
-            f"{len(layout.frozen)} frozen; {len(layout.state)} arrays of state in {self.initial.name}",
-        ]
-        for row in self.rows:
-            at = "the example" if row.batch is None else f"batch {row.batch}"
-            lines.append(
-                f"  {row.runtime}, {at}, {row.steps} steps: max |Δ| {row.max_abs:.1e} of {row.name}, "
-                f"at most {row.allowed:.1e}"
-            )
-        if self.undecided:
-            lines.append(f"  rounding decides {', '.join(self.undecided)}")
-        return "\n".join(lines)
+TARGET = "target"
 
 
 def save_step(
@@ -92,12 +54,13 @@ def save_step(
 
     The file is one graph of `ai.onnx` operators. It takes a batch, learning rates and the state (parameters, running
     statistics, the optimizer's state, the random state), and gives the loss, metrics and the next state: the output
-    ``X.next`` for the input ``X``. The initial state is written beside it, as ``<name>.safetensors``. The names are in
-    both files as JSON under ``ox.step``; docs/training-step.md describes them.
+    ``X.next`` for the input ``X``. Two files are written beside it. ``<name>.safetensors`` has the initial state.
+    ``<name>.eval.onnx`` gives loss, metrics and the model's outputs in eval mode, from a batch, parameters and running
+    statistics. All three have the names as JSON under ``ox.step``; docs/training-step.md describes them.
 
-    The step is recorded in train mode at two batch sizes, and both recordings must be one graph. ONNX Runtime then takes
-    four steps at two further batch sizes; loss, metrics and all state must agree with the eager steps within
-    `ox.tolerance`. Only then both files appear. Model, optimizer, modes and random state are afterwards what they were.
+    The step is recorded in train mode at two batch sizes, and both recordings must be one graph. ONNX Runtime then
+    takes four steps at two further batch sizes; loss, metrics and all state must agree with the eager steps within
+    `ox.tolerance`. Only then the files appear. Model, optimizer, modes and random state are afterwards what they were.
 
     Args:
         loss: called as loss(outputs, target), gives a tensor of one element.
@@ -124,11 +87,10 @@ def save_step(
         raise ArgumentError("the model is no module", got=type(model).__name__)
     if not callable(loss):
         raise ArgumentError("the loss is no function", expected="loss(outputs, target)", got=type(loss).__name__)
-    for_model = {name: d for name, d in (dims or {}).items() if name != TARGET}
-    given = read(model, inputs, input_names, for_model or None)
-    answers = read(
-        lambda target: target, (target,), [TARGET], {TARGET: dims[TARGET]} if TARGET in (dims or {}) else None
-    )
+    named = dict(dims or {})
+    own = {TARGET: named.pop(TARGET)} if TARGET in named else None
+    given = read(model, inputs, input_names, named or None)
+    answers = read(lambda target: target, (target,), [TARGET], own)
     if TARGET in given.arrays:
         raise ArgumentError(f"an input is called '{TARGET}'", hint="input_names=[...]")
     both = Example({**given.arrays, **answers.arrays}, {**given.dims, **answers.dims}, None)
@@ -144,9 +106,6 @@ def save_step(
         freeze=(freeze,) if isinstance(freeze, str) else tuple(freeze), metrics=metrics, opset=opset, seed=seed,
         metadata=metadata,
     )  # fmt: skip
-
-
-TARGET = "target"
 
 
 def write_step(
@@ -172,75 +131,32 @@ def write_step(
     """
     if MODE.get().recording is not None:
         raise ExportError("save_step was called inside a recording", hint="outside of compiled or recorded code")
-    path = Path(path)
-    initial = path.with_suffix(".safetensors")
-    with note_failure(path), _record_errors():
-        for file in (path, initial):
-            files.check_writable(file)
-        if path == initial:
-            raise ArgumentError("the initial state has this name", got=path.name, hint=f"{path.with_suffix('.onnx')}")
+    places = Places.beside(Path(path))
+    with note_failure(places.step), _record_errors():
         opsets.check_range(opset)
-        with put_back(modules, optimizer), random.fork_rng():
-            root = modules[""]
+        root = modules[""]
+        with put_back(modules, optimizer):
             if not root.training:
                 root.train()
             freeze_parameters(modules, freeze)
-            state = state_of(modules, optimizer)
-            step = Step(forward, state, tuple(example.arrays), target, metrics, clip)
+            step = Step(forward, state_of(modules, optimizer), tuple(example.arrays), target, metrics, clip)
             random.manual_seed(seed)
-            rates = {name: np.asarray(rate, np.float32) for name, rate in state.rates.items()}
-            before = {**rates, **state.arrays()}
+            rates = {name: np.asarray(rate, np.float32) for name, rate in step.state.rates.items()}
+            before = {**rates, **step.state.arrays()}
             chains = run_chains(step, example, before)
-            for name, value in chains[0].results[0].items():
-                if not np.isfinite(value).all() and name == LOSS:
-                    raise ExportError("the loss of the example is not finite", got=str(value))
+            if not np.isfinite(chains[0].results[0][LOSS]):
+                raise ExportError("the loss of the example is not finite", got=str(chains[0].results[0][LOSS]))
             graph = record_step(step, example, before, opset)
-            layout = _layout(step, graph, initial.name, rates)
-            return _write(graph, layout, path, initial, before, chains, opset, metadata, type(root).__name__)
+            step.state.load(before)
+            changed = {v.name for v in graph.inputs}
+            evaluated, cases = record_evaluation(step, changed, example, before, opset)
+        layout = _layout(step, graph, evaluated, places, rates)
+        entries = {KEY: layout.to_json(), **dict(metadata or {})}
+        made = StepFiles(places, entries, opset)
+        return made.write((graph, chains), (evaluated, cases), before, layout, type(root).__name__)
 
 
-def _write(
-    graph: Graph,
-    layout: Layout,
-    path: Path,
-    initial: Path,
-    before: Mapping[str, Array],
-    chains: Sequence[Any],
-    opset: int | None,
-    metadata: Mapping[str, str] | None,
-    name: str,
-) -> StepReport:
-    chosen = opsets.select_opset(graph, opset)
-    entries = {KEY: layout.to_json(), **dict(metadata or {})}
-
-    def model(weights: bool) -> onnx.ModelProto:
-        made = to_model(graph, opset=chosen, metadata=entries, weights=weights)
-        return inliner.inline_local_functions(made)
-
-    proven: list[Any] = []
-
-    def both(temporary: Path) -> None:
-        arrays = {name: np.ascontiguousarray(before[name]).reshape(before[name].shape) for name in layout.state}
-        with open(temporary, "wb") as file:
-            file.writelines(chunks(arrays, {KEY: layout.to_json()}))
-        proven.append(
-            files.write(
-                model,
-                graph,
-                path,
-                lambda file: prove_step(file, graph, chosen, chains, before),
-                files.MAX_INLINE_BYTES,
-            )  # fmt: skip
-        )
-
-    write_whole(initial, both)
-    (((rows, undecided), data),) = proven
-    size = path.stat().st_size + (data.stat().st_size if data else 0)
-    nodes = len(onnx.load(path, load_external_data=False).graph.node)
-    return StepReport(path, initial, name, nodes, layout, tuple(rows), tuple(undecided), chosen, size, data)
-
-
-def _layout(step: Step, graph: Graph, initial: str, rates: Mapping[str, Array]) -> Layout:
+def _layout(step: Step, graph: Graph, evaluated: Graph, places: Places, rates: Mapping[str, Array]) -> Layout:
     inputs, outputs = [v.name for v in graph.inputs], [v.name for v in graph.outputs]
     kinds = step.state.kinds
     state = {name: following(name) for name in inputs if following(name) in outputs}
@@ -252,7 +168,9 @@ def _layout(step: Step, graph: Graph, initial: str, rates: Mapping[str, Array]) 
         {name: kinds[name] for name in state},
         LOSS,
         tuple(name for name in results if name != LOSS),
-        initial,
+        tuple(v.name for v in evaluated.outputs if v.name not in results),
+        places.initial.name,
+        places.evaluation.name,
         type(step.state.optimizer).__name__,
         tuple(name for name in [*step.state.fixed, *step.state.parameters] if name not in state),
     )

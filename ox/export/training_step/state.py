@@ -117,7 +117,7 @@ def state_of(modules: Mapping[str, Module], optimizer: Optimizer) -> TrainingSta
             state |= {f"{name}.{key}": tensor for key, tensor in _optimizer_state(optimizer, p, group, name).items()}
     if not trained:
         raise ArgumentError("the optimizer trains no parameter of the model", hint="requires_grad_(True)")
-    fixed = {name: p for name, p in named.items() if name not in trained}
+    fixed: dict[str, Tensor] = {name: p for name, p in named.items() if name not in trained}
     return TrainingState(modules, optimizer, fixed, trained, buffers, state)
 
 
@@ -143,13 +143,13 @@ def _optimizer_state(optimizer: Optimizer, p: Tensor, group: Any, name: str) -> 
                 "the first step of SGD with dampening differs from the others, so no graph is right for all",
                 hint="dampening=0, or one step before save_step",
             )
-    state = optimizer.state[p] if p in optimizer.state else {}
+    state = optimizer.state.get(p, {})
     made = optimizer._initial(p, group)
     optimizer.state[p] = {**made, **{key: value for key, value in state.items() if value is not None}}
     numbers = [key for key, value in optimizer.state[p].items() if not isinstance(value, Tensor)]
     if numbers:
         raise ExportError(
-            f"{type(optimizer).__name__} keeps '{numbers[0]}' of '{name}' as a Python value, which a graph cannot count",
+            f"{type(optimizer).__name__} keeps '{numbers[0]}' of '{name}' as a Python value, which no graph counts",
             expected="state of tensors",
             got=type(optimizer.state[p][numbers[0]]).__name__,
         )

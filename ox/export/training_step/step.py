@@ -69,12 +69,14 @@ class Step:
         before = {p: set(state) for p, state in optimizer.state.items()}
         optimizer.step()
         self._check_state(before)
-        target = batch[self.target]
+        return {LOSS: loss.detach().reshape(()), **self.measured(outputs, batch[self.target])}
+
+    def measured(self, outputs: Any, target: Tensor) -> dict[str, Tensor]:
+        """The metrics of a batch."""
         metrics = self.metrics
         if metrics is None:
             metrics = {"accuracy": accuracy} if is_classification(outputs, target) else {}
-        measured = {name: _number(name, metric(outputs, target)) for name, metric in metrics.items()}
-        return {LOSS: loss.detach().reshape(()), **measured}
+        return {name: _number(name, metric(outputs, target)) for name, metric in metrics.items()}
 
     def _check_state(self, before: Mapping[Tensor, set[str]]) -> None:
         optimizer = self.state.optimizer
@@ -102,7 +104,8 @@ def _number(name: str, value: Any) -> Tensor:
             f"the metric '{name}' is no tensor", expected="a tensor that ox operators made of outputs and target",
             got=type(value).__name__,
         )  # fmt: skip
-    return value.detach()
+    detached: Tensor = value.detach()
+    return detached
 
 
 def is_classification(outputs: Any, target: Any) -> bool:
@@ -116,4 +119,5 @@ def is_classification(outputs: Any, target: Any) -> bool:
 
 def accuracy(outputs: Tensor, target: Tensor) -> Tensor:
     """The part of the rows whose largest score is that of the target."""
-    return (outputs.detach().argmax(1) == target.to(int64)).float().mean()
+    right: Tensor = (outputs.detach().argmax(1) == target.to(int64)).float().mean()
+    return right
