@@ -1,8 +1,8 @@
 """Trains a step that `ox export --train step.onnx` or `ox.export.save_step` wrote. Needs onnxruntime and NumPy, not ox.
 
-    python train.py step.onnx batches.npz [trained.safetensors]
+    python train.py step.onnx batches.safetensors [trained.safetensors]
 
-The batches have an array [steps, batch, ...] for each input of a batch. Each step prints its loss.
+Trains on arrays [steps, batch, ...], one for each input of a batch, and prints the loss of each step.
 """
 
 import json
@@ -61,7 +61,7 @@ class Trainer:
 
 if __name__ == "__main__":
     trainer = Trainer(sys.argv[1])
-    batches = np.load(sys.argv[2])
+    batches = read_state(sys.argv[2])
     names = trainer.layout["batch"]
     for step in range(len(batches[names[0]])):
         results = trainer(**{name: batches[name][step] for name in names})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from ox.tensors.tensor import Tensor
 class Evaluation:
     """Loss, metrics and outputs of a batch, from parameters and buffers, in eval mode."""
 
-    def __init__(self, step: Step, changed: Collection[str]) -> None:
-        self.step = step
+    def __init__(self, step: Step, changed: Collection[str], names: Sequence[str] | None) -> None:
+        self.step, self.names = step, names
         state: dict[str, Tensor] = {**step.state.fixed, **step.state.parameters, **step.state.buffers}
         self.tensors = {name: tensor for name, tensor in state.items() if name in changed}
         self.fixed = {name: tensor for name, tensor in state.items() if name not in changed}
@@ -37,20 +37,26 @@ class Evaluation:
                 tensor.assign(value, "save_step")
             loss, outputs = self.step.forward(*given[:count])
             results = {LOSS: loss.reshape(()), **self.step.measured(outputs, given[self.step.target])}
-        return results if outputs is None else {**named_outputs(outputs, None), **results}
+        return results if outputs is None else {**named_outputs(outputs, self.names), **results}
 
 
 def record_evaluation(
-    step: Step, changed: Collection[str], example: Example, before: Mapping[str, Array], opset: int | None
+    step: Step,
+    changed: Collection[str],
+    names: Sequence[str] | None,
+    example: Example,
+    before: Mapping[str, Array],
+    opset: int | None,
 ) -> tuple[Graph, list[Case]]:
     """The graph of an evaluation, and eager runs at two batch sizes to prove it by. Leaves the modules in eval mode.
 
     Args:
         changed: the names of what the step changes; other parameters and buffers are initializers.
+        names: of the outputs of the model.
     """
     for module in step.state.modules.values():
         module.eval()
-    run = Evaluation(step, changed)
+    run = Evaluation(step, changed, names)
     arrays = {**example.arrays, **{name: before[name] for name in run.tensors}}
     dims = {**example.dims, **{name: arrays[name].shape for name in run.tensors}}
     whole = StepExample(arrays, dims, None, step.batch)

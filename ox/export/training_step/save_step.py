@@ -45,6 +45,7 @@ def save_step(
     freeze: str | Sequence[str] = (),
     metrics: Metrics | None = None,
     input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
     dims: Dims | None = None,
     opset: int | None = None,
     seed: int = 0,
@@ -74,6 +75,8 @@ def save_step(
         metrics: further outputs by name, each a function of outputs and target. Default: ``accuracy``, if outputs are
             [batch, classes] and targets [batch] integers.
         input_names: default: the argument names of `forward`.
+        output_names: of the model's outputs in the evaluation; default: ``output``, ``output_0``, ..., or the keys of
+            the dict that it returns.
         dims: as in `ox.export.save`, also for ``target``.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the step.
         seed: the key of random numbers, of dropout for example.
@@ -103,8 +106,8 @@ def save_step(
     modules = {"": model, **({"loss.": loss} if isinstance(loss, Module) and any(loss.parameters()) else {})}
     return write_step(
         modules, forward, optimizer, path, both, target=len(both.arrays) - 1, clip=clip,
-        freeze=(freeze,) if isinstance(freeze, str) else tuple(freeze), metrics=metrics, opset=opset, seed=seed,
-        metadata=metadata,
+        freeze=(freeze,) if isinstance(freeze, str) else tuple(freeze), metrics=metrics, output_names=output_names,
+        opset=opset, seed=seed, metadata=metadata,
     )  # fmt: skip
 
 
@@ -119,6 +122,7 @@ def write_step(
     clip: float | None = None,
     freeze: tuple[str, ...] = (),
     metrics: Metrics | None = None,
+    output_names: Sequence[str] | None = None,
     opset: int | None = None,
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
@@ -149,7 +153,7 @@ def write_step(
             graph = record_step(step, example, before, opset)
             step.state.load(before)
             changed = {v.name for v in graph.inputs}
-            evaluated, cases = record_evaluation(step, changed, example, before, opset)
+            evaluated, cases = record_evaluation(step, changed, output_names, example, before, opset)
         layout = _layout(step, graph, evaluated, places, rates)
         entries = {KEY: layout.to_json(), **dict(metadata or {})}
         made = StepFiles(places, entries, opset)

@@ -93,7 +93,7 @@ class StepFiles:
         (rows, undecided), data = proven
         path = self.places.step
         size = path.stat().st_size + (data.stat().st_size if data else 0)
-        nodes = len(onnx.load(path, load_external_data=False).graph.node)
+        nodes = sum(n.op_type != "Constant" for n in onnx.load(path, load_external_data=False).graph.node)
         return StepReport(
             path, self.places.initial, self.places.evaluation, name, nodes, layout, tuple(rows), tuple(undecided),
             chosen, size, data,
