@@ -47,9 +47,7 @@ def test_a_hundred_steps_end_at_the_weights_of_eager(tmp_path: Path, optimizer_o
     data = batches(100, 5)
     ox.manual_seed(7)
     eager = train_eager(model, LOSS, optimizer, data, clip=1.0)
-    plain = [
-        trainer(image=x, target=y) for x, y in zip(*data, strict=True)
-    ]
+    plain = [trainer(image=x, target=y) for x, y in zip(*data, strict=True)]
     np.testing.assert_allclose([step["loss"] for step in plain], eager, rtol=1e-3)
     check_weights(trainer.state, model)
     moments = [name for name in trainer.state if "exp_avg" in name or "momentum" in name]
