@@ -93,19 +93,13 @@ def keep_constants(graph: Graph, step: Step, before: Mapping[str, Array]) -> Non
         graph.inputs.remove(value)
         graph.constants[value] = before[name]
         graph.owned.add(value)
-    if unread := drop_unread(graph) & step.state.rates.keys():
-        raise ExportError(
-            f"the step does not read the learning rate '{min(unread)}'",
-            hint="an optimizer of ox.optim, or one whose _update reads group.tensors['lr']",
-        )
+    drop_unread(graph)  # also the learning rate of Rprop, whose first step sizes are made of it
     if not any(v.name.endswith(".next") for v in graph.outputs):
         raise ExportError("the step changes nothing", expected=f"new parameters besides '{LOSS}'")
 
 
-def drop_unread(graph: Graph) -> set[str]:
-    """Remove inputs that no node reads. Returns their names."""
+def drop_unread(graph: Graph) -> None:
+    """Remove inputs that no node reads."""
     remove_dead(graph)
     read = {v for node in graph.nodes for v in node.inputs}
-    unread = {v.name for v in graph.inputs if v not in read}
     graph.inputs = [v for v in graph.inputs if v in read]
-    return unread

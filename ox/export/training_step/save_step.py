@@ -20,8 +20,8 @@ from ox.export.training_step.layout import KEY, LOSS, Layout, following
 from ox.export.training_step.proof import run_chains
 from ox.export.training_step.recording import record_step
 from ox.export.training_step.report import StepReport
+from ox.export.training_step.state import check_recordable, put_back, state_of
 from ox.export.training_step.state import freeze as freeze_parameters
-from ox.export.training_step.state import put_back, state_of
 from ox.export.training_step.step import Forward, Metrics, Step
 from ox.export.training_step.step_files import Places, StepFiles
 from ox.export.two_sizes import as_export_error
@@ -135,6 +135,7 @@ def write_step(
     """
     if MODE.get().recording is not None:
         raise ExportError("save_step was called inside a recording", hint="outside of compiled or recorded code")
+    check_recordable(optimizer)
     places = Places.beside(Path(path))
     with note_failure(places.step), _record_errors():
         opsets.check_range(opset)

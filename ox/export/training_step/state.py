@@ -88,7 +88,7 @@ def state_of(modules: Mapping[str, Module], optimizer: Optimizer) -> TrainingSta
     """The state of modules and their optimizer, whose own is made where it is made in the first step.
 
     Raises:
-        ExportError: an optimizer whose step cannot be recorded.
+        ExportError: an optimizer with state that no graph has.
         ArgumentError: a parameter that no module has, or on another device than the CPU; none is trained.
     """
     named = {f"{prefix}{name}": p for prefix, module in modules.items() for name, p in module.named_parameters()}
@@ -102,7 +102,6 @@ def state_of(modules: Mapping[str, Module], optimizer: Optimizer) -> TrainingSta
     known = {id(p): name for name, p in named.items()}
     trained: dict[str, Tensor] = {}
     state: dict[str, Tensor] = {}
-    _check_recordable(optimizer)
     for group in optimizer.param_groups:
         for p in group["params"]:
             if id(p) not in known:
@@ -121,7 +120,8 @@ def state_of(modules: Mapping[str, Module], optimizer: Optimizer) -> TrainingSta
     return TrainingState(modules, optimizer, fixed, trained, buffers, state)
 
 
-def _check_recordable(optimizer: Optimizer) -> None:
+def check_recordable(optimizer: Any) -> None:
+    """Raise ArgumentError for what is no optimizer, ExportError for one whose step cannot be a graph."""
     name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise ArgumentError("this is no optimizer", expected="one of ox.optim", got=name)
@@ -208,7 +208,7 @@ def freeze(modules: Mapping[str, Module], patterns: tuple[str, ...]) -> None:
                 hint="a module's name freezes its parameters; * stands for any characters",
             )  # fmt: skip
         frozen |= {id(p) for p in found}
-    if all(id(p) in frozen for p in named.values() if p.requires_grad):
+    if patterns and all(id(p) in frozen for p in named.values() if p.requires_grad):
         raise ArgumentError(
             "freeze leaves no parameter to train",
             got=", ".join(patterns),

@@ -53,8 +53,7 @@ class Step:
         """One step on a batch from the present state. Returns loss and metrics."""
         optimizer = self.state.optimizer
         parameters = list(self.state.parameters.values())
-        for p in parameters:
-            p.grad = None
+        optimizer.zero_grad()  # also those of frozen parameters, which are left of earlier steps
         loss, outputs = self.forward(*batch)
         _check_loss(loss)
         loss.backward()
