@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ox_cli.file_size import size
+
 if TYPE_CHECKING:
     from ox.export import Report
     from ox.train import Run
@@ -138,14 +140,6 @@ def _tolerances(report: Report) -> str:
     types = {DTYPES[info.dtype] for info in report.contract.outputs}
     rules = [tolerance.rule(t, report.contract.through) for t in types if t in tolerance.TABLE]
     return " or ".join(f"{a:.0e} + {r:.0e}·max|y|" for a, r in rules) or "none: integers are exact"
-
-
-def size(count: int) -> str:
-    """``247 kB``."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}" if count < 1000 * factor else f"{count / factor:,.0f} {unit}"
-    return f"{count} bytes"
 
 
 def label_range(labels: tuple[str, ...]) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ox_cli.file_size import size
+
 if TYPE_CHECKING:
     from ox.export import StepReport
     from ox.train import Run
@@ -56,8 +58,6 @@ def export_step(
 
 def lines(report: StepReport, source: str, options: Any) -> list[str]:
     """What was recorded, the largest differences in the verification, and the files."""
-    from ox_cli.export import size
-
     layout = report.layout
     clip = "" if options.clip is None else f", gradients clipped at {options.clip:g}"
     counts = (

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ox_cli.file_size import size
+
 if TYPE_CHECKING:
     from ox.export import Summary
     from ox.graph.contract import TensorInfo
@@ -34,8 +36,6 @@ def inspect(
 
 def report(summary: Summary) -> list[tuple[str, str]]:
     """The lines as (label, text)."""
-    from ox_cli.export import size
-
     made = f"by {summary.producer}" if summary.producer else ""
     head = [size(summary.size), f"opset {summary.opset}", f"IR {summary.ir_version}", made]
     rows = [(summary.path, " · ".join(filter(None, head)))]

@@ -57,7 +57,7 @@ def save_step(
     statistics, the optimizer's state, the random state), and gives the loss, metrics and the next state: the output
     ``X.next`` for the input ``X``. Two files are written beside it. ``<name>.safetensors`` has the initial state.
     ``<name>.eval.onnx`` gives loss, metrics and the model's outputs in eval mode, from a batch, parameters and running
-    statistics. All three have the names as JSON under ``ox.step``; docs/training-step.md describes them.
+    statistics. All three have the names as JSON in their metadata; docs/training-step.md describes it.
 
     The step is recorded in train mode at two batch sizes, and both recordings must be one graph. ONNX Runtime then
     takes four steps at two further batch sizes; loss, metrics and all state must agree with the eager steps within
