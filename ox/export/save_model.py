@@ -126,7 +126,7 @@ def save(
             hint="ox.export.save(model, path, (x, n))",
         )
     path = Path(path)
-    with _note_failure(path), _eval_mode(model):
+    with note_failure(path), _eval_mode(model):
         files.check_writable(path)
         opsets.check_range(opset)
         known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its interface
@@ -176,7 +176,7 @@ def save(
 
 
 @contextmanager
-def _note_failure(path: Path) -> Iterator[None]:
+def note_failure(path: Path) -> Iterator[None]:
     """Adds to an error of a failed export whether the file was written."""
     try:
         yield

@@ -1,0 +1,173 @@
+"""The proof of a training step: several steps on ONNX Runtime end where the eager steps end.
+
+Some numbers of a step are not determined by float32: the gradient of a bias before a normalization is nothing but
+rounding, and Adam makes a whole step of it. Two correct runtimes differ there. So eager runs again with parameters that
+differ in their last bit, and what that changes is allowed on top of the table of tolerances.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from ox import tolerance
+from ox.core.operator import make_tensor
+from ox.dtypes import is_floating
+from ox.errors import ExportError
+from ox.export.example_inputs import Example
+from ox.export.proof import narrowest
+from ox.export.runtimes import Runtime, open_runtime
+from ox.export.training_step.layout import following
+from ox.export.training_step.step import Step
+from ox.graph.ir import Array, Graph
+
+STEPS = 4
+ROWS = (4, 7)  # batch sizes that were not recorded; more than one row, as batch normalization needs
+ROUNDINGS = 4  # times what eager itself differs by
+
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Steps from the initial state: what is fed in each, and what eager gave."""
+
+    rows: int | None
+    feeds: list[Arrays]  # batch and learning rates of each step
+    results: list[Arrays]  # loss and metrics of each step
+    state: Arrays  # after the last
+    spread: dict[str, float]  # by how much eager itself differs, for results and state
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """A line of the proof: the furthest of all results and arrays of the state that rounding does not decide."""
+
+    batch: int | None
+    steps: int
+    name: str
+    max_abs: float
+    allowed: float
+    runtime: str
+
+
+def run_chains(step: Step, example: Example, before: Mapping[str, Array]) -> list[Chain]:
+    """Eager steps at two batch sizes, each from the initial state, at learning rates that fall."""
+    chains = []
+    for rows in ROWS if example.batch else (None,):
+        sizes = example.sizes | ({example.batch: rows} if example.batch and rows else {})
+        feeds = []
+        for i in range(STEPS):
+            rates = {n: np.asarray(before[n] * (1 - i / (2 * STEPS)), np.float32) for n in step.state.rates}
+            feeds.append({**example.cut(sizes, i * (rows or 0)), **rates})
+        results, state = _run(step, feeds, before)
+        spread = dict.fromkeys([*results[0], *state], 0.0)
+        for seed in (1, 2):
+            others, other = _run(step, feeds, _last_bits(step, before, seed))
+            for pair in [(other, state), *zip(others, results, strict=True)]:
+                for name, array in pair[1].items():
+                    spread[name] = max(spread[name], tolerance.compare(pair[0][name], array).max_abs)
+        chains.append(Chain(rows, feeds, results, state, spread))
+    return chains
+
+
+def _run(step: Step, feeds: Sequence[Arrays], before: Mapping[str, Array]) -> tuple[list[Arrays], Arrays]:
+    state: Mapping[str, Array] = before
+    results = []
+    for feed in feeds:
+        step.state.load({**state, **feed})
+        made = step.run([make_tensor(np.array(feed[name])) for name in step.batch])
+        results.append({name: np.array(value.array) for name, value in made.items()})
+        state = step.state.arrays()
+    return results, dict(state)
+
+
+def _last_bits(step: Step, before: Mapping[str, Array], seed: int) -> Arrays:
+    """The state with parameters that are moved by up to one unit in their last place."""
+    random = np.random.default_rng(seed)
+    moved = dict(before)
+    for name in step.state.parameters:
+        array = before[name]
+        if is_floating(array.dtype):
+            unit = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+            moved[name] = np.asarray(array * (1 + unit * random.uniform(-1, 1, array.shape))).astype(array.dtype)
+    return moved
+
+
+def prove_step(
+    path: Path, graph: Graph, opset: int, chains: Sequence[Chain], before: Mapping[str, Array]
+) -> tuple[list[StepRow], list[str]]:
+    """Check a file and run it. Returns the lines of the proof, and the names of the state that rounding decides.
+
+    Raises:
+        ExportError: the checker or ONNX Runtime refuses it, or a result is further from eager's than it may be.
+    """
+    try:
+        onnx.checker.check_model(path, full_check=not any(node.op_type == "If" for node in graph.all_nodes()))
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ExportError("onnx.checker refuses the file", got=str(error).strip()) from error
+    runtime = open_runtime(path, graph, opset)
+    if runtime.note is not None and runtime.name.startswith("onnx.reference"):
+        raise _no_kernel(graph, runtime.note)
+    rows, undecided = [], dict[str, None]()
+    for chain in chains:
+        row = _prove_chain(runtime, graph, chain, before)
+        undecided |= {n: None for n, x in chain.state.items() if chain.spread[n] > tolerance.allowed(x)}
+        rows.append(row)
+    return rows, list(undecided)
+
+
+def _prove_chain(runtime: Runtime, graph: Graph, chain: Chain, before: Mapping[str, Array]) -> StepRow:
+    through = narrowest(graph)
+    fed = [v.name for v in graph.inputs]
+    state: dict[str, Array] = dict(before)
+    worst: StepRow | None = None
+    for i, (feed, expected) in enumerate(zip(chain.feeds, chain.results, strict=True)):
+        try:
+            got = runtime.run({name: {**state, **feed}[name] for name in fed})
+        except Exception as error:  # runtimes share no base class of exceptions
+            at = "" if chain.rows is None else f" at batch {chain.rows}"
+            raise ExportError(
+                f"{runtime.name} cannot run the step{at}", got=str(error).strip().splitlines()[0]
+            ) from error
+        state |= {name: got[following(name)] for name in state if following(name) in got}
+        last = i + 1 == len(chain.feeds)
+        compared = [(name, got[name], array) for name, array in expected.items()]
+        compared += [(n, state[n], array) for n, array in chain.state.items() if last and following(n) in got]
+        for name, mine, array in compared:
+            difference = tolerance.compare(mine, array, through)
+            room = difference.allowed + ROUNDINGS * chain.spread[name]
+            row = StepRow(chain.rows, i + 1, name, difference.max_abs, room, runtime.name)
+            if not row.max_abs <= room:
+                raise _mismatch(row)
+            decided = chain.spread[name] <= difference.allowed
+            if worst is None or (decided and row.max_abs / (room or 1) > worst.max_abs / (worst.allowed or 1)):
+                worst = row
+    assert worst is not None
+    return worst
+
+
+def _mismatch(row: StepRow) -> ExportError:
+    steps = f"{row.steps} step" + "s" * (row.steps != 1)
+    return ExportError(
+        f"{row.runtime} gives another '{row.name}' than eager after {steps}",
+        expected=f"max |Δ| at most {row.allowed:.1e}",
+        got=f"{row.max_abs:.1e} at batch {row.batch}",
+        hint="no state besides parameters, buffers, the optimizer's and ox's random numbers: what else changes with a "
+        "step is a constant in a graph",
+    )
+
+
+def _no_kernel(graph: Graph, note: str) -> ExportError:
+    found = re.search(r"node with name '([^']*)'", note)
+    node = next((n for n in graph.all_nodes() if found and n.name and found[1].endswith(n.name)), None)
+    return ExportError(
+        "ONNX Runtime cannot train this model: it lacks a kernel of the step",
+        where=(node.place if node else "") or None, got=note, hint="a float32 model",
+    )  # fmt: skip
