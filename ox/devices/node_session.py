@@ -143,7 +143,7 @@ class Session:
         make = runtime().module.OrtValue.ortvalue_from_numpy_with_onnx_type
         given = [a for a in arrays if a is not None]
         feeds = {n: make(_bits(a), onnx_type(a.dtype)) for n, a in zip(self.inputs, given, strict=True)}
-        result = tuple(_array(v) for v in self._session.run_with_ort_values(self.outputs, feeds))
+        result = tuple(array_of(v) for v in self._session.run_with_ort_values(self.outputs, feeds))
         return result[0] if len(result) == 1 else result
 
 
@@ -152,7 +152,7 @@ def _bits(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return a.view(np.uint16) if a.dtype == bfloat16 else a
 
 
-def _array(value: Any) -> np.ndarray[Any, Any]:
+def array_of(value: Any) -> np.ndarray[Any, Any]:
     """A copy of an output: OrtValue.numpy() refuses bfloat16, so its bytes are read."""
     dtype = FROM_ONNX[value.element_type()]
     if dtype != bfloat16:
