@@ -26,6 +26,7 @@ from ox.errors import DeviceError
 
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
 SESSIONS = 4096  # kept; the least recently used goes
+LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")  # of ONNX Runtime's own optimizations
 
 
 class NoKernelError(DeviceError):
@@ -45,8 +46,8 @@ class Runtime:
             ort.set_global_thread_pool_sizes(threads(), 1)
         with suppress(Exception):  # an ONNX Runtime that has no shared arenas
             shared_arena(ort)
-        # by whether the graph is optimized, and whether the shared arena is free for all
-        self.options = {(opt, free): _options(ort, opt, free) for opt in (False, True) for free in (False, True)}
+        # by how much the graph is optimized, and whether the shared arena is free for all
+        self.options = {(level, free): _options(ort, level, free) for level in LEVELS for free in (False, True)}
         kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
         self.refusals = tuple(getattr(binding, kind) for kind in kinds)
         try:
@@ -57,21 +58,20 @@ class Runtime:
         else:
             share_pool(ort)
 
-    def session(self, file: bytes, optimized: bool = False) -> Any:
-        """A session for a file: of one node, or with `optimized` of several, which may become other ones.
+    def session(self, file: bytes, level: str = "DISABLE_ALL") -> Any:
+        """A session for a file: of one node, or with another of `LEVELS` of several, which may become other ones.
 
         An arena with a limit is that of a server in this process, whose memory a session does without.
         """
         arena = current_arena()
-        options = self.options[optimized, arena is None or not arena.limit]
+        options = self.options[level, arena is None or not arena.limit]
         return self.module.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
-def _options(ort: ModuleType, optimized: bool, arena: bool) -> Any:
+def _options(ort: ModuleType, level: str, arena: bool) -> Any:
     """Session options: with the shared pool, and with the shared arena or none."""
     options = ort.SessionOptions()
-    level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_EXTENDED if optimized else level.ORT_DISABLE_ALL
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{level}")
     options.use_per_session_threads = False
     options.log_severity_level = 4  # errors come back as exceptions; do not print them too
     if arena:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ox.devices import node_session
-from ox.devices.arena import USE_ARENA
 from ox.devices.machine import threads
 from ox.dtypes import float64, onnx_type
 from ox.engines.engine import Array, Task
@@ -59,18 +58,10 @@ class Session:
             self._bind_output(v.name, buffer)
 
     def _make(self, runtime: node_session.Runtime) -> Any:
-        options = runtime.module.SessionOptions()
-        level = runtime.module.GraphOptimizationLevel
-        wide = any(v.dtype == float64 and v.shape for v in self.task.graph.values())
         # the runtime's own fusions are made for float32 and lose the digits of float64
-        options.graph_optimization_level = level.ORT_ENABLE_BASIC if wide else level.ORT_ENABLE_ALL
-        options.use_per_session_threads = runtime.optimized.use_per_session_threads
-        options.intra_op_num_threads = runtime.optimized.intra_op_num_threads
-        options.log_severity_level = 4
-        options.add_session_config_entry(*USE_ARENA)
-        file = self.task.model.SerializeToString()
+        wide = any(v.dtype == float64 and v.shape for v in self.task.graph.values())
         try:
-            return runtime.module.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+            return runtime.session(self.task.model.SerializeToString(), "ENABLE_BASIC" if wide else "ENABLE_ALL")
         except Exception as error:  # the exceptions of ONNX Runtime share no base class
             raise self.task.error(f"ONNX Runtime {self._version} does not take the graph", error) from error
 
@@ -96,9 +87,7 @@ class Session:
                 self._bound = [None] * len(self._bound)
                 raise self.task.error(f"ONNX Runtime {self._version} cannot run the graph", error) from error
             del held
-            if None in [*map(type, made), None]:
-                made = self._take(made)
-            return self.task.write_back(arrays, made)
+            return self.task.write_back(arrays, self._take(made))
 
     def _bind_inputs(self, arrays: Sequence[Array]) -> list[Array]:
         """Bind what is not bound since the last call. Returns what has to live until the end of the run."""
@@ -135,9 +124,11 @@ class Session:
             self._binding.bind_output(name, "cpu", 0, code, memory.shape, memory.ctypes.data)
 
     def _take(self, made: list[Array | None]) -> list[Array]:
-        """The results, where those that the runtime made are copied out of its arena."""
+        """The results; those that the runtime made are copied out of its arena."""
+        if all(array is not None for array in made):
+            return made  # type: ignore[return-value]
         found = self._binding.get_outputs()
-        return [node_session.array_of(value) if array is None else array for array, value in zip(made, found, strict=True)]
+        return [node_session.array_of(y) if array is None else array for array, y in zip(made, found, strict=True)]
 
     def explain(self) -> list[str]:
         """What runs, and how much memory the engine has of its own."""
