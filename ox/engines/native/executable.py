@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
+import numpy as np
+
 from ox.engines.engine import Array, Task
+from ox.engines.native.explain import explain
+from ox.engines.native.launches import Work
 from ox.engines.native.schedule import Schedule
 from ox.errors import ArgumentError, DTypeError, ShapeError
 
@@ -13,7 +17,13 @@ from ox.errors import ArgumentError, DTypeError, ShapeError
 class NativeExecutable:
     """Runs its steps in order. Calls from several threads take turns."""
 
-    def __init__(self, task: Task, schedule: Schedule) -> None:
+    def __init__(self, task: Task, schedule: Schedule, work: list[Work], unfused: str | None) -> None:
+        """
+        Args:
+            work: what the schedule was made of.
+            unfused: why no kernels were generated.
+        """
+        self._work, self._unfused = work, unfused
         self._inputs = task.graph.inputs
         self._states = {i for i, v in enumerate(self._inputs) if v in set(task.updates.values())}
         self._schedule = schedule
@@ -30,15 +40,21 @@ class NativeExecutable:
         """
         self._check(arrays)
         with self._lock:
-            slots = [*self._schedule.slots]
+            slots: list[Array] = [*self._schedule.slots]
             slots[1 : 1 + len(arrays)] = arrays
+            scattered = [i for i in self._states if not _is_dense(arrays[i])]
+            for i in scattered:
+                slots[1 + i] = np.array(arrays[i], order="C")
             for step in self._schedule.steps:
                 step(slots)
+            for i in scattered:
+                np.copyto(arrays[i], slots[1 + i])
+                slots[1 + i] = arrays[i]
             return [slots[i] for i in self._schedule.outputs]
 
     def explain(self) -> list[str]:
         """What runs, for people."""
-        return [f"{len(self._schedule.steps)} steps"]
+        return explain(self._work, self._schedule, self._unfused)
 
     def _check(self, arrays: Sequence[Array]) -> None:
         if len(arrays) != len(self._inputs):
@@ -62,3 +78,8 @@ class NativeExecutable:
                 )
             if i in self._states and not getattr(array.flags, "writeable", True):
                 raise ArgumentError(f"the state '{value.name}' cannot be written: its array is read-only")
+
+
+def _is_dense(array: Array) -> bool:
+    """Whether a kernel can go over its memory in order."""
+    return bool(array.flags.c_contiguous and array.flags.aligned)

@@ -1,10 +1,6 @@
-// Optimizers over many tensors at once. `tensors` has a line for each: its addresses, then its number of elements;
-// `blocks` has a line for each block of at most BLOCK elements: the number of its tensor, and its first element.
+// Optimizers over many tensors at once; `tensors` and `plan` are the table and the plan of blocks.h.
 // `factor` multiplies the gradients (unscaling, clipping, and -1 to maximize).
-
-constexpr long long BLOCK = 16384;
-
-FUNCTION long long block_end(long long begin, long long size) { return begin + BLOCK < size ? begin + BLOCK : size; }
+#include "blocks.h"
 
 // Without a decay, an infinite parameter has no part in its gradient.
 FUNCTION float decayed(float g, float p, float decay) { return decay == 0.0f ? g : g + decay * p; }
