@@ -52,6 +52,7 @@ class Library:
             function.restype, function.argtypes = None, [ctypes.c_int64]
         library.ox_multiplies_bfloat16.restype, library.ox_multiplies_bfloat16.argtypes = ctypes.c_int64, []
         self.multiplies_bfloat16 = bool(library.ox_multiplies_bfloat16())  # twice as fast as float32
+        self.parallel = ctypes.cast(library.ox_parallel, ctypes.c_void_p).value  # what generated kernels share work by
         self.path = os.fspath(path)
         self.key = key or Path(self.path).stem.partition("-")[0]
         self.origin = origin

@@ -1,0 +1,85 @@
+"""A task that is ready to run on the native engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+
+import numpy as np
+
+from ox.engines.engine import Array, Task
+from ox.engines.native.explain import explain
+from ox.engines.native.launches import Work
+from ox.engines.native.schedule import Schedule
+from ox.errors import ArgumentError, DTypeError, ShapeError
+
+
+class NativeExecutable:
+    """Runs its steps in order. Calls from several threads take turns."""
+
+    def __init__(self, task: Task, schedule: Schedule, work: list[Work], unfused: str | None) -> None:
+        """
+        Args:
+            work: what the schedule was made of.
+            unfused: why no kernels were generated.
+        """
+        self._work, self._unfused = work, unfused
+        self._inputs = task.graph.inputs
+        self._states = {i for i, v in enumerate(self._inputs) if v in set(task.updates.values())}
+        self._schedule = schedule
+        self._lock = Lock()
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs for one array an input, in order; the arrays of state hold their next values afterwards.
+
+        Raises:
+            DTypeError: an array of another element type than was recorded.
+            ShapeError: another shape.
+            ArgumentError: another number of arrays, or a state that cannot be written.
+            OxError: what eager calls of the operators raise.
+        """
+        self._check(arrays)
+        with self._lock:
+            slots: list[Array] = [*self._schedule.slots]
+            slots[1 : 1 + len(arrays)] = arrays
+            scattered = [i for i in self._states if not _is_dense(arrays[i])]
+            for i in scattered:
+                slots[1 + i] = np.array(arrays[i], order="C")
+            for step in self._schedule.steps:
+                step(slots)
+            for i in scattered:
+                np.copyto(arrays[i], slots[1 + i])
+                slots[1 + i] = arrays[i]
+            return [slots[i] for i in self._schedule.outputs]
+
+    def explain(self) -> list[str]:
+        """What runs, for people."""
+        return explain(self._work, self._schedule, self._unfused)
+
+    def _check(self, arrays: Sequence[Array]) -> None:
+        if len(arrays) != len(self._inputs):
+            raise ArgumentError(
+                "another number of arrays than the graph has inputs",
+                expected=str(len(self._inputs)),
+                got=str(len(arrays)),
+            )
+        for i, (value, array) in enumerate(zip(self._inputs, arrays, strict=True)):
+            if value.dtype is not None and array.dtype != value.dtype:
+                raise DTypeError(
+                    f"input '{value.name}' has another element type than was recorded",
+                    expected=str(value.dtype),
+                    got=str(array.dtype),
+                )
+            if value.shape is not None and array.shape != value.shape:
+                raise ShapeError(
+                    f"input '{value.name}' has another shape than was recorded",
+                    expected=str(list(value.shape)),
+                    got=str(list(array.shape)),
+                )
+            if i in self._states and not getattr(array.flags, "writeable", True):
+                raise ArgumentError(f"the state '{value.name}' cannot be written: its array is read-only")
+
+
+def _is_dense(array: Array) -> bool:
+    """Whether a kernel can go over its memory in order."""
+    return bool(array.flags.c_contiguous and array.flags.aligned)

@@ -1,0 +1,123 @@
+"""Steps of an executable: each reads arrays from slots and puts arrays into slots."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Protocol
+
+import numpy as np
+
+from ox.dtypes import DType
+from ox.engines.native.calls import Array, KernelCall, TensorCall
+from ox.errors import OxError
+from ox.kernels import address
+from ox.kernels.generated import Launch
+
+Slots = list[Array]
+
+
+class Step(Protocol):
+    """One piece of work."""
+
+    def __call__(self, slots: Slots) -> None: ...
+
+
+class NodeStep:
+    """A node through its own kernel."""
+
+    __slots__ = ("call", "over", "reads", "writes")
+
+    def __init__(
+        self, call: KernelCall | TensorCall, reads: tuple[int, ...], writes: tuple[int, ...], over: tuple[int, ...]
+    ) -> None:
+        """
+        Args:
+            reads, writes: slots of the inputs and outputs.
+            over: slots that nothing reads any more.
+        """
+        self.call, self.reads, self.writes, self.over = call, reads, writes, over
+
+    def __call__(self, slots: Slots) -> None:
+        for slot, result in zip(self.writes, self.call.results([slots[i] for i in self.reads]), strict=False):
+            slots[slot] = result
+        for slot in self.over:
+            slots[slot] = None
+
+
+class CopyStep:
+    """A copy of an array that is about to be overwritten."""
+
+    __slots__ = ("source", "target")
+
+    def __init__(self, source: int, target: int) -> None:
+        self.source, self.target = source, target
+
+    def __call__(self, slots: Slots) -> None:
+        slots[self.target] = slots[self.source].copy()
+
+
+class WriteStep:
+    """The next value of a state, over the old one."""
+
+    __slots__ = ("source", "state")
+
+    def __init__(self, source: int, state: int) -> None:
+        self.source, self.state = source, state
+
+    def __call__(self, slots: Slots) -> None:
+        if slots[self.source] is not slots[self.state]:
+            np.copyto(slots[self.state], slots[self.source], casting="no")
+
+
+class LaunchStep:
+    """A generated kernel over the tensors of its table."""
+
+    __slots__ = ("blocks", "checked", "fresh", "kernel", "over", "plan", "plan_address", "table", "table_address")
+
+    def __init__(
+        self,
+        kernel: Launch,
+        table: list[int],
+        plan: list[tuple[int, int]],
+        checked: list[tuple[int, int, int]],
+        fresh: list[tuple[int, int, tuple[int, ...], DType]],
+        over: tuple[int, ...],
+    ) -> None:
+        """
+        Args:
+            table: addresses and sizes, of which some are put in at each call.
+            plan: for each block the number of its line, and its first element.
+            checked: what is read: place in the table, slot, and the bytes that it must have.
+            fresh: what is made for the caller: place in the table, slot, shape and type.
+            over: slots that nothing reads any more.
+        """
+        self.kernel, self.checked, self.fresh, self.over = kernel, checked, fresh, over
+        self.table = (ctypes.c_int64 * len(table))(*table)
+        self.plan = np.array(plan, np.int64)
+        self.blocks = len(plan)
+        self.table_address, self.plan_address = ctypes.addressof(self.table), address(self.plan)
+
+    def __call__(self, slots: Slots) -> None:
+        table, copies = self.table, None
+        for place, slot, size in self.checked:
+            array = slots[slot]
+            flags = array.flags
+            if array.nbytes != size or not flags.c_contiguous or not flags.aligned:
+                array = _dense(array, size)
+                copies = [copies, array]  # alive until the kernel has read it
+            table[place] = address(array)
+        for place, slot, shape, dtype in self.fresh:
+            slots[slot] = array = np.empty(shape, dtype)
+            table[place] = address(array)
+        self.kernel(self.blocks, self.table_address, self.plan_address)
+        for slot in self.over:
+            slots[slot] = None
+
+
+def _dense(array: Array, size: int) -> Array:
+    """A copy in the order of the axes."""
+    if array.nbytes != size:
+        raise OxError(
+            "a kernel gave another size than in the recorded call", expected=f"{size} bytes", got=str(array.nbytes)
+        )
+    return np.array(array, order="C")
