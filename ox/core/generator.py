@@ -10,7 +10,7 @@ import numpy as np
 from ox.core import operator
 from ox.core.device import CPU
 from ox.core.device import device as Device
-from ox.core.mode import MODE
+from ox.core.mode import MODE, cannot_record
 from ox.core.mt19937 import Words
 from ox.core.mt19937.switch import is_torch_compatible
 from ox.errors import ArgumentError, OxError, RecordError
@@ -49,7 +49,12 @@ class Generator:
         """Key and counter from which the next `count` numbers are drawn; the stream goes on behind them."""
         key, counter = self.key, self.counter
         blocks = np.uint64((count + 3) // 4)
-        self.counter = operator.make_tensor(np.asarray(np.add(counter.array, blocks)))
+        recording = MODE.get().recording
+        if recording is None:
+            self.counter = operator.make_tensor(np.asarray(np.add(counter.array, blocks)))
+        else:
+            recording.on_random(self)
+            self.counter = operator.OPS["Add"](counter, operator.make_tensor(np.asarray(blocks)))
         return key, counter
 
     def words(self) -> Words:
@@ -146,9 +151,11 @@ def words_of(generator: Generator | None) -> Words | None:
     if not is_torch_compatible():
         return None
     if MODE.get().recording is not None:
-        raise RecordError(
-            "PyTorch's random numbers have no form in operators, so they cannot be recorded",
-            hint="with ox.random.torch_compatible(False): around what records, or model.eval() before an export",
+        cannot_record(
+            RecordError(
+                "PyTorch's random numbers have no form in operators, so they cannot be recorded",
+                hint="with ox.random.torch_compatible(False): around what records, or model.eval() before an export",
+            )
         )
     return (default_generator if generator is None else generator).words()
 
