@@ -36,6 +36,15 @@ def _is_users(name: str) -> bool | None:
 _judged: dict[str, bool | None] = {}  # by file: once, when its code runs, for writes in place ask at every call
 
 
+def is_users_file(file: str) -> bool:
+    """Whether the code of this file is neither ox's nor of Python's library."""
+    try:
+        return bool(_judged[file])
+    except KeyError:
+        users = _judged[file] = _is_users(file)
+        return bool(users)
+
+
 def is_ox(file: str) -> bool:
     """Whether it is a file of ox."""
     return file.startswith(_OX)

@@ -12,6 +12,7 @@
     ├── DistributedError    (RuntimeError)   processes that should work together do not
     ├── WorkerError         (RuntimeError)   a worker of a loader raised, died or hangs
     ├── RecordError         (RuntimeError)   code that cannot be recorded: a branch on data, a baked-in size
+    ├── CompileError        (RuntimeError)   a call that `ox.compile(fullgraph=True)` cannot record as one graph
     ├── ExportError         (RuntimeError)   a file that could not be written or proven
     ├── LoadError           (ValueError)     a file that is damaged, malicious or not what was expected
     ├── WriteError          (OSError)        a file that the system does not let us write
@@ -132,6 +133,10 @@ class WorkerError(OxError, RuntimeError):
 
 class RecordError(OxError, RuntimeError):
     """Code that cannot be recorded as a graph."""
+
+
+class CompileError(OxError):
+    """A call that `ox.compile(fullgraph=True)` cannot record as one graph, or a backend that there is not."""
 
 
 class ExportError(OxError, RuntimeError):

@@ -16,14 +16,14 @@ from ox.core import operator
 from ox.core.constants import scalar
 from ox.core.generator import Generator, default_generator, words_of
 from ox.core.memory_format import preserve_format
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.mt19937 import Words, discrete, tensors
 from ox.core.mt19937.switch import is_torch_compatible, torch_compatible
 from ox.core.operator import OPS
 from ox.core.promotion import cast
 from ox.core.symbolic import size_tensor
 from ox.dtypes import DType, bfloat16, float16, float32, get_default_dtype, int64, is_floating
-from ox.errors import ArgumentError, DTypeError, ShapeError
+from ox.errors import ArgumentError, DTypeError, RecordError, ShapeError
 from ox.functions.dimension_arguments import sizes_of
 from ox.functions.keyword_arguments import factory, factory_without_out, keywords
 from ox.ops.random import rng as random_operators
@@ -114,7 +114,7 @@ def _sample(
     generator = generator or default_generator
     recording = MODE.get().recording
     if recording is not None:
-        recording.on_random()
+        recording.on_random(generator)
     with no_grad():
         drawn, generator.counter = OPS[op](generator.key, generator.counter, size_tensor(sizes))
         bits = _BITS.get(dtype) if op == "ox.RandomUniform" else None
@@ -282,6 +282,11 @@ def randperm(
     """
     if n < 0:
         raise ArgumentError("randperm needs a count of 0 or more", got=str(n))
+    recording = MODE.get().recording
+    if recording is not None and recording.guarded:
+        cannot_record(
+            RecordError("randperm has no form in operators, so it cannot be recorded", hint="draw before, and pass it in")
+        )
     if is_torch_compatible():
         with switch_mode(recording=None):
             words = words_of(generator)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import reduce, wraps
@@ -135,6 +136,22 @@ class Active:
             return function(*args, **kwargs)
         with switch_mode(autocast=None):
             return function(*args, **kwargs)
+
+
+@contextmanager
+def own_cache() -> Iterator[None]:
+    """In this block nothing that was cast before is remembered, and nothing of it afterwards: for a recording."""
+    state, active = STATE.get(), MODE.get().autocast
+    if active is None:
+        yield
+        return
+    cache = Cache()
+    token = STATE.set(replace(state, cache=cache))
+    try:
+        with switch_mode(autocast=Active(active.cpu, active.cuda, None if active.cache is None else cache)):
+            yield
+    finally:
+        STATE.reset(token)
 
 
 def cuda_arrays() -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ox.autograd.grad_ready import leaves_with_hooks
 from ox.core import views
+from ox.core.changes import CHANGES
 from ox.core.mode import MODE
 from ox.core.node import Handle, Leaf
 from ox.core.operator import OPS
@@ -39,6 +40,7 @@ def _hooks_of(tensor: TensorBase) -> list[Any]:
 def register(tensor: TensorBase, hook: Callable[[TensorBase], TensorBase | None]) -> Handle:
     """Call `hook` when the gradient of `tensor` is known. Raises GradientError if it has none."""
     hooks, entry = _hooks_of(tensor), (tensor.port, hook)
+    CHANGES.count += 1
     recording = MODE.get().recording
     if recording is not None:
         recording.on_hook(tensor.node)
@@ -60,6 +62,7 @@ def register_after(tensor: TensorBase, hook: Callable[[TensorBase], None]) -> Ha
     recording = MODE.get().recording
     if recording is not None:
         recording.on_hook(leaf)
+    CHANGES.count += 1
     if leaf.after is None:
         leaf.after = []
     leaf.after.append(hook)

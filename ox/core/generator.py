@@ -10,7 +10,7 @@ import numpy as np
 from ox.core import operator
 from ox.core.device import CPU
 from ox.core.device import device as Device
-from ox.core.mode import MODE
+from ox.core.mode import MODE, cannot_record
 from ox.core.mt19937 import Words
 from ox.core.mt19937.switch import is_torch_compatible
 from ox.core.symbolic import size_tensor
@@ -54,7 +54,7 @@ class Generator:
         if recording is None:
             self.counter = operator.make_tensor(np.asarray(np.add(counter.array, np.uint64(blocks))))
         else:
-            recording.on_random()
+            recording.on_random(self)
             add, cast, reshape = operator.OPS["Add"], operator.OPS["Cast"], operator.OPS["Reshape"]
             number = reshape(size_tensor((blocks,)), size_tensor(()))
             self.counter = add(counter, cast(number, to=onnx_type(uint64)))
@@ -154,9 +154,11 @@ def words_of(generator: Generator | None) -> Words | None:
     if not is_torch_compatible():
         return None
     if MODE.get().recording is not None:
-        raise RecordError(
-            "PyTorch's random numbers have no form in operators, so they cannot be recorded",
-            hint="with ox.random.torch_compatible(False): around what records, or model.eval() before an export",
+        cannot_record(
+            RecordError(
+                "PyTorch's random numbers have no form in operators, so they cannot be recorded",
+                hint="with ox.random.torch_compatible(False): around what records, or model.eval() before an export",
+            )
         )
     return (default_generator if generator is None else generator).words()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ class Recorder(Protocol):
     """What `Operator.__call__` reports to: every call, every in-place write, and which tensors are the same value."""
 
     keeps_fused: bool  # a fused Function stays one node; otherwise the recording has its body's operators
+    guarded: bool  # it is only used while Python code would decide as it did; otherwise it must hold for all inputs
 
     def add(self, op: Any, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None: ...
 
@@ -39,7 +40,17 @@ class Recorder(Protocol):
 
     def on_hook(self, node: Any) -> None: ...
 
-    def on_random(self) -> None: ...
+    def on_random(self, generator: Any) -> None: ...
+
+    def on_copy(self, copy: Any) -> None: ...
+
+    def on_number(self, tensor: Any) -> None: ...
+
+    def on_host_call(self, call: Callable[[], Any]) -> Any: ...
+
+    def depends_on(self, owner: Any, names: Sequence[str]) -> None: ...
+
+    def refuse(self, error: Any) -> None: ...
 
     def on_custom_node(self, sources: Any) -> None: ...
 
@@ -76,6 +87,14 @@ class Mode:
 MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (frozen)
 # The nn.Modules whose forward is running, outermost first. Not in Mode, of which each call would make another one.
 MODULES: ContextVar[tuple[Any, ...]] = ContextVar("ox_modules", default=())
+
+
+def cannot_record(error: Any) -> None:
+    """Under a recording: raise `error` (a RecordError); a recording of `ox.compile` notes it, and the call goes on."""
+    recording = MODE.get().recording
+    if recording is None:
+        raise error
+    recording.refuse(error)
 
 
 def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:

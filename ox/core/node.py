@@ -9,6 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ox.core.changes import CHANGES
 from ox.core.gradient import gradients
 from ox.core.mode import MODE
 from ox.core.tensor import TensorBase
@@ -36,6 +37,7 @@ class Handle:
 
     def remove(self) -> None:
         """Take it away; a second time does nothing."""
+        CHANGES.count += 1
         self._hooks[:] = [entry for entry in self._hooks if entry is not self._entry]
 
     def __enter__(self) -> Handle:
@@ -52,6 +54,7 @@ class Hookable:
 
     def _hook(self, kind: int, hook: Callable[..., Any]) -> Handle:
         own: Any = self
+        CHANGES.count += 1
         recording = MODE.get().recording
         if recording is not None:
             recording.on_hook(own)

@@ -44,7 +44,8 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     if isinstance(pred, np.ndarray) and pred.dtype == np.bool_ and pred.size == 1:
         pred = bool(pred.reshape(()))
     if isinstance(pred, (bool, np.bool_)):
-        if MODE.get().recording is not None:
+        recording = MODE.get().recording
+        if recording is not None and not recording.guarded:
             raise RecordError(
                 f"cond on a bool of Python, here {bool(pred)}: the recording would hold one branch only, for all sizes",
                 expected="a tensor of one bool, which decides in every run",

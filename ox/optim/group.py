@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ox.core.mode import MODE
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
 from ox.dtypes import DType
@@ -39,6 +40,9 @@ class Group(dict[str, Any]):
 
     def _set(self, name: str, value: float) -> None:
         if name in self.tensors:
+            recording = MODE.get().recording
+            if recording is not None:
+                recording.on_number(self.tensors[name])
             self.tensors[name].array[...] = value
         else:
             self.tensors[name] = make_tensor(np.asarray(value, np.float64))

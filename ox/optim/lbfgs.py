@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox import functions as F
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
 from ox.errors import ArgumentError, RecordError
@@ -59,7 +59,7 @@ class LBFGS(Optimizer):
         if closure is None:
             raise ArgumentError("LBFGS evaluates the loss several times per step", hint="optimizer.step(closure)")
         if MODE.get().recording is not None:
-            raise RecordError("a step of LBFGS depends on values, and cannot be recorded", hint="Adam or SGD")
+            cannot_record(RecordError("a step of LBFGS depends on values, and cannot be recorded", hint="Adam or SGD"))
         with switch_mode(grad=True):
             loss = closure()
         with switch_mode(grad=False):

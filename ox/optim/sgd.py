@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ox.core import multi_tensor
+from ox.core.mode import cannot_record
 from ox.core.multi_tensor import count_kernel_write
 from ox.errors import ArgumentError, GradientError, RecordError
 from ox.optim import kernels
@@ -89,10 +90,14 @@ class SGD(Formula):
 
     def _update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         if group["momentum"] and self._first(self._buffer(p, group), group):
-            raise RecordError(
-                "the first step of SGD with dampening differs from the others",
-                hint="take one step before recording, or dampening=0",
+            cannot_record(
+                RecordError(
+                    "the first step of SGD with dampening differs from the others",
+                    hint="take one step before recording, or dampening=0",
+                )
             )
+            self._fast([p], group)
+            return
         super()._update(p, grad, state, group)
 
     def _rule(self, xp: Any, p: Any, g: Any, s: dict[str, Any], n: Numbers, group: Group) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ox import distributed as dist
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.operator import make_tensor
 from ox.distributed.coalesced import broadcast_coalesced
 from ox.dtypes import ALL
@@ -128,7 +128,9 @@ class ZeroRedundancyOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update this rank's parameters, and give and take the others. All ranks do so together."""
         if MODE.get().recording is not None:
-            raise RecordError("a step of ZeroRedundancyOptimizer cannot be recorded: a graph does not know of ranks")
+            cannot_record(
+                RecordError("a step of ZeroRedundancyOptimizer cannot be recorded: a graph does not know of ranks")
+            )
         loss = None
         if closure is not None:
             with switch_mode(grad=True):

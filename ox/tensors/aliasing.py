@@ -10,7 +10,7 @@ from numpy import ndarray
 from ox.call_site import line_at, users_place
 from ox.core import operator, views
 from ox.core.memory_format import layout
-from ox.core.mode import MODE
+from ox.core.mode import MODE, cannot_record
 from ox.core.node import Leaf, Node
 from ox.core.tensor import TensorBase
 from ox.errors import ArgumentError, GradientError
@@ -79,8 +79,10 @@ class Aliases(TensorBase):
         if version is None:
             version = self._version = [0, ""]
         other._version = version
-        if self._recorded is not None:
-            other._recorded = self._recorded
+        recorded = self._recorded
+        if recorded is not None:
+            other._recorded = recorded
+            recorded.recording.on_copy(other)
         return other
 
     def with_history(self, node: Node, port: int) -> Tensor:
@@ -124,7 +126,7 @@ class Aliases(TensorBase):
         fresh = None
         if mode.recording is not None and (self._base is not None or views.living_views(self)):
             root = self if self._base is None else self._base
-            fresh = result if root is self else self._recorded_write(root, result)
+            fresh = result if root is self else self._recorded_write(root, result)  # None: it cannot be recorded
         self.array[...] = result.array
         self.count_write(operation)
         if fresh is not None:
@@ -138,11 +140,12 @@ class Aliases(TensorBase):
                 views.update_history(self, result)
         return self
 
-    def _recorded_write(self: Any, root: Tensor, result: Tensor) -> Tensor:
+    def _recorded_write(self: Any, root: Tensor, result: Tensor) -> Tensor | None:
         """In a recording: the root with `result` at the places that this view shows."""
         places = views.recompute_view(self, root, views.element_numbers(root))
         if places is None:
-            raise views.unknown_view_error()
+            cannot_record(views.unknown_view_error())
+            return None
         return views.write_elements(root, places, result)
 
     def _refuse_write(self: Any, operation: str) -> None:

@@ -8,7 +8,7 @@ from ox import ops
 from ox.core import views
 from ox.core.constants import axes_tensor
 from ox.core.memory_format import part_of, same_place
-from ox.core.mode import MODE
+from ox.core.mode import MODE, cannot_record
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
 from ox.errors import ShapeError
@@ -108,7 +108,9 @@ def _record(x: Tensor, index: Any, value: Tensor, followed: bool) -> None:
     root = x if x._base is None else x._base
     own = views.recompute_view(x, root, views.element_numbers(root))
     if own is None:
-        raise views.unknown_view_error()
+        cannot_record(views.unknown_view_error())
+        _write(x, index, value, followed)
+        return
     places = get(own, index)
     value = _trimmed(value, places.array.ndim)
     try:

@@ -11,7 +11,7 @@ from ox.autograd.grad_mode import no_grad
 from ox.core import operator
 from ox.core.constants import axes_tensor, scalar
 from ox.core.generator import Generator, default_generator, words_of
-from ox.core.mode import MODE
+from ox.core.mode import MODE, cannot_record
 from ox.core.mt19937 import tensors
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
@@ -139,8 +139,11 @@ def _weights(array: Any, count: int, replacement: bool) -> None:
 def on_host(name: str, x: Any, generator: Generator | None) -> np.random.Generator:
     """NumPy's generator in a state made of ours, which moves on."""
     if MODE.get().recording is not None:
-        raise RecordError(
-            f"{name} has no form in operators, so it cannot be recorded", hint="draw before, and pass the numbers in"
+        cannot_record(
+            RecordError(
+                f"{name} has no form in operators, so it cannot be recorded",
+                hint="draw before, and pass the numbers in",
+            )
         )
     generator = default_generator if generator is None else generator
     if (words := words_of(generator)) is not None:

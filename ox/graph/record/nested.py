@@ -98,7 +98,7 @@ class Nested(Recording):
             if self._from_outside(x):
                 self.value(x)
 
-    def on_random(self) -> None:
+    def on_random(self, generator: Any = None) -> None:
         raise RecordError(
             "random numbers drawn inside a recorded branch or loop would be the same ones each time",
             hint="draw them before, x = ox.rand(...), and read x inside",

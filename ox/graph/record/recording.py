@@ -54,6 +54,7 @@ class Recording:
 
     outer: Recording | None = None  # the one that it is inside of; ox.graph.record.nested
     keeps_fused = False  # a fused Function stays one node, for an engine that has its kernel
+    guarded = False  # it must hold for all inputs, so that Python code must not decide by what may differ
 
     def __init__(self) -> None:
         self.graph = Graph()
@@ -224,8 +225,25 @@ class Recording:
         """A hook is set on a node or leaf."""
         self.on_custom_gradient()
 
-    def on_random(self) -> None:
+    def on_random(self, generator: Any) -> None:
         """A generator is about to draw random numbers."""
+
+    def on_copy(self, copy: Tensor) -> None:
+        """`copy` is another tensor of the same value: `detach`, or what an operator saves for backward."""
+
+    def on_number(self, tensor: Tensor) -> None:
+        """Python code sets a number that a recorded update reads as a tensor."""
+
+    def on_host_call(self, call: Callable[[], Any]) -> Any:
+        """Run Python code that is no part of the graph, and what it returns: the step of a scheduler."""
+        return call()
+
+    def depends_on(self, owner: Any, names: Sequence[str]) -> None:
+        """What is recorded depends on these attributes of an object, or entries of a dict."""
+
+    def refuse(self, error: RecordError) -> None:
+        """Something cannot be recorded."""
+        raise error
 
     def on_custom_node(self, sources: Iterable[Tensor]) -> None:
         """A node that no operator made follows these tensors."""

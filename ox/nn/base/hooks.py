@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ox.core.changes import CHANGES
 from ox.core.mode import MODE
 from ox.core.node import Handle
 from ox.nn.base.gradient_hooks import BackwardHooks
@@ -36,6 +37,7 @@ class Hooks:
         return [*getattr(GLOBAL_HOOKS, kind), *getattr(self, kind)] if GLOBAL_HOOKS.count else list(getattr(self, kind))
 
     def add(self, kind: str, hook: Callable[..., Any], with_kwargs: bool = False, prepend: bool = False) -> Handle:
+        CHANGES.count += 1
         entries: list[Any] = getattr(self, kind)
         entry = Entry(hook, with_kwargs)
         entries.insert(0 if prepend else len(entries), entry)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from ox.core.argument_errors import add_missing_name_note, not_tensor_error
+from ox.core.changes import CHANGES
 from ox.core.explain import place
 from ox.core.mode import MODULES
 from ox.errors import ArgumentError, OxError
@@ -82,6 +83,7 @@ class Module(Moving, Stateful):
     # -- attributes --------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
+        CHANGES.count += 1
         fields = self.__dict__
         kind = (
             "_parameters"
@@ -131,6 +133,7 @@ class Module(Moving, Stateful):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:
+        CHANGES.count += 1
         if not self._forget(name):
             object.__delattr__(self, name)
 
@@ -144,6 +147,7 @@ class Module(Moving, Stateful):
     def _forget(self, name: str, but: dict[str, Any] | None = None) -> bool:
         """Whether something was registered under the name; it is gone, but for one kind, where what comes next takes
         its place in the order."""
+        CHANGES.count += 1
         held = [d for d in (self._parameters, self._buffers, self._modules) if name in d]
         for d in held:
             if d is not but:

@@ -10,7 +10,7 @@ from ox import distributed as dist
 from ox import ops
 from ox.autograd.function import Function, once_differentiable
 from ox.core.constants import axes_tensor, scalar
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
 from ox.dtypes import DType, float64
@@ -71,9 +71,11 @@ class SyncBatchNorm(_BatchNorm):
             part = self._count() if self.training else 0.0
             return F.batch_norm(input, mean, var, self.weight, self.bias, training, part, self.eps)
         if MODE.get().recording is not None:
-            raise RecordError(
-                "SyncBatchNorm was recorded while training on several ranks",
-                hint="model.eval() before the export; a graph does not know of other ranks",
+            cannot_record(
+                RecordError(
+                    "SyncBatchNorm was recorded while training on several ranks",
+                    hint="model.eval() before the export; a graph does not know of other ranks",
+                )
             )
         if input.static_shape[1] != self.num_features:
             raise ShapeError(f"SyncBatchNorm over {self.num_features} channels does not fit {list(input.static_shape)}")

@@ -10,6 +10,7 @@ import numpy as np
 from ox import ops
 from ox.core import operator
 from ox.core.constants import ints
+from ox.core.mode import cannot_record
 from ox.errors import ArgumentError, RecordError, ShapeError
 from ox.functions import cat, full_like_shape, stack
 from ox.tensors.tensor import Tensor
@@ -79,12 +80,14 @@ def _index(values: Any) -> Tensor:
 def _lengths(lengths: Any, count: int) -> np.ndarray[Any, Any]:
     recorded = getattr(lengths, "_recorded", None)
     if recorded is not None and recorded.active():
-        raise RecordError(
-            "packing needs the values of the lengths, which a recording does not have",
-            expected="lengths that are numbers, the same in every run",
-            got="a tensor of the recording",
-            hint="run the padded batch and mask the steps after each length: "
-            "ox.where(ox.arange(y.shape[1]) < lengths[:, None], ...), or export with fixed lengths",
+        cannot_record(
+            RecordError(
+                "packing needs the values of the lengths, which a recording does not have",
+                expected="lengths that are numbers, the same in every run",
+                got="a tensor of the recording",
+                hint="run the padded batch and mask the steps after each length: "
+                "ox.where(ox.arange(y.shape[1]) < lengths[:, None], ...), or export with fixed lengths",
+            )
         )
     values = np.asarray(getattr(lengths, "array", lengths)).astype(np.int64)
     if values.shape != (count,):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ox.core import operator
 from ox.core.constants import axes_tensor, integer
+from ox.core.mode import cannot_record
 from ox.core.operator import OPS, Operator
 from ox.core.subgraph import as_kernel
 from ox.core.tensor import TensorBase
@@ -64,7 +65,7 @@ def _place(position: TensorBase | None, length: int, default: int, low: int, hig
         return default
     recorded = position._recorded
     if recorded is not None and recorded.active():
-        raise RecordError("the place in a sequence is computed, which a recording cannot follow")
+        cannot_record(RecordError("the place in a sequence is computed, which a recording cannot follow"))
     i = int(position.array.reshape(()))
     if not low <= i <= high:
         raise BoundsError(f"a sequence of {length} has no place {i}", expected=f"{low} to {high}")

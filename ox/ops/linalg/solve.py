@@ -11,7 +11,7 @@ import numpy as np
 
 from ox.core.constants import axes_tensor, constant, number
 from ox.core.function import function
-from ox.core.mode import MODE
+from ox.core.mode import MODE, cannot_record
 from ox.core.operator import OPS, Amp, Operator
 from ox.core.tensor import TensorBase, TensorType
 from ox.core.types import XP, Array, T
@@ -33,9 +33,11 @@ class Factorization(Operator):
 
     def __call__(self, *inputs: Any, outputs: int | None = None, **attributes: Any) -> Any:
         if MODE.get().recording is not None:
-            raise RecordError(
-                f"{self.name} has no form in ONNX operators, so it cannot be recorded",
-                hint="compute it outside the recorded function, or use solve, inv, cholesky or det, which record",
+            cannot_record(
+                RecordError(
+                    f"{self.name} has no form in ONNX operators, so it cannot be recorded",
+                    hint="compute it outside the recorded function, or use solve, inv, cholesky or det, which record",
+                )
             )
         wanted = len(self.schema.outputs) if outputs is None else outputs
         return super().__call__(*inputs, outputs=wanted, **attributes)

@@ -1,0 +1,124 @@
+"""`ox.compile`: calls are recorded while they run eagerly, and later calls run the graph in an engine. `torch.compile`
+and `torch.compiler`.
+
+`capture.py` records, `trace.py` makes of a recorded call what later ones run, `plan.py` guards and runs it. Imports
+ox.nn, ox.engines and floors below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from ox.compiler.capture import Capture
+from ox.compiler.compiled import ALL, Compiled
+from ox.compiler.dynamic import mark_dynamic
+from ox.compiler.module import OptimizedModule
+from ox.core.lazy import missing_attribute_error
+from ox.core.mode import MODE
+from ox.errors import ArgumentError
+from ox.nn.base.module import Module
+
+__all__ = [
+    "allow_in_graph",
+    "compile",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "mark_dynamic",
+    "reset",
+]
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "native",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """A module or function whose calls are recorded, once for each kind of call, and then run as graphs.
+    `torch.compile`; also a decorator, with arguments or without.
+
+    Args:
+        model: a module, or a function: of a forward, or of a whole training step.
+        fullgraph: raise CompileError where something stays eager.
+        dynamic: sizes may change from call to call.
+        backend: "native", "onnxruntime", "openvino", "eager", or an engine of your own.
+        mode: PyTorch's, of which none has an effect.
+        options: what the engine is given by name.
+        disable: give the model back as it is.
+
+    Raises:
+        ArgumentError: no module and no function.
+        CompileError: no such backend.
+    """
+    if model is None:
+        return lambda function: compile(
+            function, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
+        )
+    if not callable(model):
+        raise ArgumentError("this is no module and no function", got=type(model).__name__)
+    if disable or isinstance(model, Compiled | OptimizedModule):
+        return model
+    if isinstance(model, Module):
+        return OptimizedModule(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
+    return Compiled(model, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
+
+
+def disable(fn: Any = None, recursive: bool = True, **_: Any) -> Any:
+    """A decorator, with arguments or without, for a function that is not to be recorded: what calls it stays eager.
+    `torch.compiler.disable`."""
+    if fn is None:
+        return lambda function: disable(function, recursive)
+    if not callable(fn):
+        raise ArgumentError("this is no module and no function", got=type(fn).__name__)
+
+    @wraps(fn)
+    def eager(*args: Any, **kwargs: Any) -> Any:
+        recording = MODE.get().recording
+        if isinstance(recording, Capture):
+            recording.give_up(f"{getattr(fn, '__qualname__', type(fn).__name__)} is marked with disable")
+        return fn(*args, **kwargs)
+
+    return eager
+
+
+def allow_in_graph(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` as it is: everything that is made of operators is in the graph. `torch.compiler.allow_in_graph`."""
+    return fn
+
+
+def is_compiling() -> bool:
+    """Whether a call is being recorded now. `torch.compiler.is_compiling`."""
+    return MODE.get().recording is not None
+
+
+def is_dynamo_compiling() -> bool:
+    """Whether a call is being recorded for `ox.compile` now. `torch.compiler.is_dynamo_compiling`."""
+    return isinstance(MODE.get().recording, Capture)
+
+
+def is_exporting() -> bool:
+    """Whether a call is being recorded for a file now. `torch.compiler.is_exporting`."""
+    recording = MODE.get().recording
+    return recording is not None and not isinstance(recording, Capture)
+
+
+def reset() -> None:
+    """Forget what all compiled functions and modules have recorded. `torch.compiler.reset`."""
+    for made in list(ALL):
+        made.reset()
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Nothing: every call returns memory of its own. `torch.compiler.cudagraph_mark_step_begin`."""
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_attribute_error(__name__, name)

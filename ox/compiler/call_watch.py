@@ -1,0 +1,102 @@
+"""Watches a call while it is recorded: which functions it enters, and what it does that a recording cannot repeat."""
+
+from __future__ import annotations
+
+import dis
+import random as python_random
+import sys
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from ox.call_site import is_users_file, line_at
+from ox.compiler.python_state import PythonState
+
+# functions of C whose effect is lost, or whose result differs, when the call is not made again
+EFFECTS = {
+    "builtins": {"print", "input", "open", "exec", "eval", "breakpoint"},
+    "time": {"time", "perf_counter", "monotonic", "process_time", "time_ns", "perf_counter_ns", "sleep"},
+    "posix": {"urandom", "getrandom"},
+}
+LOGGING = {"debug", "info", "warning", "error", "critical", "log", "exception"}
+
+
+@cache
+def globals_of(code: CodeType) -> tuple[str, ...]:
+    """The names that a function reads as globals."""
+    wanted = ("LOAD_GLOBAL", "LOAD_NAME")
+    return tuple({str(i.argval) for i in dis.get_instructions(code) if i.opname in wanted})
+
+
+@cache
+def reads_arrays(code: CodeType) -> bool:
+    """Whether a function reads ``x.array``, which no recording sees; ``numpy.array(...)`` is none of that."""
+    before = ""
+    for i in dis.get_instructions(code):
+        if i.opname == "LOAD_ATTR" and i.argval == "array" and before not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            return True
+        before = i.opname
+    return False
+
+
+class CallWatch:
+    """``with CallWatch(state):`` around the call. A profiler of Python that is set already is called as well.
+
+    Attributes:
+        names: every name in the code that ran.
+        effect: the first thing that cannot be repeated, with its line; None when there was none.
+    """
+
+    def __init__(self, state: PythonState) -> None:
+        self.state = state
+        self.names: set[str] = set()
+        self.effect: tuple[str, str] | None = None
+        self._codes: set[CodeType] = set()
+        self._before: Any = None
+        self._random: Any = None
+
+    def __enter__(self) -> CallWatch:
+        self._random = _random_states()
+        self._before = sys.getprofile()
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+        if self.effect is None and _random_states() != self._random:
+            self.effect = "random numbers of Python or NumPy were drawn", ""
+
+    def _event(self, frame: Any, event: str, argument: Any) -> None:
+        if self._before is not None:
+            self._before(frame, event, argument)
+        if event == "call":
+            code = frame.f_code
+            first = code not in self._codes
+            if first:
+                self._codes.add(code)
+                self.names.update(code.co_names)
+            if is_users_file(code.co_filename):
+                library = "site-packages" in code.co_filename
+                self.state.visit_frame(frame, globals_of(code) if first and not library else ())
+                if first and not library and reads_arrays(code):
+                    self._note(frame, "`.array` is read, which a recording does not see")
+            elif first and code.co_name in LOGGING and frame.f_globals.get("__name__") == "logging":
+                self._note(frame.f_back, f"logging.{code.co_name}() is called")
+        elif event == "c_call" and self.effect is None:
+            name = getattr(argument, "__name__", "")
+            module = getattr(argument, "__module__", None)
+            if name in EFFECTS.get(str(module), ()) or isinstance(
+                getattr(argument, "__self__", None), python_random.Random
+            ):
+                self._note(frame, f"{name}() is called")
+
+    def _note(self, frame: Any, what: str) -> None:
+        if self.effect is None and frame is not None and is_users_file(frame.f_code.co_filename):
+            self.effect = what, line_at((frame.f_code.co_filename, frame.f_lineno))
+
+
+def _random_states() -> tuple[Any, ...]:
+    numpy: Any = np.random.get_state()
+    return hash(python_random.getstate()), numpy[1].tobytes(), numpy[2]

@@ -1,0 +1,209 @@
+"""The recording of `ox.compile`: of a call that runs as it would without it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ox.call_site import users_line
+from ox.core.generator import Generator, default_generator
+from ox.core.mode import MODE
+from ox.core.operator import Operator
+from ox.errors import CompileError, OxError, RecordError
+from ox.graph.ir import Node, Value
+from ox.graph.record.recording import Recorded, Recording, stale_view_error
+from ox.tensors.tensor import Tensor
+
+LARGEST_COPY = 1 << 24  # bytes; what is larger and written and gone afterwards cannot be a constant
+
+
+class External:
+    """A tensor that the call did not make, by its memory."""
+
+    def __init__(self, array: Any, value: Value, version: int, argument: int | None) -> None:
+        self.array, self.value, self.version, self.argument = array, value, version, argument
+        self.copy: Any = None  # what it held when it was first read
+        self.tensors: list[Tensor] = []
+        self.edges: list[Any] = []  # of each tensor, who made it and as which output
+        self.grads: list[Any] = []  # its gradient, before this call reads it first
+
+    def hold(self, tensor: Tensor) -> None:
+        """Another tensor of this memory."""
+        self.tensors.append(tensor)
+        self.edges.append((tensor.node, tensor.port))
+        self.grads.append(tensor._grad)
+
+
+class Reason:
+    """Why a call stays eager: a sentence and the user's line."""
+
+    def __init__(self, text: str, where: str = "", again: bool = False) -> None:
+        self.text, self.where, self.again = text, where, again
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.where})" if self.where else self.text
+
+
+class Capture(Recording):
+    """Records a call. What cannot be recorded is a `reason`, and the call goes on.
+
+    Args:
+        fullgraph: raise CompileError in place of that.
+    """
+
+    keeps_fused = True
+    guarded = True
+
+    def __init__(self, fullgraph: bool = False) -> None:
+        super().__init__()
+        self.fullgraph = fullgraph
+        self.reason: Reason | None = None
+        self.externals: dict[int, External] = {}  # by array
+        self.arguments: list[External] = []
+        self.made: list[Any] = []  # weak references to what the call made
+        self.followed: list[tuple[bool, ...]] = []  # for each node the inputs that a gradient follows
+        self.random: dict[int, tuple[Generator, Tensor, Tensor]] = {}  # with key and counter at the beginning
+        self.host_calls: list[Callable[[], Any]] = []
+        self.settings: list[tuple[Any, tuple[str, ...]]] = []
+        self._in_host_call = False
+
+    # -- reasons -----------------------------------------------------------------------------------------------
+
+    def refuse(self, error: OxError) -> None:
+        self.give_up(error.what, error.where, hint=error.hint)
+
+    def give_up(self, text: str, where: str | None = None, again: bool = False, hint: str | None = None) -> None:
+        """Note why the call cannot be recorded; the first reason counts. Raises CompileError with `fullgraph`."""
+        if self.reason is None:
+            self.reason = Reason(text, users_line() if where is None else where, again)
+            if self.fullgraph and not again:
+                raise CompileError(text, where=where or None, expected="one graph (fullgraph=True)", hint=hint)
+
+    def on_custom_gradient(self) -> None:
+        self.give_up("a gradient of one's own (a custom autograd.Function) cannot be recorded")
+
+    def on_hook(self, node: Any) -> None:
+        self.give_up("a hook is set inside")
+
+    def on_random(self, generator: Any = None) -> None:
+        generator = default_generator if generator is None else generator
+        if id(generator) not in self.random:
+            self.random[id(generator)] = generator, generator.key, generator.counter
+
+    def on_copy(self, copy: Tensor) -> None:
+        self.made.append(weakref.ref(copy))
+
+    def on_number(self, tensor: Tensor) -> None:
+        if not self._in_host_call:
+            self.give_up("a setting of an optimizer is changed inside")
+
+    def on_host_call(self, call: Callable[[], Any]) -> Any:
+        if self._in_host_call:
+            return call()
+        self.host_calls.append(call)
+        self._in_host_call = True
+        try:
+            return call()
+        finally:
+            self._in_host_call = False
+
+    def depends_on(self, owner: Any, names: Sequence[str]) -> None:
+        self.settings.append((owner, tuple(names)))
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def argument(self, tensor: Tensor) -> Value:
+        """Declare the next tensor among the arguments."""
+        value = self.input(f"input_{len(self.arguments)}", tensor)
+        external = External(tensor.array, value, tensor.version, len(self.arguments))
+        external.hold(tensor)
+        self.arguments.append(external)
+        return value
+
+    def value(self, tensor: Tensor) -> Value:
+        recorded = tensor._recorded
+        if recorded is None or recorded.recording is not self:
+            if recorded is not None and recorded.recording.root() is self:
+                self.give_up("a tensor that a branch or a loop's body made is used outside of it")
+            return self.external(tensor, read=True).value
+        if recorded.version != tensor.version:
+            self.refuse(stale_view_error(tensor))
+        return recorded.value
+
+    def constant(self, tensor: Tensor, name: str | None = None) -> Value:
+        return self.external(tensor, read=True).value
+
+    def constant_of(self, tensor: Tensor) -> Value | None:
+        known = self.externals.get(id(tensor.array))
+        return None if known is None else known.value
+
+    def external(self, tensor: Tensor, read: bool) -> External:
+        """A tensor that was not made inside; `read` before it is written."""
+        array = tensor.array
+        known = self.externals.get(id(array))
+        if known is None:
+            value = self._name(Value("", array.dtype, array.shape, array.shape), "state")
+            known = self.externals[id(array)] = External(array, value, tensor.version, None)
+            if read and type(tensor) is Tensor and getattr(array, "nbytes", 0) <= LARGEST_COPY:
+                known.copy = array.copy()
+        elif known.version != tensor.version and read:
+            self.refuse(stale_view_error(tensor))
+        if not any(tensor is each for each in known.tensors):
+            known.hold(tensor)
+        return known
+
+    def add(self, op: Operator, inputs: tuple[Any, ...], attributes: dict[str, Any], outputs: tuple[Any, ...]) -> None:
+        if op.random and not op.domain:
+            self.give_up(f"{op.name} draws random numbers that a recording does not have")
+        if op.data_dependent_shape:
+            self.give_up(f"the size of what {op.name} gives depends on values")
+        super().add(op, inputs, attributes, outputs)
+        grad = MODE.get().grad
+        self.followed.append(tuple([grad and x is not None and x.node is not None for x in inputs]))
+        self.made.extend(map(weakref.ref, outputs))
+
+    def alias(self, new: Tensor, old: Tensor) -> None:
+        value = self.value(old)
+        own = new._recorded
+        how = None
+        if own is None or own.recording is not self:
+            self.external(new, read=False)
+        else:
+            how = own.view_call
+        new._recorded = Recorded(self, value, (False,) * new.array.ndim, new.version)
+        new._recorded.view_call = how
+        self._touched.append(new)
+
+    def set_value(self, tensor: Tensor, other: Tensor) -> None:
+        super().set_value(tensor, other)
+        self._touched.append(tensor)
+
+    def on_custom_node(self, sources: Iterable[Tensor]) -> None:
+        """Nodes of ox itself (views, checkpoints) are made of operators; a user's Function comes by
+        `on_custom_gradient`."""
+
+    # -- afterwards --------------------------------------------------------------------------------------------
+
+    def is_made(self, tensor: Any) -> bool:
+        """Whether the call computed this tensor, or wrote it."""
+        recorded = getattr(tensor, "_recorded", None)
+        return recorded is not None and recorded.recording is self
+
+    def current(self, external: External) -> Value:
+        """The value that the memory holds at the end."""
+        for tensor in external.tensors:
+            if self.is_made(tensor) and tensor._recorded.value is not external.value:
+                return tensor._recorded.value  # type: ignore[no-any-return]
+        return external.value
+
+    def forget(self) -> None:
+        super().forget()
+        for reference in self.made:
+            tensor = reference()
+            if self.is_made(tensor):
+                tensor._recorded = None
+        self._touched, self.made, self._constants = [], [], {}
+
+
+__all__ = ["Capture", "External", "Node", "Reason", "RecordError"]

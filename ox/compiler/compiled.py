@@ -1,0 +1,230 @@
+"""A function whose calls are recorded once for each kind of call, and then run as graphs."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from functools import update_wrapper
+from threading import RLock
+from typing import Any
+from weakref import WeakSet
+
+from ox.amp.autocasting import STATE
+from ox.compiler.capture import Reason
+from ox.compiler.dynamic import changed_part, sizes_left_out
+from ox.compiler.engines import engine_of
+from ox.compiler.explanation import Explanation
+from ox.compiler.plan import Plan
+from ox.compiler.signature import Unusual, describe, sharing
+from ox.compiler.trace import record
+from ox.core.changes import CHANGES
+from ox.core.mode import MODE
+from ox.dtypes import get_default_dtype
+from ox.errors import CompileError, OxError
+from ox.nn.base.hooks import GLOBAL_HOOKS
+from ox.tensors.tensor import Tensor
+
+LOG = logging.getLogger("ox.compile")
+MOST = 8  # recordings of one function
+MOST_PLANS = 32  # that are kept, of sizes that were declared to change
+_recording = RLock()
+_PLAIN_STATE = STATE.get()
+ALL: WeakSet[Compiled] = WeakSet()  # for `ox.compiler.reset`
+
+
+class Eager:
+    """A kind of call that stays eager, and why."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason, self.tries, self.changes = reason, 1, CHANGES.count
+
+
+class Compiled:
+    """What `ox.compile(function)` returns. Called like the function.
+
+    Args:
+        fullgraph: raise CompileError where a call, or a part of it, would stay eager.
+        dynamic: sizes may change from call to call: each gets a recording of its own, without a limit.
+        backend: the engine; see `ox.compile`.
+        options: what the engine's class is given by name.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        fullgraph: bool = False,
+        dynamic: bool | None = None,
+        backend: Any = "native",
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.function, self.fullgraph, self.dynamic, self.backend = function, fullgraph, dynamic, backend
+        self.options = options
+        self.engine = engine_of(backend, options)
+        self.plans: dict[Any, list[Plan | Eager]] = {}
+        self.recordings = 0
+        self.keys: list[Any] = []
+        self.history: list[str] = []
+        self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
+        self._warned = False
+        update_wrapper(self, function, updated=())
+        ALL.add(self)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method of a class: one for each instance."""
+        if instance is None:
+            return self
+        name = f"_compiled_{id(self)}"
+        held = vars(instance)
+        if name not in held:
+            held[name] = Compiled(
+                self.function.__get__(instance, owner),
+                fullgraph=self.fullgraph,
+                dynamic=self.dynamic,
+                backend=self.backend,
+                options=self.options,
+            )
+        return held[name]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mode = MODE.get()
+        if mode.recording is not None:
+            return self.function(*args, **kwargs)
+        tensors: list[Tensor] = []
+        objects: list[Any] = []
+        try:
+            active = mode.autocast
+            key = (
+                tuple([describe(each, tensors, objects) for each in args]),
+                None if not kwargs else tuple([(name, describe(kwargs[name], tensors, objects)) for name in kwargs]),
+                mode.grad,
+                mode.inference,
+                None if active is None else (active.cpu, active.cuda, active.cache is None),
+                None if (state := STATE.get()) is _PLAIN_STATE else (state.on, tuple(state.dtypes.items())),
+                sharing(tensors),
+                get_default_dtype(),
+            )
+            known = self.plans.get(key)
+        except (Unusual, TypeError) as unusual:
+            return self._run_eagerly(f"an argument holds {unusual}", args, kwargs)
+        if mode.observer is not None:
+            return self._run_eagerly("saved-tensor hooks or anomaly detection are on", args, kwargs)
+        if mode.executor is not None:
+            return self._run_eagerly("an executor is forced", args, kwargs)
+        if GLOBAL_HOOKS.count:
+            return self._run_eagerly("hooks of every module are set", args, kwargs)
+        reason = ""
+        for plan in known or ():
+            if isinstance(plan, Eager):
+                if plan.tries < 3 and plan.changes != CHANGES.count:
+                    continue  # a hook may be gone
+                return self._run_eagerly(str(plan.reason), args, kwargs, said=True)
+            found = plan.broken(tensors)
+            if found is None:
+                return plan(tensors)
+            reason = reason or found
+        return self._record(key, args, kwargs, tensors, objects, reason)
+
+    # -- recording ---------------------------------------------------------------------------------------------
+
+    def _record(
+        self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str
+    ) -> Any:
+        with _recording:
+            known = self.plans.setdefault(key, [])
+            counted = key
+            if self.dynamic or any(getattr(t, "_dynamic", None) for t in tensors):
+                counted = sizes_left_out(key)
+            if self.recordings >= MOST and not (counted in self.keys and counted is not key):
+                return self._run_eagerly(self._limit(key, reason), args, kwargs)
+            self._make_room()
+            again = next((each for each in known if isinstance(each, Eager)), None)
+            if again is not None:
+                reason = f"before, it stayed eager: {again.reason}"
+            elif not reason:
+                reason = "it was called first" if not self.keys else changed_part(self.keys[-1], counted)
+            result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph)
+            if counted not in self.keys or counted is key:
+                self.recordings += 1
+            self.keys.append(counted)
+            self.history.append(reason)
+            if not isinstance(trace, Reason):
+                try:
+                    known.insert(0, Plan(trace, self.engine, reason))
+                    known[:] = [each for each in known if each is not again]
+                    LOG.info("%s: recorded because %s", self._name(), reason)
+                    return result
+                except OxError as error:
+                    trace = Reason(f"{self.engine.name} cannot run it: {error.what}", error.where or "")
+                    if self.fullgraph:
+                        raise CompileError(trace.text, where=trace.where) from error
+            self._note_eager(known, again, trace)
+            return result
+
+    def _note_eager(self, known: list[Plan | Eager], again: Eager | None, reason: Reason) -> None:
+        """The call was not recorded; the next one is tried again if Python state may have been created in this one."""
+        if reason.again and again is None:
+            known.append(Eager(reason))
+            known[-1].changes = -1  # type: ignore[union-attr]
+            LOG.info("%s: recorded again at the next call, for %s", self._name(), reason)
+            return
+        if again is None:
+            again = Eager(reason)
+            known.append(again)
+        again.tries, again.changes, again.reason = again.tries + 1, CHANGES.count, reason
+        text = str(reason)
+        if reason.again:
+            again.tries = 3
+            text = f"{text}, at every call"
+            again.reason = Reason(text)
+            if self.fullgraph:
+                raise CompileError(text)
+        self.eager[text] = self.eager.get(text, 0) + 1
+        LOG.warning("%s: stays eager: %s", self._name(), text)
+
+    def _limit(self, key: Any, reason: str) -> str:
+        what = reason or changed_part(self.keys[-1], key)
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. What changed last: "
+                f"{what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a size that "
+                "changes; a number that changes can be a tensor",
+                UserWarning,
+                stacklevel=4,
+            )
+        return f"it was recorded {MOST} times: {what}"
+
+    def _make_room(self) -> None:
+        """Forget the oldest signatures, where sizes change without a limit."""
+        while len(self.plans) > MOST_PLANS:
+            del self.plans[next(iter(self.plans))]
+
+    def _run_eagerly(self, reason: str, args: Any, kwargs: Any, said: bool = False) -> Any:
+        if reason not in self.eager and not said:
+            LOG.warning("%s: stays eager: %s", self._name(), reason)
+        self.eager[reason] = self.eager.get(reason, 0) + 1
+        if self.fullgraph:
+            raise CompileError(reason, expected="one graph (fullgraph=True)")
+        return self.function(*args, **kwargs)
+
+    def _name(self) -> str:
+        return str(getattr(self.function, "__qualname__", type(self.function).__name__))
+
+    def explain(self) -> Explanation:
+        """What was recorded, for which calls, and what stayed eager and why; printed, it is text."""
+        return Explanation(self._name(), self.plans, self.history, self.eager)
+
+    def reset(self) -> None:
+        """Forget all recordings."""
+        self.plans.clear()
+        self.keys, self.history, self.recordings, self._warned = [], [], 0, False
+        self.eager = {}
+
+    def __reduce__(self) -> Any:
+        return _compiled_again, (self.function, self.fullgraph, self.dynamic, self.backend, self.options)
+
+
+def _compiled_again(function: Any, fullgraph: bool, dynamic: bool | None, backend: Any, options: Any) -> Compiled:
+    return Compiled(function, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)

@@ -1,0 +1,77 @@
+"""Sizes that change from call to call: marks on tensors, and what differs between two signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ox.tensors.tensor import Tensor
+
+
+def mark_dynamic(tensor: Tensor, index: Any) -> None:
+    """Declare that the size of one dimension, or of several, changes from call to call: calls with other sizes do not
+    count to the limit of recordings. `torch._dynamo.mark_dynamic`.
+
+    Args:
+        tensor: an argument of the compiled call.
+        index: an int, or a list or tuple of them.
+    """
+    chosen = [index] if isinstance(index, int) else list(index)
+    tensor._dynamic = {*getattr(tensor, "_dynamic", ()), *chosen}  # type: ignore[attr-defined]
+
+
+def _is_tensor(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) == 4 and isinstance(part[1], np.dtype) and isinstance(part[0], tuple)
+
+
+def sizes_left_out(key: Any) -> Any:
+    """A signature without the sizes of its tensors."""
+    if _is_tensor(key):
+        return len(key[0]), *key[1:]
+    return tuple(map(sizes_left_out, key)) if isinstance(key, tuple) else key
+
+
+def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
+    if _is_tensor(one) and _is_tensor(other):
+        (shape, dtype, constant, _), (shape2, dtype2, constant2, _) = one, other
+        if len(shape) != len(shape2):
+            yield f"{path} has {len(shape2)} dimensions after {len(shape)}"
+        else:
+            for axis, (a, b) in enumerate(zip(shape, shape2, strict=True)):
+                if a != b:
+                    yield f"dimension {axis} of {path} is {b} after {a}"
+        if dtype != dtype2:
+            yield f"{path} is {dtype2} after {dtype}"
+        if constant != constant2:
+            yield f"{path} {'does not require' if constant2 else 'requires'} a gradient"
+    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        if len(one) == 2 and isinstance(one[0], type) and one[0] is other[0]:
+            if isinstance(one[1], tuple):
+                yield from _differences(one[1], other[1], path)
+            elif one[1] != other[1]:
+                shown = [float.fromhex(v[1]) if v[0] is float else v[1] for v in (one, other)]
+                yield f"{path} is {shown[1]!r} after {shown[0]!r}"
+            return
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            yield from _differences(a, b, f"{path}[{i}]" if path else f"argument {i}")
+    elif one != other:
+        yield f"{path or 'the arguments'} changed"
+
+
+SWITCHES = ("", "", "the gradient mode", "inference mode", "autocast", "autocast", "which arguments are one tensor",
+            "the default element type")  # fmt: skip
+
+
+def changed_part(one: Any, other: Any) -> str:
+    """The first difference between two signatures, in words."""
+    for part in _differences(one[0], other[0], ""):
+        return part
+    for (name, a), (name2, b) in zip(one[1] or (), other[1] or (), strict=False):
+        for part in _differences(a, b, name if name == name2 else "the keywords"):
+            return part
+    for name, a, b in zip(SWITCHES[2:], one[2:], other[2:], strict=True):
+        if a != b:
+            return f"{name} changed"
+    return "the arguments changed"

@@ -1,0 +1,112 @@
+"""What a recorded call left behind in Python: tensors that it made and somebody still holds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+from ox.compiler.python_state import Place, cell_contents
+from ox.core.node import Node
+from ox.core.tensor import TensorBase
+
+
+def graph_of(results: Iterable[Any], start: int) -> list[Node]:
+    """The autograd nodes behind these tensors that were made from number `start` on."""
+    found: dict[int, Node] = {}
+    stack = [y.node for y in results]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Node) and node.sequence >= start and node.sequence not in found:
+            found[node.sequence] = node
+            stack.extend(node.inputs)
+    return list(found.values())
+
+
+def is_freed(result: Any, start: int) -> bool:
+    """Whether a backward has gone through the history of a result, so that no other one can."""
+    return any(node.saved is None for node in graph_of([result], start))
+
+
+def saved_in(nodes: Iterable[Any]) -> set[int]:
+    """The ids of the tensors that autograd nodes keep."""
+    found: set[int] = set()
+
+    def look(value: Any, depth: int = 0) -> None:
+        if isinstance(value, TensorBase):
+            found.add(id(value))
+            if value._base is not None:
+                found.add(id(value._base))
+        elif isinstance(value, (list, tuple)) and depth < 4:
+            for each in value:
+                look(each, depth + 1)
+
+    for node in nodes:
+        look(node.saved)
+        for value in vars(node).values():
+            look(value)
+    return found
+
+
+def alive(references: Iterable[Any], allowed: set[int]) -> list[Any]:
+    """The tensors of weak references that still live and are not allowed to."""
+    found = {id(t): t for t in (reference() for reference in references) if t is not None and id(t) not in allowed}
+    return list(found.values())
+
+
+def holder_of(tensor: Any) -> str:
+    """Who holds a tensor, in words."""
+    for holder in gc.get_referrers(tensor):
+        if isinstance(holder, dict):
+            name = next((key for key, value in holder.items() if value is tensor), "?")
+            owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
+            if owners:
+                return f"attribute '{name}' of {type(owners[0]).__name__}"
+            if "__builtins__" in holder or "__name__" in holder:
+                return f"the global variable '{name}'"
+            return f"a dict, under {name!r}"
+        if isinstance(holder, (list, set)) and not _is_ours(holder):
+            return f"a {type(holder).__name__} of {len(holder)}"
+        if hasattr(holder, "cell_contents"):
+            return "a variable of the function around"
+        own = getattr(holder, "__dict__", None)
+        if isinstance(own, dict) and not isinstance(holder, TensorBase):
+            name = next((key for key, value in own.items() if value is tensor), None)
+            if name is not None:
+                return f"attribute '{name}' of {type(holder).__name__}"
+    return "somebody"
+
+
+def _is_ours(holder: Any) -> bool:
+    return any(isinstance(each, FrameType) and "ox" in each.f_code.co_filename for each in gc.get_referrers(holder))
+
+
+def places_of(tensors: Sequence[Any]) -> dict[int, Place]:
+    """Where tensors stand that the walk did not find, by their id: entries of dicts and lists, cells, attributes."""
+    wanted = {id(t): t for t in tensors}
+    found: dict[int, Place] = {}
+    for holder in gc.get_referrers(*wanted.values()):
+        if holder is wanted or holder is tensors or isinstance(holder, (FrameType, tuple)):
+            continue
+        if isinstance(holder, dict):
+            pairs: Any = list(holder.items())
+            get: Any = holder.__getitem__
+        elif isinstance(holder, list):
+            pairs, get = list(enumerate(holder)), holder.__getitem__
+        elif hasattr(holder, "cell_contents"):
+            value = holder.cell_contents
+            if id(value) in wanted:
+                found[id(value)] = Place(cell_contents, holder, "a variable of the function around", "", False, value)
+            continue
+        else:
+            own = getattr(holder, "__dict__", None)
+            if not isinstance(own, dict) or isinstance(holder, (TensorBase, Node)):
+                continue
+            pairs, get = list(own.items()), own.__getitem__
+        for key, value in pairs:
+            if id(value) in wanted and not isinstance(key, int):
+                found[id(value)] = Place(get, key, f"{key!r}", "", False, value)
+            elif id(value) in wanted and isinstance(holder, list):
+                found.setdefault(id(value), Place(get, key, "a list", "", False, value))
+    return found

@@ -1,0 +1,18 @@
+"""A module's call as a function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ox.nn.base.module import Module
+
+
+class ModuleCall:
+    """What a compiled module records; unlike a lambda it can be pickled."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.__name__ = self.__qualname__ = type(module).__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)

@@ -1,0 +1,238 @@
+"""A recording that is ready: what it is guarded on, and how later calls run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from ox.autograd.accumulate_grad import owner
+from ox.compiler.backward_node import CompiledBackward, Freed
+from ox.compiler.python_state import Place, same, setting_signature
+from ox.compiler.split import split
+from ox.compiler.trace import State, Trace
+from ox.core.changes import CHANGES
+from ox.core.node import Leaf
+from ox.core.operator import make_tensor
+from ox.core.tensor import is_tensor
+from ox.engines.engine import Engine
+from ox.nn.base.module import Module
+from ox.tensors.tensor import Tensor
+
+BY = "ox.compile"
+
+
+class Plan:
+    """One recorded call, for one signature.
+
+    Args:
+        engine: what runs its graphs.
+        reason: why it was recorded, for people.
+
+    Raises:
+        OxError: the engine cannot run a graph.
+    """
+
+    def __init__(self, trace: Trace, engine: Engine, reason: str) -> None:
+        self.trace, self.reason, self.engine = trace, reason, engine
+        self.layout = split(trace)
+        self.forward = engine.build(self.layout.task)
+        self.backward = None if self.layout.backward is None else engine.build(self.layout.backward)
+        self._lock = Lock()
+        self._count = len(trace.arguments)
+        states = trace.states
+        self._fixed = [(i, s) for i, s in enumerate(states) if s.tensor is not None]
+        self._placed = [(s.place.get, s.place.key, _memory(s)) for s in states if s.place is not None]
+        self._read = [s.read for s in states]
+        self._arrays: list[Any] = [None] * len(states)
+        self._kinds = [(s.value.dtype, s.value.shape) for s in states]
+        self._quick, self._counted = _checks(trace.places)
+        self._changes = CHANGES.count
+        self._requires = [(t, t.node is None) for s in states if is_tensor(t := s.tensor)]
+        self._hooked = [t.node for t, _ in trace.grads if isinstance(t.node, Leaf)]
+        self._settings = [(group, setting_signature(group), path) for group, path in trace.settings]
+        self._owned = [(o, n, tuple([getattr(o, x) for x in n])) for o, n in trace.capture.settings]
+        self._written = {place for _, place in self.layout.updates}
+        argument_writes = {i for i in self._written if i < self._count}
+        self._check_memory = bool(self._written) and (bool(argument_writes) or self._count > 0)
+        self._memory: set[int] = set()
+
+    # -- guards ------------------------------------------------------------------------------------------------
+
+    def broken(self, tensors: list[Tensor]) -> str | None:
+        """Why the recording does not fit a call of the same signature; None if it does."""
+        for get, key, expected in self._placed:
+            try:
+                now = get(key)
+            except (LookupError, ValueError, AttributeError):
+                now = None
+            if now is not expected:
+                return f"{_path_of(self.trace.states, get, key)} was replaced"
+        for get, key, expected, place in self._quick:
+            try:
+                now = get(key)
+            except (LookupError, ValueError, AttributeError):
+                return f"{place.path} is gone"
+            if now is not expected and not same(expected, now):
+                return _changed(place, now)
+        for group, signature, path in self._settings:
+            if setting_signature(group) != signature:
+                return f"a setting of {path} changed"
+        for owner_, names, values in self._owned:
+            if tuple([getattr(owner_, name) for name in names]) != values:
+                return f"a setting of {type(owner_).__name__} changed"
+        for tensor, none in self.trace.grads_none:
+            if (tensor._grad is None) is not none:
+                return "gradients are there at the beginning" if none else "gradients are not there at the beginning"
+        if CHANGES.count != self._changes:
+            count = CHANGES.count
+            reason = self._broken_structure()
+            if reason is not None:
+                return reason
+            self._changes = count
+        return self._broken_memory(tensors)
+
+    def _broken_structure(self) -> str | None:
+        for get, key, expected, place in self._counted:
+            try:
+                now = get(key)
+            except (LookupError, ValueError, AttributeError):
+                return f"{place.path} is gone"
+            if now is not expected and not same(expected, now):
+                return _changed(place, now)
+        for tensor, none in self._requires:
+            if (tensor.node is None) is not none:
+                return "requires_grad of a parameter or buffer changed"
+        for leaf in self._hooked:
+            if leaf.hooks or leaf.after:
+                return "a hook was set on a parameter"
+        return None
+
+    def _broken_memory(self, tensors: list[Tensor]) -> str | None:
+        """Of the state: whether its memory is another one, of another kind, or shared with an argument."""
+        arrays = []
+        for read in self._read:
+            found = read()
+            if found is None:
+                return "a tensor from outside is gone"
+            arrays.append(found.array if is_tensor(found) else found)
+        if [*map(id, arrays)] != [*map(id, self._arrays)]:
+            for array, (dtype, shape) in zip(arrays, self._kinds, strict=True):
+                if array.dtype != dtype or array.shape != shape:
+                    return f"a parameter, buffer or state is {array.dtype} {list(array.shape)} now"
+            self._memory = {id(owner(a)) for i, a in enumerate(arrays) if i + self._count in self._written}
+            self._arrays = arrays
+        if self._check_memory:
+            seen = self._memory
+            owners = [id(owner(t.array)) for t in tensors]
+            if not seen.isdisjoint(owners):
+                return "an argument shares the memory of what the call writes"
+            for i in self._written:
+                if i < self._count and owners.count(owners[i]) > 1:
+                    return "two arguments share memory that the call writes"
+        return None
+
+    # -- the call ----------------------------------------------------------------------------------------------
+
+    def __call__(self, tensors: list[Tensor]) -> Any:
+        """Run it on these arguments, after `broken` gave None."""
+        trace, layout = self.trace, self.layout
+        with self._lock:
+            arrays = [t.array for t in tensors]
+            arrays.extend(self._arrays)
+            outputs = self.forward(arrays)
+        for _, place in layout.updates:
+            target = tensors[place] if place < self._count else trace.states[place - self._count].read()
+            if is_tensor(target):
+                version = target._shared_version()
+                version[0] += 1
+                version[1] = BY
+        for (tensor, value), number in zip(trace.grads, layout.grads, strict=True):
+            tensor._grad = None if value is None else make_tensor(outputs[number])
+        for (generator, _), number in zip(trace.counters, layout.counters, strict=True):
+            generator.counter = make_tensor(outputs[number])
+        made = self._results(tensors, outputs)
+        if self.backward is not None:
+            CompiledBackward(self, tensors, arrays, outputs, made)
+        for call in trace.capture.host_calls:
+            call()
+        return trace.rebuild(made)
+
+    def _results(self, tensors: list[Tensor], outputs: list[Any]) -> list[Any]:
+        made: list[Any] = []
+        by_number: dict[int, Tensor] = {}
+        freed: list[Tensor] = []
+        for result, number in zip(self.trace.results, self.layout.results, strict=True):
+            if result[0] == "argument":
+                made.append(tensors[result[1]])
+            elif result[0] == "state":
+                made.append(self.trace.states[result[1]].read())
+            else:
+                first = by_number.get(number)
+                y = make_tensor(outputs[number]) if first is None else first.shallow_copy()
+                by_number.setdefault(number, y)
+                made.append(y)
+                if result[0] == "freed":
+                    freed.append(y)
+        if freed:
+            node = Freed(len(freed))
+            for port, y in enumerate(freed):
+                y.node, y.port = node, port
+        return made
+
+    def explain(self) -> list[str]:
+        """Lines for people: what was recorded, and what the engine says of it."""
+        trace = self.trace
+        lines = [
+            f"recorded because {self.reason}",
+            f"{len(self.layout.task.graph.nodes)} operators, {len(trace.arguments)} inputs, {len(trace.states)} tensors "
+            f"of state, {len(trace.updates)} written in place",
+        ]
+        if self.layout.backward is not None:
+            lines.append(f"backward: {len(self.layout.backward.graph.nodes)} operators, {len(self.layout.saved)} values kept")
+        lines.append(f"guards: {len(self._placed)} tensors, {len(self._quick)} values, {len(self._counted)} attributes of modules")
+        lines += [f"{self.engine.name}: {line}" for line in self.forward.explain()]
+        if self.backward is not None:
+            lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]
+        return lines
+
+
+def _memory(state: State) -> Any:
+    return state.place.value if state.place is not None else None
+
+
+def _path_of(states: list[State], get: Any, key: Any) -> str:
+    for state in states:
+        if state.place is not None and state.place.get == get and state.place.key == key:
+            return state.place.path
+    return "a tensor"
+
+
+def _changed(place: Place, now: Any) -> str:
+    def show(value: Any) -> str:
+        return f"{value!r:.60}" if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
+
+    return f"{place.path} was {show(place.value)} and is {show(now)}"
+
+
+Check = tuple[Callable[[Any], Any], Any, Any, Place]
+
+
+def _checks(places: list[Place]) -> tuple[list[Check], list[Check]]:
+    """The places to look at in every call, and those to look at once something of a module changed."""
+    quick: list[Check] = []
+    counted: list[Check] = []
+    seen: set[tuple[int, Any]] = set()
+    for place in places:
+        try:
+            mark = id(getattr(place.get, "__self__", place.get)), place.key
+            if mark in seen:
+                continue
+            seen.add(mark)
+        except TypeError:  # a key that is not hashable
+            pass
+        (counted if place.module else quick).append((place.get, place.key, place.value, place))
+    return quick, counted
+
+
+__all__ = ["Module", "Plan"]

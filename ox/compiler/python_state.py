@@ -1,0 +1,254 @@
+"""What Python code that is recorded may depend on besides its arguments: attributes of modules and objects, closures,
+globals, settings of optimizers, and where its tensors stand.
+
+`PythonState` walks them before the recorded call, and again at each function that the call enters. Afterwards it tells
+which of them changed, and what a later call has to compare.
+"""
+
+from __future__ import annotations
+
+import enum
+import gc
+import random as python_random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ox.core.generator import Generator
+from ox.core.tensor import TensorBase
+from ox.nn.base.module import Module
+
+SIMPLE = (type(None), bool, int, float, complex, str, bytes, np.dtype, np.generic, type, range, slice, enum.Enum)
+DEEPEST = 6
+LARGEST = 4096  # entries of a list or dict
+MISSING: Any = type("missing", (), {"__repr__": lambda self: "nothing"})()
+# what Python code of libraries keeps is its own affair
+OPAQUE = ("ox.", "numpy", "threading", "logging", "_thread", "io", "_io", "asyncio", "concurrent", "multiprocessing")
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """Where a value stands: `get(key)` is it now."""
+
+    get: Callable[[Any], Any]
+    key: Any
+    path: str
+    name: str  # what code must name to read it; empty for an entry of a container
+    module: bool  # an attribute of a Module, whose changes are counted
+    value: Any  # that of the walk
+
+    def now(self) -> Any:
+        """The value now, MISSING when there is none."""
+        try:
+            return self.get(self.key)
+        except (LookupError, AttributeError, ValueError):
+            return MISSING
+
+    def changed(self) -> bool:
+        """Whether there is another value by now."""
+        return not same(self.value, self.now())
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two simple values are the same for Python code: of one type, equal, and with the sign of a zero."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return one.hex() == other.hex()
+    if isinstance(one, np.ndarray):
+        return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    return isinstance(one, (*SIMPLE, tuple, frozenset, dict)) and bool(one == other)
+
+
+def cell_contents(cell: Any) -> Any:
+    """What a closure's cell holds; raises ValueError when it is empty."""
+    return cell.cell_contents
+
+
+def _getter(owner: Any) -> Callable[[Any], Any]:
+    return lambda name: getattr(owner, name)
+
+
+class PythonState:
+    """The walk. `places` are simple values, `tensors` the places of tensors by their id, `objects` what else is there,
+    compared by identity."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+        self.tensors: dict[int, list[Place]] = {}
+        self.arrays: dict[int, Place] = {}
+        self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
+        self.modules: dict[int, Module] = {}
+        self.generators: dict[int, Generator] = {}
+        self.iterators: list[Place] = []
+        self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
+        self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
+
+    # -- the walk ----------------------------------------------------------------------------------------------
+
+    def visit(self, value: Any, place: tuple[Callable[[Any], Any], Any, str, str, bool] | None, depth: int = 0) -> None:
+        """Note a value, where it stands, and what it holds."""
+        path = "" if place is None else place[2]
+        if isinstance(value, TensorBase):
+            if place is not None:
+                self.tensors.setdefault(id(value), []).append(Place(*place, value))
+                if id(value) not in self._seen:
+                    self.grads[id(value)] = value._grad
+                self._seen[id(value)] = value
+            return
+        simple = isinstance(value, SIMPLE) or (callable(value) and not isinstance(value, Module))
+        if place is not None:
+            kept = value
+            if isinstance(value, np.ndarray):
+                self.arrays[id(value)] = Place(*place, value)
+                kept = value.copy() if value.nbytes <= LARGEST else value
+            elif isinstance(value, (np.random.Generator, np.random.RandomState, python_random.Random)):
+                self._visit_random(value, place)
+                return
+            elif hasattr(value, "__next__"):
+                self.iterators.append(Place(*place, value))
+            self.places.append(Place(*place, kept))
+        if isinstance(value, MethodType):
+            self.visit(value.__self__, None if place is None else (_getter(value), "__self__", path, "", False), depth)
+        if simple or id(value) in self._seen or depth > DEEPEST or isinstance(value, (np.ndarray, ModuleType)):
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, Module):
+            self._visit_module(value, path or type(value).__name__, depth)
+        elif isinstance(value, dict):
+            self._visit_entries(value, value.__getitem__, list(value), path, depth)
+            self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
+        elif isinstance(value, (list, tuple)):
+            self._visit_entries(value, value.__getitem__, range(len(value)), path, depth)
+            self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
+        elif isinstance(value, (set, frozenset)):
+            self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
+        elif isinstance(value, Generator):
+            self.generators[id(value)] = value
+        elif hasattr(value, "param_groups") and hasattr(value, "state"):
+            self._visit_optimizer(value, path, depth)
+        elif not str(type(value).__module__).startswith(OPAQUE):
+            self._visit_object(value, path, depth)
+
+    def visit_frame(self, frame: Any, names: Sequence[str]) -> None:
+        """Note what a function that begins now can read: these globals, closures, and the object whose method it is."""
+        code, known = frame.f_code, frame.f_globals
+        for name in names:
+            if name in known:
+                self.visit(known[name], (known.__getitem__, name, name, name, False))
+        if code.co_freevars:
+            for function in gc.get_referrers(code):
+                if isinstance(function, FunctionType):
+                    self.visit_closure(function)
+        if code.co_argcount and code.co_varnames[0] == "self":
+            value = frame.f_locals.get("self")
+            if id(value) not in self._seen and not isinstance(value, (TensorBase, *SIMPLE)):
+                self.visit(value, None)
+
+    def visit_closure(self, function: FunctionType) -> None:
+        """The free variables of a function."""
+        if id(function) in self._seen:
+            return
+        self._seen[id(function)] = function
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # nothing is in it yet
+                continue
+            self.visit(value, (cell_contents, cell, name, name, False))
+
+    def _visit_entries(self, owner: Any, get: Any, keys: Any, path: str, depth: int) -> None:
+        if len(owner) <= LARGEST:
+            for key in keys:
+                self.visit(owner[key], (get, key, f"{path}[{key!r}]", "", False), depth + 1)
+
+    def _visit_object(self, value: Any, path: str, depth: int) -> None:
+        held = getattr(value, "__dict__", None)
+        if isinstance(held, dict):
+            for name in list(held):
+                self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, False), depth + 1)
+        for kind in type(value).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                    place = _getter(value), name, f"{path}.{name}", name, False
+                    self.visit(getattr(value, name), place, depth + 1)
+
+    def _visit_module(self, module: Module, path: str, depth: int) -> None:
+        self.modules[id(module)] = module
+        held = vars(module)
+        hooks = held.get("_hooks")
+        count = 0 if hooks is None else _hook_count(hooks)
+        self.places.append(Place(lambda _: _hooks_of(module), None, f"the hooks of {path}", "", True, count))
+        self.places.append(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
+        for name in list(held):
+            if name in ("_parameters", "_buffers", "_modules"):
+                own = held[name]
+                for key in list(own):
+                    place = own.__getitem__, key, f"{path}.{key}", "", name == "_modules"
+                    self.visit(own[key], place, depth if name == "_modules" else depth + 1)
+            elif name not in ("_hooks", "_non_persistent_buffers_set"):
+                self.visit(held[name], (held.__getitem__, name, f"{path}.{name}", name, True), depth + 1)
+
+    def _visit_optimizer(self, value: Any, path: str, depth: int) -> None:
+        inner = path or type(value).__name__
+        for i, group in enumerate(value.param_groups):
+            self.settings.append((group, f"{inner}.param_groups[{i}]"))
+            tensors = getattr(group, "tensors", {})
+            for name in tensors:
+                self.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
+            params = group["params"]
+            self.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
+        states = value.state
+        self.places.append(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
+        self.places.append(Place(_getter(value), "state", f"the state of {inner}", "", False, states))
+        for p in list(states):
+            own = states[p]
+            self.places.append(Place(states.get, p, f"the state of {inner}", "", False, own))
+            if isinstance(own, dict):
+                for name in list(own):
+                    self.visit(own[name], (own.__getitem__, name, f"{inner}.state[{name!r}]", "", False), depth + 1)
+
+    def _visit_random(self, value: Any, place: Any) -> None:
+        self.places.append(Place(lambda _: _random_state(value), None, f"the state of {place[2]}", place[3], False,
+                                 _random_state(value)))  # fmt: skip
+
+    # -- what became of it -------------------------------------------------------------------------------------
+
+    def relevant(self, names: set[str] | None) -> Iterator[Place]:
+        """The places that the code which ran can have read, by the names in it; all of them for None."""
+        for place in self.places:
+            if names is None or not place.name or place.name in names:
+                yield place
+
+
+def _hook_count(hooks: Any) -> int:
+    kinds = ("pre", "post", "backward_pre", "backward", "last_operator")
+    return sum(len(getattr(hooks, kind)) for kind in kinds)
+
+
+def _hooks_of(module: Module) -> int:
+    hooks = vars(module).get("_hooks")
+    return 0 if hooks is None else _hook_count(hooks)
+
+
+def _random_state(value: Any) -> Any:
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    return repr(value.get_state() if isinstance(value, np.random.RandomState) else value.getstate())
+
+
+def setting_signature(group: Any) -> tuple[Any, ...]:
+    """What of a parameter group is no tensor: for numbers whether they are zero, everything else by value."""
+    return tuple(
+        [
+            (name, bool(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else (name, value)
+            for name, value in group.items()
+            if name not in ("params", "param_names", "betas", "initial_lr")
+        ]
+    )

@@ -1,0 +1,110 @@
+"""What of a call decides which recording serves it: the structure of its arguments, the kinds of its tensors, numbers
+and strings by value."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ox.core.tensor import TensorBase
+from ox.nn.parameter import Buffer, Parameter
+from ox.tensors.tensor import Tensor
+
+PLAIN = frozenset((Tensor, Parameter, Buffer))
+BY_VALUE = frozenset((type(None), bool, int, str, bytes, complex, np.dtype, type, slice, range))
+
+
+class Unusual(Exception):
+    """An argument or result that no recording can take; the text says what it is."""
+
+
+def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
+    """The part of the key for a value; its tensors join `tensors`, what counts by identity `objects`.
+
+    Raises:
+        Unusual: an array of NumPy, a sparse or complex tensor, an iterator.
+    """
+    kind = type(value)
+    if kind in PLAIN:
+        tensors.append(value)
+        array = value.array
+        return array.shape, array.dtype, value.node is None, type(array)
+    if kind in BY_VALUE:
+        return kind, value
+    if kind is float:
+        return kind, value.hex()
+    if kind is tuple or kind is list:
+        return kind, tuple([describe(each, tensors, objects) for each in value])
+    if kind is dict:
+        return kind, tuple([(key, describe(each, tensors, objects)) for key, each in value.items()])
+    return _unusual(value, kind, tensors, objects)
+
+
+def _unusual(value: Any, kind: type, tensors: list[Tensor], objects: list[Any]) -> Any:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return kind, tuple([describe(each, tensors, objects) for each in value])
+    if isinstance(value, TensorBase) or hasattr(value, "is_sparse"):
+        raise Unusual(f"a tensor of the class {kind.__name__}")
+    if isinstance(value, np.ndarray):
+        raise Unusual("an array of NumPy, whose values are not guarded: ox.as_tensor(array) outside")
+    if hasattr(value, "__next__"):
+        raise Unusual("an iterator")
+    if isinstance(value, (enum.Enum, np.generic)):
+        return kind, value
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return kind, tuple([describe(getattr(value, name), tensors, objects) for name in names])
+    if isinstance(value, (dict, list, set, frozenset)) and kind is not frozenset:
+        raise Unusual(f"a {kind.__name__}")
+    objects.append(value)
+    return kind, id(value)
+
+
+def sharing(tensors: list[Tensor]) -> tuple[int, ...] | None:
+    """Which arguments are one tensor: for each the number of the first that it is; None when all differ."""
+    if len(tensors) < 2 or len(set(map(id, tensors))) == len(tensors):
+        return None
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(id(t), i) for i, t in enumerate(tensors)])
+
+
+Rebuild = Callable[[list[Any]], Any]
+
+
+def take_apart(result: Any, leaves: list[Any]) -> Rebuild:
+    """The tensors in a result join `leaves`; the function makes the same structure of as many others.
+
+    Raises:
+        Unusual: an object that cannot be made again.
+    """
+    kind = type(result)
+    if isinstance(result, TensorBase) or hasattr(result, "is_sparse"):
+        if kind not in PLAIN:
+            raise Unusual(f"a tensor of the class {kind.__name__}")
+        place = len(leaves)
+        leaves.append(result)
+        return lambda made: made[place]
+    if kind in BY_VALUE or kind is float or isinstance(result, (enum.Enum, np.generic)):
+        return lambda made: result
+    if isinstance(result, (list, tuple)):
+        parts = [take_apart(each, leaves) for each in result]
+        if kind is list:
+            return lambda made: [part(made) for part in parts]
+        if kind is tuple:
+            return lambda made: tuple([part(made) for part in parts])
+        if hasattr(kind, "_fields"):
+            return lambda made: kind(*[part(made) for part in parts])
+    if isinstance(result, dict):
+        held = {key: take_apart(each, leaves) for key, each in result.items()}
+        if kind is dict:
+            return lambda made: {key: part(made) for key, part in held.items()}
+        return lambda made: kind({key: part(made) for key, part in held.items()})
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        fields = {f.name: take_apart(getattr(result, f.name), leaves) for f in dataclasses.fields(result) if f.init}
+        if len(fields) == len(dataclasses.fields(result)):
+            return lambda made: kind(**{name: part(made) for name, part in fields.items()})
+    raise Unusual(f"an object of the class {kind.__name__}")

@@ -1,0 +1,435 @@
+"""Records one call while it runs, and makes of it what later calls run; or says why they stay eager."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from ox.amp.autocasting import own_cache
+from ox.autograd.backward_pass import walk
+from ox.compiler.call_watch import CallWatch
+from ox.compiler.capture import Capture, External, Reason
+from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, places_of, saved_in
+from ox.compiler.module_call import ModuleCall
+from ox.compiler.python_state import Place, PythonState
+from ox.compiler.signature import Rebuild, Unusual, take_apart
+from ox.core.generator import Generator, default_generator
+from ox.core.mode import switch_mode
+from ox.core.node import Leaf, Node, sequence
+from ox.core.operator import make_tensor
+from ox.errors import OxError
+from ox.graph.ir import Graph, Value
+from ox.tensors.tensor import Tensor
+
+
+@dataclass(eq=False)
+class State:
+    """A tensor that outlives the call and that the graph takes in.
+
+    Attributes:
+        read: the tensor, or for memory that is an array of NumPy the array, at each call; None when it is gone.
+        place: where it stands, if that is known: another tensor there is a reason to record again.
+        tensor: the tensor of the recording; None where another one may take its place (counters, gradients).
+    """
+
+    value: Value
+    read: Callable[[], Any]
+    tensor: Any
+    place: Place | None
+
+
+@dataclass(eq=False)
+class Trace:
+    """What was recorded of a call.
+
+    `results` says for each tensor of the result what it is: ("output", value, whether a gradient follows it),
+    ("freed", value), ("argument", number), ("state", number).
+    """
+
+    capture: Capture
+    graph: Graph
+    forward: int  # how many nodes come before those of the backward
+    arguments: list[Value]
+    states: list[State]
+    rebuild: Rebuild
+    results: list[tuple[Any, ...]]
+    updates: list[tuple[Value, Value]]  # new value, and the input whose memory gets it
+    grads: list[tuple[Tensor, Value | None]]  # gradients that a backward inside set, or None
+    grads_none: list[tuple[Tensor, bool]]  # tensors whose gradient was there at the beginning, or was not
+    counters: list[tuple[Generator, Value]]
+    cotangents: list[Value]
+    gradients: list[tuple[Value, Value]]  # the value of a source, and its gradient
+    places: list[Place]
+    settings: list[tuple[Any, str]]  # parameter groups
+
+
+def record(
+    function: Callable[..., Any], args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], fullgraph: bool
+) -> tuple[Any, Trace | Reason]:
+    """Call the function and record it. Returns its result beside what was recorded.
+
+    Raises:
+        CompileError: with `fullgraph`, something cannot be recorded.
+    """
+    state = PythonState()
+    for root in (function, *objects):
+        _visit_root(state, root)
+    capture = Capture(fullgraph)
+    watch = CallWatch(state)
+    start, counter = next(sequence), default_generator.counter
+    histories = [(t.node, t.port) for t in tensors]
+    try:
+        for tensor in tensors:
+            capture.argument(tensor)
+        with own_cache(), switch_mode(recording=capture), watch:
+            result = function(*args, **kwargs)
+        _check_python(capture, state, watch, tensors, counter)
+        for tensor, history in zip(tensors, histories, strict=True):
+            if (tensor.node, tensor.port) != history:
+                capture.give_up("an argument that requires a gradient is written in place")
+        if capture.reason is not None:
+            return result, capture.reason
+        made = _finish(capture, state, watch, result, tensors, start)
+        return result, capture.reason or made
+    finally:
+        capture.forget()
+
+
+def _visit_root(state: PythonState, root: Any) -> None:
+    if isinstance(root, ModuleCall):
+        root = root.module
+    if isinstance(root, MethodType):
+        state.visit(root.__self__, None)
+        root = root.__func__
+    if isinstance(root, FunctionType):
+        state.visit_closure(root)
+    else:
+        state.visit(root, None)
+
+
+def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor], counter: Any) -> None:
+    """Give up for what Python code did that a graph does not repeat."""
+    if watch.effect is not None:
+        capture.give_up(watch.effect[0], watch.effect[1])
+    for place in state.relevant(watch.names):
+        if place.changed():
+            capture.give_up(f"{place.path} is changed by the call", "", again=True)
+    for place in state.iterators:
+        if place.name in watch.names:
+            capture.give_up(f"{place.path} is an iterator", "")
+    for tensor in tensors:
+        if id(tensor) in state.tensors:
+            capture.give_up(f"an argument is also {state.tensors[id(tensor)][0].path}", "")
+    if default_generator.counter is not counter and id(default_generator) not in capture.random:
+        capture.give_up("random numbers are drawn that a recording does not see", "")
+
+
+def _finish(
+    capture: Capture, state: PythonState, watch: CallWatch, result: Any, tensors: list[Tensor], start: int
+) -> Trace | None:
+    leaves: list[Any] = []
+    try:
+        rebuild = take_apart(result, leaves)
+    except Unusual as unusual:
+        capture.give_up(f"the result holds {unusual}", "")
+        return None
+    forward = capture.count()
+    differentiable = _differentiable(capture, leaves, start)
+    cotangents, found = _vjp(capture, leaves, differentiable, start)
+    random = _counters(capture)
+    grads, grads_none = _gradients(capture, state)
+    results = _results(capture, leaves, differentiable, start)
+    if capture.reason is not None:
+        return None
+    behind = graph_of([y for y in leaves if y.node is not None], start)
+    kept = saved_in(behind)
+    _check_leftovers(capture, leaves, kept, [t._grad for t, _ in grads])
+    if capture.reason is not None:
+        return None
+    updates, externals = _updates(capture), list(capture.externals.values())
+    sources = _sources(capture, found)
+    held = [y.array for y in leaves]
+    states = _states(capture, state, externals, kept, tensors, held)
+    if capture.reason is not None or sources is None:
+        return None
+    states_of = {s.value: i for i, s in enumerate(states)}
+    arguments = [external.value for external in capture.arguments]
+    for new, value in updates:
+        if value not in states_of and value not in arguments:
+            updates = [pair for pair in updates if pair[1] is not value]
+    results = [("state", states_of[r[1]]) if r[0] == "external" and r[1] in states_of else r for r in results]
+    if any(r[0] == "external" for r in results):
+        capture.give_up("a result was not made by an operator", "")
+        return None
+    return Trace(
+        capture,
+        capture.graph,
+        forward,
+        arguments,
+        states,
+        rebuild,
+        results,
+        updates,
+        grads,
+        grads_none,
+        random,
+        cotangents,
+        [(v, g) for v, g in sources if v in states_of or v in arguments],
+        [place for place in state.relevant(watch.names) if place.key is not None or place.path],
+        state.settings,
+    )
+
+
+def _differentiable(capture: Capture, leaves: list[Any], start: int) -> list[bool]:
+    """Which results are differentiated through the recording: made inside, with a history that is not freed."""
+    found = []
+    for y in leaves:
+        own = isinstance(y.node, Node) and y.node.sequence >= start
+        if y._retain and own:
+            capture.give_up("retain_grad() is called inside", "")
+        if capture.is_made(y) and isinstance(y.node, Leaf) and not _is_known(capture, y):
+            capture.give_up("a leaf that requires a gradient is made inside", "")
+        found.append(own and capture.is_made(y) and not _is_known(capture, y) and not is_freed(y, start))
+    return found
+
+
+def _is_known(capture: Capture, y: Any) -> bool:
+    """Whether a result is an argument or a tensor from outside, itself."""
+    return any(y is t for external in (*capture.arguments, *capture.externals.values()) for t in external.tensors)
+
+
+def _vjp(
+    capture: Capture, leaves: list[Any], differentiable: list[bool], start: int
+) -> tuple[list[Value], dict[Any, Value]]:
+    """Record the gradient of the results. Returns the inputs that stand for their cotangents, and gradients by edge."""
+    ys = [y for y, wanted in zip(leaves, differentiable, strict=True) if wanted]
+    if not ys or capture.reason is not None:
+        return [], {}
+    cotangents = [make_tensor(np.ones_like(y.array)) for y in ys]
+    values = []
+    with switch_mode(recording=capture):
+        for i, g in enumerate(cotangents):
+            values.append(capture.input(f"cotangent_{i}", g))
+        try:
+            found = walk(
+                ys, cotangents, retain_graph=True, create_graph=False, into=None, spans=((start, inf),)
+            )  # fmt: skip
+        except OxError as error:
+            capture.refuse(error)
+            return [], {}
+        gradients = {}
+        for edge, g in found.items():
+            if g.is_sparse:
+                capture.give_up("a gradient is sparse", "")
+            else:
+                gradients[edge] = capture.value(g)
+    return values, gradients
+
+
+def _sources(capture: Capture, found: dict[Any, Value]) -> list[tuple[Value, Value]] | None:
+    """Gradients by the value of the tensor that they belong to."""
+    edges: dict[Any, Value] = {}
+    for external in (*capture.externals.values(), *capture.arguments):
+        for node, port in external.edges:
+            if node is not None:
+                edges.setdefault((node, port) if port else node, external.value)
+    pairs = []
+    for edge, g in found.items():
+        if edge in edges:
+            pairs.append((edges[edge], g))
+        elif not (isinstance(edge, Leaf) and edge.tensor() is None):
+            capture.give_up("a gradient goes to a tensor that the call did not read", "")
+            return None
+    return pairs
+
+
+def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
+    found = []
+    for generator, key, counter in capture.random.values():
+        if generator.key is not key or (generator.counter is not counter and not capture.is_made(generator.counter)):
+            capture.give_up("a generator is seeded inside", "")
+        elif generator.counter is not counter:
+            found.append((generator, capture.value(generator.counter)))
+    return found
+
+
+def _gradients(
+    capture: Capture, state: PythonState
+) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, bool]]]:
+    """The gradients that the call set, and of which tensors a gradient was there before."""
+    before: dict[int, tuple[Tensor, Any]] = {}
+    for places in state.tensors.values():
+        tensor = places[0].value
+        before[id(tensor)] = tensor, state.grads[id(tensor)]
+    for external in (*capture.arguments, *capture.externals.values()):
+        for tensor, grad in zip(external.tensors, external.grads, strict=True):
+            before.setdefault(id(tensor), (tensor, grad))
+    changed: list[tuple[Tensor, Value | None]] = []
+    none: list[tuple[Tensor, bool]] = []
+    for tensor, grad in before.values():
+        now = tensor._grad
+        if now is grad:
+            continue
+        none.append((tensor, grad is None))
+        leaf = tensor.node
+        if isinstance(leaf, Leaf) and (leaf.hooks or leaf.after):
+            capture.give_up("a tensor whose gradient is computed inside has hooks", "")
+        if now is None:
+            changed.append((tensor, None))
+        elif capture.is_made(now):
+            changed.append((tensor, capture.value(now)))
+        else:
+            capture.give_up("a gradient is set to a tensor that no operator made", "")
+    return changed, none
+
+
+def _results(capture: Capture, leaves: list[Any], differentiable: list[bool], start: int) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    arguments = [external.tensors[0] for external in capture.arguments]
+    roots: list[Any] = []
+    for y, wanted in zip(leaves, differentiable, strict=True):
+        number = next((i for i, t in enumerate(arguments) if t is y), None)
+        if number is not None:
+            found.append(("argument", number))
+            continue
+        known = next((e for e in capture.externals.values() if any(t is y for t in e.tensors)), None)
+        if known is not None or not capture.is_made(y):
+            found.append(("external", (known or capture.external(y, read=True)).value))
+            continue
+        if y._base is not None and (not capture.is_made(y._base) or _is_known(capture, y._base)):
+            capture.give_up("a result is a view of a tensor that the call did not make", "")
+        if y._base is not None:
+            if any(y._base is root for root in roots):
+                capture.give_up("two results share memory", "")
+            roots.append(y._base)
+        value = capture.value(y)
+        external = next((e for e in (*capture.arguments, *capture.externals.values()) if e.value is value), None)
+        if external is not None:
+            capture.give_up("a result shares the memory of a tensor that the call did not make", "")
+        freed = isinstance(y.node, Node) and not wanted
+        found.append(("freed", value) if freed else ("output", value, wanted))
+    if any(any(y is root for root in roots) for y in leaves):
+        capture.give_up("two results share memory", "")
+    return found
+
+
+def _check_leftovers(capture: Capture, leaves: list[Any], kept: set[int], grads: list[Any]) -> None:
+    """Give up for what the call made and somebody holds, who would not get it from a graph."""
+    for reference in capture.made:
+        tensor = reference()
+        if tensor is not None and tensor._recorded is not None:
+            tensor._recorded.view_call = None
+    allowed = set(kept)
+    for y in (*leaves, *grads):
+        if y is not None:
+            allowed |= {id(y), id(y._base)}
+    for generator, *_ in capture.random.values():
+        allowed.add(id(generator.counter))
+    allowed |= {id(t) for e in (*capture.arguments, *capture.externals.values()) for t in e.tensors}
+    if not alive(capture.made, allowed):
+        return
+    gc.collect()
+    for tensor in alive(capture.made, allowed):
+        if not any(id(tensor) == id(y._base) for y in leaves):
+            capture.give_up(f"a tensor that the call made is kept by {holder_of(tensor)}", "")
+            return
+
+
+def _updates(capture: Capture) -> list[tuple[Value, Value]]:
+    """The memory from outside that holds something else at the end."""
+    found = []
+    written = [e for e in (*capture.arguments, *capture.externals.values()) if capture.current(e) is not e.value]
+    roots = {id(t) for e in written for t in e.tensors}
+    for external in written:
+        if any(t.array is not external.array for t in external.tensors if capture.is_made(t)):
+            capture.give_up("a tensor changes its shape in place", "")
+        if all(id(t._base) in roots for t in external.tensors):
+            continue  # its memory is that of another one
+        found.append((capture.current(external), external.value))
+    return found
+
+
+def _states(
+    capture: Capture,
+    state: PythonState,
+    externals: list[External],
+    kept: set[int],
+    tensors: list[Tensor],
+    held: list[Any],
+) -> list[State]:
+    """Which tensors from outside outlive the call; the others are constants of the graph."""
+    written = {value for _, value in _updates(capture)}
+    found: list[State] = []
+    unknown: list[tuple[External, list[Any]]] = []
+    for external in externals:
+        reader = _reader(capture, state, external)
+        if reader is not None:
+            found.append(reader)
+            continue
+        living = [weakref.ref(t) for t in external.tensors]
+        external.tensors.clear()
+        unknown.append((external, living))
+    survivors: list[tuple[External, Any]] = []
+    for external, living in unknown:
+        tensor = next((t for t in (r() for r in living) if t is not None), None)
+        shared = isinstance(external.array, np.ndarray) and not external.array.flags.writeable
+        if tensor is not None and not (shared and external.value not in written):
+            survivors.append((external, tensor))
+            del tensor
+            continue
+        del tensor
+        _keep_constant(capture, external, written)
+    if survivors:
+        places = places_of([t for _, t in survivors])
+        for external, tensor in survivors:
+            place = places.get(id(tensor))
+            if place is not None:
+                found.append(State(external.value, lambda t=tensor: t, tensor, place))
+            elif id(tensor) in kept:
+                _keep_constant(capture, external, written)
+            else:
+                found.append(State(external.value, weakref.ref(tensor), None, None))
+    return found
+
+
+def _reader(capture: Capture, state: PythonState, external: External) -> State | None:
+    """How the tensor is read at each call, if it is known where it stands."""
+    value = external.value
+    for tensor in external.tensors:
+        for generator, key, counter in capture.random.values():
+            if tensor is key or tensor is counter:
+                name = "key" if tensor is key else "counter"
+                return State(value, lambda g=generator, n=name: getattr(g, n), None, None)
+        if id(tensor) in state.tensors:
+            return State(value, lambda t=tensor: t, tensor, state.tensors[id(tensor)][0])
+    for tensor in external.tensors:
+        for places in state.tensors.values():
+            owner = places[0].value
+            if state.grads.get(id(owner)) is tensor:
+                return State(value, lambda p=owner: p._grad, None, None)
+        for argument in capture.arguments:
+            if argument.grads[0] is tensor:
+                return State(value, lambda p=argument.tensors[0]: p._grad, None, None)
+        for other in capture.externals.values():
+            for owner, grad in zip(other.tensors, other.grads, strict=False):
+                if grad is tensor:
+                    return State(value, lambda p=owner: p._grad, None, None)
+    place = state.arrays.get(id(external.array))
+    if place is not None:
+        return State(value, lambda p=place: p.now(), None, None)
+    return None
+
+
+def _keep_constant(capture: Capture, external: External, written: set[Value]) -> None:
+    if external.copy is None and external.value in written:
+        capture.give_up("a large tensor is made and written in place without an operator", "")
+        return
+    array = external.array if external.copy is None else external.copy
+    capture.graph.constants[external.value] = array

@@ -1,0 +1,71 @@
+"""The reference engine: each node is a call of the operator of that name. It is as fast as eager code, and never
+changes a graph: what the other engines are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ox.autograd.accumulate_grad import owner
+from ox.core.mode import switch_mode
+from ox.core.operator import make_tensor
+from ox.engines.engine import Array, Task
+from ox.errors import ArgumentError
+from ox.graph.ir import Value
+from ox.graph.replay import replay
+
+
+class Reference:
+    """Replays graphs; `ox.compile(..., backend="eager")`."""
+
+    name = "eager"
+
+    def build(self, task: Task) -> Replayed:
+        """Prepare a task: nothing is done ahead."""
+        return Replayed(task)
+
+
+class Replayed:
+    """A task that is run node by node."""
+
+    def __init__(self, task: Task) -> None:
+        self.graph = task.graph
+        places = {value: i for i, value in enumerate(task.graph.inputs)}
+        self.updates = [None if (to := task.updates.get(y)) is None else places[to] for y in task.graph.outputs]
+        self.kinds = [(v.dtype, None if v.dims is None else tuple(v.dims)) for v in task.graph.inputs]
+
+    def __call__(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs. Raises ArgumentError for an input of another element type or shape than in the recording."""
+        for value, (dtype, dims), array in zip(self.graph.inputs, self.kinds, arrays, strict=True):
+            fits = dims is None or (
+                len(dims) == array.ndim and all(isinstance(d, str) or d == n for d, n in zip(dims, array.shape))
+            )
+            if array.dtype != dtype or not fits:
+                raise _misfit_error(value, array)
+        with switch_mode(recording=None, grad=False, autocast=None):
+            found = replay(self.graph, [make_tensor(array) for array in arrays])
+        made = [tensor.array for tensor in found]
+        # what is returned is memory of its own: not an input's, a constant's, or that of another output
+        taken = {id(owner(array)) for array in (*arrays, *self.graph.constants.values())}
+        for i, array in enumerate(made):
+            memory = id(owner(array))
+            if memory in taken:
+                made[i] = array.copy()
+            taken.add(memory)
+        for i, place in enumerate(self.updates):
+            if place is not None:
+                arrays[place][...] = made[i]
+                made[i] = arrays[place]
+        return made
+
+    def explain(self) -> list[str]:
+        """One line: how many operators run one by one."""
+        return [f"{len(self.graph.nodes)} operators, one by one"]
+
+
+def _misfit_error(value: Value, array: Any) -> ArgumentError:
+    return ArgumentError(
+        f"input '{value.name}' is not what the graph was recorded for",
+        expected=f"{value.dtype} {list(value.dims or ())}",
+        got=f"{array.dtype} {list(array.shape)}",
+    )
