@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ox.autograd.functional import grad
+from ox.autograd.backward_pass import grad
 from ox.autograd.grad_mode import enable_grad
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError
