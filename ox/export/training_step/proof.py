@@ -63,18 +63,24 @@ def mean_abs(one: Array, other: Array) -> float:
 
 @dataclass(frozen=True)
 class Chain:
-    """Steps from the initial state: what is fed in each, and what eager gave."""
+    """Steps from the initial state: what is fed in each, and what eager gave.
+
+    Attributes:
+        feeds: batch and learning rates of each step.
+        results: loss and metrics of each step; with the first and the last one, the state after it, too.
+        spread: of each of them.
+    """
 
     rows: int | None
-    feeds: list[Arrays]  # batch and learning rates of each step
-    results: list[Arrays]  # loss and metrics of each step
-    state: Arrays  # after the last
-    spread: dict[str, Spread]  # of results and state
+    feeds: list[Arrays]
+    results: list[Arrays]
+    spread: list[dict[str, Spread]]
 
     @property
     def undecided(self) -> list[str]:
-        """The arrays of the state that rounding decides: on average, eager itself differs beyond the table."""
-        return [name for name, x in self.state.items() if self.spread[name].mean_abs > tolerance.allowed(x)]
+        """The arrays that rounding decides: on average, eager itself differs beyond the table."""
+        last = zip(self.results[-1].items(), self.spread[-1].values(), strict=True)
+        return [name for (name, x), spread in last if spread.mean_abs > tolerance.allowed(x)]
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class StepRow:
     """A line of the proof: the furthest of all results and arrays of the state that rounding does not decide."""
 
     batch: int | None
-    steps: int
+    steps: int  # that were taken before it was seen
     name: str
     max_abs: float
     allowed: float
@@ -98,26 +104,26 @@ def run_chains(step: Step, example: Example, before: Mapping[str, Array]) -> lis
         for i in range(STEPS):
             rates = {n: np.asarray(before[n] * (1 - i / (2 * STEPS)), np.float32) for n in step.state.rates}
             feeds.append({**example.cut(sizes, i * (rows or 0)), **rates})
-        results, state = _run(step, feeds, before)
-        spread = dict.fromkeys([*results[0], *state], Spread())
+        results = _run(step, feeds, before)
+        spread = [dict.fromkeys(each, Spread()) for each in results]
         for seed in range(OTHERS):
-            others, other = _run(step, feeds, _last_digits(step, before, seed))
-            for pair in [(other, state), *zip(others, results, strict=True)]:
-                for name, array in pair[1].items():
-                    spread[name] = spread[name].widened(pair[0][name], array)
-        chains.append(Chain(rows, feeds, results, state, spread))
+            for i, other in enumerate(_run(step, feeds, _last_digits(step, before, seed))):
+                spread[i] = {name: spread[i][name].widened(x, results[i][name]) for name, x in other.items()}
+        chains.append(Chain(rows, feeds, results, spread))
     return chains
 
 
-def _run(step: Step, feeds: Sequence[Arrays], before: Mapping[str, Array]) -> tuple[list[Arrays], Arrays]:
+def _run(step: Step, feeds: Sequence[Arrays], before: Mapping[str, Array]) -> list[Arrays]:
     state: Mapping[str, Array] = before
-    results = []
-    for feed in feeds:
+    results: list[Arrays] = []
+    for i, feed in enumerate(feeds):
         step.state.load({**state, **feed})
         made = step.run([make_tensor(np.array(feed[name])) for name in step.batch])
-        results.append({name: np.array(value.array) for name, value in made.items()})
         state = step.state.arrays()
-    return results, dict(state)
+        results.append({name: np.array(value.array) for name, value in made.items()})
+        if i in (0, len(feeds) - 1):
+            results[-1] |= state
+    return results
 
 
 def _last_digits(step: Step, before: Mapping[str, Array], seed: int) -> Arrays:
@@ -158,7 +164,7 @@ def _prove_chain(runtime: Runtime, graph: Graph, chain: Chain, before: Mapping[s
     fed = [v.name for v in graph.inputs]
     state: dict[str, Array] = dict(before)
     worst: StepRow | None = None
-    for i, (feed, expected) in enumerate(zip(chain.feeds, chain.results, strict=True)):
+    for i, (feed, expected, spreads) in enumerate(zip(chain.feeds, chain.results, chain.spread, strict=True)):
         try:
             got = runtime.run({name: {**state, **feed}[name] for name in fed})
         except Exception as error:  # runtimes share no base class of exceptions
@@ -167,12 +173,10 @@ def _prove_chain(runtime: Runtime, graph: Graph, chain: Chain, before: Mapping[s
                 f"{runtime.name} cannot run the step{at}", got=str(error).strip().splitlines()[0]
             ) from error
         state |= {name: got[following(name)] for name in state if following(name) in got}
-        last = i + 1 == len(chain.feeds)
-        compared = [(name, got[name], array) for name, array in expected.items()]
-        compared += [(n, state[n], array) for n, array in chain.state.items() if last and following(n) in got]
-        for name, mine, array in compared:
+        now = {**got, **state}
+        for name, array in expected.items():
+            mine, spread = now[name], spreads[name]
             difference = tolerance.compare(mine, array, through)
-            spread = chain.spread[name]
             room = difference.allowed + FACTOR * spread.max_abs
             row = StepRow(chain.rows, i + 1, name, difference.max_abs, room, runtime.name)
             average, most = mean_abs(mine, array), difference.allowed + FACTOR * spread.mean_abs

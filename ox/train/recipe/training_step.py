@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ox.errors import RecipeError
+from ox.random import Generator
 from ox.train import rng_state
 from ox.train.batch import map_tensors, named_parts, target_of, tensors
 from ox.train.loss import training_loss
@@ -74,6 +75,9 @@ def training_step(recipe: Recipe, model: Any, count: int, options: TrainConfig) 
             f"optimizer() of {recipe.path.name} returns several", expected="one", got=str(len(optimizers))
         )
     batch = recipe.batch(count, train=True)
+    augment = setup.augment(recipe)  # whose result is what the model takes
+    if augment is not None:
+        batch = augment(tuple(batch) if type(batch) is list else batch, Generator(0))
     found = [tensor for _, tensor in tensors(batch)]
     if not found:
         raise RecipeError(f"the batches of {recipe.path.name} have no tensors", got=type(batch).__name__)
