@@ -89,6 +89,16 @@ def test_inspect_shows_it_in_a_few_lines(here: Path, page: Path, capsys: pytest.
     assert "ox.step" not in lines and "golden" not in lines
 
 
+def test_the_batch_is_what_augmentation_makes(here: Path, page: Path) -> None:
+    """Points that are stored as bytes, and become floats there."""
+    text = page.read_text().replace("points.astype(np.float32)", "(20 * points + 80).astype(np.uint8)")
+    text = text.replace("return points + 0.1 *", "points = points.to(ox.float32) / 20 - 4\n    return points + 0.1 *")
+    (here / "bytes.py").write_text(text)
+    assert run_main("export", "--train", "--recipe", "bytes.py", "step.onnx") == 0
+    inputs = ort.InferenceSession(here / "step.onnx", providers=["CPUExecutionProvider"]).get_inputs()
+    assert (inputs[0].name, inputs[0].type) == ("point", "tensor(float)")
+
+
 DICTS = """
 import numpy as np
 from ox import nn, ops
