@@ -71,11 +71,13 @@ def lines(report: StepReport, source: str, options: Any) -> list[str]:
     for i, row in enumerate(report.rows):
         at = "the example" if row.batch is None else f"batch {row.batch}"
         texts.append(
-            f"{head if i == 0 else ' ' * len(head)}   {row.steps} steps, {at}   max |Δ| {row.max_abs:.1e} of {row.name}"
+            f"{head if i == 0 else ' ' * len(head)}   {at}, step {row.steps}   max |Δ| {row.max_abs:.1e} of {row.name}"
             f" (allowed {row.allowed:.1e})"
         )
     if report.undecided:
-        texts.append(f"rounding decides {', '.join(report.undecided)}: a runtime may end elsewhere there")
+        few = ", ".join(report.undecided[:4])
+        more = f" and {len(report.undecided) - 4} more" if len(report.undecided) > 4 else ""
+        texts.append(f"rounding decides {few}{more}: a runtime may end elsewhere there")
     facts = [f"{report.path}  {size(report.size)}", f"opset {report.opset}"]
     facts.append(f"{report.initial.name}: {len(layout.state)} arrays of state")
     facts.append(f"{report.evaluation.name}: evaluation")

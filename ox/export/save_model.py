@@ -18,6 +18,7 @@ from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export import files
 from ox.export.example_inputs import Dims, read
+from ox.export.input_gradient import WithGradient
 from ox.export.proof import Proof, Row, narrowest, prove
 from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.two_sizes import Subject, name_sizes, record_twice
@@ -78,6 +79,7 @@ def save(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     dims: Dims | None = None,
+    gradient: str | Sequence[str] = (),
     opset: int | None = None,
     golden: Any = True,
     labels: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
@@ -101,6 +103,8 @@ def save(
         output_names: default: ``output``, ``output_0``, ..., or the keys of the dict that the model returns.
         dims: for an input, a size or a name a dimension; sizes with a name may vary. Default: the first dimension of
             every input is "batch", and the others are fixed.
+        gradient: names of inputs; for each, the file has a further output ``<name>.gradient``: the gradient of the sum
+            of the first output with respect to it.
         opset: the `ai.onnx` opset; default: the lowest from 21 on that can express the model.
         golden: True for synthetic golden samples, None or False for none, or real samples in the form of `example`.
         labels: the class names of the only output, or of several by name.
@@ -133,7 +137,11 @@ def save(
         given = read(model, example, input_names, dims, known)
         if output_names is None and known is not None:
             output_names = [info.name for info in known.outputs]
-        subject = Subject(model, given, weights_of(model), output_names)
+        called = model
+        if gradient:
+            names = [gradient] if isinstance(gradient, str) else gradient
+            called, output_names = WithGradient(model, given, names, output_names), None
+        subject = Subject(called, given, weights_of(model), output_names)
         graph = record_twice(subject)
         if isinstance(model, Loaded):
             graph.overridable = [v for v in graph.constants if v in graph.owned and v.name in model.overridable]
@@ -142,7 +150,7 @@ def save(
         if mixed_bfloat16(graph):
             graph = between_casts(graph)
         names = [v.name for v in graph.outputs]
-        cases = run_cases(model, given, names, golden)
+        cases = run_cases(called, given, names, golden)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
         rename(graph)

@@ -13,6 +13,7 @@ from ox.export.proof import Case
 from ox.export.training_step.layout import LOSS
 from ox.export.training_step.proof import ROWS
 from ox.export.training_step.recording import StepExample, clean, drop_unread
+from ox.export.training_step.state import overwrite
 from ox.export.training_step.step import Step
 from ox.export.two_sizes import Subject, arrays_of, record_twice
 from ox.graph.ir import Array, Graph
@@ -32,9 +33,8 @@ class Evaluation:
 
     def __call__(self, *given: Tensor) -> dict[str, Tensor]:
         count = len(self.step.batch)
+        overwrite(self.tensors, dict(zip(self.tensors, given[count:], strict=True)))
         with no_grad():
-            for tensor, value in zip(self.tensors.values(), given[count:], strict=True):
-                tensor.assign(value, "save_step")
             loss, outputs = self.step.forward(*given[:count])
             results = {LOSS: loss.reshape(()), **self.step.measured(outputs, given[self.step.target])}
         return results if outputs is None else {**named_outputs(outputs, self.names), **results}

@@ -38,7 +38,7 @@ class StepReport:
         for row in self.rows:
             at = "the example" if row.batch is None else f"batch {row.batch}"
             lines.append(
-                f"  {row.runtime}, {at}, {row.steps} steps: max |Δ| {row.max_abs:.1e} of {row.name}, "
+                f"  {row.runtime}, {at}, step {row.steps}: max |Δ| {row.max_abs:.1e} of {row.name}, "
                 f"at most {row.allowed:.1e}"
             )
         if self.undecided:

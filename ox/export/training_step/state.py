@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from ox.autograd.grad_mode import no_grad
 from ox.core.generator import default_generator
+from ox.core.mode import MODE
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
 from ox.dtypes import float64
@@ -70,9 +72,8 @@ class TrainingState:
 
     def put(self, given: Mapping[str, Tensor]) -> None:
         """Give every tensor of the state the value of the one in `given` with its name, and the groups their rates."""
+        overwrite(self.tensors, given)
         with no_grad():
-            for name, tensor in self.tensors.items():
-                tensor.assign(given[name], "save_step")
             for name, group in zip(self.rates, self.optimizer.param_groups, strict=True):
                 rate = given[name]
                 group.tensors["lr"].assign(cast(rate, float64), "save_step")
@@ -154,6 +155,15 @@ def _optimizer_state(optimizer: Optimizer, p: Tensor, group: Any, name: str) -> 
             got=type(optimizer.state[p][numbers[0]]).__name__,
         )
     return dict(optimizer.state[p])
+
+
+def overwrite(tensors: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Give every tensor the value of the one in `given` with its name."""
+    if MODE.get().recording is not None:
+        gc.collect()  # a recorded write is one of all views: those of earlier runs must be gone
+    with no_grad():
+        for name, tensor in tensors.items():
+            tensor.assign(given[name], "save_step")
 
 
 @contextmanager

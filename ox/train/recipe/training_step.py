@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ox.errors import RecipeError
+from ox.random import Generator
 from ox.train import rng_state
 from ox.train.batch import map_tensors, named_parts, target_of, tensors
 from ox.train.loss import training_loss
@@ -51,9 +52,9 @@ def new_model(recipe: Recipe) -> Any:
     """The untrained model of a recipe, as a run with its seed begins."""
     options = TrainConfig.from_defaults(recipe.defaults)
     rng_state.seed(options.seed)
-    data = recipe.data()
+    data = recipe.data() if recipe.base is not None else None  # as in a run, whose model is made before its data
     model = recipe.model(data)
-    setup.shape_lazy(recipe, model, data, "cpu")
+    setup.shape_lazy(recipe, model, data or recipe.data(), "cpu")
     return model
 
 
@@ -74,6 +75,9 @@ def training_step(recipe: Recipe, model: Any, count: int, options: TrainConfig) 
             f"optimizer() of {recipe.path.name} returns several", expected="one", got=str(len(optimizers))
         )
     batch = recipe.batch(count, train=True)
+    augment = setup.augment(recipe)  # whose result is what the model takes
+    if augment is not None:
+        batch = augment(tuple(batch) if type(batch) is list else batch, Generator(0))
     found = [tensor for _, tensor in tensors(batch)]
     if not found:
         raise RecipeError(f"the batches of {recipe.path.name} have no tensors", got=type(batch).__name__)

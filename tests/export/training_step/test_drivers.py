@@ -15,6 +15,7 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from steps_eager import EXAMPLES, Digits, check_weights, digits, driver, train_eager
 
@@ -101,6 +102,39 @@ def test_openvino(tmp_path: Path) -> None:
     model = Digits()
     model.load_state_dict(ox.load(tmp_path / "eager.safetensors")["model"])
     check_weights(state, model)
+
+
+def test_c(folder: Path) -> None:
+    """With the library of the Python package, and headers where `ONNXRUNTIME_INCLUDE` or the system has them."""
+    places = [os.environ.get("ONNXRUNTIME_INCLUDE", ""), "/usr/include/onnxruntime", "/usr/local/include/onnxruntime"]
+    headers = next((p for p in places if p and (Path(p) / "onnxruntime_c_api.h").is_file()), None)
+    found = sorted((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+    compiler = shutil.which("cc")
+    if headers is None or not found or compiler is None:
+        pytest.skip("no C compiler, or no headers of ONNX Runtime: set ONNXRUNTIME_INCLUDE to their folder")
+    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
+        (folder / name).symlink_to(found[0])
+    flags = [
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-I",
+        headers,
+        "-L",
+        str(folder),
+        "-lonnxruntime",
+        "-o",
+        "train",
+    ]
+    subprocess.run([compiler, "train.c", *flags], cwd=folder, check=True, timeout=SECONDS)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    words = ["./train", "step.onnx", "batches.safetensors", "0.003", "c.safetensors"]
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
+    )
+    check_losses(folder, done.stdout)
+    check(folder, folder / "c.safetensors")
 
 
 @pytest.fixture(scope="module")

@@ -163,6 +163,28 @@ def test_python_that_counts_steps(tmp_path: Path) -> None:
     refused(ExportError, tmp_path, "step.onnx was not written", model=Warm(), inputs=x, target=y)
 
 
+@pytest.mark.parametrize("wrong", ["rate", "decay", "beta", "step"])
+def test_the_proof_finds_a_wrong_update(tmp_path: Path, wrong: str) -> None:
+    """Recorded otherwise than eager runs it, by as little as 2 % of the rate; Adam's rounding hides none of it."""
+
+    class Wrong(optim.AdamW):
+        def _full_update(self, xp: Any, p: Any, g: Any, s: Any, n: Any, group: Any) -> Any:
+            if wrong == "rate":
+                n.rate = n.rate * 1.02
+            elif wrong == "beta":
+                n.beta2 = n.beta2 * 0.99
+            elif wrong == "step":
+                s["exp_avg"] = s["exp_avg"] * 0.98
+            elif wrong == "decay":
+                group = {**group, "weight_decay": 0.0}
+            return super()._full_update(xp, p, g, s, n, group)
+
+    ox.manual_seed(0)
+    model = Digits()
+    optimizer = Wrong(model.parameters(), 0.01, weight_decay=0.1)
+    refused(ExportError, tmp_path, "ONNX Runtime", "than eager after", "|Δ| at most", model=model, optimizer=optimizer)
+
+
 def test_operators_that_the_target_lacks(tmp_path: Path) -> None:
     class Doubles(nn.Module):
         def __init__(self) -> None:
@@ -232,7 +254,7 @@ def test_a_proof_that_fails_leaves_all_three_files(tmp_path: Path, monkeypatch: 
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def fails(*_: Any) -> Any:
-        raise proof._mismatch(proof.StepRow(4, 1, "loss", 1.0, 0.1, "ONNX Runtime"))
+        raise proof._mismatch(proof.StepRow(4, 1, "loss", 1.0, 0.1, "ONNX Runtime"), ("max", 1.0, 0.1))
 
     monkeypatch.setattr(step_files, "prove_step", fails)
     with pytest.raises(ExportError, match="gives another 'loss' than eager after 1 step"):

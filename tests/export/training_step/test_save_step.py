@@ -283,6 +283,27 @@ def test_a_transformer_at_any_length(tmp_path: Path) -> None:
     assert session.get_inputs()[0].shape == ["batch", "length"]
 
 
+class Listening(nn.Module):
+    """A parameter of which a forward pass makes a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.head = nn.Parameter(ox.zeros(1, 1, 4)), nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(ox.cat([self.token.expand(x.shape[0], -1, -1), x], dim=1).tanh().mean(1))
+
+
+def test_views_of_earlier_runs_do_not_matter(tmp_path: Path) -> None:
+    model = Listening()
+    x, y = np.random.default_rng(0).standard_normal((9, 2, 4)).astype(np.float32), np.arange(9) % 3
+    views = [model.token.expand(2, -1, -1)]
+    views.append(views)  # type: ignore[arg-type]  # a circle, which only the garbage collector finds
+    del views
+    report = ox.export.save_step(model, LOSS, optim.SGD(model.parameters(), 0.1), tmp_path / "step.onnx", x, y)
+    assert report.layout.kinds["token"] == "parameter"
+
+
 def test_the_evaluation_beside_it(tmp_path: Path) -> None:
     """Takes the state of any step, gives what the model gives in eval mode."""
     ox.manual_seed(0)
