@@ -13,7 +13,7 @@ from recorded_steps import FusedRecording, Step
 import ox
 from ox import nn, ops, tolerance
 from ox.dtypes import bfloat16
-from ox.engines import ENGINES, engine
+from ox.engines import ENGINES, find
 from ox.engines.engine import Executable, Task
 from ox.errors import ArgumentError, BoundsError, DeviceError, DTypeError, OxError, ShapeError
 from ox.graph.ir import Graph
@@ -35,7 +35,7 @@ def graph_of(function: Callable[..., Any], *tensors: Any, dims: Any = None) -> G
 
 
 def build(name: str, function: Callable[..., Any], *tensors: Any) -> Executable:
-    return engine(name).build(Task(graph_of(function, *tensors)))
+    return find(name).build(Task(graph_of(function, *tensors)))
 
 
 @pytest.mark.parametrize("model", ["LeNet", "transformer"])
@@ -43,7 +43,7 @@ def build(name: str, function: Callable[..., Any], *tensors: Any) -> Executable:
 def test_twenty_steps_end_at_eager_weights(name: str, model: str, optimizer: str) -> None:
     step = Step(model, optimizer)
     optimize(step.graph)
-    run = engine(name).build(Task(step.graph, step.updates()))
+    run = find(name).build(Task(step.graph, step.updates()))
     state = {key: t.array.copy() for key, t in step.state.items()}
     for i in range(20):
         x, y = step.arrays()
@@ -125,7 +125,7 @@ def test_values_of_all_kinds(name: str, kind: str) -> None:
     expected = [t.numpy() if t.dtype != ox.bfloat16 else t.array for t in replay(graph, list(tensors))]
     given = [t.array for t in tensors]
     kept = [a.copy() for a in given]
-    results = engine(name).build(Task(graph))(given)
+    results = find(name).build(Task(graph))(given)
     for got, wanted in zip(results, expected, strict=True):
         assert tolerance.compare(got, wanted).ok and got.flags.writeable
     for i, got in enumerate(results):
@@ -148,7 +148,7 @@ def test_building_has_no_effect_on_the_graph(name: str) -> None:
         return nodes, [(v.name, v.dims, v.shape) for v in graph.values()], repr([v.name for v in graph.outputs])
 
     before = seen()
-    engine(name).build(Task(graph))
+    find(name).build(Task(graph))
     assert seen() == before
 
 
@@ -162,7 +162,7 @@ def test_state_is_read_before_it_is_written(name: str) -> None:
     graph = record(swap, dict(zip(("a", "b", "lr"), tensors, strict=True)))
     a, b, lr = graph.inputs
     task = Task(graph, dict(zip(graph.outputs[:3], (a, b, lr), strict=True)))
-    run = engine(name).build(task)
+    run = find(name).build(task)
     state = [np.ones(3, np.float32), np.full(3, 2, np.float32), np.array(0.5, np.float32)]
     results = run(state)
     assert all(x is y for x, y in zip(results[:3], state, strict=True))
@@ -173,7 +173,7 @@ def test_state_is_read_before_it_is_written(name: str) -> None:
 
 def test_state_that_is_not_contiguous(name: str) -> None:
     graph = record(lambda x: {"x.next": x * 2}, {"x": ox.ones(2, 3)})
-    run = engine(name).build(Task(graph, {graph.outputs[0]: graph.inputs[0]}))
+    run = find(name).build(Task(graph, {graph.outputs[0]: graph.inputs[0]}))
     state = np.arange(6, dtype=np.float32).reshape(3, 2).T
     for _ in range(2):
         assert run([state])[0] is state
@@ -182,14 +182,14 @@ def test_state_that_is_not_contiguous(name: str) -> None:
 
 def test_bfloat16_state(name: str) -> None:
     graph = record(lambda x: {"x.next": x * 2}, {"x": ox.ones(2).bfloat16()})
-    run = engine(name).build(Task(graph, {graph.outputs[0]: graph.inputs[0]}))
+    run = find(name).build(Task(graph, {graph.outputs[0]: graph.inputs[0]}))
     state = np.array([1, 3], bfloat16)
     assert run([state])[0] is state and state.astype(np.float32).tolist() == [2, 6]
 
 
 def test_a_named_size_differs_from_call_to_call(name: str) -> None:
     graph = graph_of(lambda x: (x * 2).sum(0), ox.ones(2, 3), dims={"x0": ["batch", 3]})
-    run = engine(name).build(Task(graph))
+    run = find(name).build(Task(graph))
     for rows in (5, 1, 2):
         assert run([np.ones((rows, 3), np.float32)])[0].tolist() == [2.0 * rows] * 3
 
@@ -237,7 +237,7 @@ def test_a_failed_step_leaves_the_state_alone(name: str) -> None:
         return {"w.next": w + ops.Gather(w, i).sum()}
 
     graph = record(step, {"w": ox.ones(3), "i": ox.tensor([0, 1])})
-    run = engine(name).build(Task(graph, {graph.outputs[0]: graph.inputs[0]}))
+    run = find(name).build(Task(graph, {graph.outputs[0]: graph.inputs[0]}))
     w = np.ones(3, np.float32)
     with pytest.raises(BoundsError):
         run([w, np.array([0, 3])])
@@ -264,18 +264,18 @@ def test_threads_may_call_at_once(name: str) -> None:
 
 def test_explanations_name_the_engine(name: str) -> None:
     step = Step("LeNet")
-    lines = engine(name).build(Task(step.graph, step.updates())).explain()
+    lines = find(name).build(Task(step.graph, step.updates())).explain()
     assert {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}[name] in lines[0]
     assert all(line and "\n" not in line for line in lines)
 
 
 def test_an_unknown_engine_names_those_there_are() -> None:
     with pytest.raises(ArgumentError, match="no engine 'inductor'") as caught:
-        engine("inductor")
+        find("inductor")
     assert all(name in str(caught.value) for name in ENGINES)
     assert isinstance(caught.value, OxError)
 
 
 def test_options_that_an_engine_does_not_have() -> None:
     with pytest.raises(ArgumentError, match="does not take these options"):
-        engine("onnxruntime", precision="bfloat16")
+        find("onnxruntime", precision="bfloat16")

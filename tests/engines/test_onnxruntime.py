@@ -8,7 +8,7 @@ import pytest
 import ox
 from ox import ops
 from ox.devices import node_session
-from ox.engines import engine
+from ox.engines import find
 from ox.engines.engine import Task
 from ox.errors import DeviceError
 from ox.graph.record.recording import record
@@ -20,7 +20,7 @@ def test_a_missing_kernel_names_the_operator_and_the_line() -> None:
     kernel = ox.ones(1, 1, 2, 2).double()
     graph = record(lambda x: ops.Conv(x, kernel).sin(), {"x": ox.ones(1, 1, 3, 3).double()})
     with pytest.raises(DeviceError, match="does not take the graph") as caught:
-        engine("onnxruntime").build(Task(graph))
+        find("onnxruntime").build(Task(graph))
     assert "Conv" in str(caught.value) and "test_onnxruntime.py" in str(caught.value)
 
 
@@ -33,7 +33,7 @@ def test_dropout_draws_the_same_numbers() -> None:
         lambda x, counter: {"y": ox.nn.functional.dropout(x, 0.4), "counter.next": generator.counter},
         {"x": ox.ones(64), "counter": generator.counter},
     )
-    run = engine("onnxruntime").build(Task(graph, {graph.outputs[1]: graph.inputs[1]}))
+    run = find("onnxruntime").build(Task(graph, {graph.outputs[1]: graph.inputs[1]}))
     ox.manual_seed(3)
     counter = start.copy()
     for _ in range(3):
@@ -47,12 +47,12 @@ def test_float64_keeps_its_digits() -> None:
     x = np.random.default_rng(0).standard_normal((4, 4))
     e = np.exp(x - x.max(-1, keepdims=True))
     np.testing.assert_allclose(
-        engine("onnxruntime").build(Task(graph))([x])[0], np.tanh(e / e.sum(-1, keepdims=True) @ x.T), rtol=1e-12
+        find("onnxruntime").build(Task(graph))([x])[0], np.tanh(e / e.sum(-1, keepdims=True) @ x.T), rtol=1e-12
     )
 
 
 def test_a_forked_child_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = engine("onnxruntime").build(Task(record(lambda x: x + 1, {"x": ox.ones(2)})))
+    run = find("onnxruntime").build(Task(record(lambda x: x + 1, {"x": ox.ones(2)})))
     monkeypatch.setattr(node_session, "forked", True)
     with pytest.raises(DeviceError, match="forked"):
         run([np.ones(2, np.float32)])
