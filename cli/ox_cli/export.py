@@ -24,6 +24,12 @@ class Golden(StrEnum):
     none = "none"
 
 
+class Optimize(StrEnum):
+    """What the file is for."""
+
+    inference = "inference"
+
+
 def export(
     path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
     run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
@@ -38,6 +44,13 @@ def export(
         Golden,
         typer.Option(help="Golden samples in the file: auto (real ones if the recipe allows it), synthetic or none."),
     ] = Golden.auto,
+    optimize: Annotated[
+        Optimize | None,
+        typer.Option(
+            help="inference: folds batch norms and parameters, for speed; the file can then not be fine-tuned as well.",
+            show_default="the graph as the model has it",
+        ),
+    ] = None,
 ) -> None:
     """Export a run's model to an ONNX file, verified in ONNX Runtime before it is written."""
     from ox import train
@@ -68,6 +81,7 @@ def export(
         meaning={**recipe.inputs, **recipe.outputs},
         run=found.name,
         metadata={"ox.recipe": recipe.name},
+        optimize=optimize,
     )
     for line in lines(report, str(found.folder), isinstance(samples, tuple)):
         typer.echo(line)
