@@ -84,7 +84,10 @@ class OnnxTask:
 
     def error(self, what: str, error: Exception) -> OxError:
         """An error of a runtime with the line of the node that it names."""
-        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        text = next(
+            (line for line in lines if not line.startswith(("Exception from", "Check '"))), type(error).__name__
+        )
         kind = BoundsError if re.search("out of (range|data )?bound|out of range", text, re.IGNORECASE) else DeviceError
         return kind(what, where=self._place(text), got=text)
 

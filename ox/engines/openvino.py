@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 
 from ox.devices.machine import threads
-from ox.dtypes import bfloat16, float64, int8, int16, int64, uint8, uint16, uint32, uint64
+from ox.dtypes import bfloat16, int64
 from ox.engines.engine import Array, Task
+from ox.engines.known_defects import OPENVINO, OPENVINO_GENERAL, refuse
 from ox.engines.onnx_task import OnnxTask, bits
 from ox.errors import ArgumentError, BoundsError, DeviceError
-from ox.graph.ir import Graph, Node
 from ox.graph.writer.functions import inlined
 
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
-# what OpenVINO's CPU plugin does in another type: 64 bits in 32, small integers in larger ones that end at their limits
-WIDE, SMALL = frozenset((uint32, uint64)), frozenset((int8, int16, uint8, uint16))
-MOVES = frozenset(("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Split", "Slice"))
 
 
 class OpenVino:
@@ -76,7 +73,7 @@ class Compiled:
             "PERFORMANCE_HINT": "LATENCY",
             "CACHE_DIR": "",
         }
-        refuse(task.graph)
+        refuse(task.graph, "OpenVINO", OPENVINO, OPENVINO_GENERAL)
         core = module.Core()
         try:
             model = core.read_model(inlined(task.model).SerializeToString())
@@ -135,7 +132,21 @@ class Compiled:
         data = self._request.get_tensor(self._outputs[i]).data
         if dtype == bfloat16:
             data = data.view(bfloat16)
+        sizes = self.task.sizes[i]
+        if sizes is not None and data.shape != sizes:
+            data = self._of_sizes(data, sizes, self.task.graph.outputs[i].name)
         return data if self.task.updates[self.task.asked[i]] is not None else np.array(data, dtype)
+
+    def _of_sizes(self, data: Array, sizes: tuple[int, ...], name: str) -> Array:
+        """A result in its own sizes: OpenVINO gives some numbers one axis."""
+        if data.size == 1 and all(size == 1 for size in sizes):
+            return data.reshape(sizes)
+        raise DeviceError(
+            f"OpenVINO {self._version} gives result '{name}' another shape",
+            where="",
+            expected=str(list(sizes)),
+            got=str(list(data.shape)),
+        )
 
     def explain(self) -> list[str]:
         """What runs, and in which precision."""
@@ -144,22 +155,3 @@ class Compiled:
             f"OpenVINO {self._version}: {len(self.task.graph.nodes)} operators as {count} of its own, "
             f"in {self._precision}, {threads()} threads"
         ]
-
-
-def refuse(graph: Graph) -> None:
-    """Raise DeviceError for a node that OpenVINO would compute with other results: in float64 (single numbers, as those
-    of an optimizer, stay close enough), in uint32 or uint64 (random numbers), or in integers of 8 or 16 bits."""
-    for node in graph.nodes:
-        reason = _reason(node)
-        if reason:
-            raise DeviceError(
-                f"OpenVINO does not compute {node.key} in {reason}", where=node.place, hint="the engine 'onnxruntime'"
-            )
-
-
-def _reason(node: Node) -> str:
-    """The element type in which a node would go wrong; an empty text for none."""
-    for v in node.outputs:
-        if v.dtype in WIDE or (v.dtype in SMALL and node.key not in MOVES) or (v.dtype == float64 and v.shape):
-            return str(v.dtype)
-    return ""

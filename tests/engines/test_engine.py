@@ -121,6 +121,8 @@ KINDS: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_of_all_kinds(name: str, kind: str) -> None:
     function, tensors = KINDS[kind]
+    if (name, kind) == ("openvino", "no elements"):
+        pytest.skip("refused; see test_openvino.py")
     graph = graph_of(function, *tensors)
     expected = [t.numpy() if t.dtype != ox.bfloat16 else t.array for t in replay(graph, list(tensors))]
     given = [t.array for t in tensors]

@@ -57,9 +57,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], Any]] = {
 @pytest.mark.parametrize("dtype", REFUSED)
 def test_types_that_it_would_get_wrong_are_refused(dtype: str) -> None:
     function, x = REFUSED[dtype]
-    with pytest.raises(DeviceError, match=f"does not compute .* in {dtype}") as caught:
+    with pytest.raises(DeviceError, match=f"does not compute .* right in {dtype}") as caught:
         find("openvino").build(Task(record(function, {"x": x})))
-    assert "test_openvino.py" in str(caught.value) and "onnxruntime" in str(caught.value)
+    assert "test_openvino.py" in str(caught.value) and "another engine" in str(caught.value)
 
 
 def test_large_integers_are_refused() -> None:
