@@ -26,6 +26,12 @@ class Golden(StrEnum):
     none = "none"
 
 
+class Optimize(StrEnum):
+    """What the file is for."""
+
+    inference = "inference"
+
+
 def export(
     path: Annotated[Path, typer.Argument(help="The file to write, for example model.onnx.")],
     run: Annotated[Path | None, typer.Option(help="Folder or name of the run.", show_default="the newest run")] = None,
@@ -55,6 +61,13 @@ def export(
             show_default=False,
         ),
     ] = None,
+    optimize: Annotated[
+        Optimize | None,
+        typer.Option(
+            help="inference: folds batch norms and parameters, for speed; the file can then not be fine-tuned as well.",
+            show_default="the graph as the model has it",
+        ),
+    ] = None,
 ) -> None:
     """Export a run's model to an ONNX file, verified in ONNX Runtime before it is written."""
     from ox import train
@@ -69,6 +82,8 @@ def export(
         raise UsageError("--freeze belongs to --train", hint=f"ox export --train --freeze '{freeze[0]}' {path}")
     if train_step and golden is not Golden.auto:
         raise UsageError("a training step has no golden samples", hint="--train without --golden")
+    if train_step and optimize is not None:
+        raise UsageError("a training step is not for inference", hint="--train without --optimize")
     check_writable(path)
     if train_step:
         start = None if run is None and recipe_file is not None else _find(run)
@@ -95,6 +110,7 @@ def export(
         meaning={**recipe.inputs, **recipe.outputs},
         run=found.name,
         metadata={"ox.recipe": recipe.name},
+        optimize=optimize,
     )
     for line in lines(report, str(found.folder), isinstance(samples, tuple)):
         typer.echo(line)

@@ -19,7 +19,7 @@ ENGINES = {
 }
 
 
-def engine(name: str, **options: Any) -> Engine:
+def find(name: str, **options: Any) -> Engine:
     """The engine of a name, made with its options (``precision="bfloat16"`` of OpenVINO).
 
     Raises:
@@ -36,4 +36,4 @@ def engine(name: str, **options: Any) -> Engine:
     return made
 
 
-__all__ = ["ENGINES", "engine"]
+__all__ = ["ENGINES", "find"]

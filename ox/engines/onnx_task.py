@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ox.dtypes import DType, bfloat16
+from ox.dtypes import bfloat16
 from ox.engines.engine import Array, Task
+from ox.engines.index_bounds import check_bounds, index_bounds
 from ox.errors import BoundsError, DeviceError, DTypeError, OxError, ShapeError
 from ox.graph.ir import Graph, Value
 from ox.graph.passes.cleanup import remove_dead
@@ -44,6 +45,7 @@ class OnnxTask:
         rename(graph)
         self.graph = graph
         self.inputs = [Expected(v) for v in graph.inputs]
+        self.bounds = index_bounds(graph)
         self.sizes = [v.shape if v in fixed else None for v in graph.outputs]
         self.model = to_model(graph)
         self._places = _places(self.model, graph)
@@ -57,12 +59,15 @@ class OnnxTask:
                 found.add(i)
         return found
 
-    def check(self, arrays: Sequence[Array]) -> None:
-        """Raises ArgumentError, DTypeError, ShapeError or DeviceError for arrays that are not what was recorded."""
+    def check(self, arrays: Sequence[Array], known: Sequence[Array | None]) -> None:
+        """Raises DTypeError, ShapeError or DeviceError for arrays that are not what was recorded, and BoundsError for
+        an index outside of a dimension; arrays that are `known` were checked before."""
         if len(arrays) != len(self.inputs):
             raise ShapeError("another number of arrays", expected=str(len(self.inputs)), got=str(len(arrays)))
-        for expected, array in zip(self.inputs, arrays, strict=True):
-            expected.check(array)
+        for expected, array, before in zip(self.inputs, arrays, known, strict=True):
+            if array is not before:
+                expected.check(array)
+        check_bounds(self.bounds, arrays)
 
     def write_back(self, arrays: Sequence[Array], made: Sequence[Array]) -> list[Array]:
         """The results of a call, by what the model gave: the next state goes into the memory of the state."""
@@ -79,8 +84,11 @@ class OnnxTask:
 
     def error(self, what: str, error: Exception) -> OxError:
         """An error of a runtime with the line of the node that it names."""
-        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip()
-        kind = BoundsError if "out of" in text and "bound" in text else DeviceError
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        text = next(
+            (line for line in lines if not line.startswith(("Exception from", "Check '"))), type(error).__name__
+        )
+        kind = BoundsError if re.search("out of (range|data )?bound|out of range", text, re.IGNORECASE) else DeviceError
         return kind(what, where=self._place(text), got=text)
 
     def _place(self, text: str) -> str:
@@ -138,8 +146,3 @@ def bits(array: Array) -> Array:
     """Memory that a runtime can read: contiguous, bfloat16 as its bits."""
     array = array if array.flags.c_contiguous else array.copy(order="C")
     return array.view(np.uint16) if array.dtype == bfloat16 else array
-
-
-def new_array(sizes: tuple[int, ...], dtype: DType) -> Array:
-    """Memory of its own for a result."""
-    return np.empty(sizes, dtype)

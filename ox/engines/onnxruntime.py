@@ -12,6 +12,7 @@ from ox.devices import node_session
 from ox.devices.machine import threads
 from ox.dtypes import float64, onnx_type
 from ox.engines.engine import Array, Task
+from ox.engines.known_defects import ONNXRUNTIME, refuse
 from ox.engines.onnx_task import OnnxTask, bits
 from ox.errors import DeviceError
 
@@ -41,12 +42,13 @@ class Session:
 
     def __init__(self, task: OnnxTask) -> None:
         runtime = node_session.runtime()
+        refuse(task.graph, "ONNX Runtime", ONNXRUNTIME)
         self.task, self._version = task, runtime.module.__version__
         self._session = self._make(runtime)
         self._binding = self._session.io_binding()
         self._bound: list[Any] = [None] * len(task.inputs)  # the state arrays whose memory is bound
         self._state = {place for place in task.updates if place is not None}
-        self._codes = [onnx_type(v.dtype) for v in task.graph.inputs]
+        self._codes = [None if v.dtype is None else onnx_type(v.dtype) for v in task.graph.inputs]
         self._buffers: list[Array | None] = []
         self._lock = Lock()
         for v, sizes, i in zip(task.graph.outputs, task.sizes, task.asked, strict=True):
@@ -79,6 +81,7 @@ class Session:
                 hint="multiprocessing with the start method 'spawn', or the engine 'eager'",
             )
         with self._lock:
+            self.task.check(arrays, self._bound)
             held = self._bind_inputs(arrays)
             made = self._bind_outputs()
             try:
@@ -92,13 +95,10 @@ class Session:
     def _bind_inputs(self, arrays: Sequence[Array]) -> list[Array]:
         """Bind what is not bound since the last call. Returns what has to live until the end of the run."""
         expected, bound = self.task.inputs, self._bound
-        if len(arrays) != len(expected):
-            self.task.check(arrays)
         held = []
         for i, array in enumerate(arrays):
             if array is bound[i]:
                 continue
-            expected[i].check(array)
             memory = bits(array)
             self._binding.bind_input(expected[i].name, "cpu", 0, self._codes[i], array.shape, memory.ctypes.data)
             held.append(memory)
@@ -125,9 +125,7 @@ class Session:
 
     def _take(self, made: list[Array | None]) -> list[Array]:
         """The results; those that the runtime made are copied out of its arena."""
-        if all(array is not None for array in made):
-            return made  # type: ignore[return-value]
-        found = self._binding.get_outputs()
+        found = self._binding.get_outputs() if any(array is None for array in made) else made
         return [node_session.array_of(y) if array is None else array for array, y in zip(made, found, strict=True)]
 
     def explain(self) -> list[str]:

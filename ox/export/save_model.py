@@ -24,6 +24,7 @@ from ox.export.proof_cases import observed_sizes, run_cases
 from ox.export.two_sizes import Subject, name_sizes, record_twice
 from ox.graph.contract import Contract, Sample, TensorInfo, dtype_name
 from ox.graph.ir import Graph, Value
+from ox.graph.passes.inference import for_inference
 from ox.graph.passes.shape_inference import infer, simplify
 from ox.graph.writer import opset as opsets
 from ox.graph.writer.names import rename
@@ -87,6 +88,7 @@ def save(
     run: str | None = None,
     metadata: Mapping[str, str] | None = None,
     external_above: int = files.MAX_INLINE_BYTES,
+    optimize: str | None = None,
 ) -> Report:
     """Write `model` as an ONNX file that has proven itself; a file that was there stays until the new one has.
 
@@ -112,6 +114,10 @@ def save(
         run: the name of the run that trained it.
         metadata: further `metadata_props`.
         external_above: bytes of weights above which they go to ``<name>.data`` beside the file.
+        optimize: ``"inference"`` for a shorter and faster graph: batch norms are folded into the layers before them,
+            what is computed from parameters alone is computed now, and the rest is simplified
+            (`ox.graph.passes.inference`). Parameters of the file are then not those of the model. Default: the graph
+            as the model wrote it, which can be fine-tuned.
 
     Raises:
         ExportError: what cannot be recorded, written or proven; names the operator and the line of the model.
@@ -128,6 +134,10 @@ def save(
             "save takes one example, which may be a tuple",
             got=f"{1 + len(further)} of them",
             hint="ox.export.save(model, path, (x, n))",
+        )
+    if optimize not in (None, "inference"):
+        raise ArgumentError(
+            f"there is no optimization '{optimize}'", expected="'inference' or None", got=repr(optimize)
         )
     path = Path(path)
     with note_failure(path), _eval_mode(model):
@@ -153,6 +163,9 @@ def save(
         cases = run_cases(called, given, names, golden)
         shapes = [observed_sizes(given, case) for case in cases]
         inferred = simplify(graph, opset)
+        if optimize is not None:
+            for_inference(graph)
+            inferred = simplify(graph, opset)
         rename(graph)
         for v in graph.outputs:
             v.dims = name_sizes([(sizes, outputs[v.name]) for sizes, outputs in shapes], inferred.get(v.name), v.name)

@@ -90,13 +90,19 @@ def fold(graph: Graph, node: Node) -> bool:
     """Make constants of the results of a node whose inputs are constants, unless they are large or graph outputs."""
     if any(v in graph.outputs for v in node.outputs):
         return False
-    results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
-    if any(r.array.size > LARGEST_FOLD for r in results):
+    results = compute(graph, node)
+    if any(array.size > LARGEST_FOLD for array in results):
         return False
-    for value, result in zip(node.outputs, results, strict=False):
-        graph.constants[value] = np.array(result.array, order="C")
-        value.shape = value.dims = result.static_shape
+    for value, array in zip(node.outputs, results, strict=False):
+        graph.constants[value] = array
+        value.shape = value.dims = array.shape
     return True
+
+
+def compute(graph: Graph, node: Node) -> list[Array]:
+    """The results of a node whose inputs are constants, in memory of their own."""
+    results = call(node, [None if v is None else operator.make_tensor(graph.constants[v]) for v in node.inputs])
+    return [np.array(result.array, order="C") for result in results]
 
 
 def fold_shapes(graph: Graph, dims: Mapping[str, tuple[int | str | None, ...]]) -> bool:

@@ -7,6 +7,7 @@ from ox.graph.passes.algebra import simplify_arithmetic
 from ox.graph.passes.cleanup import merge_constants, remove_dead, remove_identities
 from ox.graph.passes.common_subexpressions import merge_common_subexpressions
 from ox.graph.passes.fold_if import fold_constant_ifs
+from ox.graph.passes.layout import move_transposes
 from ox.graph.passes.movement import merge_movement
 from ox.graph.passes.sizes import fold_fixed_sizes
 
@@ -29,6 +30,7 @@ def optimize(graph: Graph) -> None:
         changed |= merge_common_subexpressions(graph)
         changed |= simplify_arithmetic(graph)
         changed |= merge_movement(graph)
+        changed |= move_transposes(graph)
         if not changed:
             break
     remove_dead(graph)
