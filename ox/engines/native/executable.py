@@ -35,7 +35,7 @@ class NativeExecutable:
         Raises:
             DTypeError: an array of another element type than was recorded.
             ShapeError: another shape.
-            ArgumentError: another number of arrays, or a state that cannot be written.
+            ArgumentError: another number of arrays, what is no array, or a state that cannot be written.
             OxError: what eager calls of the operators raise.
         """
         self._check(arrays)
@@ -64,6 +64,10 @@ class NativeExecutable:
                 got=str(len(arrays)),
             )
         for i, (value, array) in enumerate(zip(self._inputs, arrays, strict=True)):
+            if not isinstance(array, np.ndarray):
+                raise ArgumentError(
+                    f"input '{value.name}' is no array", expected="numpy.ndarray", got=type(array).__name__
+                )
             if value.dtype is not None and array.dtype != value.dtype:
                 raise DTypeError(
                     f"input '{value.name}' has another element type than was recorded",
@@ -76,7 +80,7 @@ class NativeExecutable:
                     expected=str(list(value.shape)),
                     got=str(list(array.shape)),
                 )
-            if i in self._states and not getattr(array.flags, "writeable", True):
+            if i in self._states and not array.flags.writeable:
                 raise ArgumentError(f"the state '{value.name}' cannot be written: its array is read-only")
 
 
