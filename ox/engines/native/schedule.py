@@ -19,6 +19,7 @@ from ox.graph.ir import Array, Node, Value
 from ox.kernels import address, generated
 
 Update = tuple[Value, Value]  # a next value, and the state that it is written over
+LoadedKernel = tuple[generated.Launch, generated.Launch | None]  # and what adds up its sums
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Schedule:
 
 
 def schedule(
-    task: Task, folded: Folded, aliases: Aliases, work: list[Work], kernels: dict[str, generated.Launch]
+    task: Task, folded: Folded, aliases: Aliases, work: list[Work], kernels: dict[str, LoadedKernel]
 ) -> Schedule:
     """Steps for the work, and for the updates.
 
@@ -45,7 +46,7 @@ def schedule(
 
 class _Scheduler:
     def __init__(
-        self, task: Task, folded: Folded, aliases: Aliases, work: list[Work], kernels: dict[str, generated.Launch]
+        self, task: Task, folded: Folded, aliases: Aliases, work: list[Work], kernels: dict[str, LoadedKernel]
     ) -> None:
         self.task, self.folded, self.aliases, self.work, self.kernels = task, folded, aliases, work, kernels
         self.root = aliases.root
@@ -171,20 +172,25 @@ class _Scheduler:
 
     def launch_step(self, launch: Launch, i: int) -> Step:
         table: list[int] = []
+        plan = blocks_of(launch)
+        partials = np.empty(len(plan) if launch.kernels[0].finish else 0)
         checked: list[tuple[int, int, int]] = []
         fresh = []
-        for region, kernel in zip(launch.regions, launch.kernels, strict=True):
+        for number, (region, kernel) in enumerate(zip(launch.regions, launch.kernels, strict=True)):
             for v in kernel.line:
                 slot, size, dtype = self.slot(v), self.folded.sizes[v], np.dtype(v.dtype)
                 known = self.slots[slot]
                 if known is not None:
                     table.append(address(known))
                     continue
-                if v in region.outputs and v not in region.in_place:
+                if v in region.writes and v not in region.in_place:
                     fresh.append((len(table), slot, size, dtype))
                 else:
                     checked.append((len(table), slot, prod(size) * dtype.itemsize))
                 table.append(0)
             table.append(kernel.count)
-        kernel_function = self.kernels[launch.kernels[0].text]
-        return LaunchStep(kernel_function, table, blocks_of(launch), checked, fresh, self.over(launch, i))
+            if kernel.finish:
+                own = [k for k, (line, _) in enumerate(plan) if line == number]
+                table += [address(partials), own[0], len(own)]
+        run, finish = self.kernels[launch.text]
+        return LaunchStep(run, finish, table, plan, len(launch.regions), checked, fresh, partials, self.over(launch, i))

@@ -72,25 +72,36 @@ class WriteStep:
 class LaunchStep:
     """A generated kernel over the tensors of its table."""
 
-    __slots__ = ("blocks", "checked", "fresh", "kernel", "over", "plan", "plan_address", "table", "table_address")
+    __slots__ = (
+        "blocks", "checked", "finish", "fresh", "kernel", "lines", "over", "partials", "plan", "plan_address", "table",
+        "table_address",
+    )  # fmt: skip
 
     def __init__(
         self,
         kernel: Launch,
+        finish: Launch | None,
         table: list[int],
         plan: list[tuple[int, int]],
+        lines: int,
         checked: list[tuple[int, int, int]],
         fresh: list[tuple[int, int, tuple[int, ...], DType]],
+        partials: Array,
         over: tuple[int, ...],
     ) -> None:
         """
         Args:
+            finish: a second kernel, for each line of the table.
             table: addresses and sizes, of which some are put in at each call.
             plan: for each block the number of its line, and its first element.
+            lines: how many the table has.
             checked: what is read: place in the table, slot, and the bytes that it must have.
             fresh: what is made for the caller: place in the table, slot, shape and type.
+            partials: memory that the kernel uses; the table has its address.
             over: slots that nothing reads any more.
         """
+        self.partials = partials
+        self.finish, self.lines = finish, lines
         self.kernel, self.checked, self.fresh, self.over = kernel, checked, fresh, over
         self.table = (ctypes.c_int64 * len(table))(*table)
         self.plan = np.array(plan, np.int64)
@@ -110,6 +121,8 @@ class LaunchStep:
             slots[slot] = array = np.empty(shape, dtype)
             table[place] = address(array)
         self.kernel(self.blocks, self.table_address, self.plan_address)
+        if self.finish is not None:
+            self.finish(self.lines, self.table_address, self.plan_address)
         for slot in self.over:
             slots[slot] = None
 

@@ -11,6 +11,7 @@ import pytest
 from recorded_step import MODELS, OPTIMIZERS, Training, task_of
 
 import ox
+from ox import tolerance
 from ox.engines.native import Native, engine
 from ox.engines.native.aliases import Aliases
 from ox.engines.native.fold import fold
@@ -116,11 +117,44 @@ def test_broadcasting(shapes: list[tuple[int, ...]], library: Any) -> None:
 
 
 def test_the_optimizer_is_one_launch_for_equal_loops(library: Any) -> None:
-    """Moments and parameters of all tensors: one launch of large ones, one of small ones, in place."""
+    """Moments and parameters of all tensors, in place."""
     step, _ = training()
     lines = Native().build(step.task).explain()
     updates = [line for line in lines if "Sqrt" in line and "[33" in line]
     assert len(updates) == 1 and updates[0].startswith("6 × "), lines
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (200, 300), (2, 40, 50)])
+@pytest.mark.parametrize("row", [False, True])
+def test_a_sum_at_the_end(shape: tuple[int, ...], row: bool, library: Any) -> None:
+    """Of the region's elements, which others read as well; what needs the sum is another region."""
+    a = RANDOM.normal(size=shape).astype(np.float32)
+    b = RANDOM.normal(size=shape[-1:] if row else ()).astype(np.float32)
+
+    def function(a: Any, b: Any) -> dict[str, Any]:
+        square = (a - b) * (a - b)
+        return {"mean": square.mean(), "square": square, "scaled": square / square.sum()}
+
+    task = task_of(function, {"a": ox.from_numpy(a), "b": ox.from_numpy(b)})
+    executable = Native().build(task)
+    assert (
+        executable.explain()[0].startswith(f"{len(task.graph.nodes)} of ") or "ReduceSum 1" in executable.explain()[-2]
+    )
+    want = function(ox.from_numpy(a), ox.from_numpy(b))
+    library.set_threads(1)
+    alone = executable([a, b])
+    library.set_threads(3)
+    for got, one, tensor in zip(executable([a, b]), alone, want.values(), strict=True):
+        np.testing.assert_array_equal(got, one)
+        assert tolerance.compare(got, tensor.numpy()).ok
+
+
+def test_norms_of_all_gradients_are_one_launch(library: Any) -> None:
+    make, data = MODELS["MLP"]
+    model = make()
+    training = Training(model, OPTIMIZERS["SGD"](model.parameters()), data(np.random.default_rng(0), 5), clip=0.1)
+    lines = Native().build(training.task).explain()
+    assert any(line.startswith("6 × Abs Mul ReduceSum") for line in lines), lines
 
 
 def test_what_explain_says(library: Any) -> None:
@@ -142,7 +176,7 @@ def test_text_compiles_for_gpus() -> None:
         parts = fuse(task.graph, folded)
         aliases = Aliases(task, [part.node for part in parts if isinstance(part, Single)])
         work = launches(parts, folded, task.updates, aliases)
-        texts = dict.fromkeys(part.kernels[0].text for part in work if isinstance(part, Launch))
+        texts = dict.fromkeys(part.text for part in work if isinstance(part, Launch))
         source = source_of({text: f"region_{i}" for i, text in enumerate(texts)})
         words = '#include "cuda.h"\n#include "blocks.h"\n'
         code = nvrtc.compiled(nvrtc.written_out(source.replace('#include "generated.h"\n', words)), "compute_90")
