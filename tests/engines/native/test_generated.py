@@ -137,9 +137,8 @@ def test_a_sum_at_the_end(shape: tuple[int, ...], row: bool, library: Any) -> No
 
     task = task_of(function, {"a": ox.from_numpy(a), "b": ox.from_numpy(b)})
     executable = Native().build(task)
-    assert (
-        executable.explain()[0].startswith(f"{len(task.graph.nodes)} of ") or "ReduceSum 1" in executable.explain()[-2]
-    )
+    summing = [line for line in executable.explain()[1:] if "Reduce" in line and not line.startswith("by themselves")]
+    assert len(summing) == 1, executable.explain()
     want = function(ox.from_numpy(a), ox.from_numpy(b))
     library.set_threads(1)
     alone = executable([a, b])
