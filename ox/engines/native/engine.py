@@ -11,7 +11,7 @@ from ox.engines.native.kernel_source import source_of
 from ox.engines.native.launches import Launch, Work, launches
 from ox.engines.native.regions import Single, fuse
 from ox.engines.native.schedule import LoadedKernel, schedule
-from ox.kernels import generated, reason
+from ox.kernels import Library, generated, reason
 from ox.kernels.compiler import CompilerError
 
 
@@ -27,14 +27,16 @@ class Native:
             LoadError: the graph has an operator that ox does not have.
         """
         folded = fold(task.graph)
-        work, aliases, kernels, unfused = _fused(task, folded)
-        return NativeExecutable(task, schedule(task, folded, aliases, work, kernels), work, unfused)
+        library = compiled.library()
+        work, aliases, kernels, unfused = _fused(task, folded, library)
+        return NativeExecutable(task, schedule(task, folded, aliases, work, kernels, library), work, unfused)
 
 
-def _fused(task: Task, folded: Folded) -> tuple[list[Work], Aliases, dict[str, LoadedKernel], str | None]:
+def _fused(
+    task: Task, folded: Folded, library: Library | None
+) -> tuple[list[Work], Aliases, dict[str, LoadedKernel], str | None]:
     """The work with its generated kernels by text; or node by node, and why."""
     single = [Single(node) for node in folded.nodes]
-    library = compiled.library()
     if library is None:
         return [*single], Aliases(task, folded.nodes), {}, reason()
     parts = fuse(task.graph, folded)
