@@ -13,7 +13,7 @@ from ox.kernels.library import Library
 Launch = Callable[[int, int, int], None]  # number of blocks; addresses of the table and of the plan, as in blocks.h
 
 
-def load(library: Library, text: str, names: Sequence[str]) -> list[Launch]:
+def load(library: Library, text: str, names: Sequence[str]) -> dict[str, Launch]:
     """The kernels of a source by name, compiled unless that was done before.
 
     Raises:
@@ -24,7 +24,7 @@ def load(library: Library, text: str, names: Sequence[str]) -> list[Launch]:
     share: Any = generated.ox_share_threads
     share.restype, share.argtypes = None, [ctypes.c_void_p]
     share(library.parallel)
-    kernels: list[Any] = [getattr(generated, name) for name in names]
-    for kernel in kernels:
+    kernels: dict[str, Any] = {name: getattr(generated, name) for name in names}
+    for kernel in kernels.values():
         kernel.restype, kernel.argtypes = None, [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
     return kernels

@@ -37,18 +37,33 @@ class KernelCall:
     def results(self, arrays: list[Array]) -> tuple[Array, ...]:
         """The node's outputs for one array for each input, None for what is left out."""
         try:
-            types = [None if a is None else a.dtype for a in arrays]
-            if types != self._types:
-                self.op.schema.check_types(arrays)
-                self._accelerated, self._types = accelerated(self.op, arrays), types
+            faster = self.accelerated_for(arrays)
             if self.check is not None:
                 self.check(arrays, self.attributes)
-            result = dispatch(self.op, list(arrays), self.attributes, self._accelerated)
+            result = dispatch(self.op, list(arrays), self.attributes, faster)
         except Exception as error:
-            raise _explained(self.op, self.node, arrays, error) from (None if isinstance(error, OxError) else error)
+            raise self.explained(arrays, error) from (None if isinstance(error, OxError) else error)
         if type(result) is np.ndarray:
             return (result,)
         return tuple(map(_as_array, result)) if type(result) is tuple else (_as_array(result),)
+
+    def accelerated_for(self, arrays: list[Array]) -> Accelerated | None:
+        """The faster executor for these element types; they are checked when they change."""
+        types = [None if a is None else a.dtype for a in arrays]
+        if types != self._types:
+            self.op.schema.check_types(arrays)
+            self._accelerated, self._types = accelerated(self.op, arrays), types
+        return self._accelerated
+
+    def explained(self, arrays: list[Array], error: Exception) -> OxError:
+        """The error to raise for a call that failed: it names the user's line."""
+        if isinstance(error, OxError):
+            error.where = self.node.place or error.where
+            return error
+        tensors = tuple(None if a is None else operator.make_tensor(a) for a in arrays)
+        made = explain.call(self.op, tensors, self.node.attributes, error)
+        made.where = self.node.place or made.where
+        return made
 
 
 class TensorCall:
@@ -105,13 +120,3 @@ def _copied(value: Any) -> Any:
     if value is None:
         return None
     return [_copied(each) for each in value] if isinstance(value, list) else value.array.copy()
-
-
-def _explained(op: Operator, node: Node, arrays: list[Array], error: Exception) -> OxError:
-    tensors = tuple(None if a is None else operator.make_tensor(a) for a in arrays)
-    if isinstance(error, OxError):
-        error.where = node.place or error.where
-        return error
-    made = explain.call(op, tensors, node.attributes, error)
-    made.where = node.place or made.where
-    return made

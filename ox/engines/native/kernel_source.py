@@ -20,20 +20,20 @@ from ox.engines.native.symbolic import Shape
 from ox.graph.ir import Value
 
 BLOCK = 16384  # elements of a block, as in blocks.h
-TINY = 4096  # elements of a launch that is not worth a second thread
 EXACT = frozenset(("where", "negative", "absolute", "maximum", "minimum", "sign", "copysign", "positive"))
 HEAD = '#include "generated.h"\n'
 
 
 @dataclass
 class Kernel:
-    """The text of a region's kernel, with NAME where its name belongs, and what its table's lines hold."""
+    """The text of a region's kernel, and what its table's lines hold. NAME stands in the text for its name, and WIDTH
+    for the elements that a block counts for where threads share blocks."""
 
     text: str
     line: list[Value]  # of which values the addresses are, in order
     count: int  # elements, or rows
     block: int  # of these in a block
-    size: int  # of all elements
+    finish: bool  # whether a second kernel, NAME_finish, adds up the sums of the blocks
 
 
 def kernel_of(region: Region, folded: Folded) -> Kernel:
@@ -56,16 +56,22 @@ class _Writer:
         self.shapes = {v: folded.sizes[v] for v in self.used}
         over = {state: new for new, state in region.in_place.items()}
         self.line = [*self.used, *[v for v in region.outputs if region.in_place.get(v) not in self.used]]
+        self.total = region.total
+        if self.total is not None:
+            self.line.append(self.total.value)
         self.names = {v: f"p{i}" for i, v in enumerate(self.line)}
         for state, new in over.items():
             if state in self.names:
                 self.names[new] = self.names[state]
         self.written = {v for v in self.line if v in region.outputs or v in over}
+        self.width = len(self.line) + (1 if self.total is None else 4)
         self.loops = _loops(region.shape, [self._axes(v) for v in self.used])
 
     def _live(self) -> list[int]:
         """The instructions that outputs need, in order."""
         needed = set(self.region.outputs.values())
+        if self.region.total is not None:
+            needed.add(self.region.total.place)
         for k in reversed(range(len(self.body))):
             if k in needed:
                 needed.update(self.body[k].arguments)
@@ -95,16 +101,16 @@ class _Writer:
             loads[v] = f"s{self.names[v]}" if everywhere else _load(v, self.names[v], "i")
         uniform, varying = self._statements(loads, {v for v in self.used if loads[v].startswith("s")})
         size = self.region.size
-        width = "BLOCK" if size > TINY else "1"
-        text = (
-            f"ROWS(NAME, b, blocks, {width}, const long long* RESTRICT table, const long long* RESTRICT plan) {{\n"
-            f"    const long long *line = table + {len(self.line) + 1} * plan[2 * b], begin = plan[2 * b + 1];\n"
-            f"    const long long end = block_end(begin, line[{len(self.line)}]);\n"
-            f"{self._pointers()}{before}{_lines(uniform, 4)}"
-            "    COLUMNS(c, end - begin) {\n        const long long i = begin + c;\n"
-            f"{_lines(varying, 8)}{self._stores('i')}    }}\n}} END\n"
-        )
-        return Kernel(text, self.line, size, BLOCK, size)
+        loop = self._loop("end - begin", ["const long long i = begin + c;", *varying], "i", 4)
+        if self.total is not None:
+            pieces = ["const long long i = k + c;", *varying]
+            loop = (
+                "    double total = 0.0;\n    for (long long k = begin; k < end; k += PIECE) {\n"
+                f"{self._loop('k + PIECE < end ? PIECE : end - k', pieces, 'i', 8)}    }}\n    partials[b] = total;\n"
+            )
+        end = f"block_end(begin, line[{len(self.line)}])"
+        text = f"{self._head(end)}{before}{_lines(uniform, 4)}{loop}}} END\n"
+        return self._kernel(text, f"line[{len(self.line)}]", size, BLOCK)
 
     def _rows(self) -> Kernel:
         *outer, (inner, _) = self.loops
@@ -128,21 +134,54 @@ class _Writer:
                 loads[v] = f"s{name}"
                 constant.add(v)
         uniform, varying = self._statements(loads, constant)
-        width = "BLOCK" if rows * inner > TINY else "1"
+        head = self._head(f"begin + {per_block} < {rows} ? begin + {per_block} : {rows}")
+        summed = self.total is not None
         text = (
-            f"ROWS(NAME, b, blocks, {width}, const long long* RESTRICT table, const long long* RESTRICT plan) {{\n"
-            f"    const long long *line = table + {len(self.line) + 1} * plan[2 * b], begin = plan[2 * b + 1];\n"
-            f"    const long long end = begin + {per_block} < {rows} ? begin + {per_block} : {rows};\n"
-            f"{self._pointers()}    for (long long r = begin; r < end; r++) {{\n"
+            f"{head}{'    double total = 0.0;' if summed else ''}\n    for (long long r = begin; r < end; r++) {{\n"
             f"        const long long at = r * {inner};\n{offsets}{row_values}{_lines(uniform, 8)}"
-            f"        COLUMNS(c, {inner}) {{\n{_lines(varying, 12)}{self._stores('at + c', 12)}        }}\n"
-            "    }\n} END\n"
+            f"{self._loop(str(inner), varying, 'at + c', 8)}    }}\n"
+            f"{'    partials[b] = total;' if summed else ''}\n}} END\n"
         )
-        return Kernel(text, self.line, rows, per_block, rows * inner)
+        return self._kernel(text, str(rows * inner), rows, per_block)
+
+    def _head(self, end: str) -> str:
+        text = (
+            f"ROWS(NAME, b, blocks, WIDTH, const long long* RESTRICT table, const long long* RESTRICT plan) {{\n"
+            f"    const long long *line = table + {self.width} * plan[2 * b], begin = plan[2 * b + 1];\n"
+            f"    const long long end = {end};\n{self._pointers()}"
+        )
+        if self.total is not None:
+            text += f"    double* RESTRICT partials = (double*)line[{len(self.line) + 1}];\n"
+        return text
+
+    def _loop(self, count: str, statements: list[str], index: str, indent: int) -> str:
+        """A loop over `count` elements, which sums up if there is a total."""
+        inside = _lines(statements, indent + 4) + self._stores(index, indent + 4)
+        space = " " * indent
+        if self.total is None:
+            return f"{space}COLUMNS(c, {count}) {{\n{inside}{space}}}\n"
+        result = f"{space}    return v{self.total.place};\n"
+        return f"{space}total += ox_sum({count}, [=](long long c) {{\n{inside}{result}{space}}});\n"
+
+    def _kernel(self, text: str, elements: str, count: int, block: int) -> Kernel:
+        """With the kernel that adds up the sums of blocks in their order: rounding does not depend on threads."""
+        if self.total is not None:
+            n = len(self.line)
+            share = f" / (double)({elements})" if self.total.is_mean else ""
+            text += (
+                "ROWS(NAME_finish, t, tensors, 1, const long long* RESTRICT table, const long long* RESTRICT plan) {\n"
+                f"    const long long* line = table + {self.width} * t;\n"
+                f"    const double* RESTRICT partials = (const double*)line[{n + 1}] + line[{n + 2}];\n"
+                f"    double total = 0.0;\n    for (long long k = 0; k < line[{n + 3}]; k++) total += partials[k];\n"
+                f"    *(float*)line[{n - 1}] = (float)(total{share});\n}} END\n"
+            )
+        return Kernel(text, self.line, count, block, self.total is not None)
 
     def _pointers(self) -> str:
         text = ""
         for i, v in enumerate(self.line):
+            if self.total is not None and v is self.total.value:
+                continue
             kind = ("" if v in self.written else "const ") + STORED[str(v.dtype)]
             text += f"    {kind}* RESTRICT {self.names[v]} = ({kind}*)line[{i}];\n"
         return text

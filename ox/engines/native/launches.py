@@ -11,6 +11,8 @@ from ox.engines.native.order import Order
 from ox.engines.native.regions import Part, Region, Single
 from ox.graph.ir import Value
 
+TINY = 4096  # elements of a launch that is not worth a second thread
+
 
 @dataclass(eq=False)
 class Launch:
@@ -20,12 +22,18 @@ class Launch:
     kernels: list[Kernel] = field(default_factory=list)  # of each region; their texts are equal
 
     @property
+    def text(self) -> str:
+        """The kernel's text; small work stays on one thread."""
+        size = sum(region.size for region in self.regions)
+        return self.kernels[0].text.replace("WIDTH", "BLOCK" if size > TINY else "1")
+
+    @property
     def reads(self) -> list[Value]:
         return [v for region in self.regions for v in region.inputs]
 
     @property
     def writes(self) -> list[Value]:
-        return [v for region in self.regions for v in region.outputs]
+        return [v for region in self.regions for v in region.writes]
 
 
 Work = Launch | Single

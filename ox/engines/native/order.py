@@ -37,6 +37,14 @@ class Order:
         """Whether the first must run before the second."""
         return bool(self._mask[self.find(first)] & self._above[self.find(second)])
 
+    def following(self, number: int) -> int:
+        """What must run behind a number, as a set of bits."""
+        return self._below[self.find(number)]
+
+    def contains(self, number: int, bits: int) -> bool:
+        """Whether a number, or one that it stands for, is in a set of bits."""
+        return bool(self._mask[self.find(number)] & bits)
+
     def can_merge(self, a: int, b: int) -> bool:
         """Whether nothing must run behind one of them and before the other."""
         a, b = self.find(a), self.find(b)

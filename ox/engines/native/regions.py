@@ -1,10 +1,11 @@
-"""Regions: pointwise nodes of one iteration space that run as one generated kernel."""
+"""Regions: pointwise nodes of one iteration space that run as one generated kernel, perhaps with a sum at their end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
 
+from ox.dtypes import float32
 from ox.engines.native.body import Body
 from ox.engines.native.fold import Folded
 from ox.engines.native.order import Order
@@ -13,6 +14,15 @@ from ox.graph.ir import Graph, Node, Value
 
 MOST_INSTRUCTIONS = 400  # of one kernel, for compilers take more than twice as long for twice as much
 MOST_ARRAYS = 40
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sum or mean of a region's elements."""
+
+    value: Value
+    place: int  # in the body
+    is_mean: bool
 
 
 @dataclass(eq=False)
@@ -24,6 +34,7 @@ class Region:
     body: Body = field(default_factory=Body)
     inputs: list[Value] = field(default_factory=list)  # in the order of the body's inputs
     outputs: dict[Value, int] = field(default_factory=dict)  # what others read, and its place in the body
+    total: Total | None = None
     in_place: dict[Value, Value] = field(default_factory=dict)  # outputs that are written over a state
 
     @property
@@ -32,7 +43,7 @@ class Region:
 
     @property
     def writes(self) -> list[Value]:
-        return list(self.outputs)
+        return [*self.outputs, *([] if self.total is None else [self.total.value])]
 
     @property
     def size(self) -> int:
@@ -57,54 +68,99 @@ class Single:
 Part = Region | Single
 
 
+class _Groups:
+    """Nodes, merged into groups that can be regions."""
+
+    def __init__(self, nodes: list[Node], folded: Folded) -> None:
+        made = {v: i for i, node in enumerate(nodes) for v in node.outputs}
+        self.nodes = nodes
+        self.before = [{made[v] for v in node.inputs if v in made} for node in nodes]
+        self.order = Order(self.before)
+        self.traced = [trace_node(node, folded) for node in nodes]
+        self.shapes = [None if t is None else t.shapes[0] for t in self.traced]
+        self.weights = [0 if t is None else len(t.body.instructions) for t in self.traced]
+        self.arrays = [len(node.inputs) + len(node.outputs) for node in nodes]
+        self.totals: set[int] = set()
+        for i, node in enumerate(nodes):
+            source = made.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
+            if source is not None and self.shapes[source] is not None and _is_total(node, folded):
+                self.shapes[i] = self.shapes[source]
+                self.before[i] = {source}
+                self.totals.add(i)
+        # by the number that stands for a group with a total: the nodes that need it, which another loop must run
+        self.behind_total = {i: self.order.following(i) for i in self.totals}
+
+    def merge_all(self) -> None:
+        """Each node joins the groups of what it reads."""
+        for i, shape in enumerate(self.shapes):
+            if shape is None:
+                continue
+            for p in sorted(self.before[i], reverse=True):
+                if p not in self.totals and self.shapes[p] == shape:
+                    self._merge(self.order.find(p), self.order.find(i))
+
+    def _merge(self, a: int, b: int) -> None:
+        weight, count = self.weights[a] + self.weights[b], self.arrays[a] + self.arrays[b] - 2
+        if a == b or weight > MOST_INSTRUCTIONS or count > MOST_ARRAYS or not self.order.can_merge(a, b):
+            return
+        behind = [self.behind_total[g] for g in (a, b) if g in self.behind_total]
+        if len(behind) > 1 or any(self.order.contains(g, bits) for bits in behind for g in (a, b)):
+            return
+        whole = self.order.merge(a, b)
+        self.weights[whole], self.arrays[whole] = weight, count
+        if behind:
+            self.behind_total[whole] = behind[0]
+
+    def members(self) -> dict[int, list[int]]:
+        """The nodes of each group, in order."""
+        found: dict[int, list[int]] = {}
+        for i in range(len(self.nodes)):
+            found.setdefault(self.order.find(i), []).append(i)
+        return found
+
+
 def fuse(graph: Graph, folded: Folded) -> list[Part]:
     """The nodes as regions and single ones, in the order of their first nodes."""
     nodes = folded.nodes
-    made = {v: i for i, node in enumerate(nodes) for v in node.outputs}
-    before = [{made[v] for v in node.inputs if v in made} for node in nodes]
-    order = Order(before)
-    traced = [trace_node(node, folded) for node in nodes]
-    weights = [0 if t is None else len(t.body.instructions) for t in traced]
-    arrays = [len(node.inputs) + len(node.outputs) for node in nodes]
-    for i, own in enumerate(traced):
-        if own is None:
-            continue
-        for p in sorted(before[i], reverse=True):
-            other, a, b = traced[p], order.find(p), order.find(i)
-            if other is None or other.shapes[0] != own.shapes[0] or a == b or not order.can_merge(a, b):
-                continue
-            if weights[a] + weights[b] > MOST_INSTRUCTIONS or arrays[a] + arrays[b] - 2 > MOST_ARRAYS:
-                continue
-            weight, count = weights[a] + weights[b], arrays[a] + arrays[b] - 2
-            whole = order.merge(a, b)
-            weights[whole], arrays[whole] = weight, count
-    members: dict[int, list[int]] = {}
-    for i in range(len(nodes)):
-        members.setdefault(order.find(i), []).append(i)
+    groups = _Groups(nodes, folded)
+    groups.merge_all()
     read_by: dict[Value, set[int]] = {}
     for i, node in enumerate(nodes):
         for v in node.inputs:
             if v is not None:
-                read_by.setdefault(v, set()).add(order.find(i))
+                read_by.setdefault(v, set()).add(groups.order.find(i))
     outputs = set(graph.outputs)
     parts: list[Part] = []
-    for group, numbers in members.items():
-        first = traced[numbers[0]]
-        if first is None:
+    for group, numbers in groups.members().items():
+        shape = groups.shapes[numbers[0]]
+        if shape is None or groups.traced[numbers[0]] is None:
             parts.append(Single(nodes[numbers[0]]))
             continue
-        region = Region(first.shapes[0], [nodes[i] for i in numbers])
+        region = Region(shape, [nodes[i] for i in numbers])
         seen = {v for v, readers in read_by.items() if readers - {group}} | outputs
-        _fill(region, [traced[i] for i in numbers], folded, seen)
+        _fill(region, [groups.traced[i] for i in numbers], folded, seen)
         parts.append(region)
     return parts
+
+
+def _is_total(node: Node, folded: Folded) -> bool:
+    """Whether a node is a sum or mean of all elements of a float32 value."""
+    if node.key not in ("ReduceSum", "ReduceMean"):
+        return False
+    source, result = node.inputs[0], node.outputs[0]
+    if source not in folded.sizes or result not in folded.sizes or source is None:
+        return False
+    return source.dtype == result.dtype == float32 and prod(folded.sizes[result]) == 1 != prod(folded.sizes[source])
 
 
 def _fill(region: Region, traced: list[Traced | None], folded: Folded, seen: set[Value]) -> None:
     """Write the body of a region from those of its nodes. `seen` are values that others read."""
     places: dict[Value, int] = {}
     for node, own in zip(region.nodes, traced, strict=True):
-        assert own is not None
+        if own is None:
+            assert node.inputs[0] is not None
+            region.total = Total(node.outputs[0], places[node.inputs[0]], node.op_type == "ReduceMean")
+            continue
         given: list[int] = []
         used = {each.payload: each for each in own.body.instructions if each.name == "input"}
         for position, value in enumerate(node.inputs):

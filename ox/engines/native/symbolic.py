@@ -21,6 +21,7 @@ from ox.graph.record.recording import record
 from ox.ops.control.sequence import OfSequences
 
 Shape = tuple[int, ...]
+MOST_KNOWN = 4096  # traces that are kept: a training step has the same few for every parameter
 
 
 class Untraceable(Exception):
@@ -45,9 +46,25 @@ class Argument:
     shape: Shape
     value: Array | None = None
 
+    @property
+    def key(self) -> Any:
+        return str(self.dtype), self.shape, None if self.value is None else self.value.tobytes()
+
+
+_known: dict[Any, Traced | None] = {}
+
 
 def trace(node: Node, arguments: list[Argument | None]) -> Traced | None:
     """The work of a node's kernel on one element; None where it is more than that."""
+    key = (node.key, repr(node.attributes), len(node.outputs), *[a and a.key for a in arguments])
+    if key not in _known:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[key] = _trace(node, arguments)
+    return _known[key]
+
+
+def _trace(node: Node, arguments: list[Argument | None]) -> Traced | None:
     op = OPS.get(node.key)
     if op is None or op.random or isinstance(op, OfSequences):
         return None

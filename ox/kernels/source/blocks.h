@@ -3,5 +3,6 @@
 #pragma once
 
 constexpr long long BLOCK = 16384;
+constexpr long long PIECE = 2048;  // elements whose sum is made in float
 
 FUNCTION long long block_end(long long begin, long long size) { return begin + BLOCK < size ? begin + BLOCK : size; }

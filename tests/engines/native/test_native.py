@@ -134,6 +134,8 @@ def test_other_arrays_than_were_recorded() -> None:
     assert shape.value.expected == "[3, 4]" and shape.value.got == "[2, 4]"
     with pytest.raises(DTypeError, match="another element type"):
         executable([X.astype(np.float64)])
+    with pytest.raises(ArgumentError, match="'a' is no array"):
+        executable([X.tolist()])
     with pytest.raises(ArgumentError, match="number of arrays"):
         executable([X, X])
 
