@@ -51,12 +51,12 @@ class CompiledBackward(CustomNode):
             saved.append((tensor, tensor._shared_version()[0]))
         self.saved: Any = saved
         self.entry = [(x, x.version if is_tensor(x) else 0, a) for x, a in zip(given, arrays, strict=True)]
-        self.followed = [y for y, result in zip(made, trace.results, strict=True) if result[0] == "output" and result[2]]
-        self.forms = [(y.static_shape, y.array.dtype) for y in self.followed]
-        self.connect([x for _, x in self.sources], len(self.followed))
-        for port, y in enumerate(self.followed):
+        kinds = zip(made, trace.results, strict=True)
+        followed = [y for y, result in kinds if result[0] == "output" and result[2]]
+        self.forms = [(y.static_shape, y.array.dtype) for y in followed]
+        self.connect([x for _, x in self.sources], len(followed))
+        for port, y in enumerate(followed):
             y.node, y.port = self, port
-        del self.followed
 
     def rule(self, *cotangents: Any) -> list[Any]:
         if MODE.get().grad:

@@ -67,11 +67,12 @@ class Capture(Recording):
         self.host_calls: list[Callable[[], Any]] = []
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
         self._in_host_call = False
+        self._changed: set[int] = set()  # arrays that host calls wrote
 
     # -- reasons -----------------------------------------------------------------------------------------------
 
-    def refuse(self, error: OxError) -> None:
-        self.give_up(error.what, error.where, hint=error.hint)
+    def refuse(self, error: OxError, again: bool = False) -> None:
+        self.give_up(error.what, error.where, again, hint=error.hint)
 
     def give_up(self, text: str, where: str | None = None, again: bool = False, hint: str | None = None) -> None:
         """Note why the call cannot be recorded; the first reason counts. Raises CompileError with `fullgraph`."""
@@ -95,7 +96,9 @@ class Capture(Recording):
         self.made.append(weakref.ref(copy))
 
     def on_number(self, tensor: Tensor) -> None:
-        if not self._in_host_call:
+        if self._in_host_call:
+            self._changed.add(id(tensor.array))
+        else:
             self.give_up("a setting of an optimizer is changed inside")
 
     def on_host_call(self, call: Callable[[], Any]) -> Any:
@@ -142,6 +145,8 @@ class Capture(Recording):
         """A tensor that was not made inside; `read` before it is written."""
         array = tensor.array
         known = self.externals.get(id(array))
+        if read and id(array) in self._changed:
+            self.give_up("a scheduler's step comes before the optimizer's step")
         if known is None:
             value = self._name(Value("", array.dtype, array.shape, array.shape), "state")
             known = self.externals[id(array)] = External(array, value, tensor.version, None)

@@ -128,9 +128,7 @@ class Compiled:
 
     # -- recording ---------------------------------------------------------------------------------------------
 
-    def _record(
-        self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str
-    ) -> Any:
+    def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str) -> Any:
         with _recording:
             known = self.plans.setdefault(key, [])
             counted = key
@@ -188,8 +186,8 @@ class Compiled:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. What changed last: "
-                f"{what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a size that "
+                f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. "
+                f"What changed last: {what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a size that "
                 "changes; a number that changes can be a tensor",
                 UserWarning,
                 stacklevel=4,

@@ -72,7 +72,7 @@ class OptimizedModule(Module):
         return made
 
     def __repr__(self) -> str:
-        return f"OptimizedModule(\n  (_orig_mod): " + repr(self._orig_mod).replace("\n", "\n  ") + "\n)"
+        return "OptimizedModule(\n  (_orig_mod): " + repr(self._orig_mod).replace("\n", "\n  ") + "\n)"
 
     def __len__(self) -> int:
         return len(self._orig_mod)  # type: ignore[arg-type]

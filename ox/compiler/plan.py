@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+from ox.autograd.accumulate_grad import owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.python_state import Place, same, setting_signature
 from ox.compiler.split import split
@@ -15,7 +16,6 @@ from ox.core.node import Leaf
 from ox.core.operator import make_tensor
 from ox.core.tensor import is_tensor
 from ox.engines.engine import Engine
-from ox.autograd.accumulate_grad import owner
 from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
@@ -185,12 +185,14 @@ class Plan:
         trace = self.trace
         lines = [
             f"recorded because {self.reason}",
-            f"{len(self.layout.task.graph.nodes)} operators, {len(trace.arguments)} inputs, {len(trace.states)} tensors "
-            f"of state, {len(trace.updates)} written in place",
+            f"{len(self.layout.task.graph.nodes)} operators, {len(trace.arguments)} inputs, "
+            f"{len(trace.states)} tensors of state, {len(trace.updates)} written in place",
         ]
         if self.layout.backward is not None:
-            lines.append(f"backward: {len(self.layout.backward.graph.nodes)} operators, {len(self.layout.saved)} values kept")
-        lines.append(f"guards: {len(self._placed)} tensors, {len(self._quick)} values, {len(self._counted)} attributes of modules")
+            count = len(self.layout.backward.graph.nodes)
+            lines.append(f"backward: {count} operators, {len(self.layout.saved)} values kept")
+        counts = len(self._placed), len(self._quick), len(self._counted)
+        lines.append("guards: {} tensors, {} values, {} attributes of modules".format(*counts))
         lines += [f"{self.engine.name}: {line}" for line in self.forward.explain()]
         if self.backward is not None:
             lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]

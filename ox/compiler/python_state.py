@@ -101,7 +101,7 @@ class PythonState:
                     self.grads[id(value)] = value._grad
                 self._seen[id(value)] = value
             return
-        simple = isinstance(value, SIMPLE) or callable(value) and not isinstance(value, Module)
+        simple = isinstance(value, SIMPLE) or (callable(value) and not isinstance(value, Module))
         if place is not None:
             kept = value
             if isinstance(value, np.ndarray):
@@ -130,6 +130,8 @@ class PythonState:
             self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
         elif isinstance(value, Generator):
             self.generators[id(value)] = value
+        elif getattr(type(value), "_recorded_as_call", False):
+            return
         elif hasattr(value, "param_groups") and hasattr(value, "state"):
             self._visit_optimizer(value, path, depth)
         elif not str(type(value).__module__).startswith(OPAQUE):
@@ -204,6 +206,9 @@ class PythonState:
                 self.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
             params = group["params"]
             self.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
+        if hasattr(value, "_hooks"):
+            hooks = _step_hooks(value)
+            self.places.append(Place(lambda _: _step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
         states = value.state
         self.places.append(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
         self.places.append(Place(_getter(value), "state", f"the state of {inner}", "", False, states))
@@ -235,6 +240,10 @@ def _hook_count(hooks: Any) -> int:
 def _hooks_of(module: Module) -> int:
     hooks = vars(module).get("_hooks")
     return 0 if hooks is None else _hook_count(hooks)
+
+
+def _step_hooks(optimizer: Any) -> int:
+    return len(optimizer._hooks("step_pre")) + len(optimizer._hooks("step_post"))
 
 
 def _random_state(value: Any) -> Any:

@@ -18,7 +18,7 @@ PLAIN = frozenset((Tensor, Parameter, Buffer))
 BY_VALUE = frozenset((type(None), bool, int, str, bytes, complex, np.dtype, type, slice, range))
 
 
-class Unusual(Exception):  # noqa: N818 (caught one call further up, never seen by users)
+class Unusual(Exception):
     """An argument or result that no recording can take; the text says what it is."""
 
 

@@ -17,8 +17,8 @@ from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
 from ox.compiler.capture import Capture, External, Reason
 from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, places_of, saved_in
-from ox.compiler.python_state import Place, PythonState
 from ox.compiler.module_call import ModuleCall
+from ox.compiler.python_state import Place, PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode
@@ -161,9 +161,7 @@ def _finish(
         return None
     states_of = {s.value: i for i, s in enumerate(states)}
     arguments = [external.value for external in capture.arguments]
-    for new, value in updates:
-        if value not in states_of and value not in arguments:
-            updates = [pair for pair in updates if pair[1] is not value]
+    updates = [pair for pair in updates if pair[1] in states_of or pair[1] in arguments]
     results = [("state", states_of[r[1]]) if r[0] == "external" and r[1] in states_of else r for r in results]
     if any(r[0] == "external" for r in results):
         capture.give_up("a result was not made by an operator", "")

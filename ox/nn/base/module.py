@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from ox.core.changes import CHANGES
 from ox.core.argument_errors import add_missing_name_note, not_tensor_error
+from ox.core.changes import CHANGES
 from ox.core.explain import place
 from ox.core.mode import MODULES
 from ox.errors import ArgumentError, OxError
