@@ -174,15 +174,15 @@ class Capture(Recording):
         how = None
         if own is None or own.recording is not self:
             self.external(new, read=False)
+            self._touched.append(new)
         else:
             how = own.view_call
         new._recorded = Recorded(self, value, (False,) * new.array.ndim, new.version)
         new._recorded.view_call = how
-        self._touched.append(new)
 
     def set_value(self, tensor: Tensor, other: Tensor) -> None:
         super().set_value(tensor, other)
-        self._touched.append(tensor)
+        self.made.append(weakref.ref(tensor))
 
     def on_custom_node(self, sources: Iterable[Tensor]) -> None:
         """Nodes of ox itself (views, checkpoints) are made of operators; a user's Function comes by

@@ -187,8 +187,8 @@ class Compiled:
             self._warned = True
             warnings.warn(
                 f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. "
-                f"What changed last: {what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a size that "
-                "changes; a number that changes can be a tensor",
+                f"What changed last: {what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) "
+                "declares a size that changes; a number that changes can be a tensor",
                 UserWarning,
                 stacklevel=4,
             )

@@ -137,8 +137,8 @@ class PythonState:
         elif not str(type(value).__module__).startswith(OPAQUE):
             self._visit_object(value, path, depth)
 
-    def visit_frame(self, frame: Any, names: Sequence[str]) -> None:
-        """Note what a function that begins now can read: these globals, closures, and the object whose method it is."""
+    def visit_function(self, frame: Any, names: Sequence[str]) -> None:
+        """Note what a function that begins now can read: these globals, and closures."""
         code, known = frame.f_code, frame.f_globals
         for name in names:
             if name in known:
@@ -147,6 +147,10 @@ class PythonState:
             for function in gc.get_referrers(code):
                 if isinstance(function, FunctionType):
                     self.visit_closure(function)
+
+    def visit_self(self, frame: Any) -> None:
+        """Note what the object holds whose method begins now."""
+        code = frame.f_code
         if code.co_argcount and code.co_varnames[0] == "self":
             value = frame.f_locals.get("self")
             if id(value) not in self._seen and not isinstance(value, (TensorBase, *SIMPLE)):
@@ -258,6 +262,6 @@ def setting_signature(group: Any) -> tuple[Any, ...]:
         [
             (name, bool(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else (name, value)
             for name, value in group.items()
-            if name not in ("params", "param_names", "betas", "initial_lr")
+            if name not in ("params", "param_names", "betas", "lr", "initial_lr", "max_lr", "min_lr")
         ]
     )

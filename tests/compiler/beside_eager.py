@@ -31,6 +31,8 @@ def close(one: Any, other: Any, what: str) -> None:
     if one.dtype.kind in "iub":
         assert np.array_equal(one, other), what
         return
+    assert np.array_equal(np.isfinite(one.astype(np.float64)), np.isfinite(other.astype(np.float64))), what
+    one, other = np.nan_to_num(one, posinf=0, neginf=0), np.nan_to_num(other, posinf=0, neginf=0)
     wide = one.astype(np.float64), other.astype(np.float64)
     worst = float(np.abs(wide[0] - wide[1]).max()) if one.size else 0.0
     assert worst <= 4 * allowed(other), f"{what}: {worst}"

@@ -70,8 +70,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda p: ox.optim.SGD(p, lr=0.1),
     "momentum": lambda p: ox.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
-    "adam": lambda p: ox.optim.Adam(p, lr=1e-2),
-    "adamw": lambda p: ox.optim.AdamW(p, lr=1e-2),
+    # with an eps above the rounding errors of gradients that are zero
+    "adam": lambda p: ox.optim.Adam(p, lr=1e-2, eps=1e-3),
+    "adamw": lambda p: ox.optim.AdamW(p, lr=1e-2, eps=1e-3),
     "rmsprop": lambda p: ox.optim.RMSprop(p, lr=1e-3),
 }
 
