@@ -162,7 +162,7 @@ class GradScaler:
     def _unscale(self, optimizer: Any) -> bool | None:
         """Divide; returns whether there was an infinity or NaN, None if there is no gradient."""
         if self._recording() is not None:
-            return recorded_step.unscaled(self._scale_tensor, optimizer)  # type: ignore[no-any-return]
+            return recorded_step.unscaled(self._scale_tensor, optimizer)
         with np.errstate(over="ignore", divide="ignore"):
             factor = float(np.float32(1.0 / np.float64(self._scale)))
         flags: list[Any] = []

@@ -42,7 +42,7 @@ class CompiledBackward(CustomNode):
         results = {number: y for y, number in zip(made, layout.results, strict=True) if number >= 0}
         saved = []
         for kind, number in layout.saved:
-            tensor = given[number] if kind == "input" else results.get(number)
+            tensor: Any = given[number] if kind == "input" else results.get(number)
             array = arrays[number] if kind == "input" else outputs[number]
             if not is_tensor(tensor) or tensor.array is not array:  # a counter, which is replaced and never written
                 tensor = make_tensor(array)

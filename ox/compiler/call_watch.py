@@ -76,7 +76,7 @@ class CallWatch:
             first = code not in self._codes
             if first:
                 self._codes.add(code)
-                self.names.update(code.co_names)
+                self.names.update(code.co_names, code.co_freevars)
             if is_users_file(code.co_filename):
                 self.state.visit_self(frame)
                 if first and "site-packages" not in code.co_filename:

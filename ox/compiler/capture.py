@@ -10,8 +10,8 @@ from ox.call_site import users_line
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE
 from ox.core.operator import Operator
-from ox.errors import CompileError, OxError, RecordError
-from ox.graph.ir import Node, Value
+from ox.errors import CompileError, OxError
+from ox.graph.ir import Value
 from ox.graph.record.recording import Recorded, Recording, stale_view_error
 from ox.tensors.tensor import Tensor
 
@@ -132,7 +132,8 @@ class Capture(Recording):
             return self.external(tensor, read=True).value
         if recorded.version != tensor.version:
             self.refuse(stale_view_error(tensor))
-        return recorded.value
+        value: Value = recorded.value
+        return value
 
     def constant(self, tensor: Tensor, name: str | None = None) -> Value:
         return self.external(tensor, read=True).value
@@ -199,7 +200,8 @@ class Capture(Recording):
         """The value that the memory holds at the end."""
         for tensor in external.tensors:
             if self.is_made(tensor) and tensor._recorded.value is not external.value:
-                return tensor._recorded.value  # type: ignore[no-any-return]
+                value: Value = tensor._recorded.value
+                return value
         return external.value
 
     def forget(self) -> None:
@@ -209,6 +211,3 @@ class Capture(Recording):
             if self.is_made(tensor):
                 tensor._recorded = None
         self._touched, self.made, self._constants = [], [], {}
-
-
-__all__ = ["Capture", "External", "Node", "Reason", "RecordError"]

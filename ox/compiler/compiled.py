@@ -15,6 +15,7 @@ from ox.compiler.capture import Reason
 from ox.compiler.dynamic import changed_part, sizes_left_out
 from ox.compiler.engines import engine_of
 from ox.compiler.explanation import Explanation
+from ox.compiler.module_call import ModuleCall
 from ox.compiler.plan import Plan
 from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
@@ -226,3 +227,9 @@ class Compiled:
 
 def _compiled_again(function: Any, fullgraph: bool, dynamic: bool | None, backend: Any, options: Any) -> Compiled:
     return Compiled(function, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
+
+
+def compiled_module_call(module: Any, options: dict[str, Any]) -> Compiled | None:
+    """What runs a module that is compiled in place; None with ``disable=True``. `mode` has no effect."""
+    chosen = {name: value for name, value in options.items() if name not in ("mode", "disable")}
+    return None if options.get("disable") else Compiled(ModuleCall(module), **chosen)

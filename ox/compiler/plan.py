@@ -10,7 +10,8 @@ from ox.autograd.accumulate_grad import owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.python_state import Place, same, setting_signature
 from ox.compiler.split import split
-from ox.compiler.trace import State, Trace
+from ox.compiler.states import State
+from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
 from ox.core.node import Leaf
 from ox.core.operator import make_tensor
@@ -206,7 +207,7 @@ def _memory(state: State) -> Any:
 def _path_of(states: list[State], get: Any, key: Any) -> str:
     for state in states:
         if state.place is not None and state.place.get == get and state.place.key == key:
-            return state.place.path
+            return str(state.place.path)
     return "a tensor"
 
 
@@ -214,6 +215,8 @@ def _changed(place: Place, now: Any) -> str:
     def show(value: Any) -> str:
         return f"{value!r:.60}" if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
 
+    if show(place.value) == show(now):
+        return f"{place.path} was replaced"
     return f"{place.path} was {show(place.value)} and is {show(now)}"
 
 

@@ -59,9 +59,10 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return one.hex() == other.hex()
+        return bool(one.hex() == other.hex())
     if isinstance(one, np.ndarray):
-        return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        kinds = one.shape == other.shape and one.dtype == other.dtype
+        return bool(kinds and one.tobytes() == other.tobytes())
     return isinstance(one, (*SIMPLE, tuple, frozenset, dict)) and bool(one == other)
 
 
@@ -84,7 +85,8 @@ class PythonState:
         self.arrays: dict[int, Place] = {}
         self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
         self.modules: dict[int, Module] = {}
-        self.generators: dict[int, Generator] = {}
+        self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
+        self.hooked: list[str] = []  # modules with hooks
         self.iterators: list[Place] = []
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
@@ -129,7 +131,7 @@ class PythonState:
         elif isinstance(value, (set, frozenset)):
             self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
         elif isinstance(value, Generator):
-            self.generators[id(value)] = value
+            self.generators[id(value)] = value, value.key, value.counter
         elif getattr(type(value), "_recorded_as_call", False):
             return
         elif hasattr(value, "param_groups") and hasattr(value, "state"):
@@ -190,6 +192,8 @@ class PythonState:
         held = vars(module)
         hooks = held.get("_hooks")
         count = 0 if hooks is None else _hook_count(hooks)
+        if count:
+            self.hooked.append(path)
         self.places.append(Place(lambda _: _hooks_of(module), None, f"the hooks of {path}", "", True, count))
         self.places.append(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
         for name in list(held):

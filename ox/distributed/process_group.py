@@ -57,8 +57,7 @@ class ProcessGroup:
         """Starts a collective and waits for it, unless `async_op`. `text` describes it and must be equal on all
         ranks."""
         place = users_place()
-        if MODE.get().recording is not None and MODE.get().recording.guarded:
-            cannot_record(RecordError(f"{text} works with other processes, of which a graph does not know"))
+        _refuse_compiled(text)
         self.check_open(text, place)
         self._count += 1
         try:
@@ -76,8 +75,7 @@ class ProcessGroup:
 
     def message(self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None, peer: int | None) -> Work:
         """Starts a message between two ranks; `begin` calls the backend."""
-        if MODE.get().recording is not None and MODE.get().recording.guarded:
-            cannot_record(RecordError(f"{text} works with other processes, of which a graph does not know"))
+        _refuse_compiled(text)
         place = users_place()
         self.check_open(text, place)
         try:
@@ -190,3 +188,10 @@ class Check:
 def _with_line(here: str, place: Place) -> str:
     line = line_at(place)
     return f"{here}, {line}" if line else here
+
+
+def _refuse_compiled(text: str) -> None:
+    """A recording of `ox.compile` is over when other processes take part; one for a file has the local values."""
+    recording = MODE.get().recording
+    if recording is not None and recording.guarded:
+        cannot_record(RecordError(f"{text} works with other processes, of which a graph does not know"))

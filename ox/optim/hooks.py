@@ -72,8 +72,9 @@ def _between_hooks(step: Hook) -> Hook:
     def between(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self._all_hooks is None or self._stepping:  # a step may call the one above it
             return step(self, *args, **kwargs)
-        if MODE.get().recording is not None and (self._hooks("step_pre") or self._hooks("step_post")):
-            MODE.get().recording.on_hook(self)
+        recording = MODE.get().recording
+        if recording is not None and (self._hooks("step_pre") or self._hooks("step_post")):
+            recording.on_hook(self)
         self._stepping = True
         try:
             for hook in list(self._hooks("step_pre")):
