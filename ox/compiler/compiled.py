@@ -132,6 +132,9 @@ class Compiled:
     def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str) -> Any:
         with _recording:
             known = self.plans.setdefault(key, [])
+            for plan in known:  # another thread may have recorded meanwhile
+                if isinstance(plan, Plan) and plan.broken(tensors) is None:
+                    return plan(tensors)
             counted = key
             if self.dynamic or any(getattr(t, "_dynamic", None) for t in tensors):
                 counted = sizes_left_out(key)
