@@ -78,8 +78,9 @@ class CallWatch:
                 self._codes.add(code)
                 self.names.update(code.co_names, code.co_freevars)
             if is_users_file(code.co_filename):
-                self.state.visit_self(frame)
-                if first and "site-packages" not in code.co_filename:
+                library = "site-packages" in code.co_filename
+                self.state.visit_self(frame, library)
+                if first and not library:
                     self.state.visit_function(frame, globals_of(code))
                     if reads_arrays(code):
                         self._note(frame, "`.array` is read, which a recording does not see")

@@ -196,6 +196,11 @@ class Capture(Recording):
         recorded = getattr(tensor, "_recorded", None)
         return recorded is not None and recorded.recording is self
 
+    def is_written(self, tensor: Any) -> bool:
+        """Whether the call wrote this tensor from outside."""
+        known = self.externals.get(id(tensor.array))
+        return known is not None and self.current(known) is not known.value
+
     def current(self, external: External) -> Value:
         """The value that the memory holds at the end."""
         for tensor in external.tensors:

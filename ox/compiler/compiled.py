@@ -16,7 +16,7 @@ from ox.compiler.dynamic import changed_part, sizes_left_out
 from ox.compiler.engines import engine_of
 from ox.compiler.explanation import Explanation
 from ox.compiler.module_call import ModuleCall
-from ox.compiler.plan import Plan
+from ox.compiler.plan import SHARED, Plan
 from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
 from ox.core.changes import CHANGES
@@ -124,6 +124,8 @@ class Compiled:
             found = plan.broken(tensors)
             if found is None:
                 return plan(tensors)
+            if found is SHARED:
+                return self._run_eagerly(found, args, kwargs)
             reason = reason or found
         return self._record(key, args, kwargs, tensors, objects, reason)
 

@@ -21,6 +21,7 @@ from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
 BY = "ox.compile"
+SHARED = "arguments share memory that the call writes"  # with one another or with state: no graph can say what happens
 
 
 class Plan:
@@ -127,10 +128,10 @@ class Plan:
             seen = self._memory
             owners = [id(owner(t.array)) for t in tensors]
             if not seen.isdisjoint(owners):
-                return "an argument shares the memory of what the call writes"
+                return SHARED
             for i in self._written:
                 if i < self._count and owners.count(owners[i]) > 1:
-                    return "two arguments share memory that the call writes"
+                    return SHARED
         return None
 
     # -- the call ----------------------------------------------------------------------------------------------

@@ -150,11 +150,13 @@ class PythonState:
                 if isinstance(function, FunctionType):
                     self.visit_closure(function)
 
-    def visit_self(self, frame: Any) -> None:
-        """Note what the object holds whose method begins now."""
+    def visit_self(self, frame: Any, library: bool) -> None:
+        """Note what the object holds whose method begins now; of a library only modules."""
         code = frame.f_code
         if code.co_argcount and code.co_varnames[0] == "self":
             value = frame.f_locals.get("self")
+            if library and not isinstance(value, Module):
+                return
             if id(value) not in self._seen and not isinstance(value, (TensorBase, *SIMPLE)):
                 self.visit(value, None)
 

@@ -32,7 +32,7 @@ def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
     if kind in PLAIN:
         tensors.append(value)
         array = value.array
-        return array.shape, array.dtype, value.node is None, type(array)
+        return array.shape, array.dtype, value.node is None, (type(array), value._base is None)
     if kind in BY_VALUE:
         return kind, value
     if kind is float:

@@ -75,6 +75,7 @@ def record(
         with own_cache(), switch_mode(recording=capture), watch:
             result = function(*args, **kwargs)
         _check_python(capture, state, watch, tensors)
+        _check_views(capture, tensors)
         for tensor, history in zip(tensors, histories, strict=True):
             if (tensor.node, tensor.port) != history:
                 capture.give_up("an argument that requires a gradient is written in place")
@@ -84,6 +85,13 @@ def record(
         return result, made if capture.reason is None and made is not None else _reason(capture)
     finally:
         capture.forget()
+
+
+def _check_views(capture: Capture, tensors: list[Tensor]) -> None:
+    """A view among the arguments is written through its root, which another call has not got."""
+    for tensor in tensors:
+        if tensor._base is not None and capture.is_written(tensor._base):
+            capture.give_up("an argument that is a view is written in place", "")
 
 
 def _reason(capture: Capture) -> Reason:
