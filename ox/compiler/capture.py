@@ -50,13 +50,15 @@ class Capture(Recording):
 
     Args:
         fullgraph: raise CompileError in place of that.
+        undo: keep what everything from outside held, for `Trace.restore`.
     """
 
     keeps_fused = True
     guarded = True
 
-    def __init__(self, fullgraph: bool = False) -> None:
+    def __init__(self, fullgraph: bool = False, undo: bool = False) -> None:
         super().__init__()
+        self.undo = undo
         self.fullgraph = fullgraph
         self.reason: Reason | None = None
         self.externals: dict[int, External] = {}  # by array
@@ -121,6 +123,8 @@ class Capture(Recording):
         value = self.input(f"input_{len(self.arguments)}", tensor)
         external = External(tensor.array, value, tensor.version, len(self.arguments))
         external.hold(tensor)
+        if self.undo:
+            external.copy = tensor.array.copy()
         self.arguments.append(external)
         return value
 
@@ -151,7 +155,7 @@ class Capture(Recording):
         if known is None:
             value = self._name(Value("", array.dtype, array.shape, array.shape), "state")
             known = self.externals[id(array)] = External(array, value, tensor.version, None)
-            if read and type(tensor) is Tensor and getattr(array, "nbytes", 0) <= LARGEST_COPY:
+            if read and (self.undo or (type(tensor) is Tensor and array.nbytes <= LARGEST_COPY)):
                 known.copy = array.copy()
         elif known.version != tensor.version and read:
             self.refuse(stale_view_error(tensor))

@@ -49,6 +49,8 @@ class Compiled:
         dynamic: sizes may change from call to call: each gets a recording of its own, without a limit.
         backend: the engine; see `ox.compile`.
         options: what the engine's class is given by name.
+        repeatable: every call that is recorded is undone and run again by the engine, so that the bits of a result do
+            not depend on when it was recorded: for runs that are stopped and resumed.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class Compiled:
         dynamic: bool | None = None,
         backend: Any = "native",
         options: dict[str, Any] | None = None,
+        repeatable: bool = False,
     ) -> None:
+        self.repeatable = repeatable
         self.function, self.fullgraph, self.dynamic, self.backend = function, fullgraph, dynamic, backend
         self.options = options
         self.engine = engine_of(backend, options)
@@ -69,6 +73,7 @@ class Compiled:
         self.history: list[str] = []
         self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
         self._warned = False
+        self._objects: list[Any] = []  # in keys by their id, which stays their own
         update_wrapper(self, function, updated=())
         ALL.add(self)
 
@@ -143,21 +148,27 @@ class Compiled:
             if self.recordings >= MOST and not (counted in self.keys and counted is not key):
                 return self._run_eagerly(self._limit(key, reason), args, kwargs)
             self._make_room()
+            self._objects += objects
             again = next((each for each in known if isinstance(each, Eager)), None)
             if again is not None:
                 reason = f"before, it stayed eager: {again.reason}"
             elif not reason:
                 reason = "it was called first" if not self.keys else changed_part(self.keys[-1], counted)
-            result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph)
+            result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph, self.repeatable)
             if counted not in self.keys or counted is key:
                 self.recordings += 1
             self.keys.append(counted)
             self.history.append(reason)
             if not isinstance(trace, Reason):
                 try:
-                    known.insert(0, Plan(trace, self.engine, reason))
-                    known[:] = [each for each in known if each is not again]
+                    plan = Plan(trace, self.engine, reason)
+                    known[:] = [plan, *[each for each in known if each is not again]]
                     LOG.info("%s: recorded because %s", self._name(), reason)
+                    if self.repeatable:
+                        trace.restore()
+                        if plan.broken(tensors) is None:
+                            return plan(tensors)
+                        return self.function(*args, **kwargs)
                     return result
                 except OxError as error:
                     trace = Reason(f"{self.engine.name} cannot run it: {error.what}", error.where or "")
@@ -224,7 +235,7 @@ class Compiled:
         """Forget all recordings."""
         self.plans.clear()
         self.keys, self.history, self.recordings, self._warned = [], [], 0, False
-        self.eager = {}
+        self.eager, self._objects = {}, []
 
     def __reduce__(self) -> Any:
         return _compiled_again, (self.function, self.fullgraph, self.dynamic, self.backend, self.options)

@@ -52,12 +52,31 @@ class Trace:
     gradients: list[tuple[Value, Value]]  # the value of a source, and its gradient
     places: list[Place]
     settings: list[tuple[Any, str]]  # parameter groups
+    grads_before: list[tuple[Tensor, Any]]
+
+    def restore(self) -> None:
+        """Undo the recorded call: memory that it wrote, gradients, generators. What it never read is left as it is, for
+        nothing depends on that. The recording was told to keep what it needs."""
+        written = {old for _, old in self.updates}
+        for external in (*self.capture.arguments, *self.capture.externals.values()):
+            if external.value in written and external.copy is not None:
+                external.array[...] = external.copy
+        for generator, _, counter in self.capture.random.values():
+            generator.counter = counter
+        for tensor, grad in self.grads_before:
+            tensor._grad = grad
 
 
 def record(
-    function: Callable[..., Any], args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], fullgraph: bool
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    tensors: list[Tensor],
+    objects: list[Any],
+    fullgraph: bool = False,
+    undo: bool = False,
 ) -> tuple[Any, Trace | Reason]:
-    """Call the function and record it. Returns its result beside what was recorded.
+    """Call the function and record it. Returns its result beside what was recorded. With `undo` that can be restored.
 
     Raises:
         CompileError: with `fullgraph`, something cannot be recorded.
@@ -65,7 +84,7 @@ def record(
     state = PythonState()
     for root in (default_generator, function, *objects):
         _visit_root(state, root)
-    capture = Capture(fullgraph)
+    capture = Capture(fullgraph, undo)
     watch = CallWatch(state)
     start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
@@ -146,7 +165,7 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
     differentiable = _differentiable(capture, leaves, start)
     cotangents, found = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
-    grads, grads_none = _gradients(capture, state)
+    grads, grads_before = _gradients(capture, state)
     results = _results(capture, leaves, differentiable, start)
     if capture.reason is not None:
         return None
@@ -177,12 +196,13 @@ def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any,
         results,
         updates,
         grads,
-        grads_none,
+        [(tensor, grad is None) for tensor, grad in grads_before],
         random,
         cotangents,
         [(v, g) for v, g in sources if v in numbers or v in arguments],
         [place for place in state.relevant(watch.names) if place.key is not None or place.path],
         state.settings,
+        grads_before if capture.undo else [],
     )
 
 
@@ -262,8 +282,8 @@ def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
 
 def _gradients(
     capture: Capture, state: PythonState
-) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, bool]]]:
-    """The gradients that the call set, and of which tensors a gradient was there before."""
+) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
+    """The gradients that the call set, and those that were there before."""
     before: dict[int, tuple[Tensor, Any]] = {}
     for places in state.tensors.values():
         tensor = places[0].value
@@ -272,12 +292,12 @@ def _gradients(
         for tensor, grad in zip(external.tensors, external.grads, strict=True):
             before.setdefault(id(tensor), (tensor, grad))
     changed: list[tuple[Tensor, Value | None]] = []
-    none: list[tuple[Tensor, bool]] = []
+    replaced: list[tuple[Tensor, Any]] = []
     for tensor, grad in before.values():
         now = tensor._grad
         if now is grad:
             continue
-        none.append((tensor, grad is None))
+        replaced.append((tensor, grad))
         leaf = tensor.node
         if isinstance(leaf, Leaf) and (leaf.hooks or leaf.after):
             capture.give_up("a tensor whose gradient is computed inside has hooks", "")
@@ -287,7 +307,7 @@ def _gradients(
             changed.append((tensor, capture.value(now)))
         else:
             capture.give_up("a gradient is set to a tensor that no operator made", "")
-    return changed, none
+    return changed, replaced
 
 
 def _results(capture: Capture, leaves: list[Any], differentiable: list[bool], start: int) -> list[tuple[Any, ...]]:
