@@ -285,7 +285,9 @@ def randperm(
     recording = MODE.get().recording
     if recording is not None and recording.guarded:
         cannot_record(
-            RecordError("randperm has no form in operators, so it cannot be recorded", hint="draw before, and pass it in")
+            RecordError(
+                "randperm has no form in operators, so it cannot be recorded", hint="draw before, and pass it in"
+            )
         )
     if is_torch_compatible():
         with switch_mode(recording=None):

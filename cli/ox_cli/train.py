@@ -81,6 +81,10 @@ def train(
         bool | None,
         typer.Option("--drop-last", help="Drop the last batch if it is not full.", show_default="recipe, else keep"),
     ] = None,
+    compile: Annotated[
+        bool | None,
+        typer.Option("--compile", help="Run the training step as a recorded graph.", show_default="recipe, else off"),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads per process.", show_default="all usable cores")
     ] = None,
@@ -128,6 +132,7 @@ def train(
         "max_steps": max_steps,
         "steps_per_epoch": steps_per_epoch,
         "drop_last": drop_last,
+        "compile": compile,
         "threads": threads,
         "timeout": timeout,
     }

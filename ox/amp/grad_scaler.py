@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ox.amp import recorded_step
 from ox.amp.autocasting import known_device
-from ox.core.mode import MODE, switch_mode
+from ox.core import operator
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.multi_tensor import scale_in_place
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
@@ -31,7 +33,7 @@ class _Stage:
 
     def __init__(self) -> None:
         self.stage = READY
-        self.found: bool | None = None  # None: not looked for, or there were no gradients
+        self.found: Any = None  # a bool, in a recording a tensor; None: not looked for, or there were no gradients
 
 
 class GradScaler:
@@ -73,16 +75,41 @@ class GradScaler:
             raise ArgumentError("growth_factor is above 1", got=str(growth_factor))
         if self._enabled and backoff_factor >= 1:
             raise ArgumentError("backoff_factor is below 1", got=str(backoff_factor))
-        self._scale = np.float32(init_scale)
+        # numbers as tensors, which a compiled step takes in and changes
+        self._scale_tensor = operator.make_tensor(np.asarray(init_scale, np.float32))
+        self._tracker_tensor, self._skipped_tensor = (operator.make_tensor(np.asarray(0, np.int64)) for _ in range(2))
         self._growth_factor, self._backoff_factor, self._growth_interval = (
             growth_factor,
             backoff_factor,
             growth_interval,
         )
-        self._growth_tracker = 0
-        self._skipped = 0  # steps in a row
         self._begun = False  # whether `scale` was called
         self._stages: dict[int, _Stage] = {}
+
+    @property
+    def _scale(self) -> np.float32:
+        return np.float32(self._scale_tensor.array)
+
+    @_scale.setter
+    def _scale(self, value: Any) -> None:
+        self._scale_tensor.array[...] = value
+
+    @property
+    def _growth_tracker(self) -> int:
+        return int(self._tracker_tensor.array)
+
+    @_growth_tracker.setter
+    def _growth_tracker(self, value: int) -> None:
+        self._tracker_tensor.array[...] = value
+
+    @property
+    def _skipped(self) -> int:
+        """Steps in a row."""
+        return int(self._skipped_tensor.array)
+
+    @_skipped.setter
+    def _skipped(self, value: int) -> None:
+        self._skipped_tensor.array[...] = value
 
     # -- an iteration ------------------------------------------------------------------------------------------
 
@@ -96,9 +123,9 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if is_tensor(outputs):
-            _refuse_recording()
+            recording = self._recording()
             self._begun = True
-            return self._scaled(outputs)
+            return self._scaled(outputs) if recording is None else recorded_step.scaled(self._scale_tensor, outputs)
         if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes)):
             several = map(self.scale, outputs)
             return type(outputs)(several) if isinstance(outputs, (list, tuple)) else several
@@ -135,6 +162,8 @@ class GradScaler:
 
     def _unscale(self, optimizer: Any) -> bool | None:
         """Divide; returns whether there was an infinity or NaN, None if there is no gradient."""
+        if self._recording() is not None:
+            return recorded_step.unscaled(self._scale_tensor, optimizer)
         with np.errstate(over="ignore", divide="ignore"):
             factor = float(np.float32(1.0 / np.float64(self._scale)))
         flags: list[Any] = []
@@ -186,7 +215,10 @@ class GradScaler:
                 "the optimizer's parameters have no gradients",
                 hint="scaler.scale(loss).backward() before it; was it given this model's parameters?",
             )  # fmt: skip
-        made = None if stage.found else optimizer.step(*args, **kwargs)
+        if self._recording() is not None and is_tensor(stage.found):
+            made = recorded_step.step(stage.found, optimizer, args, kwargs)
+        else:
+            made = None if stage.found else optimizer.step(*args, **kwargs)
         stage.stage = STEPPED
         return made
 
@@ -202,6 +234,8 @@ class GradScaler:
             return
         self._check_begun("update")
         if new_scale is not None:
+            if self._recording() is not None:
+                cannot_record(RecordError("a new scale is set inside", hint="scaler.update() without a number"))
             self._scale = np.float32(_one_number(new_scale))
             self._stages.clear()
             return
@@ -209,6 +243,11 @@ class GradScaler:
         if not found:
             raise ArgumentError("update() without a step since the last one", hint="scaler.step(optimizer) first")
         self._stages.clear()
+        recording = self._recording()
+        if recording is not None and all(map(is_tensor, found)):
+            recorded_step.update(self, found)
+            recording.on_host_call(self._check_skips)
+            return
         if any(found):
             self._scale = np.float32(float(self._scale) * self._backoff_factor)
             self._growth_tracker = 0
@@ -222,6 +261,23 @@ class GradScaler:
                 grown = np.float32(float(self._scale) * self._growth_factor)
             self._scale = grown if np.isfinite(grown) else self._scale
             self._growth_tracker = 0
+
+    def _recording(self) -> Any:
+        """The recording of `ox.compile` that this iteration is part of, if any. Raises RecordError in another one."""
+        recording = MODE.get().recording
+        if recording is None:
+            return None
+        if not recording.guarded:
+            raise RecordError(
+                "GradScaler looks at values of gradients, which a recording does not have",
+                hint="bfloat16, which needs no scale, or a fixed factor: (loss * 1024).backward()",
+            )
+        recording.depends_on(self, ("_enabled", "_growth_factor", "_backoff_factor", "_growth_interval"))
+        return recording
+
+    def _check_skips(self) -> None:
+        if self._skipped:
+            self._refuse_collapse()
 
     def _refuse_collapse(self) -> None:
         if self._skipped >= SKIPS and self._scale < MIN_SCALE:
@@ -301,14 +357,6 @@ class GradScaler:
         self._growth_interval = int(state_dict["growth_interval"])
         self._growth_tracker = int(state_dict["_growth_tracker"])
         self._skipped = 0
-
-
-def _refuse_recording() -> None:
-    if MODE.get().recording is not None:
-        raise RecordError(
-            "GradScaler looks at values of gradients, which a recording does not have",
-            hint="bfloat16, which needs no scale, or a fixed factor: (loss * 1024).backward()",
-        )
 
 
 def _not_finite(array: Any) -> Any:

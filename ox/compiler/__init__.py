@@ -1,8 +1,6 @@
-"""`ox.compile`: calls are recorded while they run eagerly, and later calls run the graph in an engine. `torch.compile`
-and `torch.compiler`.
-
-`capture.py` records, `trace.py` makes of a recorded call what later ones run, `plan.py` guards and runs it. Imports
-ox.nn, ox.engines and floors below."""
+"""`ox.compile`: `capture.py` records a call while it runs, `trace.py` makes of it what later calls run, `plan.py`
+guards and runs that in an engine. `torch.compile` and `torch.compiler`.
+Imports ox.nn, ox.engines and floors below."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class CompiledBackward(CustomNode):
         results = {number: y for y, number in zip(made, layout.results, strict=True) if number >= 0}
         saved = []
         for kind, number in layout.saved:
-            tensor = given[number] if kind == "input" else results.get(number)
+            tensor: Any = given[number] if kind == "input" else results.get(number)
             array = arrays[number] if kind == "input" else outputs[number]
             if not is_tensor(tensor) or tensor.array is not array:  # a counter, which is replaced and never written
                 tensor = make_tensor(array)
@@ -51,12 +51,12 @@ class CompiledBackward(CustomNode):
             saved.append((tensor, tensor._shared_version()[0]))
         self.saved: Any = saved
         self.entry = [(x, x.version if is_tensor(x) else 0, a) for x, a in zip(given, arrays, strict=True)]
-        self.followed = [y for y, result in zip(made, trace.results, strict=True) if result[0] == "output" and result[2]]
-        self.forms = [(y.static_shape, y.array.dtype) for y in self.followed]
-        self.connect([x for _, x in self.sources], len(self.followed))
-        for port, y in enumerate(self.followed):
+        kinds = zip(made, trace.results, strict=True)
+        followed = [y for y, result in kinds if result[0] == "output" and result[2]]
+        self.forms = [(y.static_shape, y.array.dtype) for y in followed]
+        self.connect([x for _, x in self.sources], len(followed))
+        for port, y in enumerate(followed):
             y.node, y.port = self, port
-        del self.followed
 
     def rule(self, *cotangents: Any) -> list[Any]:
         if MODE.get().grad:

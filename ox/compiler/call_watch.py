@@ -69,19 +69,21 @@ class CallWatch:
             self.effect = "random numbers of Python or NumPy were drawn", ""
 
     def _event(self, frame: Any, event: str, argument: Any) -> None:
-        if self._before is not None:
+        if callable(self._before):
             self._before(frame, event, argument)
         if event == "call":
             code = frame.f_code
             first = code not in self._codes
             if first:
                 self._codes.add(code)
-                self.names.update(code.co_names)
+                self.names.update(code.co_names, code.co_freevars)
             if is_users_file(code.co_filename):
                 library = "site-packages" in code.co_filename
-                self.state.visit_frame(frame, globals_of(code) if first and not library else ())
-                if first and not library and reads_arrays(code):
-                    self._note(frame, "`.array` is read, which a recording does not see")
+                self.state.visit_self(frame, library)
+                if first and not library:
+                    self.state.visit_function(frame, globals_of(code))
+                    if reads_arrays(code):
+                        self._note(frame, "`.array` is read, which a recording does not see")
             elif first and code.co_name in LOGGING and frame.f_globals.get("__name__") == "logging":
                 self._note(frame.f_back, f"logging.{code.co_name}() is called")
         elif event == "c_call" and self.effect is None:

@@ -10,8 +10,8 @@ from ox.call_site import users_line
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import MODE
 from ox.core.operator import Operator
-from ox.errors import CompileError, OxError, RecordError
-from ox.graph.ir import Node, Value
+from ox.errors import CompileError, OxError
+from ox.graph.ir import Value
 from ox.graph.record.recording import Recorded, Recording, stale_view_error
 from ox.tensors.tensor import Tensor
 
@@ -50,13 +50,15 @@ class Capture(Recording):
 
     Args:
         fullgraph: raise CompileError in place of that.
+        undo: keep what everything from outside held, for `Trace.restore`.
     """
 
     keeps_fused = True
     guarded = True
 
-    def __init__(self, fullgraph: bool = False) -> None:
+    def __init__(self, fullgraph: bool = False, undo: bool = False) -> None:
         super().__init__()
+        self.undo = undo
         self.fullgraph = fullgraph
         self.reason: Reason | None = None
         self.externals: dict[int, External] = {}  # by array
@@ -67,11 +69,12 @@ class Capture(Recording):
         self.host_calls: list[Callable[[], Any]] = []
         self.settings: list[tuple[Any, tuple[str, ...]]] = []
         self._in_host_call = False
+        self._changed: set[int] = set()  # arrays that host calls wrote
 
     # -- reasons -----------------------------------------------------------------------------------------------
 
-    def refuse(self, error: OxError) -> None:
-        self.give_up(error.what, error.where, hint=error.hint)
+    def refuse(self, error: OxError, again: bool = False) -> None:
+        self.give_up(error.what, error.where, again, hint=error.hint)
 
     def give_up(self, text: str, where: str | None = None, again: bool = False, hint: str | None = None) -> None:
         """Note why the call cannot be recorded; the first reason counts. Raises CompileError with `fullgraph`."""
@@ -95,7 +98,9 @@ class Capture(Recording):
         self.made.append(weakref.ref(copy))
 
     def on_number(self, tensor: Tensor) -> None:
-        if not self._in_host_call:
+        if self._in_host_call:
+            self._changed.add(id(tensor.array))
+        else:
             self.give_up("a setting of an optimizer is changed inside")
 
     def on_host_call(self, call: Callable[[], Any]) -> Any:
@@ -118,6 +123,8 @@ class Capture(Recording):
         value = self.input(f"input_{len(self.arguments)}", tensor)
         external = External(tensor.array, value, tensor.version, len(self.arguments))
         external.hold(tensor)
+        if self.undo:
+            external.copy = tensor.array.copy()
         self.arguments.append(external)
         return value
 
@@ -129,7 +136,8 @@ class Capture(Recording):
             return self.external(tensor, read=True).value
         if recorded.version != tensor.version:
             self.refuse(stale_view_error(tensor))
-        return recorded.value
+        value: Value = recorded.value
+        return value
 
     def constant(self, tensor: Tensor, name: str | None = None) -> Value:
         return self.external(tensor, read=True).value
@@ -142,10 +150,12 @@ class Capture(Recording):
         """A tensor that was not made inside; `read` before it is written."""
         array = tensor.array
         known = self.externals.get(id(array))
+        if read and id(array) in self._changed:
+            self.give_up("a scheduler's step comes before the optimizer's step")
         if known is None:
             value = self._name(Value("", array.dtype, array.shape, array.shape), "state")
             known = self.externals[id(array)] = External(array, value, tensor.version, None)
-            if read and type(tensor) is Tensor and getattr(array, "nbytes", 0) <= LARGEST_COPY:
+            if read and (self.undo or (type(tensor) is Tensor and array.nbytes <= LARGEST_COPY)):
                 known.copy = array.copy()
         elif known.version != tensor.version and read:
             self.refuse(stale_view_error(tensor))
@@ -169,15 +179,15 @@ class Capture(Recording):
         how = None
         if own is None or own.recording is not self:
             self.external(new, read=False)
+            self._touched.append(new)
         else:
             how = own.view_call
         new._recorded = Recorded(self, value, (False,) * new.array.ndim, new.version)
         new._recorded.view_call = how
-        self._touched.append(new)
 
     def set_value(self, tensor: Tensor, other: Tensor) -> None:
         super().set_value(tensor, other)
-        self._touched.append(tensor)
+        self.made.append(weakref.ref(tensor))
 
     def on_custom_node(self, sources: Iterable[Tensor]) -> None:
         """Nodes of ox itself (views, checkpoints) are made of operators; a user's Function comes by
@@ -190,11 +200,17 @@ class Capture(Recording):
         recorded = getattr(tensor, "_recorded", None)
         return recorded is not None and recorded.recording is self
 
+    def is_written(self, tensor: Any) -> bool:
+        """Whether the call wrote this tensor from outside."""
+        known = self.externals.get(id(tensor.array))
+        return known is not None and self.current(known) is not known.value
+
     def current(self, external: External) -> Value:
         """The value that the memory holds at the end."""
         for tensor in external.tensors:
             if self.is_made(tensor) and tensor._recorded.value is not external.value:
-                return tensor._recorded.value  # type: ignore[no-any-return]
+                value: Value = tensor._recorded.value
+                return value
         return external.value
 
     def forget(self) -> None:
@@ -204,6 +220,3 @@ class Capture(Recording):
             if self.is_made(tensor):
                 tensor._recorded = None
         self._touched, self.made, self._constants = [], [], {}
-
-
-__all__ = ["Capture", "External", "Node", "Reason", "RecordError"]

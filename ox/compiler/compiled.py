@@ -15,7 +15,8 @@ from ox.compiler.capture import Reason
 from ox.compiler.dynamic import changed_part, sizes_left_out
 from ox.compiler.engines import engine_of
 from ox.compiler.explanation import Explanation
-from ox.compiler.plan import Plan
+from ox.compiler.module_call import ModuleCall
+from ox.compiler.plan import SHARED, Plan
 from ox.compiler.signature import Unusual, describe, sharing
 from ox.compiler.trace import record
 from ox.core.changes import CHANGES
@@ -48,6 +49,8 @@ class Compiled:
         dynamic: sizes may change from call to call: each gets a recording of its own, without a limit.
         backend: the engine; see `ox.compile`.
         options: what the engine's class is given by name.
+        repeatable: every call that is recorded is undone and run again by the engine, so that the bits of a result do
+            not depend on when it was recorded: for runs that are stopped and resumed.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class Compiled:
         dynamic: bool | None = None,
         backend: Any = "native",
         options: dict[str, Any] | None = None,
+        repeatable: bool = False,
     ) -> None:
+        self.repeatable = repeatable
         self.function, self.fullgraph, self.dynamic, self.backend = function, fullgraph, dynamic, backend
         self.options = options
         self.engine = engine_of(backend, options)
@@ -68,6 +73,7 @@ class Compiled:
         self.history: list[str] = []
         self.eager: dict[str, int] = {}  # how many calls stayed eager, by reason
         self._warned = False
+        self._objects: list[Any] = []  # in keys by their id, which stays their own
         update_wrapper(self, function, updated=())
         ALL.add(self)
 
@@ -123,37 +129,46 @@ class Compiled:
             found = plan.broken(tensors)
             if found is None:
                 return plan(tensors)
+            if found is SHARED:
+                return self._run_eagerly(found, args, kwargs)
             reason = reason or found
         return self._record(key, args, kwargs, tensors, objects, reason)
 
     # -- recording ---------------------------------------------------------------------------------------------
 
-    def _record(
-        self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str
-    ) -> Any:
+    def _record(self, key: Any, args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], reason: str) -> Any:
         with _recording:
             known = self.plans.setdefault(key, [])
+            for plan in known:  # another thread may have recorded meanwhile
+                if isinstance(plan, Plan) and plan.broken(tensors) is None:
+                    return plan(tensors)
             counted = key
             if self.dynamic or any(getattr(t, "_dynamic", None) for t in tensors):
                 counted = sizes_left_out(key)
             if self.recordings >= MOST and not (counted in self.keys and counted is not key):
                 return self._run_eagerly(self._limit(key, reason), args, kwargs)
             self._make_room()
+            self._objects += objects
             again = next((each for each in known if isinstance(each, Eager)), None)
             if again is not None:
                 reason = f"before, it stayed eager: {again.reason}"
             elif not reason:
                 reason = "it was called first" if not self.keys else changed_part(self.keys[-1], counted)
-            result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph)
+            result, trace = record(self.function, args, kwargs, tensors, objects, self.fullgraph, self.repeatable)
             if counted not in self.keys or counted is key:
                 self.recordings += 1
             self.keys.append(counted)
             self.history.append(reason)
             if not isinstance(trace, Reason):
                 try:
-                    known.insert(0, Plan(trace, self.engine, reason))
-                    known[:] = [each for each in known if each is not again]
+                    plan = Plan(trace, self.engine, reason)
+                    known[:] = [plan, *[each for each in known if each is not again]]
                     LOG.info("%s: recorded because %s", self._name(), reason)
+                    if self.repeatable:
+                        trace.restore()
+                        if plan.broken(tensors) is None:
+                            return plan(tensors)
+                        return self.function(*args, **kwargs)
                     return result
                 except OxError as error:
                     trace = Reason(f"{self.engine.name} cannot run it: {error.what}", error.where or "")
@@ -188,9 +203,9 @@ class Compiled:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. What changed last: "
-                f"{what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) declares a size that "
-                "changes; a number that changes can be a tensor",
+                f"{self._name()} was recorded {MOST} times; calls of new kinds stay eager from now on. "
+                f"What changed last: {what}. ox.compile(..., dynamic=True) or ox.compiler.mark_dynamic(tensor, dim) "
+                "declares a size that changes; a number that changes can be a tensor",
                 UserWarning,
                 stacklevel=4,
             )
@@ -220,7 +235,7 @@ class Compiled:
         """Forget all recordings."""
         self.plans.clear()
         self.keys, self.history, self.recordings, self._warned = [], [], 0, False
-        self.eager = {}
+        self.eager, self._objects = {}, []
 
     def __reduce__(self) -> Any:
         return _compiled_again, (self.function, self.fullgraph, self.dynamic, self.backend, self.options)
@@ -228,3 +243,9 @@ class Compiled:
 
 def _compiled_again(function: Any, fullgraph: bool, dynamic: bool | None, backend: Any, options: Any) -> Compiled:
     return Compiled(function, fullgraph=fullgraph, dynamic=dynamic, backend=backend, options=options)
+
+
+def compiled_module_call(module: Any, options: dict[str, Any]) -> Compiled | None:
+    """What runs a module that is compiled in place; None with ``disable=True``. `mode` has no effect."""
+    chosen = {name: value for name, value in options.items() if name not in ("mode", "disable")}
+    return None if options.get("disable") else Compiled(ModuleCall(module), **chosen)

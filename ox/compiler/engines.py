@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from ox.engines.engine import Engine
 from ox.errors import CompileError
 
-SAME = {"inductor": "native", "cudagraphs": "native", "aot_eager": "eager", "aot_eager_decomp_partition": "eager"}
+ENGINES = {
+    "native": ("ox.engines.native", "Native"),
+    "eager": ("ox.engines.reference", "Reference"),
+    "onnxruntime": ("ox.engines.onnxruntime", "OnnxRuntime"),
+    "openvino": ("ox.engines.openvino", "OpenVino"),
+}
+# PyTorch's names
+SAME = {"inductor": "native", "cudagraphs": "native", "aot_eager": "eager"}
 
 
 def engine_of(backend: Any, options: dict[str, Any] | None) -> Engine:
@@ -20,21 +28,17 @@ def engine_of(backend: Any, options: dict[str, Any] | None) -> Engine:
     if not isinstance(backend, str):
         if not hasattr(backend, "build"):
             raise CompileError(
-                "this backend is no engine", got=type(backend).__name__, expected="a name, or an ox.engines.Engine"
+                "this backend is no engine",
+                got=type(backend).__name__,
+                expected="a name, or an Engine",
             )
-        return backend  # type: ignore[no-any-return]
+        given: Engine = backend
+        return given
     name = SAME.get(backend, backend)
-    kind: Any
-    if name == "eager" or (name == "native" and find_spec("ox.engines.native") is None):
-        from ox.engines.reference import Reference as kind
-    elif name == "native":
-        from ox.engines.native import Native as kind
-    elif name == "onnxruntime":
-        from ox.engines.onnxruntime import OnnxRuntime as kind
-    elif name == "openvino":
-        from ox.engines.openvino import OpenVino as kind
-    else:
-        raise CompileError(
-            f"there is no backend {backend!r}", expected="'native', 'eager', 'onnxruntime' or 'openvino'"
-        )
-    return kind(**(options or {}))  # type: ignore[no-any-return]
+    if name not in ENGINES:
+        raise CompileError(f"there is no backend {backend!r}", expected=", ".join(ENGINES))
+    module, kind = ENGINES[name]
+    if name == "native" and find_spec(module) is None:
+        module, kind = ENGINES["eager"]
+    made: Engine = getattr(import_module(module), kind)(**(options or {}))
+    return made

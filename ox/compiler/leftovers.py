@@ -57,29 +57,28 @@ def alive(references: Iterable[Any], allowed: set[int]) -> list[Any]:
 
 def holder_of(tensor: Any) -> str:
     """Who holds a tensor, in words."""
+    found = "somebody"
     for holder in gc.get_referrers(tensor):
         if isinstance(holder, dict):
-            name = next((key for key, value in holder.items() if value is tensor), "?")
+            name = _key_of(holder, tensor)
             owners = [o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder]
             if owners:
                 return f"attribute '{name}' of {type(owners[0]).__name__}"
-            if "__builtins__" in holder or "__name__" in holder:
-                return f"the global variable '{name}'"
-            return f"a dict, under {name!r}"
-        if isinstance(holder, (list, set)) and not _is_ours(holder):
-            return f"a {type(holder).__name__} of {len(holder)}"
-        if hasattr(holder, "cell_contents"):
-            return "a variable of the function around"
-        own = getattr(holder, "__dict__", None)
-        if isinstance(own, dict) and not isinstance(holder, TensorBase):
-            name = next((key for key, value in own.items() if value is tensor), None)
-            if name is not None:
-                return f"attribute '{name}' of {type(holder).__name__}"
-    return "somebody"
+            return f"the global variable '{name}'" if "__builtins__" in holder else f"a dict, under {name!r}"
+        if isinstance(holder, (list, set)):
+            found = f"a {type(holder).__name__} of {len(holder)}"
+        elif hasattr(holder, "cell_contents"):
+            found = "a variable of the function around"
+        elif isinstance(own := getattr(holder, "__dict__", None), dict) and not isinstance(holder, TensorBase):
+            return f"attribute '{_key_of(own, tensor)}' of {type(holder).__name__}"
+    return found
 
 
-def _is_ours(holder: Any) -> bool:
-    return any(isinstance(each, FrameType) and "ox" in each.f_code.co_filename for each in gc.get_referrers(holder))
+def _key_of(held: dict[Any, Any], tensor: Any) -> Any:
+    for key, value in held.items():
+        if value is tensor:
+            return key
+    return "?"
 
 
 def places_of(tensors: Sequence[Any]) -> dict[int, Place]:

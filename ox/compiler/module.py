@@ -75,13 +75,16 @@ class OptimizedModule(Module):
         return "OptimizedModule(\n  (_orig_mod): " + repr(self._orig_mod).replace("\n", "\n  ") + "\n)"
 
     def __len__(self) -> int:
-        return len(self._orig_mod)  # type: ignore[arg-type]
+        inner: Any = self._orig_mod
+        return len(inner)
 
     def __iter__(self) -> Any:
-        return iter(self._orig_mod)  # type: ignore[call-overload]
+        inner: Any = self._orig_mod
+        return iter(inner)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._orig_mod[key]  # type: ignore[index]
+        inner: Any = self._orig_mod
+        return inner[key]
 
 
 def _compiled_again(module: Module, options: dict[str, Any]) -> OptimizedModule:

@@ -15,4 +15,7 @@ class ModuleCall:
         self.__name__ = self.__qualname__ = type(module).__name__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        hooks = self.module._hooks
+        if hooks is not None and hooks.compiled is not None:  # Module.compile: this is behind the module's own call
+            return hooks.run_eagerly(self.module, args, kwargs)
         return self.module(*args, **kwargs)

@@ -10,7 +10,8 @@ from ox.autograd.accumulate_grad import owner
 from ox.compiler.backward_node import CompiledBackward, Freed
 from ox.compiler.python_state import Place, same, setting_signature
 from ox.compiler.split import split
-from ox.compiler.trace import State, Trace
+from ox.compiler.states import State
+from ox.compiler.trace import Trace
 from ox.core.changes import CHANGES
 from ox.core.node import Leaf
 from ox.core.operator import make_tensor
@@ -20,6 +21,7 @@ from ox.nn.base.module import Module
 from ox.tensors.tensor import Tensor
 
 BY = "ox.compile"
+SHARED = "arguments share memory that the call writes"  # with one another or with state: no graph can say what happens
 
 
 class Plan:
@@ -126,10 +128,10 @@ class Plan:
             seen = self._memory
             owners = [id(owner(t.array)) for t in tensors]
             if not seen.isdisjoint(owners):
-                return "an argument shares the memory of what the call writes"
+                return SHARED
             for i in self._written:
                 if i < self._count and owners.count(owners[i]) > 1:
-                    return "two arguments share memory that the call writes"
+                    return SHARED
         return None
 
     # -- the call ----------------------------------------------------------------------------------------------
@@ -185,12 +187,14 @@ class Plan:
         trace = self.trace
         lines = [
             f"recorded because {self.reason}",
-            f"{len(self.layout.task.graph.nodes)} operators, {len(trace.arguments)} inputs, {len(trace.states)} tensors "
-            f"of state, {len(trace.updates)} written in place",
+            f"{len(self.layout.task.graph.nodes)} operators, {len(trace.arguments)} inputs, "
+            f"{len(trace.states)} tensors of state, {len(trace.updates)} written in place",
         ]
         if self.layout.backward is not None:
-            lines.append(f"backward: {len(self.layout.backward.graph.nodes)} operators, {len(self.layout.saved)} values kept")
-        lines.append(f"guards: {len(self._placed)} tensors, {len(self._quick)} values, {len(self._counted)} attributes of modules")
+            count = len(self.layout.backward.graph.nodes)
+            lines.append(f"backward: {count} operators, {len(self.layout.saved)} values kept")
+        counts = len(self._placed), len(self._quick), len(self._counted)
+        lines.append("guards: {} tensors, {} values, {} attributes of modules".format(*counts))
         lines += [f"{self.engine.name}: {line}" for line in self.forward.explain()]
         if self.backward is not None:
             lines += [f"{self.engine.name}, backward: {line}" for line in self.backward.explain()]
@@ -204,7 +208,7 @@ def _memory(state: State) -> Any:
 def _path_of(states: list[State], get: Any, key: Any) -> str:
     for state in states:
         if state.place is not None and state.place.get == get and state.place.key == key:
-            return state.place.path
+            return str(state.place.path)
     return "a tensor"
 
 
@@ -212,6 +216,8 @@ def _changed(place: Place, now: Any) -> str:
     def show(value: Any) -> str:
         return f"{value!r:.60}" if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
 
+    if show(place.value) == show(now):
+        return f"{place.path} was replaced"
     return f"{place.path} was {show(place.value)} and is {show(now)}"
 
 

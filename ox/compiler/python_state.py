@@ -59,9 +59,10 @@ def same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return one.hex() == other.hex()
+        return bool(one.hex() == other.hex())
     if isinstance(one, np.ndarray):
-        return one.shape == other.shape and one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        kinds = one.shape == other.shape and one.dtype == other.dtype
+        return bool(kinds and one.tobytes() == other.tobytes())
     return isinstance(one, (*SIMPLE, tuple, frozenset, dict)) and bool(one == other)
 
 
@@ -84,7 +85,8 @@ class PythonState:
         self.arrays: dict[int, Place] = {}
         self.grads: dict[int, Any] = {}  # of tensors, by id, when they were first seen
         self.modules: dict[int, Module] = {}
-        self.generators: dict[int, Generator] = {}
+        self.generators: dict[int, tuple[Generator, Any, Any]] = {}  # with key and counter
+        self.hooked: list[str] = []  # modules with hooks
         self.iterators: list[Place] = []
         self.settings: list[tuple[Any, str]] = []  # parameter groups, whose numbers are tensors
         self._seen: dict[int, Any] = {}  # the objects are kept, so that an id stays their own
@@ -129,14 +131,16 @@ class PythonState:
         elif isinstance(value, (set, frozenset)):
             self.places.append(Place(lambda _: len(value), None, f"len({path})", "", False, len(value)))
         elif isinstance(value, Generator):
-            self.generators[id(value)] = value
+            self.generators[id(value)] = value, value.key, value.counter
+        elif getattr(type(value), "_recorded_as_call", False):
+            return
         elif hasattr(value, "param_groups") and hasattr(value, "state"):
             self._visit_optimizer(value, path, depth)
         elif not str(type(value).__module__).startswith(OPAQUE):
             self._visit_object(value, path, depth)
 
-    def visit_frame(self, frame: Any, names: Sequence[str]) -> None:
-        """Note what a function that begins now can read: these globals, closures, and the object whose method it is."""
+    def visit_function(self, frame: Any, names: Sequence[str]) -> None:
+        """Note what a function that begins now can read: these globals, and closures."""
         code, known = frame.f_code, frame.f_globals
         for name in names:
             if name in known:
@@ -145,8 +149,14 @@ class PythonState:
             for function in gc.get_referrers(code):
                 if isinstance(function, FunctionType):
                     self.visit_closure(function)
+
+    def visit_self(self, frame: Any, library: bool) -> None:
+        """Note what the object holds whose method begins now; of a library only modules."""
+        code = frame.f_code
         if code.co_argcount and code.co_varnames[0] == "self":
             value = frame.f_locals.get("self")
+            if library and not isinstance(value, Module):
+                return
             if id(value) not in self._seen and not isinstance(value, (TensorBase, *SIMPLE)):
                 self.visit(value, None)
 
@@ -184,6 +194,8 @@ class PythonState:
         held = vars(module)
         hooks = held.get("_hooks")
         count = 0 if hooks is None else _hook_count(hooks)
+        if count:
+            self.hooked.append(path)
         self.places.append(Place(lambda _: _hooks_of(module), None, f"the hooks of {path}", "", True, count))
         self.places.append(Place(lambda _: type(module), None, f"the class of {path}", "", True, type(module)))
         for name in list(held):
@@ -204,6 +216,9 @@ class PythonState:
                 self.visit(tensors[name], (tensors.__getitem__, name, f"{inner}.{name}", "", False))
             params = group["params"]
             self.visit(params, (group.__getitem__, "params", f"{inner}.params", "", False), depth + 1)
+        if hasattr(value, "_hooks"):
+            hooks = _step_hooks(value)
+            self.places.append(Place(lambda _: _step_hooks(value), None, f"the hooks of {inner}", "", True, hooks))
         states = value.state
         self.places.append(Place(lambda _: len(value.state), None, f"the state of {inner}", "", False, len(states)))
         self.places.append(Place(_getter(value), "state", f"the state of {inner}", "", False, states))
@@ -237,6 +252,10 @@ def _hooks_of(module: Module) -> int:
     return 0 if hooks is None else _hook_count(hooks)
 
 
+def _step_hooks(optimizer: Any) -> int:
+    return len(optimizer._hooks("step_pre")) + len(optimizer._hooks("step_post"))
+
+
 def _random_state(value: Any) -> Any:
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
@@ -249,6 +268,6 @@ def setting_signature(group: Any) -> tuple[Any, ...]:
         [
             (name, bool(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else (name, value)
             for name, value in group.items()
-            if name not in ("params", "param_names", "betas", "initial_lr")
+            if name not in ("params", "param_names", "betas", "lr", "initial_lr", "max_lr", "min_lr")
         ]
     )

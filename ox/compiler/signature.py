@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def describe(value: Any, tensors: list[Tensor], objects: list[Any]) -> Any:
     if kind in PLAIN:
         tensors.append(value)
         array = value.array
-        return array.shape, array.dtype, value.node is None, type(array)
+        return array.shape, array.dtype, value.node is None, (type(array), value._base is None)
     if kind in BY_VALUE:
         return kind, value
     if kind is float:
@@ -61,7 +62,7 @@ def _unusual(value: Any, kind: type, tensors: list[Tensor], objects: list[Any]) 
     if isinstance(value, (dict, list, set, frozenset)) and kind is not frozenset:
         raise Unusual(f"a {kind.__name__}")
     objects.append(value)
-    return kind, id(value)
+    return (kind, id(value.__self__), id(value.__func__)) if kind is MethodType else (kind, id(value))
 
 
 def sharing(tensors: list[Tensor]) -> tuple[int, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ox.compiler.trace import Trace
 from ox.engines.engine import Task
@@ -74,7 +75,7 @@ def split(trace: Trace) -> Layout:
     return layout
 
 
-def _constants(trace: Trace, nodes: Sequence[Node]) -> dict[Value, object]:
+def _constants(trace: Trace, nodes: Sequence[Node]) -> dict[Value, Any]:
     used = {v for node in nodes for v in node.inputs}
     used |= {value for result in trace.results if result[0] in ("output", "freed") for value in result[1:2]}
     used |= {new for new, _ in trace.updates} | {value for _, value in trace.grads if value is not None}

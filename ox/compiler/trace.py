@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -15,11 +14,12 @@ import numpy as np
 from ox.amp.autocasting import own_cache
 from ox.autograd.backward_pass import walk
 from ox.compiler.call_watch import CallWatch
-from ox.compiler.capture import Capture, External, Reason
-from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, places_of, saved_in
+from ox.compiler.capture import Capture, Reason
+from ox.compiler.leftovers import alive, graph_of, holder_of, is_freed, saved_in
 from ox.compiler.module_call import ModuleCall
 from ox.compiler.python_state import Place, PythonState
 from ox.compiler.signature import Rebuild, Unusual, take_apart
+from ox.compiler.states import State, states_of, updates_of
 from ox.core.generator import Generator, default_generator
 from ox.core.mode import switch_mode
 from ox.core.node import Leaf, Node, sequence
@@ -27,22 +27,6 @@ from ox.core.operator import make_tensor
 from ox.errors import OxError
 from ox.graph.ir import Graph, Value
 from ox.tensors.tensor import Tensor
-
-
-@dataclass(eq=False)
-class State:
-    """A tensor that outlives the call and that the graph takes in.
-
-    Attributes:
-        read: the tensor, or for memory that is an array of NumPy the array, at each call; None when it is gone.
-        place: where it stands, if that is known: another tensor there is a reason to record again.
-        tensor: the tensor of the recording; None where another one may take its place (counters, gradients).
-    """
-
-    value: Value
-    read: Callable[[], Any]
-    tensor: Any
-    place: Place | None
 
 
 @dataclass(eq=False)
@@ -68,38 +52,69 @@ class Trace:
     gradients: list[tuple[Value, Value]]  # the value of a source, and its gradient
     places: list[Place]
     settings: list[tuple[Any, str]]  # parameter groups
+    grads_before: list[tuple[Tensor, Any]]
+
+    def restore(self) -> None:
+        """Undo the recorded call: memory that it wrote, gradients, generators. What it never read is left as it is, for
+        nothing depends on that. The recording was told to keep what it needs."""
+        written = {old for _, old in self.updates}
+        for external in (*self.capture.arguments, *self.capture.externals.values()):
+            if external.value in written and external.copy is not None:
+                external.array[...] = external.copy
+        for generator, _, counter in self.capture.random.values():
+            generator.counter = counter
+        for tensor, grad in self.grads_before:
+            tensor._grad = grad
 
 
 def record(
-    function: Callable[..., Any], args: Any, kwargs: Any, tensors: list[Tensor], objects: list[Any], fullgraph: bool
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    tensors: list[Tensor],
+    objects: list[Any],
+    fullgraph: bool = False,
+    undo: bool = False,
 ) -> tuple[Any, Trace | Reason]:
-    """Call the function and record it. Returns its result beside what was recorded.
+    """Call the function and record it. Returns its result beside what was recorded. With `undo` that can be restored.
 
     Raises:
         CompileError: with `fullgraph`, something cannot be recorded.
     """
     state = PythonState()
-    for root in (function, *objects):
+    for root in (default_generator, function, *objects):
         _visit_root(state, root)
-    capture = Capture(fullgraph)
+    capture = Capture(fullgraph, undo)
     watch = CallWatch(state)
-    start, counter = next(sequence), default_generator.counter
+    start = next(sequence)
     histories = [(t.node, t.port) for t in tensors]
     try:
         for tensor in tensors:
             capture.argument(tensor)
         with own_cache(), switch_mode(recording=capture), watch:
             result = function(*args, **kwargs)
-        _check_python(capture, state, watch, tensors, counter)
+        _check_python(capture, state, watch, tensors)
+        _check_views(capture, tensors)
         for tensor, history in zip(tensors, histories, strict=True):
             if (tensor.node, tensor.port) != history:
                 capture.give_up("an argument that requires a gradient is written in place")
         if capture.reason is not None:
             return result, capture.reason
-        made = _finish(capture, state, watch, result, tensors, start)
-        return result, capture.reason or made
+        made = _finish(capture, state, watch, result, start)
+        return result, made if capture.reason is None and made is not None else _reason(capture)
     finally:
         capture.forget()
+
+
+def _check_views(capture: Capture, tensors: list[Tensor]) -> None:
+    """A view among the arguments is written through its root, which another call has not got."""
+    for tensor in tensors:
+        if tensor._base is not None and capture.is_written(tensor._base):
+            capture.give_up("an argument that is a view is written in place", "")
+
+
+def _reason(capture: Capture) -> Reason:
+    return capture.reason or Reason("it cannot be recorded")
 
 
 def _visit_root(state: PythonState, root: Any) -> None:
@@ -114,8 +129,10 @@ def _visit_root(state: PythonState, root: Any) -> None:
         state.visit(root, None)
 
 
-def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor], counter: Any) -> None:
+def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensors: list[Tensor]) -> None:
     """Give up for what Python code did that a graph does not repeat."""
+    for path in state.hooked:
+        capture.give_up(f"{path} has hooks", "")
     if watch.effect is not None:
         capture.give_up(watch.effect[0], watch.effect[1])
     for place in state.relevant(watch.names):
@@ -127,13 +144,17 @@ def _check_python(capture: Capture, state: PythonState, watch: CallWatch, tensor
     for tensor in tensors:
         if id(tensor) in state.tensors:
             capture.give_up(f"an argument is also {state.tensors[id(tensor)][0].path}", "")
-    if default_generator.counter is not counter and id(default_generator) not in capture.random:
-        capture.give_up("random numbers are drawn that a recording does not see", "")
+    for generator, key, counter in state.generators.values():
+        began = capture.random.get(id(generator))
+        if generator.key is not key or (began is not None and began[2] is not counter):
+            capture.give_up("a generator is seeded inside", "")
+        elif generator.counter is not counter and began is None:
+            capture.give_up("random numbers are drawn that a recording does not see", "")
+    if not capture.random.keys() <= state.generators.keys():
+        capture.give_up("a generator is made inside", "")
 
 
-def _finish(
-    capture: Capture, state: PythonState, watch: CallWatch, result: Any, tensors: list[Tensor], start: int
-) -> Trace | None:
+def _finish(capture: Capture, state: PythonState, watch: CallWatch, result: Any, start: int) -> Trace | None:
     leaves: list[Any] = []
     try:
         rebuild = take_apart(result, leaves)
@@ -144,7 +165,7 @@ def _finish(
     differentiable = _differentiable(capture, leaves, start)
     cotangents, found = _vjp(capture, leaves, differentiable, start)
     random = _counters(capture)
-    grads, grads_none = _gradients(capture, state)
+    grads, grads_before = _gradients(capture, state)
     results = _results(capture, leaves, differentiable, start)
     if capture.reason is not None:
         return None
@@ -153,18 +174,15 @@ def _finish(
     _check_leftovers(capture, leaves, kept, [t._grad for t, _ in grads])
     if capture.reason is not None:
         return None
-    updates, externals = _updates(capture), list(capture.externals.values())
+    updates, externals = updates_of(capture), list(capture.externals.values())
     sources = _sources(capture, found)
-    held = [y.array for y in leaves]
-    states = _states(capture, state, externals, kept, tensors, held)
+    states = states_of(capture, state, externals, kept)
     if capture.reason is not None or sources is None:
         return None
-    states_of = {s.value: i for i, s in enumerate(states)}
+    numbers = {s.value: i for i, s in enumerate(states)}
     arguments = [external.value for external in capture.arguments]
-    for new, value in updates:
-        if value not in states_of and value not in arguments:
-            updates = [pair for pair in updates if pair[1] is not value]
-    results = [("state", states_of[r[1]]) if r[0] == "external" and r[1] in states_of else r for r in results]
+    updates = [pair for pair in updates if pair[1] in numbers or pair[1] in arguments]
+    results = [("state", numbers[r[1]]) if r[0] == "external" and r[1] in numbers else r for r in results]
     if any(r[0] == "external" for r in results):
         capture.give_up("a result was not made by an operator", "")
         return None
@@ -178,12 +196,13 @@ def _finish(
         results,
         updates,
         grads,
-        grads_none,
+        [(tensor, grad is None) for tensor, grad in grads_before],
         random,
         cotangents,
-        [(v, g) for v, g in sources if v in states_of or v in arguments],
+        [(v, g) for v, g in sources if v in numbers or v in arguments],
         [place for place in state.relevant(watch.names) if place.key is not None or place.path],
         state.settings,
+        grads_before if capture.undo else [],
     )
 
 
@@ -229,7 +248,7 @@ def _vjp(
             if g.is_sparse:
                 capture.give_up("a gradient is sparse", "")
             else:
-                gradients[edge] = capture.value(g)
+                gradients[edge] = capture.value(g)  # type: ignore[arg-type]
     return values, gradients
 
 
@@ -251,19 +270,20 @@ def _sources(capture: Capture, found: dict[Any, Value]) -> list[tuple[Value, Val
 
 
 def _counters(capture: Capture) -> list[tuple[Generator, Value]]:
+    """The generators that moved on, with their counters."""
     found = []
-    for generator, key, counter in capture.random.values():
-        if generator.key is not key or (generator.counter is not counter and not capture.is_made(generator.counter)):
-            capture.give_up("a generator is seeded inside", "")
-        elif generator.counter is not counter:
+    for generator, _, counter in capture.random.values():
+        if generator.counter is not counter and capture.is_made(generator.counter):
             found.append((generator, capture.value(generator.counter)))
+        elif generator.counter is not counter:
+            capture.give_up("a generator is set inside", "")
     return found
 
 
 def _gradients(
     capture: Capture, state: PythonState
-) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, bool]]]:
-    """The gradients that the call set, and of which tensors a gradient was there before."""
+) -> tuple[list[tuple[Tensor, Value | None]], list[tuple[Tensor, Any]]]:
+    """The gradients that the call set, and those that were there before."""
     before: dict[int, tuple[Tensor, Any]] = {}
     for places in state.tensors.values():
         tensor = places[0].value
@@ -272,12 +292,12 @@ def _gradients(
         for tensor, grad in zip(external.tensors, external.grads, strict=True):
             before.setdefault(id(tensor), (tensor, grad))
     changed: list[tuple[Tensor, Value | None]] = []
-    none: list[tuple[Tensor, bool]] = []
+    replaced: list[tuple[Tensor, Any]] = []
     for tensor, grad in before.values():
         now = tensor._grad
         if now is grad:
             continue
-        none.append((tensor, grad is None))
+        replaced.append((tensor, grad))
         leaf = tensor.node
         if isinstance(leaf, Leaf) and (leaf.hooks or leaf.after):
             capture.give_up("a tensor whose gradient is computed inside has hooks", "")
@@ -287,7 +307,7 @@ def _gradients(
             changed.append((tensor, capture.value(now)))
         else:
             capture.give_up("a gradient is set to a tensor that no operator made", "")
-    return changed, none
+    return changed, replaced
 
 
 def _results(capture: Capture, leaves: list[Any], differentiable: list[bool], start: int) -> list[tuple[Any, ...]]:
@@ -336,100 +356,8 @@ def _check_leftovers(capture: Capture, leaves: list[Any], kept: set[int], grads:
     if not alive(capture.made, allowed):
         return
     gc.collect()
-    for tensor in alive(capture.made, allowed):
-        if not any(id(tensor) == id(y._base) for y in leaves):
-            capture.give_up(f"a tensor that the call made is kept by {holder_of(tensor)}", "")
-            return
-
-
-def _updates(capture: Capture) -> list[tuple[Value, Value]]:
-    """The memory from outside that holds something else at the end."""
-    found = []
-    written = [e for e in (*capture.arguments, *capture.externals.values()) if capture.current(e) is not e.value]
-    roots = {id(t) for e in written for t in e.tensors}
-    for external in written:
-        if any(t.array is not external.array for t in external.tensors if capture.is_made(t)):
-            capture.give_up("a tensor changes its shape in place", "")
-        if all(id(t._base) in roots for t in external.tensors):
-            continue  # its memory is that of another one
-        found.append((capture.current(external), external.value))
-    return found
-
-
-def _states(
-    capture: Capture,
-    state: PythonState,
-    externals: list[External],
-    kept: set[int],
-    tensors: list[Tensor],
-    held: list[Any],
-) -> list[State]:
-    """Which tensors from outside outlive the call; the others are constants of the graph."""
-    written = {value for _, value in _updates(capture)}
-    found: list[State] = []
-    unknown: list[tuple[External, list[Any]]] = []
-    for external in externals:
-        reader = _reader(capture, state, external)
-        if reader is not None:
-            found.append(reader)
-            continue
-        living = [weakref.ref(t) for t in external.tensors]
-        external.tensors.clear()
-        unknown.append((external, living))
-    survivors: list[tuple[External, Any]] = []
-    for external, living in unknown:
-        tensor = next((t for t in (r() for r in living) if t is not None), None)
-        shared = isinstance(external.array, np.ndarray) and not external.array.flags.writeable
-        if tensor is not None and not (shared and external.value not in written):
-            survivors.append((external, tensor))
-            del tensor
-            continue
-        del tensor
-        _keep_constant(capture, external, written)
-    if survivors:
-        places = places_of([t for _, t in survivors])
-        for external, tensor in survivors:
-            place = places.get(id(tensor))
-            if place is not None:
-                found.append(State(external.value, lambda t=tensor: t, tensor, place))
-            elif id(tensor) in kept:
-                _keep_constant(capture, external, written)
-            else:
-                found.append(State(external.value, weakref.ref(tensor), None, None))
-    return found
-
-
-def _reader(capture: Capture, state: PythonState, external: External) -> State | None:
-    """How the tensor is read at each call, if it is known where it stands."""
-    value = external.value
-    for tensor in external.tensors:
-        for generator, key, counter in capture.random.values():
-            if tensor is key or tensor is counter:
-                name = "key" if tensor is key else "counter"
-                return State(value, lambda g=generator, n=name: getattr(g, n), None, None)
-        if id(tensor) in state.tensors:
-            return State(value, lambda t=tensor: t, tensor, state.tensors[id(tensor)][0])
-    for tensor in external.tensors:
-        for places in state.tensors.values():
-            owner = places[0].value
-            if state.grads.get(id(owner)) is tensor:
-                return State(value, lambda p=owner: p._grad, None, None)
-        for argument in capture.arguments:
-            if argument.grads[0] is tensor:
-                return State(value, lambda p=argument.tensors[0]: p._grad, None, None)
-        for other in capture.externals.values():
-            for owner, grad in zip(other.tensors, other.grads, strict=False):
-                if grad is tensor:
-                    return State(value, lambda p=owner: p._grad, None, None)
-    place = state.arrays.get(id(external.array))
-    if place is not None:
-        return State(value, lambda p=place: p.now(), None, None)
-    return None
-
-
-def _keep_constant(capture: Capture, external: External, written: set[Value]) -> None:
-    if external.copy is None and external.value in written:
-        capture.give_up("a large tensor is made and written in place without an operator", "")
-        return
-    array = external.array if external.copy is None else external.copy
-    capture.graph.constants[external.value] = array
+    left = alive(capture.made, allowed)
+    if left:
+        tensor = left.pop()
+        left.clear()
+        capture.give_up(f"a tensor that the call made is kept by {holder_of(tensor)}", "")

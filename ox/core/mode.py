@@ -50,7 +50,7 @@ class Recorder(Protocol):
 
     def depends_on(self, owner: Any, names: Sequence[str]) -> None: ...
 
-    def refuse(self, error: Any) -> None: ...
+    def refuse(self, error: Any, again: bool = False) -> None: ...
 
     def on_custom_node(self, sources: Any) -> None: ...
 
@@ -89,12 +89,13 @@ MODE: ContextVar[Mode] = ContextVar("ox_mode", default=Mode())  # noqa: B039 (fr
 MODULES: ContextVar[tuple[Any, ...]] = ContextVar("ox_modules", default=())
 
 
-def cannot_record(error: Any) -> None:
-    """Under a recording: raise `error` (a RecordError); a recording of `ox.compile` notes it, and the call goes on."""
+def cannot_record(error: Any, again: bool = False) -> None:
+    """Under a recording: raise `error` (a RecordError). A recording of `ox.compile` notes it, and the call goes on;
+    with `again` the next call is recorded."""
     recording = MODE.get().recording
     if recording is None:
         raise error
-    recording.refuse(error)
+    recording.refuse(error, again)
 
 
 def with_changes(mode: Mode, changes: dict[str, Any]) -> Mode:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ox.call_site import line_at, users_place
+from ox.core.mode import MODE, cannot_record
 from ox.distributed.monitor import Monitor
 from ox.distributed.work import PROGRESS_THREAD, SLOW, Work
-from ox.errors import DistributedError
+from ox.errors import DistributedError, RecordError
 
 Place = tuple[str, int] | None  # file and line of the user's call, kept because another thread may raise the error
 RECORD = 120  # bytes of the description of an operation, for the comparison between ranks
@@ -56,6 +57,7 @@ class ProcessGroup:
         """Starts a collective and waits for it, unless `async_op`. `text` describes it and must be equal on all
         ranks."""
         place = users_place()
+        _refuse_compiled(text)
         self.check_open(text, place)
         self._count += 1
         try:
@@ -73,6 +75,7 @@ class ProcessGroup:
 
     def message(self, text: str, begin: Callable[[], Any], finish: Callable[[], None] | None, peer: int | None) -> Work:
         """Starts a message between two ranks; `begin` calls the backend."""
+        _refuse_compiled(text)
         place = users_place()
         self.check_open(text, place)
         try:
@@ -185,3 +188,10 @@ class Check:
 def _with_line(here: str, place: Place) -> str:
     line = line_at(place)
     return f"{here}, {line}" if line else here
+
+
+def _refuse_compiled(text: str) -> None:
+    """A recording of `ox.compile` is over when other processes take part; one for a file has the local values."""
+    recording = MODE.get().recording
+    if recording is not None and recording.guarded:
+        cannot_record(RecordError(f"{text} works with other processes, of which a graph does not know"))

@@ -37,9 +37,8 @@ class Replayed:
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs. Raises ArgumentError for an input of another element type or shape than in the recording."""
         for value, (dtype, dims), array in zip(self.graph.inputs, self.kinds, arrays, strict=True):
-            fits = dims is None or (
-                len(dims) == array.ndim and all(isinstance(d, str) or d == n for d, n in zip(dims, array.shape))
-            )
+            pairs = zip(dims or (), array.shape, strict=False)
+            fits = dims is None or (len(dims) == array.ndim and all(isinstance(d, str) or d == n for d, n in pairs))
             if array.dtype != dtype or not fits:
                 raise _misfit_error(value, array)
         with switch_mode(recording=None, grad=False, autocast=None):

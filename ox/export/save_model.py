@@ -13,6 +13,7 @@ import numpy as np
 
 from ox._version import __version__
 from ox.autograd.grad_mode import no_grad
+from ox.compiler.module import OptimizedModule
 from ox.core.mode import MODE
 from ox.dtypes import is_floating
 from ox.errors import ArgumentError, ExportError
@@ -125,6 +126,8 @@ def save(
     """
     if not callable(model):
         raise ArgumentError("the model is no module and no function", got=type(model).__name__)
+    if isinstance(model, OptimizedModule):  # of ox.compile
+        model = model._orig_mod
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(
             "the path is none", got=type(path).__name__, hint="ox.export.save(model, 'model.onnx', example)"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from ox.core.changes import CHANGES
+from ox.core.mode import MODE
 from ox.core.node import Handle
 from ox.profiler.collection import COLLECTOR, record_function
 
@@ -27,6 +29,7 @@ class Hooked:
         return (self._all_hooks or {}).get(kind, [])
 
     def _add(self, kind: str, hook: Hook, prepend: bool = False) -> Handle:
+        CHANGES.count += 1
         if self._all_hooks is None:
             self._all_hooks = {}
         hooks = self._all_hooks.setdefault(kind, [])
@@ -69,6 +72,9 @@ def _between_hooks(step: Hook) -> Hook:
     def between(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self._all_hooks is None or self._stepping:  # a step may call the one above it
             return step(self, *args, **kwargs)
+        recording = MODE.get().recording
+        if recording is not None and (self._hooks("step_pre") or self._hooks("step_post")):
+            recording.on_hook(self)
         self._stepping = True
         try:
             for hook in list(self._hooks("step_pre")):

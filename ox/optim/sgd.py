@@ -94,7 +94,8 @@ class SGD(Formula):
                 RecordError(
                     "the first step of SGD with dampening differs from the others",
                     hint="take one step before recording, or dampening=0",
-                )
+                ),
+                again=True,
             )
             self._fast([p], group)
             return

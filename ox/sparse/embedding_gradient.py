@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ox import ops
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.core.node import CustomNode, Leaf
 from ox.core.operator import make_tensor
+from ox.errors import RecordError
 from ox.sparse.tensor import SparseTensor
 from ox.tensors.tensor import Tensor
 
@@ -39,8 +40,10 @@ def rows(weight: Tensor, input: Tensor, padding: int | None = None) -> Tensor:
     """``weight[input]``; the row `padding` gets no gradient. A recording has no sparse tensors: there, and where no
     gradient is wanted, this is an ordinary Gather."""
     mode = MODE.get()
-    if not mode.grad or weight.node is None or mode.recording is not None:
+    if not mode.grad or weight.node is None or (mode.recording is not None and not mode.recording.guarded):
         return ops.Gather(weight, input, axis=0)
+    if mode.recording is not None:
+        cannot_record(RecordError("a sparse gradient depends on values, and cannot be recorded", hint="sparse=False"))
     with switch_mode(grad=False):
         made = ops.Gather(weight, input, axis=0)
     index = np.asarray(input.detach().cpu().array).astype(np.int64) % max(weight.static_shape[0], 1)

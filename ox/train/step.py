@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,10 @@ class Step:
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
+        self._training_loss = trainer.update.compiled(_loss)
+        if trainer.options.compile and (trainer.recipe.updates or trainer.update.closure):
+            what = "the recipe's own step()" if trainer.recipe.updates else "a step with a closure"
+            logging.getLogger("ox.compile").warning("%s calls backward and the optimizer itself, and stays eager", what)
 
     def __call__(self, batches: list[Batch], running: Result) -> float:
         """Runs one step and adds its batches to `running`. Returns the mean loss over all samples."""
@@ -100,7 +106,7 @@ class Step:
     def _forward(self, batch: Batch, back: int, checked: bool) -> tuple[Any, float, Any]:
         """Loss, its value and outputs of a training batch."""
         before = random.get_state()
-        loss, outputs = self._cast_loss(self.trainer.network, batch)
+        loss, outputs = self._training_loss(self._cast_loss, self.trainer.network, batch)
         value = float(loss)
         if self.trainer.progress.step == 0:
             self._check_labels(outputs, target_of(batch))
@@ -140,3 +146,8 @@ class Step:
     def _cast_loss(self, model: Any, batch: Batch) -> tuple[Any, Any]:
         with self.trainer.update.autocast():
             return self.trainer.loss(model, batch)
+
+
+def _loss(loss: Callable[[Any, Batch], tuple[Any, Any]], model: Any, batch: Batch) -> tuple[Any, Any]:
+    """The loss and the outputs of a batch; a function of what a recording of it depends on."""
+    return loss(model, batch)

@@ -65,8 +65,17 @@ class Update:
                 got="amp='fp16'" if options.amp == "fp16" else f"{len(self.optimizers)} optimizers",
                 hint="step(model, batch, optimizers) in the recipe file, which calls them itself",
             )
+        self.apply = self.compiled(apply)
         self.scaler = self._make_scaler()
         self.averaged_model = self._make_averaged_model()
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """With the option `compile` the function compiled, so that a resumed run has the same bits; else itself."""
+        if not self.options.compile:
+            return function
+        from ox.compiler.compiled import Compiled
+
+        return Compiled(function, dynamic=True, repeatable=True)
 
     def _make_scaler(self) -> Any:
         if self.options.amp != "fp16":
@@ -100,10 +109,7 @@ class Update:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def clip(self) -> None:
-        if self.options.clip is not None:
-            from ox.nn.utils import clip_grad_norm_
-
-            clip_grad_norm_(self.model.parameters(), self.options.clip)
+        clip(self.model, self.options.clip)
 
     def __call__(self, closure: Callable[[], float] | None = None) -> None:
         """One update, with the existing gradients or with those that `closure` computes. The closure returns the
@@ -111,14 +117,7 @@ class Update:
         if closure is not None:
             self.optimizers[0].step(closure)
         else:
-            if self.scaler is not None:
-                for optimizer in self.optimizers:
-                    self.scaler.unscale_(optimizer)
-            self.clip()
-            for optimizer in self.optimizers:
-                optimizer.step() if self.scaler is None else self.scaler.step(optimizer)
-            if self.scaler is not None:
-                self.scaler.update()
+            self.apply(self.model, self.optimizers, self.scaler, self.options.clip)
         self.after_step()
 
     def after_step(self) -> None:
@@ -184,6 +183,26 @@ class Update:
         if self.averaged_model is not None:
             self.averaged_model.module.load_state_dict(state["ema"]["model"])
             self.averaged_model.n_averaged.copy_(state["ema"]["count"])
+
+
+def clip(model: Any, norm: float | None) -> None:
+    """Limits the norm of all gradients of a model, if there is a limit."""
+    if norm is not None:
+        from ox.nn.utils import clip_grad_norm_
+
+        clip_grad_norm_(model.parameters(), norm)
+
+
+def apply(model: Any, optimizers: list[Any], scaler: Any, norm: float | None) -> None:
+    """Unscales the gradients, clips them, and steps the optimizers."""
+    if scaler is not None:
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+    clip(model, norm)
+    for optimizer in optimizers:
+        optimizer.step() if scaler is None else scaler.step(optimizer)
+    if scaler is not None:
+        scaler.update()
 
 
 def _states(own: list[Any]) -> Any:

@@ -340,8 +340,9 @@ def test_a_step_whose_scaled_gradients_overflow_changes_nothing() -> None:
 EVERYTHING = '"lr": 0.05, "accumulate": 2, "clip": 0.5, "ema": 0.9, "patience": 3, "amp": "fp16"'
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("every", [1e-9, 1e9], ids=["each step", "each epoch"])
-def test_everything_together_resumes_bit_for_bit(variant, tmp_path: Path, every: float) -> None:
+def test_everything_together_resumes_bit_for_bit(variant, tmp_path: Path, every: float, compiled: bool) -> None:
     extra = """
 metrics = ["accuracy", "f1", "auroc", "confusion"]
 best = "-loss"
@@ -353,7 +354,10 @@ def sample(model):
 
 def model():"""
     page = variant(
-        "everything", ('"lr": 0.05', EVERYTHING), ('"batch_size": 16', '"batch_size": 8'), ("\ndef model():", extra)
+        "everything",
+        ('"lr": 0.05', EVERYTHING + f', "compile": {compiled}'),
+        ('"batch_size": 16', '"batch_size": 8'),
+        ("\ndef model():", extra),
     )
     whole = train.train(page, out=tmp_path / "whole", checkpoint_every=every)
     assert whole.options.amp == "fp16"
@@ -373,6 +377,28 @@ def model():"""
             assert result is not None
         assert whole.result["held_back"] == resumed.result["held_back"]
         assert whole.result["sample"] == resumed.result["sample"]
+
+
+@pytest.mark.parametrize("options", [{}, {"clip": 0.1, "accumulate": 2}, {"amp": "bf16"}, {"ema": 0.9}], ids=str)
+def test_a_compiled_run_is_the_eager_one(options: dict[str, object]) -> None:
+    found = []
+    for compiled in (False, True):
+        ox.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.ReLU(), nn.Linear(8, 2))
+        optimizer = ox.optim.AdamW(model.parameters(), lr=0.01)
+        scheduler = ox.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
+        trainer = train.Trainer(
+            model, nn.CrossEntropyLoss(), optimizer, points(40), points(8),
+            scheduler=scheduler, batch_size=16, epochs=3, compile=compiled, **options,
+        )  # fmt: skip
+        trainer.fit()
+        found.append((trainer, [row["loss"] for row in trainer.progress.history]))
+    assert np.allclose(*[losses for _, losses in found], rtol=1e-2 if "amp" in options else 1e-4)
+    step, update = found[1][0]._step._training_loss, found[1][0].update.apply
+    for one in (step, update):
+        plans = [plan for held in one.plans.values() for plan in held if hasattr(plan, "layout")]
+        assert plans, one.explain()
+    assert not step.eager and found[1][0].options.to_table()["compile"] is True
 
 
 def flat(value: object) -> object:

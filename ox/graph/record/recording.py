@@ -241,8 +241,8 @@ class Recording:
     def depends_on(self, owner: Any, names: Sequence[str]) -> None:
         """What is recorded depends on these attributes of an object, or entries of a dict."""
 
-    def refuse(self, error: RecordError) -> None:
-        """Something cannot be recorded."""
+    def refuse(self, error: RecordError, again: bool = False) -> None:
+        """Something cannot be recorded; with `again` another call can."""
         raise error
 
     def on_custom_node(self, sources: Iterable[Tensor]) -> None:

@@ -30,6 +30,7 @@ class Hooks:
         self.state_post: list[Any] = []
         self.load_pre: list[Any] = []
         self.load_post: list[Any] = []
+        self.compiled: Any = None  # what runs the module in place of its forward and these hooks; Module.compile
         self.always: list[Any] = []  # the hooks of `post` that an error does not keep from being called
 
     def all(self, kind: str) -> list[Any]:
@@ -44,6 +45,10 @@ class Hooks:
         return Handle(entries, entry)
 
     def run(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `Module.compile` put in place, or the module's forward between its hooks."""
+        return self.run_eagerly(module, args, kwargs) if self.compiled is None else self.compiled(*args, **kwargs)
+
+    def run_eagerly(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The module's forward between its hooks."""
         always = self.all("always")
         if not always:

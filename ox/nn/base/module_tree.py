@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ox.core.warn_once import no_effect
 from ox.errors import ArgumentError
 from ox.nn.parameter import Parameter
 from ox.sparse.creation import cleared
@@ -133,9 +132,12 @@ class Tree:
             raise AttributeError(f"'{type(self).__name__}' has no buffer '{target}'")
         return found
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing and warns once: training is eager. `torch.nn.Module.compile`."""
-        no_effect("ox.compile", "training is eager; ox.export.save writes a model as a graph")
+    def compile(self: Any, **options: Any) -> None:
+        """Let calls of this module be recorded and run as graphs, in place; options as those of `ox.compile`.
+        `torch.nn.Module.compile`."""
+        from ox.compiler.compiled import compiled_module_call
+
+        self._get_hooks().compiled = compiled_module_call(self, options)
 
     def train(self: Self, mode: bool = True) -> Self:
         """Switch dropout, batch statistics and the like on or off here, and by their own `train` in the modules below.

@@ -9,10 +9,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ox import distributed as dist
-from ox.core.mode import MODE, switch_mode
+from ox.core.mode import MODE, cannot_record, switch_mode
 from ox.distributed.coalesced import broadcast_coalesced
 from ox.distributed.world import resolve
-from ox.errors import ArgumentError, GradientError
+from ox.errors import ArgumentError, GradientError, RecordError
 from ox.nn.base.module import Module
 from ox.nn.base.uninitialized import is_lazy
 from ox.nn.parallel.join import Join
@@ -138,7 +138,10 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         mode = MODE.get()
-        if mode.recording is None:
+        if mode.recording is not None and mode.recording.guarded:
+            cannot_record(RecordError("DistributedDataParallel works with other processes during the backward"))
+            self._before(mode.grad)
+        elif mode.recording is None:
             self._before(mode.grad)
         return self.module(*inputs, **kwargs)
 

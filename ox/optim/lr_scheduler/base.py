@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
+from ox.core.mode import MODE
 from ox.errors import ArgumentError, DTypeError
 from ox.optim.group import Group
 from ox.optim.optimizer import Optimizer
@@ -20,9 +22,15 @@ class LRScheduler:
         last_epoch: -1 starts; another number goes on after that epoch, with groups that hold their `initial_lr`.
     """
 
+    _recorded_as_call = True  # `ox.compile` does not look into it: its step is called again after each run of a graph
     _starting = False  # the step that the constructor takes
     _get_lr_called_within_step = False  # what a `get_lr` may ask
     _step_count = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _outside_of_recordings(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = checked(optimizer)
@@ -86,6 +94,23 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict()`. The rates themselves are in the optimizer's state."""
         self.__dict__.update(state_dict)
+
+
+def _outside_of_recordings(step: Callable[..., None]) -> Callable[..., None]:
+    """A scheduler's step computes with Python numbers: a recording notes the call, which has no arguments."""
+
+    @wraps(step)
+    def stepped(self: Any, *args: Any, **kwargs: Any) -> None:
+        recording = MODE.get().recording
+        if recording is None or args or kwargs:
+            step(self, *args, **kwargs)
+        else:
+            recording.on_host_call(lambda: step(self))
+
+    return stepped
+
+
+LRScheduler.step = _outside_of_recordings(LRScheduler.step)  # type: ignore[method-assign]
 
 
 def checked(optimizer: Any) -> Any:

@@ -56,7 +56,7 @@ from ox.train.samples import inputs_of
 DEFAULT_OPTIONS = {"epochs": 10, "batch_size": 32, "lr": 1e-3, "seed": 0}  # for options missing in `defaults`
 OPTION_NAMES = (
     *DEFAULT_OPTIONS, "accumulate", "clip", "ema", "patience", "amp", "workers", "max_steps", "steps_per_epoch",
-    "drop_last", "timeout", "threads",
+    "drop_last", "timeout", "threads", "compile",
 )  # fmt: skip  # what it may hold
 EXPECTED_CONTENT = "a function model(), a function data(), a loss and a dict defaults"
 

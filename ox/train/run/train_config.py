@@ -41,6 +41,8 @@ class TrainConfig:
         timeout: seconds to wait for a batch of a worker, or for another rank; None: as long as the worker is alive, and
             the timeout of `ox launch`.
         threads: threads of this process; None: as many as can run.
+        compile: record forward, backward and update with `ox.compile`, and run them as graphs. A `step` of the recipe
+            stays eager.
     """
 
     epochs: int
@@ -62,6 +64,7 @@ class TrainConfig:
     drop_last: bool = False
     timeout: float | None = None
     threads: int | None = None
+    compile: bool = False
 
     def __post_init__(self) -> None:
         lows = {"epochs": 1, "batch_size": 1, "limit": 1, "accumulate": 1, "patience": 1, "workers": 0}
@@ -80,8 +83,9 @@ class TrainConfig:
                 raise ArgumentError(f"{name} must be a number above 0", got=repr(value))
         if self.ema is not None and (type(self.ema) is not float or not 0 < self.ema < 1):
             raise ArgumentError("ema must be a number between 0 and 1", got=repr(self.ema), hint="0.999")
-        if type(self.drop_last) is not bool:
-            raise ArgumentError("drop_last is True or False", got=repr(self.drop_last))
+        for name in ("drop_last", "compile"):
+            if type(getattr(self, name)) is not bool:
+                raise ArgumentError(f"{name} is True or False", got=repr(getattr(self, name)))
         if self.amp not in (None, "bf16", "fp16"):
             raise ArgumentError(f"amp has no type {self.amp!r}", expected="bf16 or fp16")
         if self.device not in ("cpu", "cuda", "auto"):

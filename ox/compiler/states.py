@@ -1,0 +1,127 @@
+"""Which tensors from outside are state of a recording, and how each call reads them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ox.compiler.capture import Capture, External
+from ox.compiler.leftovers import places_of
+from ox.compiler.python_state import Place, PythonState
+from ox.graph.ir import Value
+
+
+@dataclass(eq=False)
+class State:
+    """A tensor that outlives the call and that the graph takes in.
+
+    Attributes:
+        read: the tensor, or for memory that is an array of NumPy the array, at each call; None when it is gone.
+        place: where it stands, if that is known: another tensor there is a reason to record again.
+        tensor: the tensor of the recording; None where another one may take its place (counters, gradients).
+    """
+
+    value: Value
+    read: Callable[[], Any]
+    tensor: Any
+    place: Place | None
+
+
+def updates_of(capture: Capture) -> list[tuple[Value, Value]]:
+    """The memory from outside that holds something else at the end."""
+    found = []
+    written = [e for e in (*capture.arguments, *capture.externals.values()) if capture.current(e) is not e.value]
+    roots = {id(t) for e in written for t in e.tensors}
+    for external in written:
+        if any(t.array is not external.array for t in external.tensors if capture.is_made(t)):
+            capture.give_up("a tensor changes its shape in place", "")
+        if all(id(t._base) in roots for t in external.tensors):
+            continue  # its memory is that of another one
+        found.append((capture.current(external), external.value))
+    return found
+
+
+def states_of(
+    capture: Capture,
+    state: PythonState,
+    externals: list[External],
+    kept: set[int],
+) -> list[State]:
+    """Which tensors from outside outlive the call; the others are constants of the graph."""
+    written = {value for _, value in updates_of(capture)}
+    found: list[State] = []
+    unknown: list[tuple[External, list[Any]]] = []
+    for external in externals:
+        reader = _reader(capture, state, external)
+        if reader is not None:
+            found.append(reader)
+            continue
+        living = [weakref.ref(t) for t in external.tensors]
+        external.tensors.clear()
+        unknown.append((external, living))
+    survivors: list[tuple[External, Any]] = []
+    for external, living in unknown:
+        tensor = next((t for t in (r() for r in living) if t is not None), None)
+        shared = isinstance(external.array, np.ndarray) and not external.array.flags.writeable
+        if tensor is not None and not (shared and external.value not in written):
+            survivors.append((external, tensor))
+            del tensor
+            continue
+        del tensor
+        _keep_constant(capture, external, written)
+    if survivors:
+        places = places_of([t for _, t in survivors])
+        for external, tensor in survivors:
+            place = places.get(id(tensor))
+            if place is not None:
+                found.append(State(external.value, partial(_itself, tensor), tensor, place))
+            elif id(tensor) in kept:
+                _keep_constant(capture, external, written)
+            else:
+                found.append(State(external.value, weakref.ref(tensor), None, None))
+    return found
+
+
+def _reader(capture: Capture, state: PythonState, external: External) -> State | None:
+    """How the tensor is read at each call, if it is known where it stands."""
+    value = external.value
+    for tensor in external.tensors:
+        for generator, key, counter in capture.random.values():
+            if tensor is key or tensor is counter:
+                name = "key" if tensor is key else "counter"
+                return State(value, partial(getattr, generator, name), None, None)
+        if id(tensor) in state.tensors:
+            return State(value, partial(_itself, tensor), tensor, state.tensors[id(tensor)][0])
+    for tensor in external.tensors:
+        for places in state.tensors.values():
+            owner = places[0].value
+            if state.grads.get(id(owner)) is tensor:
+                return State(value, partial(getattr, owner, "_grad"), None, None)
+        for argument in capture.arguments:
+            if argument.grads[0] is tensor:
+                return State(value, partial(getattr, argument.tensors[0], "_grad"), None, None)
+        for other in capture.externals.values():
+            for owner, grad in zip(other.tensors, other.grads, strict=False):
+                if grad is tensor:
+                    return State(value, partial(getattr, owner, "_grad"), None, None)
+    place = state.arrays.get(id(external.array))
+    if place is not None:
+        return State(value, place.now, None, None)
+    return None
+
+
+def _keep_constant(capture: Capture, external: External, written: set[Value]) -> None:
+    if external.copy is None and external.value in written:
+        capture.give_up("a large tensor is made and written in place without an operator", "")
+        return
+    array = external.array if external.copy is None else external.copy
+    capture.graph.constants[external.value] = array
+
+
+def _itself(tensor: Any) -> Any:
+    return tensor

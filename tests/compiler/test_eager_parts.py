@@ -1,0 +1,359 @@
+"""What cannot be recorded stays eager, is right, and says why with the user's line."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from beside_eager import recordings
+
+import ox
+from ox import nn
+from ox.errors import CompileError
+
+KEPT: list[Any] = []
+GENERATOR = np.random.default_rng(0)
+
+
+class Square(ox.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: ox.Tensor) -> ox.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: ox.Tensor) -> ox.Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x * g
+
+
+class Keeps(nn.Module):
+    hidden: Any = None
+
+    def forward(self, x: ox.Tensor) -> ox.Tensor:
+        self.hidden = x * 2
+        return self.hidden + 1
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: ox.Tensor) -> ox.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def item(x: ox.Tensor) -> Any:
+    return x * x.sum().item()
+
+
+def branch(x: ox.Tensor) -> Any:
+    if x.sum() > 0:
+        return x + 1
+    return x - 1
+
+
+def asserts(x: ox.Tensor) -> Any:
+    assert (x == x).all()
+    return x + 1
+
+
+def appends(x: ox.Tensor) -> Any:
+    y = x * 2
+    KEPT.append(y.sum())
+    return y
+
+
+def keeps_detached(x: ox.Tensor) -> Any:
+    y = x * 2
+    KEPT[:] = [y.detach()]
+    return y + 1
+
+
+def prints(x: ox.Tensor) -> Any:
+    print("called")
+    return x + 1
+
+
+def tells_time(x: ox.Tensor) -> Any:
+    return x + 0 * time.time()
+
+
+def draws(x: ox.Tensor) -> Any:
+    return x + random.random()
+
+
+def draws_numpy(x: ox.Tensor) -> Any:
+    return x + float(np.random.rand())
+
+
+def draws_generator(x: ox.Tensor) -> Any:
+    return x + float(GENERATOR.random())
+
+
+def permutes(x: ox.Tensor) -> Any:
+    return x[ox.randperm(len(x))]
+
+
+def reads_array(x: ox.Tensor) -> Any:
+    return x + float(x.array.sum())
+
+
+def reads_numpy(x: ox.Tensor) -> Any:
+    return x + float(x.detach().numpy().sum())
+
+
+def own_function(x: ox.Tensor) -> Any:
+    return Square.apply(x)
+
+
+def hooks_inside(x: ox.Tensor) -> Any:
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    return y * 1
+
+
+def view_of_argument(x: ox.Tensor) -> Any:
+    return x.reshape(-1)
+
+
+def nonzero(x: ox.Tensor) -> Any:
+    return x[x > 0]
+
+
+def sizes_of_values(x: ox.Tensor) -> Any:
+    return ox.nonzero(x).sum()
+
+
+def logs(x: ox.Tensor) -> Any:
+    logging.getLogger("mine").info("called")
+    return x + 1
+
+
+def two_views(x: ox.Tensor) -> Any:
+    y = x * 2
+    return y, y.reshape(-1)
+
+
+def seeds(x: ox.Tensor) -> Any:
+    ox.manual_seed(5)
+    return x + ox.rand(3)
+
+
+def factors(x: ox.Tensor) -> Any:
+    return ox.linalg.qr(x.reshape(1, 3).T @ x.reshape(1, 3) + ox.eye(3))[0]
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "item": (item, r"item\(\) needs the value of a tensor.*return x \* x.sum\(\).item\(\)"),
+    "a branch": (branch, r"bool\(\).*if x.sum\(\) > 0"),
+    "assert": (asserts, r"bool\(\).*assert"),
+    "append": (appends, r"len\(KEPT\) is changed by the call"),
+    "a detached tensor": (keeps_detached, "kept by a list of 1"),
+    "print": (prints, r'print\(\) is called.*print\("called"\)'),
+    "time": (tells_time, r"time\(\) is called"),
+    "random": (draws, r"random\(\) is called|random numbers of Python"),
+    "numpy.random": (draws_numpy, "random numbers of Python or NumPy"),
+    "a generator of NumPy": (draws_generator, "the state of GENERATOR is changed"),
+    "randperm": (permutes, "randperm has no form in operators"),
+    "x.array": (reads_array, r"`.array` is read"),
+    "x.numpy()": (reads_numpy, r"numpy\(\) needs the value"),
+    "a Function": (own_function, "a gradient of one's own"),
+    "a hook": (hooks_inside, "a hook is set inside"),
+    "a view of an argument": (view_of_argument, "a result (is a view|shares the memory) of a tensor"),
+    "a mask": (nonzero, "depends on values"),
+    "nonzero": (sizes_of_values, "depends on values"),
+    "logging": (logs, r"logging.info\(\) is called"),
+    "results that share memory": (two_views, "two results share memory"),
+    "a seed": (seeds, "seeded inside"),
+    "a factorization": (factors, "has no form in ONNX operators"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_function_stays_eager(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    function, reason = REFUSED[name]
+    compiled = ox.compile(function)
+    ox.manual_seed(0), random.seed(0), np.random.seed(0)
+    for i in range(4):
+        x = ox.tensor([1.0, -2.0, 3.0 + i], requires_grad=True)
+        state = ox.random.get_state(), random.getstate(), np.random.get_state(), GENERATOR.bit_generator.state
+        wanted = function(x)
+        after = ox.random.get_state(), random.getstate(), GENERATOR.bit_generator.state
+        ox.random.set_state(state[0]), random.setstate(state[1]), np.random.set_state(state[2])
+        GENERATOR.bit_generator.state = state[3]
+        got = compiled(x)
+        assert (ox.random.get_state(), random.getstate(), GENERATOR.bit_generator.state) == after
+        for a, b in zip(*[r if isinstance(r, tuple) else (r,) for r in (wanted, got)], strict=True):
+            assert np.allclose(a.detach().numpy(), b.detach().numpy()) and a.requires_grad == b.requires_grad
+            if a.requires_grad:
+                grads = [ox.autograd.grad(y.sum(), x, retain_graph=True)[0] for y in (a, b)]
+                assert ox.allclose(*grads)
+    import re
+
+    text = str(compiled.explain())
+    assert not recordings(compiled) and re.search(reason, text), text
+
+
+@pytest.mark.parametrize("name", ["item", "a branch", "a Function", "randperm"])
+def test_fullgraph_raises(name: str) -> None:
+    function, _ = REFUSED[name]
+    with pytest.raises(CompileError):
+        ox.compile(function, fullgraph=True)(ox.ones(3, requires_grad=True))
+
+
+def test_an_attribute_that_keeps_a_tensor() -> None:
+    net = Keeps()
+    compiled = ox.compile(net)
+    for i in range(3):
+        assert compiled(ox.ones(1) * i).item() == 2 * i + 1 and net.hidden.item() == 2 * i
+    assert "kept by attribute 'hidden' of Keeps" in str(compiled.explain())
+
+
+def test_an_attribute_that_counts() -> None:
+    net = Counts()
+    compiled = ox.compile(net)
+    assert [compiled(ox.ones(1)).item() for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert "Counts.calls is changed by the call, at every call" in str(compiled.explain())
+
+
+def test_hooks_of_modules_set_before_and_later() -> None:
+    seen: list[int] = []
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    compiled, x = ox.compile(net), ox.ones(1, 2)
+    compiled(x), compiled(x)
+    assert len(recordings(compiled)) == 1
+    handle = net[0].register_forward_hook(lambda *_: seen.append(1))
+    for _ in range(3):
+        compiled(x)
+    assert len(seen) == 3 and "has hooks" in str(compiled.explain())
+    handle.remove()
+    compiled(x), compiled(x)
+    assert len(seen) == 3
+
+
+def test_hooks_of_parameters_set_later() -> None:
+    p = nn.Parameter(ox.ones(2))
+    x = ox.ones(2)
+
+    def step() -> None:
+        p.grad = None
+        (p * x).sum().backward()
+
+    compiled = ox.compile(step)
+    compiled(), compiled()
+    assert len(recordings(compiled)) >= 1
+    handle = p.register_hook(lambda g: g * 10)
+    for _ in range(3):
+        compiled()
+        assert p.grad is not None and p.grad.tolist() == [10, 10]
+    assert "has hooks" in str(compiled.explain())
+    handle.remove()
+    compiled()
+    assert p.grad.tolist() == [1, 1]
+
+
+def test_hooks_of_parameters_with_the_backward_outside() -> None:
+    net = nn.Linear(2, 1)
+    seen: list[Any] = []
+    net.weight.register_hook(lambda g: seen.append(g.clone()))
+    compiled = ox.compile(net)
+    for _ in range(3):
+        compiled(ox.ones(1, 2)).sum().backward()
+    assert len(seen) == 3 and len(recordings(compiled)) == 1
+
+
+def test_saved_tensor_hooks_and_anomaly_detection() -> None:
+    compiled, x = ox.compile(lambda x: x * x), ox.ones(2, requires_grad=True)
+    packed: list[Any] = []
+    for _ in range(2):
+        with ox.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+            compiled(x).sum().backward()
+    assert packed and "saved-tensor hooks" in str(compiled.explain())
+
+
+def test_sparse_gradients() -> None:
+    table = nn.Embedding(5, 2, sparse=True)
+    compiled = ox.compile(table)
+    for _ in range(3):
+        table.zero_grad()
+        compiled(ox.tensor([1, 2])).sum().backward()
+        assert table.weight.grad is not None and table.weight.grad.is_sparse
+    assert "sparse" in str(compiled.explain())
+
+
+def test_what_kinds_of_arguments_are_taken() -> None:
+    compiled = ox.compile(lambda x: ox.as_tensor(x) + 1)
+    array = np.zeros(2, np.float32)
+    assert compiled(array).tolist() == [1, 1]
+    array[:] = 5
+    assert compiled(array).tolist() == [6, 6]
+    assert "an array of NumPy" in str(compiled.explain())
+
+
+def test_errors_of_the_function_are_its_own() -> None:
+    def fails(x: ox.Tensor) -> ox.Tensor:
+        raise KeyError("mine")
+
+    compiled = ox.compile(fails)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine"):
+            compiled(ox.ones(1))
+    x = ox.ones(2)
+    assert x._recorded is None and x.shape == (2,)
+
+
+def test_a_setting_that_is_changed_inside() -> None:
+    p = nn.Parameter(ox.ones(1))
+    optimizer = ox.optim.SGD([p], lr=1.0)
+
+    def step(rate: float) -> None:
+        optimizer.param_groups[0]["lr"] = rate
+        p.grad = ox.ones(1)
+        optimizer.step()
+
+    compiled = ox.compile(step)
+    for _ in range(4):
+        compiled(0.25)
+    assert p.item() == 0 and not recordings(compiled)
+    assert "a setting of an optimizer is changed inside" in str(compiled.explain())
+
+
+def test_a_scheduler_before_the_optimizer() -> None:
+    p = nn.Parameter(ox.zeros(1))
+    optimizer = ox.optim.SGD([p], lr=1.0)
+    scheduler = ox.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        p.sum().backward()
+        scheduler.step()
+        optimizer.step()
+
+    compiled = ox.compile(step)
+    for _ in range(4):
+        compiled()
+    assert abs(p.item() + 0.9375) < 1e-6 and "a scheduler's step comes before" in str(compiled.explain())
+
+
+def test_lbfgs_and_plateau() -> None:
+    p = nn.Parameter(ox.ones(1))
+    optimizer = ox.optim.LBFGS([p], lr=0.5)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    compiled = ox.compile(lambda: optimizer.step(closure))
+    for _ in range(3):
+        compiled()
+    assert abs(p.item()) < 1e-2 and not recordings(compiled)

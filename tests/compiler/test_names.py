@@ -1,0 +1,219 @@
+"""`ox.compile` as scripts write it, and the names around it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from beside_eager import recordings
+
+import ox
+from ox import compiler, nn
+from ox.engines.reference import Reference
+from ox.errors import ArgumentError, CompileError
+
+
+def test_decorators() -> None:
+    @ox.compile
+    def double(x: ox.Tensor) -> ox.Tensor:
+        """Twice."""
+        return x * 2
+
+    @ox.compile(dynamic=True, fullgraph=True)
+    def triple(x: ox.Tensor) -> ox.Tensor:
+        return x * 3
+
+    for _ in range(2):
+        assert double(ox.ones(1)).item() == 2 and triple(ox.ones(1)).item() == 3
+    assert double.__name__ == "double" and double.__doc__ == "Twice."
+    assert len(recordings(double)) == len(recordings(triple)) == 1
+    assert ox.compile(double) is double
+
+
+def test_what_is_none() -> None:
+    model = nn.Linear(2, 2)
+    assert ox.compile(model, disable=True) is model
+    with pytest.raises(ArgumentError, match="no module and no function"):
+        ox.compile(3)
+    with pytest.raises(CompileError, match="there is no backend 'tpu'"):
+        ox.compile(model, backend="tpu")
+    with pytest.raises(CompileError, match="this backend is no engine"):
+        ox.compile(model, backend=print)
+
+
+@pytest.mark.parametrize("backend", ["native", "eager", "inductor", "aot_eager"])
+def test_backends(backend: str) -> None:
+    compiled = ox.compile(lambda x: x.exp() + 1, backend=backend)
+    for _ in range(2):
+        assert compiled(ox.zeros(3)).tolist() == [2, 2, 2]
+    assert len(recordings(compiled)) == 1
+
+
+def test_an_engine_of_ones_own() -> None:
+    built = []
+
+    class Mine(Reference):
+        name = "mine"
+
+        def build(self, task: Any) -> Any:
+            built.append(task)
+            return super().build(task)
+
+    compiled = ox.compile(lambda x: x + 1, backend=Mine())
+    compiled(ox.zeros(1)), compiled(ox.zeros(1))
+    assert len(built) == 1 and "mine: 1 operators" in str(compiled.explain())
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.scale = 2.0
+
+    def forward(self, x: ox.Tensor) -> ox.Tensor:
+        return self.linear(x) * self.scale
+
+    def twice(self) -> float:
+        return self.scale * 2
+
+
+def test_a_compiled_module_is_a_module() -> None:
+    model = Net()
+    compiled = ox.compile(model)
+    assert isinstance(compiled, nn.Module) and compiled._orig_mod is model
+    assert [*compiled.state_dict()] == ["_orig_mod.linear.weight", "_orig_mod.linear.bias"]
+    assert [id(p) for p in compiled.parameters()] == [id(p) for p in model.parameters()]
+    assert compiled.linear is model.linear and compiled.twice() == 4
+    compiled.scale = 3.0
+    assert model.scale == 3 and compiled.scale == 3
+    compiled.eval()
+    assert not model.training and not compiled.training
+    compiled.train()
+    assert model.training and model.linear.training and compiled.training
+    assert "(_orig_mod): Net(" in repr(compiled)
+    compiled.load_state_dict(compiled.state_dict())
+    assert isinstance(compiled, ox._dynamo.OptimizedModule)
+    sequence = ox.compile(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    assert len(sequence) == 2 and isinstance(sequence[1], nn.ReLU) and len(list(sequence)) == 2
+
+
+def test_copies() -> None:
+    compiled = ox.compile(Net())
+    x = ox.randn(2, 3)
+    y = compiled(x)
+    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert type(other) is type(compiled) and other(x).equal(y)
+        assert other.linear.weight is not compiled.linear.weight
+        with ox.no_grad():
+            other.linear.weight.zero_()
+        assert not other(x).equal(compiled(x)) and compiled(x).equal(y)
+
+
+def test_compiled_in_place() -> None:
+    model = Net()
+    x = ox.randn(2, 3)
+    y = model(x)
+    assert model.compile(fullgraph=True) is None
+    for _ in range(3):
+        assert model(x).equal(y)
+    hooks = model._hooks
+    assert hooks is not None and len(recordings(hooks.compiled)) == 1
+    assert [*model.state_dict()] == ["linear.weight", "linear.bias"]
+    other = copy.deepcopy(model)
+    with ox.no_grad():
+        other.linear.weight.zero_()
+    assert not other(x).equal(y) and model(x).equal(y)
+
+
+def test_a_compiled_model_is_exported_as_the_original(tmp_path: Path) -> None:
+    model = Net().eval()
+    compiled, x = ox.compile(model), ox.randn(2, 3)
+    compiled(x)
+    ox.export.save(compiled, tmp_path / "compiled.onnx", x)
+    loaded = ox.export.load(tmp_path / "compiled.onnx")
+    assert {name for name, _ in loaded.named_parameters()} == {"linear.weight", "linear.bias"}
+    assert ox.allclose(loaded(x), model(x))
+
+
+def test_a_method() -> None:
+    class Owner:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @ox.compile
+        def times(self, x: ox.Tensor) -> ox.Tensor:
+            return x * self.factor
+
+    one, two = Owner(2.0), Owner(3.0)
+    for _ in range(2):
+        assert one.times(ox.ones(1)).item() == 2 and two.times(ox.ones(1)).item() == 3
+    one.factor = 5.0
+    assert one.times(ox.ones(1)).item() == 5
+
+
+def test_questions_of_code() -> None:
+    answers: list[Any] = []
+
+    def f(x: ox.Tensor) -> ox.Tensor:
+        answers.append((compiler.is_compiling(), compiler.is_dynamo_compiling(), compiler.is_exporting()))
+        return x + 1
+
+    compiled = ox.compile(f)
+    assert not compiler.is_compiling()
+    compiled(ox.ones(1))
+    assert answers == [(True, True, False)]
+
+
+def test_disable() -> None:
+    @compiler.disable
+    def noted(x: ox.Tensor) -> ox.Tensor:
+        return x + 1
+
+    @compiler.disable(recursive=False)
+    def other(x: ox.Tensor) -> ox.Tensor:
+        return x
+
+    compiled = ox.compile(lambda x: noted(x) * 2)
+    for _ in range(2):
+        assert compiled(ox.ones(1)).item() == 4
+    assert not recordings(compiled) and "is marked with disable" in str(compiled.explain())
+    assert other(ox.ones(1)).item() == 1 and compiler.allow_in_graph(noted) is noted
+
+
+def test_reset() -> None:
+    compiled = ox.compile(lambda x: x + 1)
+    for reset in (compiler.reset, ox._dynamo.reset):
+        compiled(ox.ones(1))
+        assert recordings(compiled)
+        reset()
+        assert not recordings(compiled)
+
+
+def test_dynamo_s_names() -> None:
+    def one(x: ox.Tensor) -> ox.Tensor:
+        return x + 1
+
+    ox._dynamo.config.suppress_errors = True
+    ox._dynamo.config.cache_size_limit = 64
+    compiled = ox._dynamo.optimize("inductor")(one)
+    assert compiled(ox.ones(1)).item() == compiled(ox.ones(1)).item() == 2
+    assert len(recordings(compiled)) == 1
+    assert ox.fx.wrap("one") == "one" and ox.fx.wrap(one) is one and not isinstance(one, ox.fx.Proxy)
+    ox._assert(True, "fine")
+    with pytest.raises(AssertionError, match="not fine"):
+        ox._assert(False, "not fine")
+    with pytest.raises(AttributeError, match="ox has no symbolic tracing"):
+        ox.fx.symbolic_trace  # noqa: B018
+
+
+def test_explanation(tmp_path: Path) -> None:
+    compiled = ox.compile(nn.Linear(3, 2))
+    compiled(ox.ones(2, 3)).sum().backward()
+    text = str(compiled.explain())
+    assert "Linear: recorded 1 time" in text and "float32 [2, 3]" in text and "backward:" in text
+    compiled.explain().save_dot(tmp_path / "graph.dot")
+    dot = (tmp_path / "graph.dot").read_text()
+    assert dot.startswith("digraph ox {") and "cluster_1" in dot and dot.count("{") == dot.count("}")
