@@ -109,8 +109,8 @@ class _Scheduler:
         return Schedule(self.steps, self.bindings, self.slots, outputs, fixed.planned, fixed.unplanned)
 
     def outputs(self) -> tuple[list[Step], list[int]]:
-        """The slot of each output; copies of those that lie in the planned memory, or in that of inputs, of constants or
-        of other outputs."""
+        """The slot of each output; copies of those that lie in the planned memory, or in that of inputs, of constants
+        or of other outputs."""
         steps: list[Step] = []
         slots: list[int] = []
         seen = {*self.inputs, *self.folded.constants, *map(self.root, self.task.updates)}
