@@ -80,6 +80,8 @@ class FixedMemory:
         """What a recorder makes of a node."""
         if node.op_type in RESHAPING and not node.domain:
             return (recorder.reshaped(arrays[0], self.folded.sizes[node.outputs[0]]),)
+        if node.key == "Concat":
+            return (recorder.joined(arrays, node.attributes["axis"]),)
         return recorder.record(call, arrays)
 
     def _find_launch(self, launch: Launch, i: int) -> None:
@@ -102,7 +104,7 @@ class FixedMemory:
             return
         if any(v in self.kept and prod(self.folded.sizes[v]) > MOST_COPIED for v in node.outputs):
             return
-        if node.key in RECORDABLE | RESHAPING and self._find_recording(node, call, given, i):
+        if node.key in RECORDABLE | RESHAPING | {"Concat"} and self._find_recording(node, call, given, i):
             return
         if all(v.dtype is not None and prod(self.folded.sizes[v]) <= MOST_COPIED for v in node.outputs):
             self.copied[node] = call

@@ -89,6 +89,14 @@ class Recorder:
             self.call(np.copyto, made, array)
         return made.reshape(shape)
 
+    def joined(self, arrays: list[Array], axis: int) -> Array:
+        """Arrays joined along an axis."""
+        shape = list(arrays[0].shape)
+        shape[axis] = sum(array.shape[axis] for array in arrays)
+        made = self.empty(shape, arrays[0].dtype)
+        self.call(np.concatenate, arrays, axis, made)
+        return made
+
     def numbers(self, array: Array) -> int:
         self._kept.append(array)  # the recorded call holds its address
         return address(array)
