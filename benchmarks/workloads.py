@@ -50,11 +50,12 @@ def _step(
     targets: Any,
     kind: str = "Adam",
     bf16: bool = False,
+    smoothing: float = 0.0,
     **options: float,
 ) -> Training:
-    """The step of a classifier; forward and loss in bfloat16 where autocast has it."""
+    """The step of a classifier; forward and loss in bfloat16 where autocast has it; `smoothing` of the labels."""
     optimizer = _optimizer(lib, model, kind, **{"lr": 1e-3, **options})
-    criterion = lib.nn.CrossEntropyLoss()
+    criterion = lib.nn.CrossEntropyLoss(label_smoothing=smoothing)
 
     def forward(x: Any, targets: Any) -> Any:
         logits = model(x)
@@ -100,6 +101,16 @@ def cnn(lib: Any, prepare: Prepare, batch: int = 64, size: int = 32) -> Step:
         inside = outside
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(128 * (size // 8) ** 2, 10))
     return _step(lib, prepare, model, lib.randn(batch, 3, size, size), lib.randint(0, 10, (batch,)))
+
+
+def digits(lib: Any, prepare: Prepare, batch: int = 64) -> Step:
+    """The network and the step of the recipe `digits`, without its data and schedule."""
+    nn, layers = lib.nn, []
+    for inside, outside in ((1, 32), (32, 64)):
+        layers += [nn.Conv2d(inside, outside, 3, padding=1), nn.BatchNorm2d(outside), nn.ReLU(), nn.MaxPool2d(2)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+    x, targets = lib.randn(batch, 1, 8, 8), lib.randint(0, 10, (batch,))
+    return _step(lib, prepare, model, x, targets, "AdamW", smoothing=0.1, weight_decay=0.01)
 
 
 def resnet(lib: Any, prepare: Prepare) -> Step:
@@ -182,6 +193,8 @@ IMAGE = (16, 64, 32, 32)
 STEPS: dict[str, Workload] = {
     "step: mlp": mlp,
     "step: mlp, batch 1": partial(mlp, batch=1),
+    "step: digits": digits,
+    "step: digits, batch 1": partial(digits, batch=1),
     "step: transformer": transformer,
     "step: transformer, bf16": partial(transformer, bf16=True),
     "step: cnn": cnn,

@@ -11,6 +11,7 @@ import numpy as np
 
 from ox.amp.autocasting import known_device
 from ox.core.mode import MODE, switch_mode
+from ox.core.multi_tensor import scale_in_place
 from ox.core.promotion import cast
 from ox.core.tensor import is_tensor
 from ox.devices import cuda
@@ -137,6 +138,7 @@ class GradScaler:
         with np.errstate(over="ignore", divide="ignore"):
             factor = float(np.float32(1.0 / np.float64(self._scale)))
         flags: list[Any] = []
+        dense: list[TensorBase] = []
         with switch_mode(grad=False, autocast=None):
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -154,8 +156,12 @@ class GradScaler:
                         flags.append(_not_finite(g._values().array))
                         parameter.grad = g * factor
                     else:
-                        flags.append(_not_finite(g.array))
-                        g.mul_(factor)
+                        dense.append(g)
+            left, found = scale_in_place(dense, factor, "GradScaler.unscale_")
+            flags += [found] * (len(left) < len(dense))
+            for g in left:
+                flags.append(_not_finite(g.array))
+                g.mul_(factor)  # type: ignore[attr-defined]
         return None if not flags else any(bool(flag) for flag in flags)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Any
 
-from ox.optim import kernels, multi_tensor
+from ox.core import multi_tensor
+from ox.core.multi_tensor import count_kernel_write
+from ox.optim import kernels
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
-from ox.optim.optimizer import count_kernel_write, options
+from ox.optim.optimizer import options
 from ox.tensors.tensor import Tensor
 
 

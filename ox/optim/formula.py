@@ -14,12 +14,13 @@ import numpy as np
 
 from ox import functions, ops
 from ox.core.constants import scalar
+from ox.core.multi_tensor import count_kernel_write
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
 from ox.dtypes import float64, onnx_type
 from ox.optim import kernels
 from ox.optim.group import Group
-from ox.optim.optimizer import Optimizer, count_kernel_write, narrow_or_same
+from ox.optim.optimizer import Optimizer, narrow_or_same
 from ox.tensors.tensor import Tensor
 
 Numbers = SimpleNamespace  # a group's numbers by name, and what `_derive` adds

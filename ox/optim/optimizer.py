@@ -270,10 +270,3 @@ def _refuse_unasked(cls: type) -> None:
 def narrow_or_same(p: Tensor) -> DType:
     """The type in which a parameter is updated: its own, or float32 for a half."""
     return float32 if p.array.dtype.itemsize < 4 else p.array.dtype
-
-
-def count_kernel_write(tensor: Tensor, by: str) -> None:
-    """Count a write that a kernel did in a tensor's memory, so that a backward which needs the old value notices."""
-    version = tensor._shared_version()
-    version[0] += 1
-    version[1] = by

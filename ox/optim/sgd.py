@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ox.core import multi_tensor
+from ox.core.multi_tensor import count_kernel_write
 from ox.errors import ArgumentError, GradientError, RecordError
-from ox.optim import kernels, multi_tensor
+from ox.optim import kernels
 from ox.optim.formula import Formula, Numbers
 from ox.optim.group import Group
-from ox.optim.optimizer import count_kernel_write, options
+from ox.optim.optimizer import options
 from ox.optim.sparse_adam import add_rows
 from ox.sparse.tensor import SparseTensor
 from ox.tensors.tensor import Tensor

@@ -7,10 +7,11 @@ from math import sqrt
 from typing import Any
 
 from ox import functions as F
+from ox.core.multi_tensor import count_kernel_write
 from ox.core.operator import make_tensor
 from ox.errors import ArgumentError, GradientError, RecordError
 from ox.optim.group import Group
-from ox.optim.optimizer import Optimizer, count_kernel_write
+from ox.optim.optimizer import Optimizer
 from ox.sparse.tensor import SparseTensor, at
 from ox.tensors.tensor import Tensor
 

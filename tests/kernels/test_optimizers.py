@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ox
+from ox.core import multi_tensor
 from ox.kernels import Library
-from ox.optim import multi_tensor
 
 SETTINGS: list[tuple[Any, dict[str, Any]]] = [
     (ox.optim.Adam, {}),
@@ -76,3 +76,61 @@ def test_float64_parameters(library: Library) -> None:
     p.grad = ox.ones(4, dtype=ox.float64)
     ox.optim.Adam([p], lr=0.5).step()
     np.testing.assert_allclose(p.array, 0.5, rtol=1e-6)
+
+
+def gradients() -> list[Any]:
+    """Of several sizes, and three that a kernel leaves alone: of float64, two views of one memory, and read-only."""
+    random = np.random.default_rng(1)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in SHAPES]
+    shared = np.ones((2, 3), np.float32)
+    frozen = np.full(5, 2.0, np.float32)
+    frozen.flags.writeable = False
+    return [ox.from_numpy(a) for a in (*arrays, np.ones(3), shared[0], shared[1], frozen)]
+
+
+def test_gradients_are_scaled_in_one_call(library: Library) -> None:
+    grads = gradients()
+    before = [g.array.copy() for g in grads]
+    left, found = multi_tensor.scale_in_place(grads, 0.5, "a test")
+    assert [id(t) for t in left] == [id(t) for t in grads[len(SHAPES) :]] and not found
+    for k, (grad, old) in enumerate(zip(grads, before, strict=True)):
+        np.testing.assert_array_equal(grad.array, old * 0.5 if k < len(SHAPES) else old)
+    assert grads[0].version == 1 and grads[-1].version == 0
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("place", [(0, 0), (1, 59_999), (3, 16_384), (4, 0)])
+def test_scaling_finds_what_is_not_finite(library: Library, value: float, place: tuple[int, int]) -> None:
+    grads = gradients()
+    grads[place[0]].array.flat[place[1]] = value
+    assert multi_tensor.scale_in_place(grads, 0.5, "a test")[1]
+
+
+def test_scaling_large_numbers_finds_nothing(library: Library) -> None:
+    grad = ox.tensor(np.full(20_000, 3e38, np.float32))
+    assert not multi_tensor.scale_in_place([grad], 10.0, "a test")[1]
+    assert np.isinf(grad.array).all()
+
+
+def test_the_sum_of_squares_of_many_tensors(library: Library) -> None:
+    grads = gradients()[: len(SHAPES)]
+    exact = sum(float((g.array.astype(np.float64) ** 2).sum()) for g in grads)
+    found = multi_tensor.sum_of_squares(grads)
+    assert found == pytest.approx(exact, rel=1e-6)
+    assert multi_tensor.sum_of_squares(gradients()) is None
+
+
+def test_clipping_is_the_same_without_kernels(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clipped() -> tuple[float, list[Any]]:
+        params = [ox.nn.Parameter(ox.zeros(*g.shape, dtype=g.dtype)) for g in gradients()]
+        for p, g in zip(params, gradients(), strict=True):
+            p.grad = g
+        norm = ox.nn.utils.clip_grad_norm_(params, 1.0)
+        return norm.item(), [p.grad.array for p in params if p.grad is not None]
+
+    norm, fast = clipped()
+    monkeypatch.setattr(multi_tensor, "available", lambda: False)
+    other, slow = clipped()
+    assert norm == pytest.approx(other, rel=1e-6) and norm > 1
+    for a, b in zip(fast, slow, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)

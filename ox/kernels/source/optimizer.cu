@@ -2,6 +2,8 @@
 // `factor` multiplies the gradients (unscaling, clipping, and -1 to maximize).
 #include "blocks.h"
 
+constexpr long long PART = 1024;
+
 // Without a decay, an infinite parameter has no part in its gradient.
 FUNCTION float decayed(float g, float p, float decay) { return decay == 0.0f ? g : g + decay * p; }
 
@@ -56,4 +58,25 @@ ROWS(ox_sgd, b, blocks, BLOCK, const long long* RESTRICT tensors, const long lon
             p[i] -= rate * decayed(g[i] * factor, p[i], decay);
         }
     }
+} END
+
+// Tensors (lines of an address and a number of elements) times a factor, in place; `found` is 1 for each block that held
+// an infinity or NaN before, else 0.
+ROWS(ox_scale, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, float* RESTRICT found, float factor) {
+    const long long *tensor = tensors + 2 * plan[2 * b], begin = plan[2 * b + 1], size = block_end(begin, tensor[1]) - begin;
+    float* RESTRICT x = (float*)tensor[0] + begin;
+    found[b] = MAX(c, size, x[c] - x[c] == 0.0f ? 0.0f : 1.0f);
+    COLUMNS(c, size) x[c] *= factor;
+} END
+
+// The sum of the squares of each block, of parts that float32 adds up exactly enough.
+ROWS(ox_square_sums, b, blocks, BLOCK, const long long* RESTRICT tensors, const long long* RESTRICT plan, double* RESTRICT sums) {
+    const long long *tensor = tensors + 2 * plan[2 * b], begin = plan[2 * b + 1], size = block_end(begin, tensor[1]) - begin;
+    double sum = 0.0;
+    for (long long first = 0; first < size; first += PART) {
+        const float* RESTRICT x = (const float*)tensor[0] + begin + first;
+        const long long some = size - first < PART ? size - first : PART;
+        sum += SUM(c, some, x[c] * x[c]);
+    }
+    sums[b] = sum;
 } END

@@ -12,6 +12,7 @@ import numpy as np
 from ox import ops
 from ox.core.constants import scalar, scalar_like
 from ox.core.mode import MODE, switch_mode
+from ox.core.multi_tensor import count_kernel_write, owner, scale_in_place, sum_of_squares
 from ox.core.promotion import cast
 from ox.errors import GradientError
 from ox.sparse.tensor import SparseTensor
@@ -111,39 +112,39 @@ def _fast_norm(tensors: list[Tensor], norm_type: float) -> Tensor | None:
     arrays = [t.array for t in tensors]
     if norm_type != 2 or any(a.dtype.kind != "f" or a.dtype.itemsize < 4 for a in arrays):
         return None
-    squares = 0.0
-    with np.errstate(all="ignore"):
-        for a in arrays:
-            flat = a.reshape(-1)
-            if isinstance(flat, np.ndarray):
-                whole = flat.size - flat.size % _PIECE
-                pieces, flat = flat[:whole].reshape(-1, _PIECE), flat[whole:]
-                squares += float(np.vecdot(pieces, pieces).sum(dtype=np.float64))
-            squares += float(np.dot(flat, flat))
+    squares = sum_of_squares(tensors)
+    if squares is None:
+        with np.errstate(all="ignore"):
+            squares = sum(map(_squares, arrays))
     return make_tensor(np.asarray(np.sqrt(squares), arrays[0].dtype))
+
+
+def _squares(array: Any) -> float:
+    """The sum of the squares of an array, by NumPy."""
+    flat, squares = array.reshape(-1), 0.0
+    if isinstance(flat, np.ndarray):
+        whole = flat.size - flat.size % _PIECE
+        pieces, flat = flat[:whole].reshape(-1, _PIECE), flat[whole:]
+        squares = float(np.vecdot(pieces, pieces).sum(dtype=np.float64))
+    return squares + float(np.dot(flat, flat))
 
 
 def _scale(tensors: list[Tensor], factor: float) -> None:
     """Gradients times a number: in place, but where two share memory or it cannot be written."""
     grads: list[Any] = [p.grad for p in tensors]
-    owners = [_owner(g.array) for g in grads]
-    shared = {owner for owner, count in Counter(owners).items() if count > 1}
-    for p, grad, owner in zip(tensors, grads, owners, strict=True):
-        if owner in shared or not grad.array.flags.writeable:
+    left, _ = scale_in_place(grads, factor, "clip_grad_norm_")
+    remaining = {id(grad) for grad in left}
+    owners = Counter(id(owner(grad.array)) for grad in grads)
+    for p in tensors:
+        grad: Any = p.grad
+        if id(grad) not in remaining:
+            continue
+        if owners[id(owner(grad.array))] > 1 or not grad.array.flags.writeable:
             p.grad = ops.Mul(grad, scalar(factor, grad.array.dtype))
             continue
         with np.errstate(invalid="ignore"):  # an infinite gradient, which a GradScaler skips afterwards
             np.multiply(grad.array, factor, out=grad.array)
-        version = grad._shared_version()
-        version[0] += 1
-        version[1] = "clip_grad_norm_"
-
-
-def _owner(array: Any) -> int:
-    """The array whose memory this is, by id."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return id(array)
+        count_kernel_write(grad, "clip_grad_norm_")
 
 
 def total_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
