@@ -174,6 +174,6 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[np.random.Generator, int], 
 # softmax does not see what a key's bias adds, so its gradient is rounding, of which Adam's default eps would make steps
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "SGD": lambda p: ox.optim.SGD(p, lr=0.05, momentum=0.9),
-    "Adam": lambda p: ox.optim.Adam(p, lr=1e-3, eps=1e-6),
-    "AdamW": lambda p: ox.optim.AdamW(p, lr=1e-3, eps=1e-6, weight_decay=0.1),
+    "Adam": lambda p: ox.optim.Adam(p, lr=1e-3, eps=1e-4),
+    "AdamW": lambda p: ox.optim.AdamW(p, lr=1e-3, eps=1e-4, weight_decay=0.1),
 }

@@ -20,7 +20,8 @@ from ox.engines.native.recorder import RECORDABLE, Recorder
 from ox.graph.ir import Node, Value
 from ox.kernels import Library
 
-MOST_COPIED = 1 << 16  # elements of a result for the caller that is copied out of the planned memory
+MOST_COPIED = 1 << 16  # elements of a result that may be copied out of the planned memory, or into it
+RESHAPING = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 
 
 @dataclass
@@ -42,6 +43,7 @@ class FixedMemory:
         self.bound = set(task.graph.inputs)  # values in the memory of inputs
         self.views: dict[Node, KernelCall] = {}
         self.recorded: dict[Node, KernelCall] = {}
+        self.copied: dict[Node, KernelCall] = {}  # nodes whose small results are put into the planned memory
         self.arrays: dict[Value, Array] = dict(folded.constants)  # of bound values: only for their form
         self._buffers: dict[Node | Value, list[_Buffer]] = {}
         for v in task.graph.inputs:
@@ -69,8 +71,18 @@ class FixedMemory:
         """The calls of a recorded node on these arrays, with results in its places."""
         assert self.library is not None
         recorder = Recorder(self.library, [buffer.memory for buffer in self._buffers[node]])
-        recorder.record(self.recorded[node], arrays)
+        self._results(recorder, node, self.recorded[node], arrays)
         return recorder
+
+    def _results(
+        self, recorder: Recorder, node: Node, call: KernelCall, arrays: list[Array | None]
+    ) -> tuple[Array, ...]:
+        """What a recorder makes of a node."""
+        if node.op_type in RESHAPING and not node.domain:
+            return (recorder.reshaped(arrays[0], self.folded.sizes[node.outputs[0]]),)
+        if node.key == "Concat":
+            return (recorder.joined(arrays, node.attributes["axis"]),)
+        return recorder.record(call, arrays)
 
     def _find_launch(self, launch: Launch, i: int) -> None:
         for region in launch.regions:
@@ -88,30 +100,50 @@ class FixedMemory:
         if op is None or not isinstance(call, KernelCall):
             return
         given = self.inputs_of(node)
-        if op.view and given and given[0] is not None:
-            source = given[0]
-            results = call.results(given)
-            if all(np.may_share_memory(r, source) for r in results):
-                self.views[node] = call
-                self.arrays |= zip(node.outputs, results, strict=False)
-                if node.inputs[0] in self.bound:
-                    self.bound.update(node.outputs)
-        elif node.key in RECORDABLE and self.library is not None:
-            if any(v in self.kept and prod(self.folded.sizes.get(v, ())) > MOST_COPIED for v in node.outputs):
-                return
-            recorder = Recorder(self.library)
-            try:
-                results = recorder.record(call, given)
-            except Exception:  # whatever it is, it is raised again when the node runs
-                return
-            self.recorded[node] = call
-            self.arrays |= zip(node.outputs, results, strict=False)
-            buffers = [_Buffer(each.nbytes, i) for each in recorder.made]
-            for v, result in zip(node.outputs, results, strict=False):
-                for buffer, each in zip(buffers, recorder.made, strict=True):
-                    if np.may_share_memory(result, each):
-                        buffer.values.append(v)
-            self._buffers[node] = buffers
+        if op.view and self._find_view(node, call, given):
+            return
+        if any(v in self.kept and prod(self.folded.sizes[v]) > MOST_COPIED for v in node.outputs):
+            return
+        if node.key in RECORDABLE | RESHAPING | {"Concat"} and self._find_recording(node, call, given, i):
+            return
+        if all(v.dtype is not None and prod(self.folded.sizes[v]) <= MOST_COPIED for v in node.outputs):
+            self.copied[node] = call
+            self._buffers[node] = []
+            for v in node.outputs:
+                size, dtype = self.folded.sizes[v], np.dtype(v.dtype)
+                self.arrays[v] = np.empty(size, dtype)
+                self._buffers[node].append(_Buffer(prod(size) * dtype.itemsize, i, [v]))
+
+    def _find_view(self, node: Node, call: KernelCall, given: list[Array | None]) -> bool:
+        """Whether the results are views of the first input."""
+        source = given[0]
+        results = call.results(given)
+        if source is None or not all(np.may_share_memory(r, source) for r in results):
+            return False
+        self.views[node] = call
+        self.arrays |= zip(node.outputs, results, strict=False)
+        if node.inputs[0] in self.bound:
+            self.bound.update(node.outputs)
+        return True
+
+    def _find_recording(self, node: Node, call: KernelCall, given: list[Array | None], i: int) -> bool:
+        """Whether the node can be recorded."""
+        if self.library is None:
+            return False
+        recorder = Recorder(self.library)
+        try:
+            results = self._results(recorder, node, call, given)
+        except Exception:  # whatever it is, it is raised again when the node runs
+            return False
+        self.recorded[node] = call
+        self.arrays |= zip(node.outputs, results, strict=False)
+        buffers = [_Buffer(each.nbytes, i) for each in recorder.made]
+        for v, result in zip(node.outputs, results, strict=False):
+            for buffer, each in zip(buffers, recorder.made, strict=True):
+                if np.may_share_memory(result, each):
+                    buffer.values.append(v)
+        self._buffers[node] = buffers
+        return True
 
     def _place(self, work: list[Work]) -> tuple[int, int]:
         """Give all buffers their memory. The bytes planned, and if each had its own."""
@@ -122,15 +154,18 @@ class FixedMemory:
         buffers = [buffer for several in self._buffers.values() for buffer in several]
         lives = []
         for buffer in buffers:
-            ends = [len(work) if v in self.kept else last.get(v, buffer.step) for v in buffer.values]
+            roots = [self.aliases.root(v) for v in buffer.values]  # of a copied view too: then it lives too long
+            ends = [len(work) if v in self.kept else last[v] for v in roots]
             lives.append(Life(buffer.size, buffer.step, max([buffer.step, *ends])))
         offsets, total = place(lives)
         memory = aligned_block(total)
         for buffer, offset in zip(buffers, offsets, strict=True):
             buffer.memory = memory[offset : offset + buffer.size]
         for key, several in self._buffers.items():
-            if isinstance(key, Value):
-                self.arrays[key] = several[0].memory.view(np.dtype(key.dtype)).reshape(self.folded.sizes[key])
+            if isinstance(key, Value) or key in self.copied:
+                for buffer in several:
+                    (v,) = buffer.values
+                    self.arrays[v] = buffer.memory.view(np.dtype(v.dtype)).reshape(self.folded.sizes[v])
         return total, sum(life.size for life in lives)
 
     def _set(self, node: Node) -> None:
@@ -140,5 +175,5 @@ class FixedMemory:
         elif node in self.recorded:
             assert self.library is not None
             recorder = Recorder(self.library, [buffer.memory for buffer in self._buffers[node]])
-            results = recorder.record(self.recorded[node], self.inputs_of(node))
+            results = self._results(recorder, node, self.recorded[node], self.inputs_of(node))
             self.arrays |= zip(node.outputs, results, strict=False)

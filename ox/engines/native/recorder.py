@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ox.devices.compiled import Kernel
+from ox.devices.compiled_copy import contiguous
 from ox.engines.native.calls import KernelCall
 from ox.kernels import Library, address
 
@@ -79,6 +80,22 @@ class Recorder:
         copy = self.empty(array.shape, array.dtype if dtype is None else dtype)
         self.call(np.copyto, copy, array)
         return copy
+
+    def reshaped(self, array: Array, shape: tuple[int, ...]) -> Array:
+        """A copy with its elements in order, in another shape."""
+        made = contiguous(self, array)
+        if made is None:
+            made = self.empty(array.shape, array.dtype)
+            self.call(np.copyto, made, array)
+        return made.reshape(shape)
+
+    def joined(self, arrays: list[Array], axis: int) -> Array:
+        """Arrays joined along an axis."""
+        shape = list(arrays[0].shape)
+        shape[axis] = sum(array.shape[axis] for array in arrays)
+        made = self.empty(shape, arrays[0].dtype)
+        self.call(np.concatenate, arrays, axis, made)
+        return made
 
     def numbers(self, array: Array) -> int:
         self._kept.append(array)  # the recorded call holds its address

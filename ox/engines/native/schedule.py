@@ -17,6 +17,7 @@ from ox.engines.native.fold import Folded
 from ox.engines.native.launches import Launch, Work, blocks_of
 from ox.engines.native.steps import (
     Binding,
+    CopiedStep,
     CopyStep,
     LaunchBinding,
     LaunchStep,
@@ -109,8 +110,8 @@ class _Scheduler:
         return Schedule(self.steps, self.bindings, self.slots, outputs, fixed.planned, fixed.unplanned)
 
     def outputs(self) -> tuple[list[Step], list[int]]:
-        """The slot of each output; copies of those that lie in the planned memory, or in that of inputs, of constants
-        or of other outputs."""
+        """The slot of each output; copies of those that lie in the planned memory, or in that of inputs, constants or
+        other outputs."""
         steps: list[Step] = []
         slots: list[int] = []
         seen = {*self.inputs, *self.folded.constants, *map(self.root, self.task.updates)}
@@ -191,6 +192,8 @@ class _Scheduler:
             self.steps.append(step)
             if is_bound:
                 self.bindings.append(RecordedBinding(step, partial(fixed.record, node), reads))
+        elif node in fixed.copied:
+            self.steps.append(CopiedStep(fixed.copied[node], reads, writes))
         else:
             self.steps.append(NodeStep(call_of(node), reads, writes, self.over(self.work[i], i)))
 

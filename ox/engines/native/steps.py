@@ -46,6 +46,19 @@ class NodeStep:
             slots[slot] = None
 
 
+class CopiedStep:
+    """A node through its own kernel, whose results are put into the planned memory."""
+
+    __slots__ = ("call", "reads", "writes")
+
+    def __init__(self, call: KernelCall, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        self.call, self.reads, self.writes = call, reads, writes
+
+    def __call__(self, slots: Slots) -> None:
+        for slot, result in zip(self.writes, self.call.results([slots[i] for i in self.reads]), strict=False):
+            np.copyto(slots[slot], result, casting="no")
+
+
 class CopyStep:
     """A copy of an array that is about to be overwritten."""
 

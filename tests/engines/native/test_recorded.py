@@ -149,7 +149,8 @@ def test_a_chain_in_planned_memory(library: Any) -> None:
     def function(x: Any, w: Any) -> dict[str, Any]:
         y = ops.Linear(x.exp(), w).relu()
         z = ops.Softmax(y.reshape(10, -1).t().contiguous() * 2)
-        return {"z": z.sum(), "back": ops.MatMul(z.reshape(80, 50).exp(), z.reshape(50, 80)), "old": w.t() + 1}
+        both = ops.Concat(z, z + 1, axis=-1).reshape(100, -1).t().reshape(100, -1).exp()
+        return {"z": z.sum(), "back": ops.MatMul(z.reshape(80, 50).exp(), z.reshape(50, 80)), "old": w.t() + both[:, 0]}
 
     x, w = f(40, 100) / 10, f(100, 100) / 10
     task = task_of(function, {"x": ox.from_numpy(x), "w": ox.from_numpy(w)})
