@@ -211,7 +211,8 @@ Smaller differences:
 - `out=` must have the shape of the result or no elements. ox refuses another shape; PyTorch warns and resizes the
   tensor. ox also refuses a result that requires a gradient.
 - `layout=`, `pin_memory=` and `memory_format=` have no effect.
-- Settings without an equivalent in ox (`torch.compile`, `torch.jit.script`, `add_safe_globals`) have no effect and
+- `torch.compile` records calls and runs them as graphs: see [compile](compile.md). Its `mode` has no effect.
+- Settings without an equivalent in ox (`torch.jit.script`, `add_safe_globals`) have no effect and
   print one message. `torch.onnx.export` calls `ox.export.save`. `nn.DataParallel` runs its module on one device.
 - Functions of ox treat a tensor class with `__torch_function__` as a plain tensor.
 - Modules print as in PyTorch. A `torch.Size` and a named result (`x.max(0)`) print as tuples.

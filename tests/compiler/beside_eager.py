@@ -10,6 +10,7 @@ import numpy as np
 
 import ox
 from ox import nn
+from ox.errors import OxError
 from ox.tolerance import allowed
 
 Step = Callable[..., Any]
@@ -69,8 +70,14 @@ def compare(
         results = []
         for i, (run, given) in enumerate(((one, batch), (two, copy.deepcopy(batch)))):
             ox.random.set_state(state[i])
-            results.append(run(*given))
+            try:
+                results.append(run(*given))
+            except OxError as error:  # both must fail
+                results.append(type(error))
             state[i] = ox.random.get_state()
+        if isinstance(results[0], type):
+            assert results[0] is results[1], f"errors of step {number}"
+            break
         assert state[0] == state[1], f"the generator after step {number}"
         for a, b in zip(arrays_of(results[0]), arrays_of(results[1]), strict=True):
             close(b, a, f"result of step {number}")
