@@ -304,6 +304,26 @@ def test_views_of_earlier_runs_do_not_matter(tmp_path: Path) -> None:
     assert report.layout.kinds["token"] == "parameter"
 
 
+def test_a_file_as_the_source(tmp_path: Path) -> None:
+    """As `generate_artifacts` of onnxruntime-training: an ONNX file becomes one that trains it."""
+    ox.manual_seed(0)
+    ox.export.save(Digits(), tmp_path / "model.onnx", digits(20)[0], output_names=["logits"])
+    net = ox.export.load(tmp_path / "model.onnx")
+    optimizer = optim.SGD(net.parameters(), 0.1)
+    report = ox.export.save_step(
+        net, LOSS, optimizer, tmp_path / "step.onnx", *digits(20), freeze="strokes.0.weight", metrics={}
+    )
+    assert not net.training and report.layout.batch == ("image", "target") and report.layout.metrics == ()
+    assert report.layout.outputs == ("logits",)
+    trainer = train.Trainer(report.path)
+    data = batches(5, 6)
+    net.train().get_parameter("strokes.0.weight").requires_grad_(False)
+    train_eager(net, LOSS, optimizer, data)
+    for x, y in zip(*data, strict=True):
+        trainer(image=x, target=y)
+    check_weights(trainer.state, net)
+
+
 def test_the_evaluation_beside_it(tmp_path: Path) -> None:
     """Takes the state of any step, gives what the model gives in eval mode."""
     ox.manual_seed(0)
