@@ -149,6 +149,7 @@ def write_step(
                 root.train()
             freeze_parameters(modules, freeze)
             step = Step(forward, state_of(modules, optimizer), tuple(example.arrays), target, metrics, clip)
+            _check_names(step)
             random.manual_seed(seed)
             rates = {name: np.asarray(rate, np.float32) for name, rate in step.state.rates.items()}
             before = {**rates, **step.state.arrays()}
@@ -183,6 +184,17 @@ def _layout(step: Step, graph: Graph, evaluated: Graph, places: Places, rates: M
         type(step.state.optimizer).__name__,
         tuple(name for name in [*step.state.fixed, *step.state.parameters] if name not in state),
     )
+
+
+def _check_names(step: Step) -> None:
+    seen: set[str] = set()
+    for name in (*step.inputs, LOSS, *(step.metrics or ())):
+        if name in seen:
+            raise ArgumentError(
+                f"two inputs, outputs or parameters would be called '{name}'",
+                hint="other input_names, other names of metrics, or another name in the model",
+            )
+        seen.add(name)
 
 
 @contextmanager
