@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ox.devices import node_model
-from ox.devices.arena import USE_ARENA, shared_arena
+from ox.devices.arena import USE_ARENA, current_arena, shared_arena
 from ox.devices.machine import threads
 from ox.devices.operator import Operator
 from ox.devices.runtime import onnxruntime
@@ -26,6 +26,7 @@ from ox.errors import DeviceError
 
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
 SESSIONS = 4096  # kept; the least recently used goes
+LOW_LIMIT = 1 << 30  # bytes of an arena
 
 
 class NoKernelError(DeviceError):
@@ -43,30 +44,43 @@ class Runtime:
         # Pool and allocator belong to the process: a program that made its own before us keeps them.
         with suppress(Exception):
             ort.set_global_thread_pool_sizes(threads(), 1)
-        options, whole = ort.SessionOptions(), ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        whole.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        self.options, self.optimized = options, whole
         with suppress(Exception):  # an ONNX Runtime that has no shared arenas
             shared_arena(ort)
-        for each in (options, whole):
-            each.use_per_session_threads = False
-            each.log_severity_level = 4  # errors come back as exceptions; do not print them too
-            each.add_session_config_entry(*USE_ARENA)
+        # by whether the graph is optimized, and whether the shared arena is free for all
+        self.options = {(opt, free): _options(ort, opt, free) for opt in (False, True) for free in (False, True)}
         kinds = ("NotImplemented", "InvalidGraph", "Fail", "InvalidArgument")
         self.refusals = tuple(getattr(binding, kind) for kind in kinds)
         try:
             self.session(node_model.write("Identity", (float32,), {}, 1, node_model.USUAL))
         except Exception:  # an ONNX Runtime that takes a shared pool only before its first session, and it was not ours
-            for each in (options, whole):
+            for each in self.options.values():
                 each.use_per_session_threads, each.intra_op_num_threads = True, 1
         else:
             share_pool(ort)
 
     def session(self, file: bytes, optimized: bool = False) -> Any:
-        """A session for a file: of one node, or with `optimized` of several, which may become other ones."""
-        options = self.optimized if optimized else self.options
+        """A session for a file: of one node, or with `optimized` of several, which may become other ones.
+
+        An arena with a limit is that of a server in this process: a session leaves it alone where the limit is low. It
+        does so only there, because large results of many sessions fragment the memory outside of an arena.
+        """
+        arena = current_arena()
+        options = self.options[optimized, arena is None or not 0 < arena.limit < LOW_LIMIT]
         return self.module.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+
+def _options(ort: ModuleType, optimized: bool, arena: bool) -> Any:
+    """Session options: with the shared pool, and with the shared arena or none."""
+    options = ort.SessionOptions()
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_EXTENDED if optimized else level.ORT_DISABLE_ALL
+    options.use_per_session_threads = False
+    options.log_severity_level = 4  # errors come back as exceptions; do not print them too
+    if arena:
+        options.add_session_config_entry(*USE_ARENA)
+    else:
+        options.enable_cpu_mem_arena = False
+    return options
 
 
 def share_pool(ort: ModuleType) -> None:

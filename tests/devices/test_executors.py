@@ -301,6 +301,19 @@ def test_a_program_that_made_its_own_pool_and_arena_keeps_them() -> None:
     assert python(code).split() == ["300.0", "PyCapsule"]
 
 
+@pytest.mark.parametrize("first", ["", "OPS['Relu'](x)\n"], ids=["server first", "eager call first"])
+def test_the_memory_limit_of_a_server_in_this_process_is_its_own(first: str) -> None:
+    code = BIG + (
+        "from ox.devices import arena, forced\n"
+        "from ox.devices.runtime import onnxruntime\n"
+        "with forced('onnxruntime'):\n"
+        f"    {first or 'pass'}\n"
+        "    arena.shared_arena(onnxruntime(), 1024)\n"
+        "    print(OPS['MatMul'](x, x).array[0, 0], OPS['Add'](x, x).array[0, 0])\n"
+    )
+    assert python(code).split() == ["300.0", "2.0"]
+
+
 def test_two_threads_may_come_first_together() -> None:
     code = BIG + (
         "from concurrent.futures import ThreadPoolExecutor\n"
