@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ox.autograd.grad_mode import no_grad
 from ox.core.operator import make_tensor
+from ox.core.tensor import is_tensor
 from ox.export.example_inputs import Example
 from ox.export.proof import Case
 from ox.export.training_step.layout import LOSS
-from ox.export.training_step.proof import ROWS
+from ox.export.training_step.proof import proof_sizes
 from ox.export.training_step.recording import StepExample, clean, drop_unread
 from ox.export.training_step.state import overwrite
 from ox.export.training_step.step import Step
@@ -37,7 +39,15 @@ class Evaluation:
         with no_grad():
             loss, outputs = self.step.forward(*given[:count])
             results = {LOSS: loss.reshape(()), **self.step.measured(outputs, given[self.step.target])}
-        return results if outputs is None else {**named_outputs(outputs, self.names), **results}
+        return {**named_outputs(found, self.names), **results} if (found := _tensors(outputs)) else results
+
+
+def _tensors(outputs: Any) -> Any:
+    """The tensors among what a model returned: other values are no outputs of a file."""
+    if isinstance(outputs, Mapping):
+        return {name: value for name, value in outputs.items() if is_tensor(value)}
+    several = outputs if isinstance(outputs, tuple | list) else [outputs]
+    return [value for value in several if is_tensor(value)]
 
 
 def record_evaluation(
@@ -65,8 +75,7 @@ def record_evaluation(
     graph = clean(graph, opset)
     read = [v.name for v in graph.inputs]
     cases = []
-    for rows in ROWS if example.batch else (None,):
-        sizes = example.sizes | ({example.batch: rows} if example.batch and rows else {})
+    for rows, sizes in proof_sizes(example):
         feed = whole.cut(sizes)
         results = arrays_of(run(*(make_tensor(np.array(feed[name])) for name in run.inputs)))
         cases.append(Case(rows, {name: feed[name] for name in read}, results))

@@ -22,7 +22,7 @@ from ox import tolerance
 from ox.core.operator import make_tensor
 from ox.dtypes import is_floating
 from ox.errors import ExportError
-from ox.export.example_inputs import Example
+from ox.export.example_inputs import Example, Sizes, recording_sizes
 from ox.export.proof import narrowest
 from ox.export.runtimes import Runtime, open_runtime
 from ox.export.training_step.layout import following
@@ -95,11 +95,19 @@ class StepRow:
     runtime: str
 
 
+def proof_sizes(example: Example) -> list[tuple[int | None, Sizes]]:
+    """The batch sizes of the proof, with all sizes that may vary: those of the example, then those of the second
+    recording. One entry if none may vary."""
+    own, other = example.sizes, recording_sizes(example)[1]
+    if example.batch is None:
+        return [(None, own), (None, other)] if own else [(None, own)]
+    return [(rows, {**sizes, example.batch: rows}) for rows, sizes in zip(ROWS, (own, other), strict=True)]
+
+
 def run_chains(step: Step, example: Example, before: Mapping[str, Array]) -> list[Chain]:
     """Eager steps at two batch sizes, each from the initial state, at learning rates that fall."""
     chains = []
-    for rows in ROWS if example.batch else (None,):
-        sizes = example.sizes | ({example.batch: rows} if example.batch and rows else {})
+    for rows, sizes in proof_sizes(example):
         feeds = []
         for i in range(STEPS):
             rates = {n: np.asarray(before[n] * (1 - i / (2 * STEPS)), np.float32) for n in step.state.rates}

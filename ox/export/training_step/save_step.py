@@ -28,6 +28,7 @@ from ox.export.two_sizes import as_export_error
 from ox.graph.ir import Array, Graph
 from ox.graph.writer import opset as opsets
 from ox.nn.base.module import Module
+from ox.onnx_module.loaded import Loaded
 from ox.optim.optimizer import Optimizer
 
 TARGET = "target"
@@ -92,7 +93,10 @@ def save_step(
         raise ArgumentError("the loss is no function", expected="loss(outputs, target)", got=type(loss).__name__)
     named = dict(dims or {})
     own = {TARGET: named.pop(TARGET)} if TARGET in named else None
-    given = read(model, inputs, input_names, named or None)
+    known = model.contract if isinstance(model, Loaded) else None  # a loaded file keeps its names
+    given = read(model, inputs, input_names, named or None, known)
+    if output_names is None and known is not None:
+        output_names = [info.name for info in known.outputs]
     answers = read(lambda target: target, (target,), [TARGET], own)
     if TARGET in given.arrays:
         raise ArgumentError(f"an input is called '{TARGET}'", hint="input_names=[...]")
@@ -145,6 +149,7 @@ def write_step(
                 root.train()
             freeze_parameters(modules, freeze)
             step = Step(forward, state_of(modules, optimizer), tuple(example.arrays), target, metrics, clip)
+            _check_names(step)
             random.manual_seed(seed)
             rates = {name: np.asarray(rate, np.float32) for name, rate in step.state.rates.items()}
             before = {**rates, **step.state.arrays()}
@@ -179,6 +184,17 @@ def _layout(step: Step, graph: Graph, evaluated: Graph, places: Places, rates: M
         type(step.state.optimizer).__name__,
         tuple(name for name in [*step.state.fixed, *step.state.parameters] if name not in state),
     )
+
+
+def _check_names(step: Step) -> None:
+    seen: set[str] = set()
+    for name in (*step.inputs, LOSS, *(step.metrics or ())):
+        if name in seen:
+            raise ArgumentError(
+                f"two inputs, outputs or parameters would be called '{name}'",
+                hint="other input_names, other names of metrics, or another name in the model",
+            )
+        seen.add(name)
 
 
 @contextmanager

@@ -133,6 +133,15 @@ def test_examples_that_do_not_fit(tmp_path: Path) -> None:
     refused(ArgumentError, tmp_path, "the metric 'a' is no tensor", metrics={"a": lambda y, t: 1.0})
 
 
+def test_names_that_are_taken(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    model.lr = nn.Parameter(ox.ones(()))
+    x, y = np.ones((8, 4), np.float32), np.arange(8) % 2
+    refused(ArgumentError, tmp_path, "would be called 'lr'", "input_names", model=model, inputs=x, target=y)
+    refused(ArgumentError, tmp_path, "would be called 'loss'", metrics={"loss": lambda y, t: y.mean()})
+    refused(ArgumentError, tmp_path, "would be called 'loss'", input_names=["loss"])
+
+
 def test_models_that_depend_on_the_batch_size(tmp_path: Path) -> None:
     class Halves(nn.Module):
         def __init__(self) -> None:

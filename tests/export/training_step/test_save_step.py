@@ -304,6 +304,71 @@ def test_views_of_earlier_runs_do_not_matter(tmp_path: Path) -> None:
     assert report.layout.kinds["token"] == "parameter"
 
 
+def test_sizes_that_are_no_batch(tmp_path: Path) -> None:
+    """Time before batch, as recurrent layers have it; and a model with more outputs than tensors."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = nn.GRU(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            y, state = self.layer(x)
+            return self.head(y[-1]), (state,), "a note"
+
+    ox.manual_seed(0)
+    model = Recurrent()
+    x, y = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32), np.arange(6) % 2
+    report = ox.export.save_step(
+        model,
+        lambda outputs, target: nn.functional.cross_entropy(outputs[0], target),
+        optim.SGD(model.parameters(), 0.1),
+        tmp_path / "step.onnx",
+        x,
+        y,
+        dims={"x": ["time", "batch", 3]},
+    )
+    assert [row.batch for row in report.rows] == [None, None] and report.layout.outputs == ("output",)
+    trainer = train.Trainer(report.path)
+    assert np.isfinite(trainer(x=np.ones((9, 2, 3), np.float32), target=np.arange(2))["loss"])
+
+
+def test_a_fixed_size(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    x, y = np.ones((6, 3), np.float32), np.arange(6) % 2
+    report = ox.export.save_step(
+        model,
+        LOSS,
+        optim.SGD(model.parameters(), 0.1),
+        tmp_path / "step.onnx",
+        x,
+        y,
+        dims={"input": [6, 3], "target": [6]},
+    )
+    assert len(report.rows) == 1
+    assert "the example, step" in str(report)
+
+
+def test_a_file_as_the_source(tmp_path: Path) -> None:
+    """As `generate_artifacts` of onnxruntime-training: an ONNX file becomes one that trains it."""
+    ox.manual_seed(0)
+    ox.export.save(Digits(), tmp_path / "model.onnx", digits(20)[0], output_names=["logits"])
+    net = ox.export.load(tmp_path / "model.onnx")
+    optimizer = optim.SGD(net.parameters(), 0.1)
+    report = ox.export.save_step(
+        net, LOSS, optimizer, tmp_path / "step.onnx", *digits(20), freeze="strokes.0.weight", metrics={}
+    )
+    assert not net.training and report.layout.batch == ("image", "target") and report.layout.metrics == ()
+    assert report.layout.outputs == ("logits",)
+    trainer = train.Trainer(report.path)
+    data = batches(5, 6)
+    net.train().get_parameter("strokes.0.weight").requires_grad_(False)
+    train_eager(net, LOSS, optimizer, data)
+    for x, y in zip(*data, strict=True):
+        trainer(image=x, target=y)
+    check_weights(trainer.state, net)
+
+
 def test_the_evaluation_beside_it(tmp_path: Path) -> None:
     """Takes the state of any step, gives what the model gives in eval mode."""
     ox.manual_seed(0)
