@@ -56,22 +56,27 @@ def mean_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str
 
 def cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """CrossEntropyGradient."""
-    g, scores, target, logs = arrays
+    g, scores, target, _ = arrays
     rows, classes = scores.shape
-    if not scores.size or target.shape != (rows,) or logs.shape != (rows,):
+    if not scores.size or target.shape != (rows,):
         return None
     if g.shape != (rows,):
         if g.ndim:
             return None
         g = np.full(rows, g, np.float32)
-    if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
+    if not scores.flags.c_contiguous:
         return None
     g, target = np.ascontiguousarray(g), np.ascontiguousarray(target, np.int64)
     result = np.empty_like(scores)
     library.ox_cross_entropy_backward(
-        rows, address(g), address(scores), address(target), address(logs), address(result),
-        attributes.get("ignore_index", -100), classes,
-    )  # fmt: skip
+        rows,
+        address(g),
+        address(scores),
+        address(target),
+        address(result),
+        attributes.get("ignore_index", -100),
+        classes,
+    )
     return result
 
 
@@ -94,17 +99,17 @@ def weighted_cross_entropy(library: Library, arrays: list[Any], attributes: dict
 
 def weighted_cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """WeightedCrossEntropyGradient."""
-    scores, target, logs, weight, g, to_spread = [*arrays, None, None, None][:6]
+    scores, target, _, weight, g, to_spread = [*arrays, None, None, None][:6]
     rows, classes = scores.shape
-    if not scores.size or any(a is not None and a.shape != (rows,) for a in (target, logs, g, to_spread)):
+    if not scores.size or any(a is not None and a.shape != (rows,) for a in (target, g, to_spread)):
         return None
-    if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
+    if not scores.flags.c_contiguous:
         return None
     target, weight = np.ascontiguousarray(target, np.int64), _class_weights(weight)
     g, to_spread = (None if a is None else np.ascontiguousarray(a) for a in (g, to_spread))
     result = np.empty_like(scores)
     library.ox_weighted_cross_entropy_backward(
-        rows, address(scores), address(target), address(logs), _place(weight), _place(g), _place(to_spread),
+        rows, address(scores), address(target), _place(weight), _place(g), _place(to_spread),
         address(result), classes if weight is None else float(weight.sum()), attributes["ignore_index"], classes,
     )  # fmt: skip
     return result
@@ -128,17 +133,17 @@ def soft_cross_entropy(library: Library, arrays: list[Any], attributes: dict[str
 
 def soft_cross_entropy_gradient(library: Library, arrays: list[Any], attributes: dict[str, Any]) -> Any:
     """SoftCrossEntropyGradient."""
-    g, scores, target, logs, weight = [*arrays, None][:5]
+    g, scores, target, _, weight = [*arrays, None][:5]
     rows, classes = scores.shape
-    if not scores.size or target.shape != scores.shape or g.shape != (rows,) or logs.shape != (rows,):
+    if not scores.size or target.shape != scores.shape or g.shape != (rows,):
         return None
-    if not (scores.flags.c_contiguous and logs.flags.c_contiguous):
+    if not scores.flags.c_contiguous:
         return None
     g, target, weight = np.ascontiguousarray(g), np.ascontiguousarray(target), _class_weights(weight)
     result, smoothing = np.empty_like(scores), attributes["smoothing"]
     library.ox_soft_cross_entropy_backward(
-        rows, address(g), address(scores), address(target), address(logs), _place(weight), address(result),
-        1 - smoothing, smoothing / classes, classes,
+        rows, address(g), address(scores), address(target), _place(weight), address(result), 1 - smoothing,
+        smoothing / classes, classes,
     )  # fmt: skip
     return result
 

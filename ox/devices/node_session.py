@@ -27,6 +27,7 @@ from ox.errors import DeviceError
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
 SESSIONS = 4096  # kept; the least recently used goes
 LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")  # of ONNX Runtime's own optimizations
+LOW_LIMIT = 1 << 30  # bytes of an arena
 
 
 class NoKernelError(DeviceError):
@@ -61,10 +62,11 @@ class Runtime:
     def session(self, file: bytes, level: str = "DISABLE_ALL") -> Any:
         """A session for a file: of one node, or with another of `LEVELS` of several, which may become other ones.
 
-        An arena with a limit is that of a server in this process, whose memory a session does without.
+        An arena with a limit is that of a server in this process: a session leaves it alone where the limit is low. It
+        does so only there, because large results of many sessions fragment the memory outside of an arena.
         """
         arena = current_arena()
-        options = self.options[level, arena is None or not arena.limit]
+        options = self.options[level, arena is None or not 0 < arena.limit < LOW_LIMIT]
         return self.module.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 

@@ -4,6 +4,7 @@ was made of (sources, flags, compiler, processor) and what it contains (its SHA-
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -152,6 +153,7 @@ def _compile(command: list[str], folder: Path, key: str) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=BEGUN, ignore_cleanup_errors=True) as temporary:
             made = Path(temporary) / "kernels.so"
             run([*command, *FLAGS, "-o", str(made), str(SOURCE / "kernels.cpp")], temporary)
+            _check_loads(made, command[0])
             made.chmod(0o700)
             final = folder / f"{key}-{_contents(made)}.so"
             os.replace(made, final)
@@ -159,6 +161,14 @@ def _compile(command: list[str], folder: Path, key: str) -> Path:
         return final
     except OSError as error:
         raise CompilerError(f"the kernels cannot be kept in {folder}: {error.strerror or error}") from None
+
+
+def _check_loads(made: Path, name: str) -> None:
+    """Raises CompilerError where a compiler that ended well left no library."""
+    try:
+        ctypes.CDLL(str(made))
+    except OSError as error:
+        raise CompilerError(f"{name} ended without an error, but not with a library: {error}") from None
 
 
 def _tidy(folder: Path, key: str) -> None:

@@ -45,14 +45,18 @@ def get_num_threads() -> int:
     return machine.threads()
 
 
+MOST_THREADS = 256  # of the pool in ox/kernels/source/pool.h
+
+
 def set_num_threads(num: int) -> None:
     """Let the kernels of large operators use this many threads. `torch.set_num_threads`.
 
     Raises:
-        ArgumentError: not a positive int, or the pool of ONNX Runtime has already started: it is one for the process.
+        ArgumentError: not an int from 1 to 256, or the pool of ONNX Runtime has already started: it is one for the
+            process.
     """
-    if not isinstance(num, int) or num < 1:
-        raise ArgumentError("the number of threads is a positive int", got=repr(num))
+    if not isinstance(num, int) or isinstance(num, bool) or not 1 <= num <= MOST_THREADS:
+        raise ArgumentError(f"the number of threads is an int from 1 to {MOST_THREADS}", got=repr(num))
     if num == machine.threads():
         return
     if node_session.started():

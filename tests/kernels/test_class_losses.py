@@ -164,3 +164,37 @@ def test_the_bits_do_not_depend_on_the_threads(library: Library) -> None:
         for a, b in zip(found[0], other, strict=True):
             for one, two in zip(a, b, strict=True):
                 np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, -1e6])
+@pytest.mark.parametrize("kind", ["classes", "weights", "smoothing", "shares"])
+def test_scores_far_from_zero_lose_no_digits(offset: float, kind: str, ran: list[str]) -> None:
+    """The maximum and the logarithm of the sum are never added before a score is subtracted."""
+    scores = (SCORES + np.float32(offset)).astype(np.float32)
+    target: Any = SHARES if kind == "shares" else np.abs(TARGET) % CLASSES
+    options = {"label_smoothing": 0.1} if kind == "smoothing" else {}
+    weight = WEIGHT if kind == "weights" else None
+    loss, slope = results(scores, target, weight, **options)
+    wide = None if weight is None else weight.astype(np.float64)
+    shares = target.astype(np.float64) if kind == "shares" else target
+    exact_loss, exact_slope = on_operators(scores.astype(np.float64), shares, wide, **options)
+    assert ran
+    np.testing.assert_allclose(loss, exact_loss, rtol=2e-6)
+    np.testing.assert_allclose(slope, exact_slope, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize("value", [1e10, -3e38])
+def test_equal_huge_scores_share(value: float) -> None:
+    x = make_tensor(np.full((3, 300), value, np.float32)).requires_grad_()
+    y = F.log_softmax(x, 1)
+    np.testing.assert_allclose(y.array, -np.log(300), rtol=1e-6)
+    (slope,) = grad(y[:, 0].sum(), [x])
+    np.testing.assert_allclose(slope.array[:, 0], 1 - 1 / 300, rtol=1e-5)
+
+
+def test_an_infinite_score_gives_nan() -> None:
+    scores = np.zeros((2, 300), np.float32)
+    scores[0, 5] = np.inf
+    loss, slope = results(scores, np.array([0, 1]), None, reduction="none")
+    assert np.isnan(loss[0]) and np.isfinite(loss[1])
+    assert np.isnan(slope[0]).all() and np.isfinite(slope[1]).all()

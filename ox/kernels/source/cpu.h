@@ -35,11 +35,20 @@ inline long long rows_of_block(long long columns) { return columns >= ROW_WORK ?
 #define SUM(c, n, expression) ox_sum(n, [=](long long c) { return expression; })
 #define MAX(c, n, expression) ox_max(n, [=](long long c) { return expression; })
 
+namespace ox {
+constexpr long long SUM_PART = 4096;  // numbers that float32 adds up, one sum a lane; the sums of parts are added in double
+}  // namespace ox
+
 template <class F> FUNCTION float ox_sum(long long n, const F& f) {
-    float sum = 0.0f;
+    double total = 0.0;
+    for (long long first = 0; first < n; first += ox::SUM_PART) {
+        const long long end = first + ox::SUM_PART < n ? first + ox::SUM_PART : n;
+        float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-    for (long long c = 0; c < n; c++) sum += f(c);
-    return sum;
+        for (long long c = first; c < end; c++) sum += f(c);
+        total += sum;
+    }
+    return (float)total;
 }
 
 template <class F> FUNCTION float ox_max(long long n, const F& f) {

@@ -151,6 +151,13 @@ inline void convolution_backward_images_in_lines(const Convolution& s, const flo
         [=](long long group, long long c, long long k) { return weights[((group * s.outputs + k / window) * s.inputs + c) * window + window - 1 - k % window]; });
 }
 
+inline bool all_finite(const float* numbers, long long count) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (long long i = 0; i < count; i++) sum += numbers[i] - numbers[i];
+    return sum == 0.0f;
+}
+
 inline void convolution_backward_weights_in_lines(const Convolution& s, const float* gradient, const float* images, float* result) {
     constexpr long long SIDE = 4, PIECES = 16, BAND = 256;  // pairs of lines at a time; parts of the samples, whatever the threads; positions
     const long long length = s.out_width + (s.kernel_x - 1) * s.dilation_x, rows = BAND / length < 1 ? 1 : BAND / length < s.out_height ? BAND / length : s.out_height;
@@ -213,6 +220,8 @@ inline void convolution_backward_weights_in_lines(const Convolution& s, const fl
         for (long long piece = 0; piece < pieces; piece++) total += sums[piece * size + k];
         result[k] = total;
     }
+    // the zeros between the lines meet infinite pixels that have no part in a sum
+    if (!all_finite(result, size)) convolution_backward_weights(s, gradient, images, result);
 }
 
 // Whether so few channels meet that packing them would take as long as the products.

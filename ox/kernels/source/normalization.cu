@@ -101,37 +101,21 @@ ROWS(ox_group_norm_backward, r, rows, channels * size, const float* RESTRICT gra
 } END
 
 // Batch normalization of (samples, channels, size): a row is a channel over all samples.
-ROWS(ox_batch_norm, k, channels, samples * size, const float* RESTRICT input, const float* RESTRICT scale, const float* RESTRICT bias, float* RESTRICT output, float* RESTRICT means, float* RESTRICT variances, float epsilon, long long samples, long long size) {
-    long long step = channels * size;
-    const float* x = input + k * size;
-    float* y = output + k * size;
-    float n = (float)samples * size, sum = 0.0f, squares = 0.0f;
-    for (long long s = 0; s < samples; s++) sum += SUM(c, size, x[s * step + c]);
-    float mean = sum / n;
-    for (long long s = 0; s < samples; s++)
-        squares += SUM(c, size, (x[s * step + c] - mean) * (x[s * step + c] - mean));
-    float variance = squares / n;
-    float factor = scale[k] / sqrtf(variance + epsilon), shift = bias[k] - mean * factor;
-    for (long long s = 0; s < samples; s++) { COLUMNS(c, size) y[s * step + c] = x[s * step + c] * factor + shift; }
-    means[k] = mean;
-    variances[k] = variance;
-} END
-
 // The statistics are taken again, which costs less than keeping them with the graph.
 ROWS(ox_batch_norm_backward, k, channels, samples * size, const float* RESTRICT gradient, const float* RESTRICT input, const float* RESTRICT scale, float* RESTRICT result, float* RESTRICT scale_sums, float* RESTRICT bias_sums, float epsilon, long long samples, long long size) {
     long long step = channels * size;
     const float *x = input + k * size, *g = gradient + k * size;
     float* d = result + k * size;
-    float n = (float)samples * size, sum = 0.0f, squares = 0.0f, plain = 0.0f, scaled = 0.0f;
+    float n = (float)samples * size;
+    double sum = 0.0, squares = 0.0, plain_sum = 0.0, scaled_sum = 0.0;
     for (long long s = 0; s < samples; s++) sum += SUM(c, size, x[s * step + c]);
     float mean = sum / n;
     for (long long s = 0; s < samples; s++) {
         squares += SUM(c, size, (x[s * step + c] - mean) * (x[s * step + c] - mean));
-        plain += SUM(c, size, g[s * step + c]);
-        scaled += SUM(c, size, g[s * step + c] * (x[s * step + c] - mean));
+        plain_sum += SUM(c, size, g[s * step + c]);
+        scaled_sum += SUM(c, size, g[s * step + c] * (x[s * step + c] - mean));
     }
-    float inverse = 1.0f / sqrtf(squares / n + epsilon);
-    scaled *= inverse;
+    float inverse = 1.0f / sqrtf((float)squares / n + epsilon), plain = plain_sum, scaled = (float)scaled_sum * inverse;
     scale_sums[k] = scaled;
     bias_sums[k] = plain;
     float factor = scale[k] * inverse, slope = scaled / n * inverse, offset = plain / n;
