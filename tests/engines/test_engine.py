@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_steps import FusedRecording, Step
+from recorded_steps import OPTIMIZERS, FusedRecording, Step
 
 import ox
 from ox import nn, ops, tolerance
@@ -39,7 +39,7 @@ def build(name: str, function: Callable[..., Any], *tensors: Any) -> Executable:
 
 
 @pytest.mark.parametrize("model", ["LeNet", "transformer"])
-@pytest.mark.parametrize("optimizer", ["SGD with momentum", "Adam", "AdamW"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_twenty_steps_end_at_eager_weights(name: str, model: str, optimizer: str) -> None:
     step = Step(model, optimizer)
     optimize(step.graph)
