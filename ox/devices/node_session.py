@@ -26,8 +26,8 @@ from ox.errors import DeviceError
 
 forked = False  # set in a forked child, where the pool's threads are gone; ox.devices.dispatch_table
 SESSIONS = 4096  # kept; the least recently used goes
-LOW_LIMIT = 1 << 30  # bytes of an arena
 LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")  # of ONNX Runtime's own optimizations
+LOW_LIMIT = 1 << 30  # bytes of an arena
 
 
 class NoKernelError(DeviceError):

@@ -11,7 +11,8 @@ import numpy as np
 
 from ox.devices.machine import threads
 from ox.dtypes import bfloat16, int64
-from ox.engines.engine import Array, Task
+from ox.engines.drawn_ahead import DrawnAhead, split
+from ox.engines.engine import Array, Executable, Task
 from ox.engines.known_defects import OPENVINO, OPENVINO_GENERAL, refuse
 from ox.engines.onnx_task import OnnxTask, bits
 from ox.errors import ArgumentError, BoundsError, DeviceError
@@ -40,14 +41,19 @@ class OpenVino:
             )
         self.precision = precision
 
-    def build(self, task: Task) -> Compiled:
+    def build(self, task: Task) -> Executable:
         """Compile the task. No file is written: OpenVINO's cache of models is off.
+
+        Random numbers, as those of dropout, are drawn ahead of each run by ox's own kernels: eager code's bits.
 
         Raises:
             DeviceError: OpenVINO is not installed, or refuses the graph.
             ExportError: the graph has what no file of ONNX can say.
         """
-        return Compiled(openvino(), OnnxTask(task), self.precision)
+        module = openvino()
+        rest, ahead = split(task)
+        compiled = Compiled(module, OnnxTask(rest), self.precision)
+        return compiled if ahead is None else DrawnAhead(ahead, compiled, len(task.graph.outputs))
 
 
 def openvino() -> ModuleType:

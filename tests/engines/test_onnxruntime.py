@@ -24,24 +24,6 @@ def test_a_missing_kernel_names_the_operator_and_the_line() -> None:
     assert "Conv" in str(caught.value) and "test_onnxruntime.py" in str(caught.value)
 
 
-def test_dropout_draws_the_same_numbers() -> None:
-    """The generator's counter is state like any other."""
-    generator = ox.random.default_generator
-    ox.manual_seed(3)
-    start = generator.counter.numpy().copy()
-    graph = record(
-        lambda x, counter: {"y": ox.nn.functional.dropout(x, 0.4), "counter.next": generator.counter},
-        {"x": ox.ones(64), "counter": generator.counter},
-    )
-    run = find("onnxruntime").build(Task(graph, {graph.outputs[1]: graph.inputs[1]}))
-    ox.manual_seed(3)
-    counter = start.copy()
-    for _ in range(3):
-        eager = ox.nn.functional.dropout(ox.ones(64), 0.4).numpy()
-        np.testing.assert_array_equal(run([np.ones(64, np.float32), counter])[0], eager)
-    assert counter == generator.counter.numpy()
-
-
 def test_float64_keeps_its_digits() -> None:
     graph = record(lambda x: (x.softmax(-1) @ x.t()).tanh(), {"x": ox.randn(4, 4).double()})
     x = np.random.default_rng(0).standard_normal((4, 4))

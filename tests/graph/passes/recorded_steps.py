@@ -26,6 +26,12 @@ def _load(name: str) -> ModuleType:
 
 
 captured, whole_step = _load("captured"), _load("test_whole_step")
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "SGD with momentum": lambda p: ox.optim.SGD(p, lr=0.05, momentum=0.9),
+    # the gradient of the bias of attention's keys is nothing but rounding, of which a small eps makes whole steps
+    "Adam": lambda p: ox.optim.Adam(p, lr=1e-3, eps=1e-5),
+    "AdamW": lambda p: ox.optim.AdamW(p, lr=1e-3, eps=1e-5, weight_decay=0.1),
+}
 
 
 class FusedRecording(Recording):
@@ -42,7 +48,7 @@ class Step:
         self.random, self.rows = np.random.default_rng(0), rows
         ox.manual_seed(0)
         self.model = make()
-        self.optimizer = whole_step.OPTIMIZERS[optimizer](self.model.parameters())
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
         self.eager: Callable[..., Any] = whole_step.training_step(self.model, self.optimizer)
         self.eager(*self.tensors())  # makes the optimizer's state
         self.state = captured.training_state(self.model, self.optimizer)
