@@ -140,6 +140,8 @@ def write_step(
     if MODE.get().recording is not None:
         raise ExportError("save_step was called inside a recording", hint="outside of compiled or recorded code")
     check_recordable(optimizer)
+    if clip is not None and not clip > 0:
+        raise ArgumentError("clip must be a number above 0", got=repr(clip))
     places = Places.beside(Path(path))
     with note_failure(places.step), _record_errors():
         opsets.check_range(opset)
