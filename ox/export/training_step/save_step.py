@@ -52,7 +52,7 @@ def save_step(
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
 ) -> StepReport:
-    """Write a training step as an ONNX file that trains on any runtime: forward, loss, backward, clipping, update.
+    """Write a training step as an ONNX file that trains without ox: forward, loss, backward, clipping, update.
 
     The file is one graph of `ai.onnx` operators. It takes a batch, learning rates and the state (parameters, running
     statistics, the optimizer's state, the random state), and gives the loss, metrics and the next state: the output
