@@ -50,7 +50,7 @@ def export(
         bool,
         typer.Option(
             "--train",
-            help="Write the training step instead of the model: a file that trains on any runtime. With --recipe and "
+            help="Write the training step instead of the model: a file that trains without ox. With --recipe and "
             "without --run, it starts from the untrained model.",
         ),
     ] = False,

@@ -30,15 +30,16 @@ def read_state(path):
 
 def write_state(path, state):
     """The same file from arrays: `ox.load(path)` reads it."""
-    header, data = {}, b""
+    header, end = {}, 0
     for name, array in state.items():
         kind = {"f": "F", "i": "I", "u": "U"}[array.dtype.kind] + str(8 * array.dtype.itemsize)
-        place = [len(data), len(data) + array.nbytes]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": place}
-        data += array.tobytes()
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.writelines(array.tobytes() for array in state.values())
 
 
 class Trainer:

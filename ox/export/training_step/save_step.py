@@ -52,7 +52,7 @@ def save_step(
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
 ) -> StepReport:
-    """Write a training step as an ONNX file that trains on any runtime: forward, loss, backward, clipping, update.
+    """Write a training step as an ONNX file that trains without ox: forward, loss, backward, clipping, update.
 
     The file is one graph of `ai.onnx` operators. It takes a batch, learning rates and the state (parameters, running
     statistics, the optimizer's state, the random state), and gives the loss, metrics and the next state: the output
@@ -140,6 +140,8 @@ def write_step(
     if MODE.get().recording is not None:
         raise ExportError("save_step was called inside a recording", hint="outside of compiled or recorded code")
     check_recordable(optimizer)
+    if clip is not None and not clip > 0:
+        raise ArgumentError("clip must be a number above 0", got=repr(clip))
     places = Places.beside(Path(path))
     with note_failure(places.step), _record_errors():
         opsets.check_range(opset)

@@ -16,7 +16,7 @@ from ox.core.generator import default_generator
 from ox.core.mode import MODE
 from ox.core.operator import make_tensor
 from ox.core.promotion import cast
-from ox.dtypes import float64
+from ox.dtypes import float64, is_floating
 from ox.errors import ArgumentError, ExportError
 from ox.export.training_step.layout import RANDOM_COUNTER, RANDOM_KEY, RATE
 from ox.graph.ir import Array
@@ -90,7 +90,8 @@ def state_of(modules: Mapping[str, Module], optimizer: Optimizer) -> TrainingSta
 
     Raises:
         ExportError: an optimizer with state that no graph has.
-        ArgumentError: a parameter that no module has, or on another device than the CPU; none is trained.
+        ArgumentError: a parameter that no module has, on another device than the CPU, or of a 16-bit type; none is
+            trained.
     """
     named = {f"{prefix}{name}": p for prefix, module in modules.items() for name, p in module.named_parameters()}
     buffers = {f"{prefix}{name}": b for prefix, module in modules.items() for name, b in module._dense_buffers()}
@@ -99,6 +100,11 @@ def state_of(modules: Mapping[str, Module], optimizer: Optimizer) -> TrainingSta
             raise ArgumentError(
                 f"'{name}' is on {tensor.device}", expected="a model on the CPU, where the file is proven",
                 hint="model.cpu() before the optimizer is made",
+            )  # fmt: skip
+        if is_floating(tensor.array.dtype) and tensor.array.dtype.itemsize < 4:
+            raise ArgumentError(
+                f"'{name}' is {tensor.array.dtype}, in which no common runtime trains", expected="float32",
+                hint="model.float() before the optimizer is made, and ox.autocast in forward for 16-bit products",
             )  # fmt: skip
     known = {id(p): name for name, p in named.items()}
     trained: dict[str, Tensor] = {}

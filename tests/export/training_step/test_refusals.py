@@ -133,6 +133,14 @@ def test_examples_that_do_not_fit(tmp_path: Path) -> None:
     refused(ArgumentError, tmp_path, "the metric 'a' is no tensor", metrics={"a": lambda y, t: 1.0})
 
 
+def test_half_precision_and_clipping(tmp_path: Path) -> None:
+    for half in (ox.float16, ox.bfloat16):
+        refused(
+            ArgumentError, tmp_path, f"'strokes.0.weight' is {np.dtype(half)}", "ox.autocast", model=Digits().to(half)
+        )
+    refused(ArgumentError, tmp_path, "clip must be a number above 0", "-1", clip=-1)
+
+
 def test_names_that_are_taken(tmp_path: Path) -> None:
     model = nn.Linear(4, 2)
     model.lr = nn.Parameter(ox.ones(()))

@@ -59,7 +59,7 @@ def test_the_file_is_plain_and_says_what_is_what(tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"
     report = ox.export.save_step(model, LOSS, optimizer, path, *digits(20), metadata={"author": "me"})
     file = onnx.load(path)
-    assert {(i.domain, i.version) for i in file.opset_import if i.domain == ""} == {("", 21)}
+    assert [(i.domain, i.version) for i in file.opset_import] == [("", 21)]
     assert not file.functions and {node.domain for node in file.graph.node} == {""}
 
     about = {entry.key: entry.value for entry in file.metadata_props}
@@ -331,6 +331,28 @@ def test_sizes_that_are_no_batch(tmp_path: Path) -> None:
     assert [row.batch for row in report.rows] == [None, None] and report.layout.outputs == ("output",)
     trainer = train.Trainer(report.path)
     assert np.isfinite(trainer(x=np.ones((9, 2, 3), np.float32), target=np.arange(2))["loss"])
+
+
+@pytest.mark.filterwarnings("ignore:autocast to b?float16")
+def test_autocast_and_float64(tmp_path: Path) -> None:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+        def forward(self, x: Any) -> Any:
+            with ox.autocast("cpu", dtype=ox.bfloat16):
+                return self.layers(x)
+
+    x, y = np.random.default_rng(0).standard_normal((9, 3)).astype(np.float32), np.arange(9) % 2
+    model = Cast()
+    report = ox.export.save_step(model, LOSS, optim.SGD(model.parameters(), 0.1), tmp_path / "a.onnx", x, y)
+    assert "BFLOAT16" in {onnx.TensorProto.DataType.Name(n.attribute[0].i) for n in onnx.load(report.path).graph.node
+                          if n.op_type == "Cast"}  # fmt: skip
+    double = nn.Linear(3, 2).double()
+    x = x.astype(np.float64)
+    report = ox.export.save_step(double, LOSS, optim.Adam(double.parameters()), tmp_path / "b.onnx", x, y)
+    assert train.read_state(report.initial)["weight"].dtype == np.float64
 
 
 def test_a_fixed_size(tmp_path: Path) -> None:
