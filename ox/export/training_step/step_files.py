@@ -101,7 +101,10 @@ class StepFiles:
 
     def _write(self, graph: Graph, path: Path, opset: int, prove_it: Any) -> Path | None:
         def model(weights: bool) -> onnx.ModelProto:
-            made = to_model(graph, opset=opset, metadata=self.metadata, weights=weights)
-            return inliner.inline_local_functions(made)
+            made = inliner.inline_local_functions(to_model(graph, opset=opset, metadata=self.metadata, weights=weights))
+            plain = [each for each in made.opset_import if not each.domain]  # no node is of the functions' domain now
+            del made.opset_import[:]
+            made.opset_import.extend(plain)
+            return made
 
         return files.write(model, graph, path, prove_it, files.MAX_INLINE_BYTES)[1]
