@@ -17,6 +17,7 @@ from ox.engines.known_defects import OPENVINO, OPENVINO_GENERAL, refuse
 from ox.engines.onnx_task import OnnxTask, bits
 from ox.errors import ArgumentError, BoundsError, DeviceError
 from ox.graph.writer.functions import inlined
+from ox.graph.writer.scan_captures import carry_captures
 
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -82,7 +83,7 @@ class Compiled:
         refuse(task.graph, "OpenVINO", OPENVINO, OPENVINO_GENERAL)
         core = module.Core()
         try:
-            model = core.read_model(inlined(task.model).SerializeToString())
+            model = core.read_model(carry_captures(inlined(task.model)).SerializeToString())
             self._compiled = core.compile_model(model, "CPU", settings)
             self._request = self._compiled.create_infer_request()
         except Exception as error:  # RuntimeError and others

@@ -103,6 +103,26 @@ def test_forward_passes(name: str, model: str) -> None:
     assert tolerance.compare(got, expected).ok
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_gradients_of_recurrent_layers(name: str, kind: str) -> None:
+    """Their loops read weights from outside."""
+    ox.manual_seed(0)
+    layer, x = getattr(nn, kind)(4, 6, 2, bidirectional=True), ox.randn(5, 2, 4)
+    parameters = dict(layer.named_parameters())
+
+    def step(x: Any, *_: Any) -> dict[str, Any]:
+        loss = (layer(x)[0] ** 2).mean()
+        gradients = ox.autograd.grad(loss, list(parameters.values()))
+        return {"loss": loss, **dict(zip(parameters, gradients, strict=True))}
+
+    expected = [t.detach().numpy() for t in step(x).values()]
+    names = [f"{each}.value" for each in parameters]
+    inputs = {"x": x, **dict(zip(names, parameters.values(), strict=True))}
+    graph = record(step, inputs, recording=FusedRecording())
+    results = find(name).build(Task(graph))([t.array for t in inputs.values()])
+    assert all(tolerance.compare(a, b).ok for a, b in zip(results, expected, strict=True))
+
+
 KINDS: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {
     "float16": (lambda x: (x * 3).exp(), [ox.ones(3).half()]),
     "bfloat16": (lambda x: (x * 3).exp(), [ox.ones(3).bfloat16()]),
