@@ -33,41 +33,52 @@ def samples_of(name: str) -> list[Sample]:
         return []
 
 
-def task_of_sample(name: str, sample: Sample, expected: list[Any], constants: bool) -> tuple[Task, list[Any]]:
-    op, inputs, given, known = OPS[name], [], [], {}
-    for i, x in enumerate(sample.inputs):
-        if x is None:
-            inputs.append(None)
-            continue
-        array = np.asarray(x)
-        value = Value(f"in{i}", array.dtype, array.shape, array.shape)
-        inputs.append(value)
-        if constants and op.schema.input_at(i).host:
-            known[value] = array
-        else:
-            given.append((value, array))
-    outputs = [Value(f"out{i}", a.dtype, a.shape, a.shape) for i, a in enumerate(expected)]
-    node = Node(op.name, op.domain, inputs, outputs, {**op.schema.attributes, **sample.attributes})
-    return Task(Graph([v for v, _ in given], outputs, [node], known)), [array for _, array in given]
+def eager(name: str, sample: Sample) -> list[Any]:
+    with no_grad():
+        inputs = [None if x is None else make_tensor(np.asarray(x)) for x in sample.inputs]
+        made = OPS[name](*inputs, outputs=sample.outputs, **sample.attributes)
+    return [y.array for y in (made if isinstance(made, tuple) else (made,))]
+
+
+def task_of_samples(
+    name: str, calls: list[Sample], expected: list[list[Any]], constants: bool
+) -> tuple[Task, list[Any]]:
+    """All calls as one graph, which is compiled once, and the arrays of its inputs."""
+    op, graph, arrays = OPS[name], Graph(), []
+    for sample, results in zip(calls, expected, strict=True):
+        inputs: list[Value | None] = []
+        for i, x in enumerate(sample.inputs):
+            if x is None:
+                inputs.append(None)
+                continue
+            array = np.asarray(x)
+            value = Value("in", array.dtype, array.shape, array.shape)
+            inputs.append(value)
+            if constants and op.schema.input_at(i).host:
+                graph.constants[value] = array
+            else:
+                graph.inputs.append(value)
+                arrays.append(array)
+        outputs = [Value("out", a.dtype, a.shape, a.shape) for a in results]
+        attributes = {**op.schema.attributes, **sample.attributes}
+        graph.nodes.append(Node(op.name, op.domain, inputs, outputs, attributes))
+        graph.outputs += outputs
+    return Task(graph), arrays
 
 
 @pytest.mark.parametrize("constants", AS_CONSTANTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_the_eager_operator(name: str, constants: bool) -> None:
-    for sample in samples_of(name):
-        with no_grad():
-            inputs = [None if x is None else make_tensor(np.asarray(x)) for x in sample.inputs]
-            made = OPS[name](*inputs, outputs=sample.outputs, **sample.attributes)
-        expected = [y.array for y in (made if isinstance(made, tuple) else (made,))]
-        task, arrays = task_of_sample(name, sample, expected, constants)
-        executable = Native().build(task)
-        for _ in range(2):
-            before = [array.copy() for array in arrays]
-            got = executable(arrays)
-            for one, want in zip(got, expected, strict=True):
-                assert not any(np.may_share_memory(one, array) for array in arrays)
-                difference = tolerance.compare(one, want)
-                assert difference.ok, f"{[None if x is None else np.shape(x) for x in sample.inputs]}: {difference}"
-            for array, kept in zip(arrays, before, strict=True):
-                np.testing.assert_array_equal(array, kept)
-            arrays = [array.copy() for array in arrays]
+    calls = samples_of(name)
+    expected = [eager(name, sample) for sample in calls]
+    task, arrays = task_of_samples(name, calls, expected, constants)
+    executable = Native().build(task)
+    for _ in range(2):
+        before = [array.copy() for array in arrays]
+        for i, (got, want) in enumerate(zip(executable(arrays), [y for ys in expected for y in ys], strict=True)):
+            assert not any(np.may_share_memory(got, array) for array in arrays)
+            difference = tolerance.compare(got, want)
+            assert difference.ok, f"output {i} of {name}: {difference}"
+        for array, kept in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(array, kept)
+        arrays = [array.copy() for array in arrays]
