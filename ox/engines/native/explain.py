@@ -7,6 +7,7 @@ from collections import Counter
 from ox.engines.native.launches import Launch, Work
 from ox.engines.native.regions import Region
 from ox.engines.native.schedule import Schedule
+from ox.engines.native.steps import RecordedStep
 
 
 def explain(work: list[Work], schedule: Schedule, unfused: str | None) -> list[str]:
@@ -22,8 +23,10 @@ def explain(work: list[Work], schedule: Schedule, unfused: str | None) -> list[s
     counts = Counter(part.node.key for part in single)
     if counts:
         lines.append("by themselves: " + ", ".join(f"{key} {count}" for key, count in sorted(counts.items())))
+    recorded = sum(isinstance(step, RecordedStep) for step in schedule.steps)
+    lines.append(f"{recorded} calls of compiled kernels are recorded; {len(schedule.steps)} steps in all")
     lines.append(
-        f"memory of fused results: {schedule.planned:,} bytes planned, {schedule.unplanned:,} if each had its own"
+        f"memory inside a call: {schedule.planned:,} bytes planned, {schedule.unplanned:,} if each value had its own"
     )
     return lines
 
