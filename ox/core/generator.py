@@ -13,6 +13,8 @@ from ox.core.device import device as Device
 from ox.core.mode import MODE, cannot_record
 from ox.core.mt19937 import Words
 from ox.core.mt19937.switch import is_torch_compatible
+from ox.core.symbolic import size_tensor
+from ox.dtypes import onnx_type, uint64
 from ox.errors import ArgumentError, OxError, RecordError
 
 
@@ -47,14 +49,15 @@ class Generator:
 
     def _skip(self, count: int) -> tuple[Any, Any]:
         """Key and counter from which the next `count` numbers are drawn; the stream goes on behind them."""
-        key, counter = self.key, self.counter
-        blocks = np.uint64((count + 3) // 4)
+        key, counter, blocks = self.key, self.counter, (count + 3) // 4
         recording = MODE.get().recording
         if recording is None:
-            self.counter = operator.make_tensor(np.asarray(np.add(counter.array, blocks)))
+            self.counter = operator.make_tensor(np.asarray(np.add(counter.array, np.uint64(blocks))))
         else:
             recording.on_random(self)
-            self.counter = operator.OPS["Add"](counter, operator.make_tensor(np.asarray(blocks)))
+            add, cast, reshape = operator.OPS["Add"], operator.OPS["Cast"], operator.OPS["Reshape"]
+            number = reshape(size_tensor((blocks,)), size_tensor(()))
+            self.counter = add(counter, cast(number, to=onnx_type(uint64)))
         return key, counter
 
     def words(self) -> Words:

@@ -73,7 +73,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     # with an eps above the rounding errors of gradients that are zero
     "adam": lambda p: ox.optim.Adam(p, lr=1e-2, eps=1e-3),
     "adamw": lambda p: ox.optim.AdamW(p, lr=1e-2, eps=1e-3),
-    "rmsprop": lambda p: ox.optim.RMSprop(p, lr=1e-3),
+    "rmsprop": lambda p: ox.optim.RMSprop(p, lr=1e-3, eps=1e-3),
 }
 
 
