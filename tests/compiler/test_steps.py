@@ -316,3 +316,9 @@ def test_frozen_layers() -> None:
 
     _, compiled = compare(make, training_step, batches(4, 8, 6))
     assert len(recordings(compiled)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_a_hundred_steps(model: str) -> None:
+    compare(lambda: Program(MODELS[model][0](), OPTIMIZERS["momentum"]), training_step, data_of(model, 100))
